@@ -59,7 +59,7 @@ def fill(ledger: Ledger, count: int) -> None:
         return to_text(every[number].opened_at + timedelta(**later))
 
     events: dict[sa.Table, list[dict[str, Any]]] = {
-        schema.opened: [rows.opened(purchase, 1) for purchase in every],
+        schema.opened: [rows.opened_row(purchase, 1) for purchase in every],
         schema.beside: [row for purchase in every for row in rows.surcharge_rows(purchase, 1)],
         schema.launched: [
             purchase | {"instance_id": f"i-{number:08x}{node}", "position": node, "launched_at": at(number, seconds=20)}
@@ -83,7 +83,7 @@ def fill(ledger: Ledger, count: int) -> None:
             for number, purchase in enumerate(every)
         ],
     }
-    with database.writing(ledger.engine) as connection:
+    with database.write_transaction(ledger.engine) as connection:
         for table, written in events.items():
             connection.execute(sa.insert(table), written)
 

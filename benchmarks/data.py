@@ -171,7 +171,7 @@ def to_nodes(folder: Path, sources: dict[str, Path]) -> None:
 def from_s3(folder: Path, sources: dict[str, Path]) -> None:
     """Measure transfers from the rehearsal cloud's bucket to one node, with the node agent."""
     home = Home(folder / "home").ensure()
-    cloud = client.ensure(home, SystemClock())
+    cloud = client.ensure_running(home, SystemClock())
     session = connect(CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1", None)
     agent = folder / agent_name()
     agent.write_bytes(agent_source())
@@ -188,8 +188,8 @@ def from_s3(folder: Path, sources: dict[str, Path]) -> None:
             objects.put_files(session, url, source)
 
             def ours(url: str = url, target: Path = target) -> None:
-                listed = objects.listing(session, url)
-                links = objects.presigned(session, url, [s3_object.key for s3_object in listed], 3600)
+                listed = objects.list_objects(session, url)
+                links = objects.presign_urls(session, url, [s3_object.key for s3_object in listed], 3600)
                 files = [
                     {
                         "url": links[s3_object.key],

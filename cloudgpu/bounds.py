@@ -47,7 +47,7 @@ _MAX_NAME: Final = 60
 _SHOWN: Final = 60
 
 
-def whole(text: str, least: int = 0, most: int = MAX_COUNT) -> int:
+def parse_whole_number(text: str, least: int = 0, most: int = MAX_COUNT) -> int:
     """Read a whole number from text.
 
     Raises:
@@ -58,7 +58,7 @@ def whole(text: str, least: int = 0, most: int = MAX_COUNT) -> int:
     return _within(int(text), least, most)
 
 
-def count(value: object, least: int = 0, most: int = MAX_COUNT) -> int:
+def checked_count(value: object, least: int = 0, most: int = MAX_COUNT) -> int:
     """Return a whole number from a JSON or YAML document after checking its range; reject true and false.
 
     Raises:
@@ -75,10 +75,10 @@ def port(text: str) -> int:
     Raises:
         ValueError: The text is not a whole number from 1 to 65535.
     """
-    return whole(text, 1, MAX_PORT)
+    return parse_whole_number(text, 1, MAX_PORT)
 
 
-def figure(value: object) -> Decimal:
+def parse_decimal(value: object) -> Decimal:
     """Read a decimal number from text, an int, a float or a Decimal.
 
     Raises:
@@ -116,7 +116,7 @@ def positive_usd(value: object) -> Decimal:
     return usd(amount)
 
 
-def moment(text: object) -> datetime:
+def parse_time(text: object) -> datetime:
     """Read an ISO 8601 date or time and convert it to UTC. A time with no UTC offset is taken as UTC.
 
     Raises:
@@ -126,23 +126,23 @@ def moment(text: object) -> datetime:
         raise _expected("a time like 2026-11-21T18:00Z", text)
     try:
         parsed = datetime.fromisoformat(text)
-        return within_calendar(parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC))
+        return to_utc(parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         message = f"expected a time from 2000 to 2099, got {_shown(text)}"
         raise ValueError(message) from None
 
 
-def epoch(text: str) -> datetime:
+def parse_epoch(text: str) -> datetime:
     """Read a Unix timestamp in seconds and return it as UTC.
 
     Raises:
         ValueError: The text is not a whole number, or the time is not in 2000 to 2099.
     """
-    seconds = whole(text, int(EARLIEST.timestamp()), int(LATEST.timestamp()) - 1)
+    seconds = parse_whole_number(text, int(EARLIEST.timestamp()), int(LATEST.timestamp()) - 1)
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def within_calendar(at: datetime) -> datetime:
+def to_utc(at: datetime) -> datetime:
     """Convert a timezone-aware time to UTC.
 
     Raises:
@@ -155,19 +155,19 @@ def within_calendar(at: datetime) -> datetime:
     return at.astimezone(UTC)
 
 
-def tag_moment(text: str) -> datetime:
+def parse_tag_time(text: str) -> datetime:
     """Read the time in a tag, which must have the form that cloudgpu writes: `2026-11-21T18:00:00Z`.
 
     Raises:
         ValueError: The text has another form, or the time is not in 2000 to 2099.
     """
-    parsed = moment(text)
+    parsed = parse_time(text)
     if parsed.strftime(_TAG_MOMENT) != text:
         raise _expected("a time like 2026-11-21T18:00:00Z", text)
     return parsed
 
 
-def day(text: object) -> date:
+def parse_date(text: object) -> date:
     """Read a date.
 
     Raises:
@@ -175,7 +175,7 @@ def day(text: object) -> date:
     """
     if not isinstance(text, str) or _DATE.fullmatch(text) is None:
         raise _expected("a date like 2026-11-21", text)
-    return moment(text).date()
+    return parse_time(text).date()
 
 
 def duration_s(text: object, most_s: int = MAX_DURATION_S) -> int:
@@ -198,7 +198,7 @@ def duration_s(text: object, most_s: int = MAX_DURATION_S) -> int:
     return seconds
 
 
-def age(text: str, now: datetime) -> datetime:
+def parse_age(text: str, now: datetime) -> datetime:
     """Return the time that is a duration such as `7d` before `now`.
 
     Raises:
@@ -269,7 +269,7 @@ def _is_control(char: str) -> bool:
 
 def _dollars(value: object) -> Decimal:
     try:
-        return figure(value)
+        return parse_decimal(value)
     except ValueError:
         raise _expected("a number of US dollars, the only currency that is known", value) from None
 

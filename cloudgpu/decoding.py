@@ -29,7 +29,7 @@ _WHOLE: Final = 1 << 63
 T = TypeVar("T")
 
 
-def decoded(kind: type[T], value: object) -> T:
+def decode_as(kind: type[T], value: object) -> T:
     """Decode a JSON value as a dataclass or any other annotated type.
 
     Unknown fields are ignored, because a newer version may have written them; missing fields take their defaults. Lists
@@ -193,16 +193,16 @@ def _finite(value: Any, where: str) -> float:  # noqa: ANN401
 
 def _figure(value: Any, where: str) -> Decimal:  # noqa: ANN401
     """Read a decimal number, which is stored as text so that it is never rounded."""
-    return _bounded(bounds.figure, _text(value, where), where)
+    return _bounded(bounds.parse_decimal, _text(value, where), where)
 
 
 def _moment(value: Any, where: str) -> datetime:  # noqa: ANN401
     """Read a time. A time with no UTC offset is UTC, because cloudgpu writes only UTC."""
-    return _bounded(bounds.moment, value, where)
+    return _bounded(bounds.parse_time, value, where)
 
 
 def _day(value: Any, where: str) -> date:  # noqa: ANN401
-    return _bounded(bounds.day, value, where)
+    return _bounded(bounds.parse_date, value, where)
 
 
 _PLAIN: Final[Mapping[Any, Callable[[Any, str], Any]]] = {
@@ -241,10 +241,10 @@ def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
     try:
         yield
     except MALFORMED as err:
-        raise error(described(err)) from err
+        raise error(describe_error(err)) from err
 
 
-def described(err: BaseException) -> str:
+def describe_error(err: BaseException) -> str:
     """Return one short line that describes an exception of `MALFORMED`; the text of a `KeyError` is only the key."""
     text = _shortened(" ".join(printable(str(err)).split()), _MAX_DESCRIPTION)
     if isinstance(err, LookupError):

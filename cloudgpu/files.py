@@ -131,7 +131,7 @@ def open_unbuffered(path: Path) -> io.FileIO:
     return io.FileIO(_opened(path, os.O_RDONLY), "rb")
 
 
-def check(path: Path, limit: int) -> None:
+def require_regular_file(path: Path, limit: int) -> None:
     """Verify that a file is a regular file of at most `limit` bytes, before a library opens it.
 
     Raises:

@@ -11,7 +11,7 @@ from cloudgpu.files import FileRefusedError, create
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def bundled(name: str) -> Path:
+def bundled_folder(name: str) -> Path:
     """Return the `infra`, `recipes` or `images` folder, which is in the installed package or beside it in a checkout.
 
     Raises:
@@ -255,10 +255,10 @@ def ensure_writable(directory: Path, size: int) -> None:
         finally:
             probe.unlink(missing_ok=True)
     except OSError as err:
-        raise unwritable(directory, err) from err
+        raise unwritable_error(directory, err) from err
 
 
-def unwritable(path: Path, err: OSError) -> StateError:
+def unwritable_error(path: Path, err: OSError) -> StateError:
     """Return the error for a full disk or a missing permission under `path`."""
     if err.errno in (errno.ENOSPC, errno.EDQUOT):
         return StateError(

@@ -2,12 +2,12 @@
 
 import sys
 
-from cloudgpu.catalog.checking import known, problems
+from cloudgpu.catalog.checking import load_bundled_data, problems
 
 
 def main() -> int:
     """Print every problem and return the exit status."""
-    problem_lines = problems(known())
+    problem_lines = problems(load_bundled_data())
     for problem in problem_lines:
         print(problem)
     return 1 if problem_lines else 0

@@ -81,7 +81,7 @@ class BillableResource(TaggedResource, Protocol):
 class Backend(BackendIdentity, Protocol):
     """The operations that a run needs, on launched instances and on self-managed hosts alike."""
 
-    def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+    def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the state of each instance, `terminated` for instances that no longer exist."""
 
     def put_objects(self, url: str, source: Path) -> int:
@@ -104,7 +104,7 @@ class Cloud(Backend, Protocol):
         """Return the zones that offer each instance type, by (instance type, region) pair."""
 
     @property
-    def engine_asked_for(self) -> str:
+    def requested_engine(self) -> str:
         """Engine selected by the user, `direct` or `pulumi`; empty if the user selected none."""
 
     def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
@@ -203,7 +203,7 @@ class StorageCloud(BackendIdentity, Protocol):
     """A cloud that creates storage."""
 
     @property
-    def engine_asked_for(self) -> str:
+    def requested_engine(self) -> str:
         """Engine selected by the user; empty if the user selected none."""
 
     def engine(self, record: StorageRecord) -> Engine:

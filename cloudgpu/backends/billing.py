@@ -53,7 +53,7 @@ class ClusterBilling:
                 raise StateError(message, hint="use the credentials that created the cluster")
         return tuple(entry for entry in owned if (entry.spending.account, entry.spending.endpoint) == here)
 
-    def refuse_taken(self, record: ClusterRecord) -> None:
+    def require_free_name(self, record: ClusterRecord) -> None:
         """Reject a cluster name that is in use according to the ledger, which a team may share.
 
         Raises:
@@ -64,9 +64,9 @@ class ClusterBilling:
             spending = entry.spending
             same_place = (spending.account, spending.endpoint) == (record.account, record.endpoint)
             if same_place and not spending.entry_id.startswith(f"{record.token}/") and spending.expires_at > now:
-                raise taken(record.name, spending.owner, f"{spending.expires_at:%Y-%m-%d %H:%M} UTC")
+                raise name_in_use_error(record.name, spending.owner, f"{spending.expires_at:%Y-%m-%d %H:%M} UTC")
 
-    def note_launched(self, entries: Iterable[LedgerEntry], found: Sequence[TaggedResource]) -> None:
+    def record_launched(self, entries: Iterable[LedgerEntry], found: Sequence[TaggedResource]) -> None:
         """Record the instances of a launch call whose response was lost; otherwise they would not be billed.
 
         They are billed from the time their row was opened, because the launch call immediately followed it.
@@ -120,7 +120,7 @@ class ClusterBilling:
         return next(rows, Decimal(0))
 
 
-def taken(name: str, owner: str, until: str) -> BusyError:
+def name_in_use_error(name: str, owner: str, until: str) -> BusyError:
     """Return the error for a cluster name that is already in use. `until` is empty if its expiry is unknown."""
     expiry = f" until {until}" if until else ""
     message = f"cluster name {name} is in use by {owner or 'an unknown user'}{expiry}; created from another home"

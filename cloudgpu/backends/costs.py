@@ -10,7 +10,7 @@ from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 
-def items_of(record: ClusterRecord) -> tuple[CostItem, ...]:
+def cost_items(record: ClusterRecord) -> tuple[CostItem, ...]:
     """Return the cluster's cost items, nodes first. Records written by older versions contain only the nodes."""
     usd = Decimal(record.node_hourly_usd) * record.nodes
     nodes = CostItem("nodes", record.nodes, f"nodes {record.instance_type}", usd, None, "")
@@ -19,12 +19,12 @@ def items_of(record: ClusterRecord) -> tuple[CostItem, ...]:
 
 def cluster_hourly_usd(record: ClusterRecord) -> Decimal:
     """Return the exact cost per hour, USD, excluding items whose price is unknown."""
-    return costs.hourly_usd(items_of(record))
+    return costs.hourly_usd(cost_items(record))
 
 
 def worst_case_usd(record: ClusterRecord) -> Decimal:
     """Return the cost if the cluster runs until its expiry, USD, rounded up to the cent."""
-    return costs.total_usd(items_of(record), int((record.expires_at - record.created_at).total_seconds()))
+    return costs.total_usd(cost_items(record), int((record.expires_at - record.created_at).total_seconds()))
 
 
 def spent_usd(record: ClusterRecord, seconds: float) -> Decimal:
@@ -57,7 +57,7 @@ def spending_of(record: ClusterRecord, at: datetime) -> Spending:
         node_hourly_usd=Decimal(record.node_hourly_usd),
         opened_at=at,
         expires_at=record.expires_at,
-        beside=surcharges(items_of(record)[1:]),
+        beside=surcharges(cost_items(record)[1:]),
     )
 
 
@@ -74,7 +74,7 @@ def _surcharge_kind(item: CostItem) -> str:
     return "elastic-ips" if item.kind == "addresses" and item.what.startswith("Elastic IP") else item.kind
 
 
-def recorded_entry(record: ClusterRecord) -> LedgerEntry:
+def entry_from_record(record: ClusterRecord) -> LedgerEntry:
     """Return the ledger row as reconstructed from the record alone, for when the ledger cannot be read."""
     spending = spending_of(record, record.created_at)
     return LedgerEntry(spending, "open", record.instance_ids, record.created_at, closed_at=None)

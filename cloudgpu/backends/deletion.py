@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudgpu.backends.context import Context
 from cloudgpu.backends.lenient_ledger import check_ledger
-from cloudgpu.backends.storage_outcome import NOTHING, StorageOutcome
+from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME, StorageOutcome
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identity import BackendIdentity
@@ -33,7 +33,7 @@ class DeletionResult:
     simulated: bool = False
     run_id: str = ""
     """ID of the run for which `train` created the cluster; empty otherwise."""
-    storage: StorageOutcome = NOTHING
+    storage: StorageOutcome = NO_STORAGE_OUTCOME
     """Deleted and retained storage of the cluster."""
     estimated: bool = False
     """Whether the cost is an upper bound, because the cloud did not report when a resource was deleted."""
@@ -95,7 +95,9 @@ def _check_saved(unsaved: Sequence[str], what: str) -> None:
         raise StateError(message, hint="free some disk space")
 
 
-def end_after(end: Callable[[ClusterRecord], DeletionResult], record: ClusterRecord, cause: Exception) -> None:
+def delete_after_failure(
+    end: Callable[[ClusterRecord], DeletionResult], record: ClusterRecord, cause: Exception
+) -> None:
     """Delete the resources that a failed `up` created. If that succeeds, the caller re-raises the original error.
 
     Raises:
@@ -104,10 +106,10 @@ def end_after(end: Callable[[ClusterRecord], DeletionResult], record: ClusterRec
     try:
         end(record)
     except CloudGpuError as err:
-        raise unended(record.name, cause, err) from cause
+        raise failed_cleanup_error(record.name, cause, err) from cause
 
 
-def unended(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:
+def failed_cleanup_error(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:
     """Combine a failure and the failed cleanup after it into one error with the exit code of the cleanup."""
     left = tuple(getattr(err, "left", ())) or (f"cluster {name}",)
     message = f"{cause}; and the cleanup failed: {err.message}"

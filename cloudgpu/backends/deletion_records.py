@@ -9,7 +9,7 @@ from cloudgpu.run.progress import Note
 from cloudgpu.state import ssh_config_record
 
 
-def end_runs(context: Context, name: str) -> tuple[str, ...]:
+def cancel_unfinished_runs(context: Context, name: str) -> tuple[str, ...]:
     """Mark the unfinished runs of a deleted cluster as `cancelled`, keeping the result of runs that have one.
 
     Returns:
@@ -28,7 +28,7 @@ def end_runs(context: Context, name: str) -> tuple[str, ...]:
     return tuple(unsaved)
 
 
-def forget(context: Context, name: str) -> tuple[str, ...]:
+def remove_local_record(context: Context, name: str) -> tuple[str, ...]:
     """Remove a cluster's OpenSSH configuration and record from this home.
 
     If the ledger has failed, the record is kept, so that the next `down` can record the cost.
@@ -36,7 +36,7 @@ def forget(context: Context, name: str) -> tuple[str, ...]:
     Returns:
         The removals that failed, one line each.
     """
-    for problem in ssh_config_record.remove(context.home, name):
+    for problem in ssh_config_record.remove_entries(context.home, name):
         context.emit(Note(problem))
     try:
         if isinstance(context.ledger, LenientLedger) and context.ledger.failed:
@@ -50,7 +50,7 @@ def forget(context: Context, name: str) -> tuple[str, ...]:
 
 def _keep_record(context: Context, name: str) -> None:
     """Remove the cluster's files except those that the next `down` needs, which makes room on a full disk."""
-    context.records.strip_cluster(name)
+    context.records.remove_cluster_files(name)
     record = context.records.cluster(name)
     if record is not None and record.state != "ending":
         context.records.save_cluster(replace(record, state="ending"), context.clock.now())

@@ -27,7 +27,7 @@ class ExtensionResult:
     worst_case_usd: Decimal
 
 
-def to_extend(context: Context, name: str, max_usd: Decimal | None) -> ClusterRecord:
+def require_extendable(context: Context, name: str, max_usd: Decimal | None) -> ClusterRecord:
     """Return the record of a running cluster with all its nodes. A `max_usd` replaces the recorded budget.
 
     Raises:
@@ -40,7 +40,7 @@ def to_extend(context: Context, name: str, max_usd: Decimal | None) -> ClusterRe
     return record if max_usd is None else replace(record, max_usd=format(max_usd, "f"))
 
 
-def moments(record: ClusterRecord, until: datetime | None, by: timedelta | None) -> tuple[datetime, datetime]:
+def resolve_expiry(record: ClusterRecord, until: datetime | None, by: timedelta | None) -> tuple[datetime, datetime]:
     """Return the current and the requested expiry. The request is either a time or a duration.
 
     Raises:
@@ -50,12 +50,12 @@ def moments(record: ClusterRecord, until: datetime | None, by: timedelta | None)
     requested = (before + by if until is None and by is not None else until) or before
     requested = requested.replace(microsecond=0)
     if requested <= before:
-        message = f"cluster {record.name} already expires at {utc(before)}; {utc(requested)} is not later"
+        message = f"cluster {record.name} already expires at {format_utc(before)}; {format_utc(requested)} is not later"
         raise UsageError(message, hint=f"run `{command('cloudgpu', 'down', record.name)}` to delete the cluster now")
     return before, requested
 
 
-def refuse_costly(later: ClusterRecord) -> None:
+def require_within_budget(later: ClusterRecord) -> None:
     """Reject a new expiry with which the cluster could exceed its budget.
 
     Raises:
@@ -63,14 +63,14 @@ def refuse_costly(later: ClusterRecord) -> None:
     """
     worst = worst_case_usd(later)
     if later.max_usd and worst > Decimal(later.max_usd):
-        until = f"until {utc(later.expires_at)} the cluster costs up to {worst} USD"
+        until = f"until {format_utc(later.expires_at)} the cluster costs up to {worst} USD"
         message = f"{until}, above budget.max_usd {later.max_usd} USD"
         raise BudgetError(
             message, hint=f"extend the expiry by less, or raise the budget: {command('--max-usd', str(worst))}"
         )
 
 
-def written_down(context: Context, later: ClusterRecord) -> ClusterRecord:
+def record_new_expiry(context: Context, later: ClusterRecord) -> ClusterRecord:
     """Write the new expiry to the ledger rows and then to the record."""
     now = context.clock.now()
     for row in ClusterBilling(context).rows(later):
@@ -79,12 +79,12 @@ def written_down(context: Context, later: ClusterRecord) -> ClusterRecord:
     return context.records.save_cluster(later, now)
 
 
-def confirmed(context: Context, later: ClusterRecord, before: datetime) -> ExtensionResult:
+def record_confirmation(context: Context, later: ClusterRecord, before: datetime) -> ExtensionResult:
     """Record that every node has confirmed the new expiry."""
     done = replace(later, confirmed_expires_at=None)
     return ExtensionResult(context.records.save_cluster(done, context.clock.now()), before, worst_case_usd(done))
 
 
-def utc(at: datetime) -> str:
+def format_utc(at: datetime) -> str:
     """Format a time as `2026-11-21 13:00 UTC`."""
     return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -24,7 +24,7 @@ class Requester:
     """Program settings that select existing resources: `vpcId`, `subnetId`, `roleName` ..."""
 
 
-def chosen(
+def record_with_candidate(
     record: ClusterRecord,
     plan: Plan,
     candidate: Candidate,
@@ -100,7 +100,7 @@ def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
     )
 
 
-def in_turn(plan: Plan, record: ClusterRecord) -> Sequence[Candidate]:
+def candidates_in_order(plan: Plan, record: ClusterRecord) -> Sequence[Candidate]:
     """Return the candidates in the order in which to try them.
 
     The candidate that an interrupted `up` was launching comes first, because its nodes may already exist.

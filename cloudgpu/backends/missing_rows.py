@@ -48,7 +48,7 @@ def missing_nodes(record: ClusterRecord, entries: Iterable[LedgerEntry]) -> tupl
     return tuple(node for node in record.instance_ids if node not in known)
 
 
-def gaps(records: RecordStore, storage: Iterable[StorageRecord], ledger: CostLedger) -> tuple[MissingRows, ...]:
+def find_gaps(records: RecordStore, storage: Iterable[StorageRecord], ledger: CostLedger) -> tuple[MissingRows, ...]:
     """Compare all records of this home with the ledger. Return the clusters and storage with missing rows.
 
     Raises:
@@ -56,14 +56,14 @@ def gaps(records: RecordStore, storage: Iterable[StorageRecord], ledger: CostLed
     """
     clusters = [record for record in records.clusters() if record.instance_ids]
     missing = [(record, missing_nodes(record, rows_of(ledger, record.name, record.token))) for record in clusters]
-    gaps_found = [gap_of(record, nodes) for record, nodes in missing if nodes]
+    gaps_found = [node_gap(record, nodes) for record, nodes in missing if nodes]
     for record in storage:
         if record.state == "ready" and not rows_of(ledger, f"storage {record.name}", record.token):
             gaps_found.append(MissingRows(f"storage {record.name}", (), command("cloudgpu", "status", "--refresh")))
     return tuple(gaps_found)
 
 
-def gap_of(record: ClusterRecord, nodes: tuple[str, ...]) -> MissingRows:
+def node_gap(record: ClusterRecord, nodes: tuple[str, ...]) -> MissingRows:
     """Return the gap for these nodes of a cluster."""
     return MissingRows(f"cluster {record.name}", nodes, command("cloudgpu", "status", "--refresh"))
 
@@ -81,7 +81,7 @@ def rows_of(ledger: CostLedger, name: str, token: str) -> tuple[LedgerEntry, ...
     return tuple(entry for entry in entries if entry.spending.entry_id.startswith(f"{token}/"))
 
 
-def restore(context: CloudContext, record: ClusterRecord) -> None:
+def restore_missing_rows(context: CloudContext, record: ClusterRecord) -> None:
     """Restore the missing rows of a cluster's nodes from its record and the cloud's launch times.
 
     If the cloud no longer reports a launch, the creation time of the cluster's record is used, so that the bill may be
@@ -92,11 +92,11 @@ def restore(context: CloudContext, record: ClusterRecord) -> None:
     """
     ledger = context.ledger
     nodes = missing_nodes(record, rows_of(ledger, record.name, record.token))
-    if not nodes or unusable(ledger):
+    if not nodes or has_failed(ledger):
         return
     started = _start_times(context, record, nodes)
     row = spending_of(record, min(started.values()))
-    if not reopened(ledger, row):
+    if not reopen_row(ledger, row):
         return
     for node in nodes:
         ledger.launched(row.entry_id, [node], started[node])
@@ -104,12 +104,12 @@ def restore(context: CloudContext, record: ClusterRecord) -> None:
     context.emit(Note(f"the ledger had no row for {count} of cluster {record.name}; restored the row from the record"))
 
 
-def unusable(ledger: CostLedger) -> bool:
+def has_failed(ledger: CostLedger) -> bool:
     """Return True if the ledger has already failed, so that its rows are unknown."""
     return isinstance(ledger, LenientLedger) and ledger.failed
 
 
-def reopened(ledger: CostLedger, row: Spending) -> bool:
+def reopen_row(ledger: CostLedger, row: Spending) -> bool:
     """Open a row that was lost. Return False if a lenient ledger cannot be written.
 
     Raises:

@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Final
 
 from cloudgpu.backends.base import CostLedger
-from cloudgpu.backends.missing_rows import reopened, unusable
-from cloudgpu.catalog.other_prices import MONTH_H
+from cloudgpu.backends.missing_rows import has_failed, reopen_row
+from cloudgpu.catalog.other_prices import HOURS_PER_MONTH
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
 from cloudgpu.state.identity import BackendIdentity
@@ -47,7 +47,7 @@ class RetainedSpending:
 
     def spending(self, at: datetime) -> Spending:
         """Return the ledger row of the resource, which has no nodes."""
-        hourly = None if self.monthly_usd is None else self.monthly_usd / MONTH_H
+        hourly = None if self.monthly_usd is None else self.monthly_usd / HOURS_PER_MONTH
         return Spending(
             entry_id=f"{self.token}/{self.noun}",
             cluster=self.label,
@@ -102,7 +102,7 @@ class RetainedBilling:
         """
         entry_id = spending.spending(at).entry_id
         known = [row.spending.entry_id for row in self.ledger.entries(cluster=spending.label)]
-        if entry_id not in known and not unusable(self.ledger) and reopened(self.ledger, spending.spending(at)):
+        if entry_id not in known and not has_failed(self.ledger) and reopen_row(self.ledger, spending.spending(at)):
             self.ledger.launched(entry_id, [physical_id or spending.name], at)
 
     def ended(self, label: str, tokens: Sequence[str], *, found: bool) -> None:
@@ -122,7 +122,7 @@ class RetainedBilling:
                 self.ledger.part_ended(entry_id, "nodes", now, estimated=True)
             self.ledger.close(entry_id, now)
 
-    def deleted_elsewhere(self, label: str, cloud: BackendIdentity, region: str) -> int:
+    def close_deleted(self, label: str, cloud: BackendIdentity, region: str) -> int:
         """Close the rows of resources in this region that no longer exist, and return how many were closed.
 
         Call this after a search of the region found no resource with this name. Rows that were never marked as created

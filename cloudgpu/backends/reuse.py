@@ -7,12 +7,12 @@ from cloudgpu.backends.deletion import check_identity
 from cloudgpu.errors import BusyError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.plan.plan import Plan
-from cloudgpu.state.attached_storage import lacking
+from cloudgpu.state.attached_storage import missing_storage
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.text import command
 
-ALIVE = frozenset({"running", "pending"})
-HARMLESS = frozenset({"same", "read", "update"})
+ALIVE_STATES = frozenset({"running", "pending"})
+IN_PLACE_OPERATIONS = frozenset({"same", "read", "update"})
 """Resource operations that are safe on a cluster that is in use."""
 
 
@@ -70,7 +70,7 @@ def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
     Raises:
         UsageError: The requested engine differs from the one that created the cluster.
     """
-    requested = context.cloud.engine_asked_for
+    requested = context.cloud.requested_engine
     if requested and requested != record.engine:
         message = f"cluster {record.name} was created with the {record.engine} engine, not {requested}"
         same, delete = command("--engine", record.engine), command("cloudgpu", "down", record.name)
@@ -80,7 +80,7 @@ def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
 
 def matches(plan: Plan, record: ClusterRecord) -> bool:
     """Return True if the cluster has the plan's nodes and, once running, mounts its storage."""
-    if record.state == "up" and lacking(plan.recipe, record.storage):
+    if record.state == "up" and missing_storage(plan.recipe, record.storage):
         return False
     return record.nodes == plan.nodes and record.instance_type in {
         candidate.instance_type for candidate in plan.candidates
@@ -93,7 +93,7 @@ def require_matching(plan: Plan, record: ClusterRecord) -> None:
     Raises:
         UsageError: The cluster does not match the plan; the message contains the difference.
     """
-    missing = lacking(plan.recipe, record.storage) if record.state == "up" else []
+    missing = missing_storage(plan.recipe, record.storage) if record.state == "up" else []
     if missing:
         message = f"the nodes of cluster {record.name} do not mount storage {', '.join(missing)} as the recipe does"
         raise UsageError(
@@ -115,8 +115,8 @@ def require_all_nodes_running(context: Context, record: ClusterRecord) -> None:
     Raises:
         StateError: At least one node is not running; the message lists the lost nodes.
     """
-    states = context.cloud.nodes_alive(record.region, record.instance_ids)
-    lost = [f"{node} is {state}" for node, state in states.items() if state not in ALIVE]
+    states = context.cloud.instance_states(record.region, record.instance_ids)
+    lost = [f"{node} is {state}" for node, state in states.items() if state not in ALIVE_STATES]
     if lost or not states:
         message = f"cluster {record.name} is incomplete: {', '.join(lost) or 'no nodes'}"
         raise StateError(message, hint=command("cloudgpu", "down", record.name))

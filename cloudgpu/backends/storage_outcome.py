@@ -74,4 +74,4 @@ class StorageOutcome:
         return tuple(kept_storage.line for kept_storage in self.kept)
 
 
-NOTHING = StorageOutcome()
+NO_STORAGE_OUTCOME = StorageOutcome()

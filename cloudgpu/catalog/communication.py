@@ -38,7 +38,9 @@ def has_efa(instance_type: str) -> bool:
     return instance_type.startswith(_EFA_TYPES) or instance_type in _EFA_SIZES
 
 
-def settings(instance_type: str, nodes: int, network: str, excluded: Collection[str] = ()) -> tuple[RankVariable, ...]:
+def rank_variables(
+    instance_type: str, nodes: int, network: str, excluded: Collection[str] = ()
+) -> tuple[RankVariable, ...]:
     """Return the variables to set for the ranks on nodes of an instance type, except variables that the recipe sets.
 
     Args:

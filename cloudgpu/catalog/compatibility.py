@@ -21,7 +21,7 @@ class ContainerFit:
     why: str = ""
 
 
-def judged(image: FrameworkImage, gpu: Gpu) -> ContainerFit:
+def container_fit(image: FrameworkImage, gpu: Gpu) -> ContainerFit:
     """Return how well an image fits a GPU.
 
     An image without a known highest compute capability fits every GPU that its monthly release supports.
@@ -74,7 +74,7 @@ def latest(known: Software, gpu: Gpu) -> tuple[FrameworkImage, ...]:
     """Return each framework's newest image with native code for a GPU, in data order."""
     newest: dict[str, FrameworkImage] = {}
     for image in known.images:
-        if judged(image, gpu).fit == "native":
+        if container_fit(image, gpu).fit == "native":
             best = newest.get(image.framework)
             if best is None or month_of(image.image) > month_of(best.image):
                 newest[image.framework] = image

@@ -8,7 +8,7 @@ from typing import Final
 
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory
-from cloudgpu.recipe.name_suggestions import nearest, suggestion
+from cloudgpu.recipe.name_suggestions import nearest_name, suggestion
 from cloudgpu.text import command
 
 _GPU: Final = re.compile(r"(?P<model>.+?)(?:-(?P<size>\d+)Gi?B)?(?::(?P<count>\d{1,3}))?", re.ASCII | re.IGNORECASE)
@@ -45,7 +45,7 @@ def parse_gpu_spec(spec: str) -> GpuSpec:
     return GpuSpec(match["model"], int(size) if size else None, int(count) if count else None)
 
 
-def spelled(gpu: Gpu, count: int, memory_gib: Decimal | None = None) -> str:
+def format_gpu_spec(gpu: Gpu, count: int, memory_gib: Decimal | None = None) -> str:
     """Return the spec of a GPU for a command line, such as `V100-32GB:8`.
 
     The memory size is included only if the model has several sizes.
@@ -75,7 +75,7 @@ def types_for_spec(spec: str, catalog: Catalog) -> tuple[InstanceType, ...]:
     return tuple(instance_type for instance_type in matching if not instance_type.retired) or tuple(matching)
 
 
-def misfit(spec: str, catalog: Catalog) -> SpecMismatch | None:
+def find_spec_mismatch(spec: str, catalog: Catalog) -> SpecMismatch | None:
     """Return why a spec matches no AWS instance type, with the nearest valid spec; None if the spec matches."""
     if types_for_spec(spec, catalog):
         return None
@@ -113,14 +113,14 @@ def _not_on_aws(instance_type: InstanceType, catalog: Catalog) -> SpecMismatch:
 
 
 def _unknown_type(spec: str, catalog: Catalog) -> SpecMismatch:
-    near = nearest(spec, [instance_type.name for instance_type in catalog.rentable if not instance_type.retired])
+    near = nearest_name(spec, [instance_type.name for instance_type in catalog.rentable if not instance_type.retired])
     fix = command("--set", f"resources.instance_type={near}") if near else ""
     return SpecMismatch("instance-type", f"unknown instance type {spec}{suggestion(spec, catalog.types)}", fix)
 
 
 def _unknown(spec: str, requested: GpuSpec, catalog: Catalog) -> SpecMismatch:
     names = [spec_name(name) for name in catalog.gpus]
-    model, near = spec.partition(":")[0], nearest(requested.model, names)
+    model, near = spec.partition(":")[0], nearest_name(requested.model, names)
     if near is None:
         return SpecMismatch("gpu", f"unknown GPU {model}", f"known GPUs: {', '.join(names)}")
     size = f"-{requested.size_gb}GB" if requested.size_gb is not None else ""
@@ -138,7 +138,7 @@ def _no_such_size(requested: GpuSpec, size_gb: int, gpu: Gpu, catalog: Catalog) 
     large = [instance_type for instance_type in candidates if instance_type.gpu_memory_gib >= size_gb]
     fitting = min(large, key=_gpu_memory_gib) if large else max(candidates, key=_gpu_memory_gib)
     return SpecMismatch(
-        "gpu", message, command("--set", f"resources.gpu={spelled(gpu, fitting.gpus, fitting.gpu_memory_gib)}")
+        "gpu", message, command("--set", f"resources.gpu={format_gpu_spec(gpu, fitting.gpus, fitting.gpu_memory_gib)}")
     )
 
 

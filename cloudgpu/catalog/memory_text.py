@@ -12,7 +12,7 @@ _STEP: Final = Decimal("0.01")
 """The catalog's precision in GiB. Without rounding, 24 GB would exceed the 22.35 GiB that EC2 reports for an A10G."""
 
 
-def gib(text: str) -> Decimal:
+def parse_gib(text: str) -> Decimal:
     """Parse an amount of memory into GiB, rounded down to a hundredth. A GB is 1e9 bytes and the default unit.
 
     Raises:

@@ -21,7 +21,7 @@ PricedThing = Literal[
 """Price keys with their units: USD per GiB-month of gp3 volumes and snapshots, per hour of an address or NAT gateway,
 per GB that a NAT gateway processes, and per GB transferred to another region."""
 
-MONTH_H = 720
+HOURS_PER_MONTH = 720
 """Hours in an EBS billing month of 30 days."""
 
 
@@ -53,7 +53,7 @@ def shipped_price(thing: PricedThing, region: str) -> Price:
     """
     price = other_price(thing, region)
     if price is None:
-        message = f"the bundled data has no {thing} of {region}"
+        message = f"the bundled data has no price {thing} for {region}"
         raise LookupError(message)
     return price
 

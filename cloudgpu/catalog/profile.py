@@ -6,7 +6,7 @@ from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.compatibility import latest, sm
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec
 from cloudgpu.catalog.hardware import Gpu
-from cloudgpu.catalog.ranking import Offer, SearchCriteria, ranked
+from cloudgpu.catalog.ranking import Offer, SearchCriteria, rank_offers
 from cloudgpu.catalog.replacements import Replacement, replacements
 from cloudgpu.catalog.software import FrameworkImage, Software, TorchWheels
 
@@ -31,18 +31,18 @@ def profile(catalog: Catalog, software: Software, name: str, *, home_region: str
     Raises:
         RecipeError: The GPU is not in the catalog; the message suggests the nearest name.
     """
-    gpu = named(catalog, name)
-    matches = ranked(catalog, SearchCriteria(everything=True), "usd-per-hour", home_region=home_region)
+    gpu = find_gpu(catalog, name)
+    matches = rank_offers(catalog, SearchCriteria(everything=True), "usd-per-hour", home_region=home_region)
     return Profile(
         gpu,
         tuple(offer for offer in matches.offers if offer.gpu.name == gpu.name),
         latest(software, gpu),
-        tuple(wheels for wheels in software.torch if runs(wheels, gpu)),
+        tuple(wheels for wheels in software.torch if supports_gpu(wheels, gpu)),
         replacements(catalog, gpu, home_region=home_region),
     )
 
 
-def named(catalog: Catalog, name: str) -> Gpu:
+def find_gpu(catalog: Catalog, name: str) -> Gpu:
     """Return a GPU by an informal name or spec, such as `v100`, `V100-32GB` or `rtx-pro-server-6000`.
 
     Raises:
@@ -53,7 +53,7 @@ def named(catalog: Catalog, name: str) -> Gpu:
     return catalog.gpu(known or name)
 
 
-def runs(wheels: TorchWheels, gpu: Gpu) -> bool:
+def supports_gpu(wheels: TorchWheels, gpu: Gpu) -> bool:
     """Return True if the wheels have code for the GPU's compute capability or for a lower minor version of it."""
     return any(gpu.sm // 10 == sm(capability) // 10 and sm(capability) <= gpu.sm for capability in wheels.capabilities)
 

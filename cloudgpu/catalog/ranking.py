@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final, Literal
 
 from cloudgpu.catalog.catalog import Catalog
-from cloudgpu.catalog.gpu_spec import spelled
+from cloudgpu.catalog.gpu_spec import format_gpu_spec
 from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory
 
 Sort = Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"]
@@ -63,7 +63,7 @@ class Offer:
     def spec(self) -> str:
         """GPU spec for a recipe: `T4:1`, or `V100-32GB:8` if the GPU comes in several sizes."""
         memory = memory_of(self.gpu, self.kind)
-        return spelled(self.gpu, self.kind.gpus, None if memory is None else memory.gib)
+        return format_gpu_spec(self.gpu, self.kind.gpus, None if memory is None else memory.gib)
 
     @property
     def block_usd(self) -> Decimal | None:
@@ -108,7 +108,7 @@ class OfferMatches:
     nearly: tuple[Offer, ...]
 
 
-def ranked(catalog: Catalog, criteria: SearchCriteria, sort: Sort, *, home_region: str) -> OfferMatches:
+def rank_offers(catalog: Catalog, criteria: SearchCriteria, sort: Sort, *, home_region: str) -> OfferMatches:
     """Return the matching offers, best first by `sort`.
 
     Offers with an unknown value come last, followed by types that AWS does not offer. Among regions with the same

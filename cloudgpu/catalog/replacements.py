@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.hardware import Gpu
-from cloudgpu.catalog.ranking import Offer, SearchCriteria, ranked
+from cloudgpu.catalog.ranking import Offer, SearchCriteria, rank_offers
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def replacements(catalog: Catalog, gpu: Gpu, *, home_region: str) -> tuple[Repla
 
 
 def _replacement(catalog: Catalog, gpu: Gpu, gib: Decimal, home_region: str) -> Replacement:
-    matches = ranked(catalog, SearchCriteria(min_memory_gib=gib), "usd-per-hour", home_region=home_region)
+    matches = rank_offers(catalog, SearchCriteria(min_memory_gib=gib), "usd-per-hour", home_region=home_region)
     others = [offer for offer in matches.offers if offer.gpu.name != gpu.name and offer.hourly_usd is not None]
     newer = [offer for offer in others if offer.gpu.sm > gpu.sm]
     return Replacement(

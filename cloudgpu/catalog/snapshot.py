@@ -95,7 +95,9 @@ class CatalogSnapshot:
     retired: Mapping[str, Retirement] = field(default_factory=dict)
 
 
-def merged(old: CatalogSnapshot | None, new: CatalogSnapshot, catalog: Catalog, today: date) -> CatalogSnapshot:
+def merge_snapshots(
+    old: CatalogSnapshot | None, new: CatalogSnapshot, catalog: Catalog, today: date
+) -> CatalogSnapshot:
     """Merge two snapshots, keeping the newest reading of each source, and derive the retired types from the result.
 
     Old readings from another target or endpoint are dropped, as are zones and quotas of another account.

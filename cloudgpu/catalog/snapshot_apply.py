@@ -17,7 +17,7 @@ _NEAR: Final = Decimal("0.1")
 """EC2 reports the memory that the driver can use, a few percent less than the nominal size in the catalog."""
 
 
-def apply(catalog: Catalog, snapshot: CatalogSnapshot) -> Catalog:
+def apply_snapshot(catalog: Catalog, snapshot: CatalogSnapshot) -> Catalog:
     """Return the catalog with the snapshot's types, zones, prices and regions.
 
     The data of a region that was read is replaced: a type missing from its price list has no price there. Regions and

@@ -64,7 +64,7 @@ def changes(
     return tuple(sorted(differences, key=lambda change: (order[change.kind], change.what, change.region, change.after)))
 
 
-def summary(all_changes: Sequence[Change]) -> str:
+def summarize_changes(all_changes: Sequence[Change]) -> str:
     """Return a summary such as `3 prices changed, 1 type retired, 2 new zones`."""
     counts = {kind: sum(1 for change in all_changes if change.kind == kind) for kind in _WORDS}
     parts = [f"{count} {_WORDS[kind][count > 1]}" for kind, count in counts.items() if count]

@@ -11,7 +11,7 @@ from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, 
 SCHEMA: Final = 1
 
 
-def document(snapshot: CatalogSnapshot) -> dict[str, Any]:
+def to_document(snapshot: CatalogSnapshot) -> dict[str, Any]:
     """Return a snapshot as a JSON document."""
     return {
         "schema": SCHEMA,
@@ -26,7 +26,7 @@ def document(snapshot: CatalogSnapshot) -> dict[str, Any]:
     }
 
 
-def snapshot_of(stored: Any) -> CatalogSnapshot:  # noqa: ANN401 - JSON of unknown shape
+def parse_snapshot(stored: Any) -> CatalogSnapshot:  # noqa: ANN401 - JSON of unknown shape
     """Parse a snapshot from its JSON document.
 
     Raises:
@@ -43,7 +43,7 @@ def snapshot_of(stored: Any) -> CatalogSnapshot:  # noqa: ANN401 - JSON of unkno
 
 
 def _snapshot(stored: Any) -> CatalogSnapshot:  # noqa: ANN401
-    if bounds.count(stored["schema"]) != SCHEMA:
+    if bounds.checked_count(stored["schema"]) != SCHEMA:
         message = f"it has schema {stored['schema']!r}, and this version of cloudgpu reads {SCHEMA}"
         raise ValueError(message)
     return CatalogSnapshot(
@@ -52,7 +52,7 @@ def _snapshot(stored: Any) -> CatalogSnapshot:  # noqa: ANN401
         endpoint=_text(stored["endpoint"]),
         regions={name: _readings(readings) for name, readings in stored["regions"].items()},
         retired={
-            name: Retirement(bounds.day(retirement["on"]), _text(retirement["source"]))
+            name: Retirement(bounds.parse_date(retirement["on"]), _text(retirement["source"]))
             for name, retirement in stored["retired"].items()
         },
     )
@@ -92,7 +92,7 @@ def _span(pair: Any) -> tuple[Decimal, Decimal]:  # noqa: ANN401
 
 def _count(value: Any) -> int:  # noqa: ANN401
     try:
-        return bounds.count(value)
+        return bounds.checked_count(value)
     except ValueError:
         message = f"{value!r} is not a count"
         raise ValueError(message) from None
@@ -149,5 +149,5 @@ def _readings(stored: Mapping[str, Any]) -> RegionReadings:
             if not re.search(r"(?:Z|[+-][0-9:]{5})$", _text(reading["at"])):
                 message = f"{reading['at']!r} has no time zone"
                 raise ValueError(message)
-            parts[part] = Reading(bounds.moment(reading["at"]), _text(reading["source"]), rows)
+            parts[part] = Reading(bounds.parse_time(reading["at"]), _text(reading["source"]), rows)
     return RegionReadings(**parts)

@@ -39,8 +39,8 @@ from cloudgpu.cli.commands import (
     tunnel,
     up,
 )
-from cloudgpu.cli.commands.options import spelled_out
-from cloudgpu.cli.context.resources import opened
+from cloudgpu.cli.commands.options import expand_retry_option
+from cloudgpu.cli.context.resources import open_resources
 from cloudgpu.cli.render.error import failure_json
 from cloudgpu.cli.terminal.interruption import Interrupted
 from cloudgpu.cli.terminal.screen import Screen
@@ -49,7 +49,7 @@ from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.text import printable
 from cloudgpu.version import __version__
 
-FIRST = ("gpus", "images", "recipe", "plan")
+FIRST_COMMANDS = ("gpus", "images", "recipe", "plan")
 """Commands that new users need first, at the top of the list; typer would put command groups last."""
 FIRST_STEPS = """\b
 First steps, without an AWS account and at no cost:
@@ -68,7 +68,9 @@ class OrderedGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer keeps its classes private
         """Return the commands in registration order, with the most important ones first."""
         names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+        return sorted(
+            names, key=lambda name: FIRST_COMMANDS.index(name) if name in FIRST_COMMANDS else len(FIRST_COMMANDS)
+        )
 
 
 app = typer.Typer(
@@ -142,13 +144,13 @@ app.add_typer(rehearsal.app, name="rehearsal")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Unexpected exceptions propagate with their traceback."""
-    own, remote = split(list(sys.argv[1:] if argv is None else argv))
-    own = spelled_out(own)
+    own, remote = split_remote_command(list(sys.argv[1:] if argv is None else argv))
+    own = expand_retry_option(own)
     screen = Screen(json_mode="--json" in own)
     documents = Screen.documents
     with interruptions.heard(screen):
         try:
-            with opened:
+            with open_resources:
                 code = interruptions.exit_code(_run(own, remote, screen))
         except Exception as bug:
             if screen.json_mode and Screen.documents == documents:
@@ -200,7 +202,7 @@ def _interrupted(end: BaseException, screen: Screen) -> int:
     return INTERRUPTED
 
 
-def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+def split_remote_command(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Split the arguments of `ssh` and `exec` at `--` into arguments of cloudgpu and the command for the nodes."""
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     if verb not in ("ssh", "exec") or "--" not in arguments:

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from cloudgpu import errors
-from cloudgpu.aws.session.errors import refusal
+from cloudgpu.aws.session.errors import error_from_code
 from cloudgpu.errors import CloudError, CloudGpuError, LaunchError, ThrottledError
 
 _OWN: Final = re.compile(r"(?P<message>.*?)\s*\[(?P<kind>[A-Z]\w*Error)(?:/(?P<code>[\w.:-]+))?\]", re.DOTALL)
@@ -52,7 +52,7 @@ def _plugin_error(kind: str, message: str, code: str) -> CloudGpuError:
     error_class = getattr(errors, kind, None)
     if not (isinstance(error_class, type) and issubclass(error_class, CloudGpuError)):
         return CloudError(message, code=code, hint="run the command again with `cloudgpu --debug` for details")
-    hint = refusal(code, "", "").hint if code else ""
+    hint = error_from_code(code, "", "").hint if code else ""
     if issubclass(error_class, LaunchError | CloudError):
         return error_class(message, code=code, hint=hint)
     return error_class(message, hint=hint)
@@ -61,7 +61,7 @@ def _plugin_error(kind: str, message: str, code: str) -> CloudGpuError:
 def _aws_error(text: str, code: str, message: str, doing: str) -> CloudGpuError:
     request, status = _REQUEST.search(text), _STATUS.search(text)
     request_id = request["id"] if request else ""
-    err = refusal(code, message, doing or "running the program", request_id=request_id)
+    err = error_from_code(code, message, doing or "running the program", request_id=request_id)
     if status is not None and status["status"].startswith(_SERVER_FAULT) and type(err) is errors.BadRequestError:
         return ThrottledError(
             err.message, code=code, request_id=request_id, hint="try again later: AWS reported an internal error"

@@ -20,10 +20,10 @@ from typing import Annotated, Final
 
 from cloudgpu import bounds, files
 from cloudgpu.clock import Clock
-from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.engine.processes import process_start
 from cloudgpu.errors import BusyError, StateError
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 
 HEARTBEAT_EVERY_S: Final = 5.0
 STALE_AFTER_S: Final = 60.0
@@ -43,7 +43,7 @@ class Holder:
     host: str
     boot: str
     since: str
-    heartbeat: Annotated[str, bounds.moment]
+    heartbeat: Annotated[str, bounds.parse_time]
 
 
 class ClusterLease:
@@ -169,7 +169,7 @@ class ClusterLease:
         holder = self._read()
         if holder is None or holder.host == socket.gethostname():
             return None
-        age = self._clock.now() - bounds.moment(holder.heartbeat)
+        age = self._clock.now() - bounds.parse_time(holder.heartbeat)
         if abs(age) <= timedelta(seconds=STALE_AFTER_S):
             return None
         until = self._clock.monotonic() + _WATCHED_S
@@ -185,13 +185,13 @@ class ClusterLease:
         Writers rename the file into place, so it is never partial.
         """
         try:
-            holder = decoded(Holder, files.read_json(self.path, files.SETTINGS_BYTES))
+            holder = decode_as(Holder, files.read_json(self.path, files.SETTINGS_BYTES))
         except FileNotFoundError:
             return None
         except (*MALFORMED, files.FileRefusedError):
             return None
         except OSError as err:
-            raise unwritable(self.path, err) from err
+            raise unwritable_error(self.path, err) from err
         return holder
 
     def _read_if_possible(self) -> Holder | None:
@@ -205,7 +205,7 @@ class ClusterLease:
         try:
             self._replace(holder)
         except OSError as err:
-            raise unwritable(self.path, err) from err
+            raise unwritable_error(self.path, err) from err
 
     def _replace(self, holder: Holder) -> None:
         fresh = self._fresh_path
@@ -244,7 +244,7 @@ class ClusterLease:
             except FileNotFoundError:
                 continue  # the folder was removed in between
             except OSError as err:
-                raise unwritable(guard, err) from err
+                raise unwritable_error(guard, err) from err
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 if os.path.samestat(os.fstat(descriptor), guard.stat()):

@@ -16,7 +16,7 @@ from cloudgpu.hosts.host import PORT, HostsFile, Jump, OwnHost
 from cloudgpu.hosts.schema import FileSection, HostSection, Shared, jump_is_address, split_gpus
 from cloudgpu.recipe import text_rules, validation_errors
 from cloudgpu.recipe.document import Document, parse
-from cloudgpu.recipe.loading import displayed
+from cloudgpu.recipe.loading import display_path
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import FieldPath, Problem
 
@@ -45,17 +45,17 @@ def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
     Raises:
         HostsFileError: The file does not exist or is invalid.
     """
-    shown = displayed(path)
+    shown = display_path(path)
     document = parse(_text(path, shown))
     if document.problems:
         raise _file_error(shown, [(line, problem.text) for line, problem in document.problems])
-    unsupported = tuple(text_rules.faults(document.value))
+    unsupported = tuple(text_rules.text_problems(document.value))
     if unsupported:
         raise _file_error(shown, [(document.line(problem.path), problem.text) for problem in unsupported])
     try:
         file = FileSection.model_validate(document.value)
     except ValidationError as error:
-        invalid = [_with_suggestion(problem) for problem in validation_errors.problems(error, document.value)]
+        invalid = [_with_suggestion(problem) for problem in validation_errors.field_problems(error, document.value)]
         raise _file_error(shown, [(document.line(problem.path), problem.text) for problem in invalid]) from error
     problems = [(document.line(problem.path), problem.text) for problem in _problems(file, document, catalog)]
     if problems:

@@ -5,14 +5,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from cloudgpu import bounds
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 
 _PORT_OFFSET = 10000
 _LAST_PORT = 65535
 
 
 def _port(number: int) -> None:
-    bounds.count(number, 1, _LAST_PORT)
+    bounds.checked_count(number, 1, _LAST_PORT)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Inventory:
         Raises:
             ValueError: The data is malformed.
         """
-        return decoded(cls, stored)
+        return decode_as(cls, stored)
 
 
 def _stored(node: Node) -> dict[str, Any]:

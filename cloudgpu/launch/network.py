@@ -5,7 +5,7 @@ The settings of instance types are in `catalog/communication.py`, so that a plan
 
 from collections.abc import Mapping
 
-from cloudgpu.catalog.communication import has_efa, settings
+from cloudgpu.catalog.communication import has_efa, rank_variables
 from cloudgpu.launch.inventory import Node
 from cloudgpu.recipe.schema import Recipe
 
@@ -18,7 +18,7 @@ def network_environment(recipe: Recipe, node: Node, nodes: int) -> Mapping[str, 
     if node.interface:
         # The inventory's author knows which network the hosts share.
         return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface} if nodes > 1 else {}
-    variables = settings(node.instance_type, nodes, recipe.resources.network)
+    variables = rank_variables(node.instance_type, nodes, recipe.resources.network)
     return {variable.name: variable.value for variable in variables}
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from itertools import accumulate, pairwise
 
-from cloudgpu.ledger.entry import OUTLASTING, LedgerEntry, Part, Surcharge
+from cloudgpu.ledger.entry import OUTLASTING_PARTS, LedgerEntry, Part, Surcharge
 
 MINIMUM_S = 60
 """AWS charges every instance, disk and address for at least this long."""
@@ -69,7 +69,7 @@ class Bill:
 def charges(entry: LedgerEntry) -> list[Charge]:
     """Return the charges of an entry: one for each set of parts with the same end, with the nodes' charge first."""
     ends: dict[datetime | None, list[Part]] = {}
-    for part in ("nodes", *entry.outlasting):
+    for part in ("nodes", *entry.outlasting_parts):
         ends.setdefault(_end(entry, part), []).append(part)
     return [
         _charge(entry, parts, end, estimated=number == 0 and any(part.estimated for part in entry.parts.values()))
@@ -88,7 +88,7 @@ def _charge(entry: LedgerEntry, parts: Sequence[Part], end: datetime | None, *, 
     surcharges = [
         surcharge
         for surcharge in spending.beside
-        if (surcharge.kind if surcharge.kind in OUTLASTING else "nodes") in parts
+        if (surcharge.kind if surcharge.kind in OUTLASTING_PARTS else "nodes") in parts
     ]
     return Charge(
         cluster=spending.cluster,

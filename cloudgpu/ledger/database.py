@@ -128,7 +128,7 @@ def _copied(path: Path, cause: LedgerError) -> sa.Engine:
 
 def _check_copy(engine: sa.Engine, cause: LedgerError) -> None:
     try:
-        with reading(engine) as connection:
+        with read_transaction(engine) as connection:
             version = _stored_version(connection)
     except LedgerError:
         raise cause from None
@@ -189,14 +189,14 @@ def prepare(engine: sa.Engine) -> None:
     Raises:
         LedgerError: A newer version of cloudgpu created the ledger, or the database cannot be used.
     """
-    with reading(engine) as connection:
+    with read_transaction(engine) as connection:
         version = _stored_version(connection)
     if version is None or version < schema.VERSION:
-        with writing(engine) as connection:
+        with write_transaction(engine) as connection:
             _create(connection)
     elif version > schema.VERSION:
         raise LedgerError(
-            f"the ledger {shown(engine)} has format {version}, "
+            f"the ledger {redacted_location(engine)} has format {version}, "
             f"but this version of cloudgpu supports up to {schema.VERSION}",
             hint="upgrade cloudgpu, or set CLOUDGPU_LEDGER_URL to another ledger",
         )
@@ -214,13 +214,13 @@ def _create(connection: sa.Connection) -> None:
         return  # another process has created the tables
     schema.metadata.create_all(connection)
     if connection.dialect.name == "sqlite":
-        for guard in schema.guards():
+        for guard in schema.append_only_triggers():
             connection.exec_driver_sql(guard)
     connection.execute(sa.insert(schema.version).values(version=schema.VERSION))
 
 
 @contextmanager
-def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
+def read_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a connection that reads a consistent view of the ledger.
 
     Raises:
@@ -231,7 +231,7 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 
 @contextmanager
-def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
+def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a write transaction, which is durably committed when the block exits.
 
     Raises:
@@ -249,7 +249,7 @@ def _faults(engine: sa.Engine) -> Iterator[None]:
         yield
     except exc.SQLAlchemyError as err:
         problem, hint = _explain(err)
-        raise LedgerError(f"the ledger {shown(engine)} cannot be used: {problem}", hint=hint) from err
+        raise LedgerError(f"the ledger {redacted_location(engine)} cannot be used: {problem}", hint=hint) from err
 
 
 def _explain(err: exc.SQLAlchemyError) -> tuple[str, str]:
@@ -261,6 +261,6 @@ def _explain(err: exc.SQLAlchemyError) -> tuple[str, str]:
     return str(cause or type(err).__name__), "check CLOUDGPU_LEDGER_URL and that the database is running"
 
 
-def shown(engine: sa.Engine) -> str:
+def redacted_location(engine: sa.Engine) -> str:
     """Return the location of the ledger as shown in messages, without the password."""
     return engine.url.database or "" if engine.dialect.name == "sqlite" else engine.url.render_as_string()

@@ -9,7 +9,7 @@ from typing import Final, Literal
 EntryState = Literal["open", "closed"]
 Part = Literal["nodes", "gateway", "elastic-ips"]
 """Parts of an entry that can end separately; `nodes` includes every resource that AWS deletes with the nodes."""
-OUTLASTING: Final[tuple[Part, ...]] = ("gateway", "elastic-ips")
+OUTLASTING_PARTS: Final[tuple[Part, ...]] = ("gateway", "elastic-ips")
 """Kinds of `Surcharge` that cost money until they are deleted or released, even after the nodes are terminated."""
 
 
@@ -88,7 +88,7 @@ class LedgerEntry:
     parts: Mapping[Part, PartEnd] = field(default_factory=dict, hash=False)
 
     @property
-    def outlasting(self) -> tuple[Part, ...]:
+    def outlasting_parts(self) -> tuple[Part, ...]:
         """The parts of this entry that can cost money after the nodes are terminated."""
         kinds = {surcharge.kind for surcharge in self.spending.beside}
-        return tuple(part for part in OUTLASTING if part in kinds)
+        return tuple(part for part in OUTLASTING_PARTS if part in kinds)

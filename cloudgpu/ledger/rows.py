@@ -20,7 +20,7 @@ from cloudgpu.ledger.times import from_text, to_text
 _O = opened_table.c
 _ENDED = closed.c.closed_at
 
-Purchase = tuple[str, int]
+EntryAttempt = tuple[str, int]
 """Entry ID and attempt. A closed entry may be opened again for another attempt to launch it."""
 
 
@@ -95,7 +95,7 @@ def conditions_for(
     return conditions
 
 
-def instances_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
+def instances_query(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
     """Return the query for the instances of the matching entries, in launch order."""
     joined = launched.join(opened_table, _same_attempt(launched)).outerjoin(closed, _same_attempt(closed))
     columns = (launched.c.entry_id, launched.c.attempt, launched.c.instance_id)
@@ -107,26 +107,26 @@ _HAS_PARTS = (
 )
 
 
-def in_parts(since: datetime | None) -> Sequence[sa.ColumnElement[bool]]:
+def part_end_conditions(since: datetime | None) -> Sequence[sa.ColumnElement[bool]]:
     """Return the conditions that select entries of `ENTRIES` with at least one recorded part end."""
     return [*conditions_for(None, None, since), _HAS_PARTS]
 
 
-def parts_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
+def part_ends_query(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
     """Return the query for the part ends of the matching entries."""
     joined = part_ended.join(opened_table, _same_attempt(part_ended)).outerjoin(closed, _same_attempt(closed))
     return sa.select(part_ended).select_from(joined).where(*conditions)
 
 
-def part_ends(part_rows: Iterable[Sequence[Any]]) -> Mapping[Purchase, Mapping[Part, PartEnd]]:
-    """Group rows of `parts_of` by entry and attempt."""
-    of_attempt: dict[Purchase, dict[Part, PartEnd]] = defaultdict(dict)
+def group_part_ends(part_rows: Iterable[Sequence[Any]]) -> Mapping[EntryAttempt, Mapping[Part, PartEnd]]:
+    """Group rows of `part_ends_query` by entry and attempt."""
+    of_attempt: dict[EntryAttempt, dict[Part, PartEnd]] = defaultdict(dict)
     for entry_id, attempt, part, ended_at, estimated in part_rows:
         of_attempt[entry_id, attempt][part] = PartEnd(from_text(ended_at), bool(estimated))
     return of_attempt
 
 
-def charges(since: datetime | None) -> sa.Select[Any]:
+def charges_query(since: datetime | None) -> sa.Select[Any]:
     """Return the query for charges. It builds no entries, so that ten thousand charges take a tenth of a second.
 
     Entries with recorded part ends are excluded: they are few, and each has several charges.
@@ -150,8 +150,8 @@ def charges(since: datetime | None) -> sa.Select[Any]:
     return query.where(*conditions_for(None, None, since), ~_HAS_PARTS).order_by(None)
 
 
-def charge(row: Sequence[Any]) -> Charge:
-    """Convert a row of the `charges` query to a charge."""
+def charge_from_row(row: Sequence[Any]) -> Charge:
+    """Convert a row of the `charges_query` query to a charge."""
     cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at, opened_at, closed_at, *beside = row
     by_second, by_hour, unpriced = beside
     return Charge(
@@ -172,14 +172,14 @@ def charge(row: Sequence[Any]) -> Charge:
     )
 
 
-def last_purchase(entry_id: str) -> sa.Select[Any]:
+def latest_attempt(entry_id: str) -> sa.Select[Any]:
     """Return the query for the latest attempt of an entry and the time at which that attempt was closed."""
     joined = opened_table.outerjoin(closed, _same_attempt(closed))
     query = sa.select(_O.attempt, _ENDED).select_from(joined).where(_O.entry_id == entry_id)
     return query.order_by(_O.attempt.desc()).limit(1)
 
 
-def opened(spending: Spending, attempt: int) -> dict[str, object]:
+def opened_row(spending: Spending, attempt: int) -> dict[str, object]:
     """Return the row that opens an attempt of an entry."""
     return {name: getattr(spending, name) for name in _SPENDING} | {
         "attempt": attempt,
@@ -204,26 +204,26 @@ def surcharge_rows(spending: Spending, attempt: int) -> list[dict[str, object]]:
     ]
 
 
-def surcharges_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
+def surcharges_query(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
     """Return the query for the surcharges of the matching entries, sorted by kind."""
     joined = beside_table.join(opened_table, _same_attempt(beside_table)).outerjoin(closed, _same_attempt(closed))
     return sa.select(beside_table).select_from(joined).where(*conditions).order_by(_B.kind)
 
 
-def surcharges(surcharge_rows: Iterable[Sequence[Any]]) -> Mapping[Purchase, Sequence[Surcharge]]:
-    """Group rows of `surcharges_of` by entry and attempt."""
-    of_attempt: dict[Purchase, list[Surcharge]] = defaultdict(list)
+def group_surcharges(surcharge_rows: Iterable[Sequence[Any]]) -> Mapping[EntryAttempt, Sequence[Surcharge]]:
+    """Group rows of `surcharges_query` by entry and attempt."""
+    of_attempt: dict[EntryAttempt, list[Surcharge]] = defaultdict(list)
     for entry_id, attempt, kind, count, nano, whole_hours in surcharge_rows:
         usd = None if nano is None else Decimal(nano).scaleb(-9)
         of_attempt[entry_id, attempt].append(Surcharge(kind, count, usd, bool(whole_hours)))
     return of_attempt
 
 
-def entry(
+def entry_from_rows(
     row: Mapping[Any, Any],
-    instances: Mapping[Purchase, Sequence[str]],
-    beside: Mapping[Purchase, Sequence[Surcharge]],
-    parts: Mapping[Purchase, Mapping[Part, PartEnd]],
+    instances: Mapping[EntryAttempt, Sequence[str]],
+    beside: Mapping[EntryAttempt, Sequence[Surcharge]],
+    parts: Mapping[EntryAttempt, Mapping[Part, PartEnd]],
 ) -> LedgerEntry:
     """Combine a row of `ENTRIES` with its instances, surcharges and part ends."""
     key = row["entry_id"], row["attempt"]
@@ -243,15 +243,15 @@ def entry(
     )
 
 
-def instances(instance_rows: Iterable[Sequence[Any]]) -> Mapping[Purchase, Sequence[str]]:
-    """Group rows of `instances_of` by entry and attempt."""
-    of_attempt: dict[Purchase, list[str]] = defaultdict(list)
+def group_instances(instance_rows: Iterable[Sequence[Any]]) -> Mapping[EntryAttempt, Sequence[str]]:
+    """Group rows of `instances_query` by entry and attempt."""
+    of_attempt: dict[EntryAttempt, list[str]] = defaultdict(list)
     for entry_id, attempt, instance_id in instance_rows:
         of_attempt[entry_id, attempt].append(instance_id)
     return of_attempt
 
 
-def run(row: Sequence[Any]) -> RunInterval:
+def run_from_row(row: Sequence[Any]) -> RunInterval:
     """Convert a row of the `RUNS` query to a run interval."""
     run_id, cluster, recipe, owner, team, started_at, state, ended_at = row
     end = from_text(ended_at) if ended_at else None

@@ -130,7 +130,7 @@ EVENTS = (opened, beside, launched, extended, closed, part_ended, run_started, r
 """The append-only tables."""
 
 
-def guards() -> list[str]:
+def append_only_triggers() -> list[str]:
     """Return SQLite triggers that prevent every program from changing or deleting an event."""
     return [
         f"CREATE TRIGGER IF NOT EXISTS {table.name}_{verb.lower()} BEFORE {verb} ON {table.name} "

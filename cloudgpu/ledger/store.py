@@ -48,10 +48,10 @@ class Ledger:
             LedgerError: The price or the number of nodes is invalid, or the ledger cannot be used.
         """
         _refuse_invalid(spending)
-        with database.writing(self.engine) as connection:
+        with database.write_transaction(self.engine) as connection:
             last = _last(connection, spending.entry_id)
             if not last.is_open:
-                connection.execute(sa.insert(schema.opened).values(rows.opened(spending, last.number + 1)))
+                connection.execute(sa.insert(schema.opened).values(rows.opened_row(spending, last.number + 1)))
                 surcharges = rows.surcharge_rows(spending, last.number + 1)
                 if surcharges:
                     connection.execute(sa.insert(schema.beside), surcharges)
@@ -62,7 +62,7 @@ class Ledger:
         Raises:
             LedgerError: The entry does not exist or is closed, or the ledger cannot be used.
         """
-        with database.writing(self.engine) as connection:
+        with database.write_transaction(self.engine) as connection:
             last = _known(connection, entry_id)
             if not last.is_open:
                 late = ", ".join(instance_ids)
@@ -86,7 +86,7 @@ class Ledger:
         Raises:
             LedgerError: The entry does not exist or is closed, or the ledger cannot be used.
         """
-        with database.writing(self.engine) as connection:
+        with database.write_transaction(self.engine) as connection:
             last = _known(connection, entry_id)
             if not last.is_open:
                 raise LedgerError(f"ledger entry {entry_id} is closed and cannot be extended", hint=_ANOTHER)
@@ -101,7 +101,7 @@ class Ledger:
         Raises:
             LedgerError: The entry does not exist, or the ledger cannot be used.
         """
-        with database.writing(self.engine) as connection:
+        with database.write_transaction(self.engine) as connection:
             last = _known(connection, entry_id)
             if last.is_open:
                 event = {"entry_id": entry_id, "attempt": last.number, "closed_at": to_text(at)}
@@ -113,7 +113,7 @@ class Ledger:
         Raises:
             LedgerError: The entry does not exist, or the ledger cannot be used.
         """
-        with database.writing(self.engine) as connection:
+        with database.write_transaction(self.engine) as connection:
             last = _known(connection, entry_id)
             key = {"entry_id": entry_id, "attempt": last.number, "part": part}
             known = sa.select(sa.literal(1)).select_from(schema.part_ended).filter_by(**key)
@@ -128,7 +128,7 @@ class Ledger:
             LedgerError: The ledger cannot be used.
         """
         row = {"run_id": run_id, "cluster": cluster, "recipe": recipe, "owner": owner, "team": team}
-        with database.writing(self.engine) as connection:
+        with database.write_transaction(self.engine) as connection:
             if not _has_run(connection, schema.run_started, run_id):
                 connection.execute(sa.insert(schema.run_started).values(**row, started_at=to_text(at)))
 
@@ -138,7 +138,7 @@ class Ledger:
         Raises:
             LedgerError: The run was not started, or the ledger cannot be used.
         """
-        with database.writing(self.engine) as connection:
+        with database.write_transaction(self.engine) as connection:
             if not _has_run(connection, schema.run_started, run_id):
                 raise LedgerError(f"the ledger has no run {run_id}", hint=_ANOTHER)
             if not _has_run(connection, schema.run_ended, run_id):
@@ -157,7 +157,7 @@ class Ledger:
         Raises:
             LedgerError: The ledger cannot be used.
         """
-        with database.reading(self.engine) as connection:
+        with database.read_transaction(self.engine) as connection:
             return _entries(connection, rows.conditions_for(cluster, state, since))
 
     def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
@@ -173,10 +173,14 @@ class Ledger:
         """
         # The minimum charge may extend up to a minute past the end of a closed entry.
         reach = None if since is None else since - timedelta(seconds=MINIMUM_S)
-        with database.reading(self.engine) as connection:
-            charges = [rows.charge(row) for row in connection.execute(rows.charges(reach)).all()]
-            charges += [charge for entry in _entries(connection, rows.in_parts(reach)) for charge in charges_of(entry)]
-            runs = [rows.run(row) for row in connection.execute(rows.RUNS).all()]
+        with database.read_transaction(self.engine) as connection:
+            charges = [rows.charge_from_row(row) for row in connection.execute(rows.charges_query(reach)).all()]
+            charges += [
+                charge
+                for entry in _entries(connection, rows.part_end_conditions(reach))
+                for charge in charges_of(entry)
+            ]
+            runs = [rows.run_from_row(row) for row in connection.execute(rows.RUNS).all()]
         return report(charges, runs, by=by, since=since, now=now)
 
     def runs(self) -> tuple[RunInterval, ...]:
@@ -185,8 +189,8 @@ class Ledger:
         Raises:
             LedgerError: The ledger cannot be used.
         """
-        with database.reading(self.engine) as connection:
-            return tuple(rows.run(row) for row in connection.execute(rows.RUNS))
+        with database.read_transaction(self.engine) as connection:
+            return tuple(rows.run_from_row(row) for row in connection.execute(rows.RUNS))
 
     def dispose(self) -> None:
         """Close every connection."""
@@ -203,10 +207,10 @@ class Ledger:
 
 def _entries(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> tuple[LedgerEntry, ...]:
     entry_rows = connection.execute(rows.ENTRIES.where(*conditions)).mappings().all()
-    instances = rows.instances(connection.execute(rows.instances_of(conditions)))
-    beside = rows.surcharges(connection.execute(rows.surcharges_of(conditions)))
-    parts = rows.part_ends(connection.execute(rows.parts_of(conditions)))
-    return tuple(rows.entry(row, instances, beside, parts) for row in entry_rows)
+    instances = rows.group_instances(connection.execute(rows.instances_query(conditions)))
+    beside = rows.group_surcharges(connection.execute(rows.surcharges_query(conditions)))
+    parts = rows.group_part_ends(connection.execute(rows.part_ends_query(conditions)))
+    return tuple(rows.entry_from_rows(row, instances, beside, parts) for row in entry_rows)
 
 
 @dataclass(frozen=True)
@@ -218,7 +222,7 @@ class _Attempt:
 
 
 def _last(connection: sa.Connection, entry_id: str) -> _Attempt:
-    row = connection.execute(rows.last_purchase(entry_id)).first()
+    row = connection.execute(rows.latest_attempt(entry_id)).first()
     return _Attempt(row[0], row[1] is None) if row else _Attempt(0, is_open=False)
 
 

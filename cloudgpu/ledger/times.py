@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 from cloudgpu.errors import LedgerError
 
 
@@ -28,7 +28,7 @@ def from_text(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
         # Times in the format of `to_text` are already UTC: skip full decoding, because there may be thousands of rows.
-        return at if at.tzinfo is UTC else decoded(datetime, text)
+        return at if at.tzinfo is UTC else decode_as(datetime, text)
     except ValueError as err:
         message = f"the ledger contains an invalid time: {err}"
         raise LedgerError(message, hint="restore the ledger from a backup, or correct the row") from err

@@ -26,6 +26,6 @@ def confirmed_expiry(answer: str) -> datetime | None:
     """Return the expiry that the node confirmed, in UTC, or None if the node confirmed none."""
     times = _ARMED.findall(answer)
     try:
-        return bounds.epoch(times[-1]) if times else None
+        return bounds.parse_epoch(times[-1]) if times else None
     except ValueError:
         return None  # an impossible time does not confirm the new expiry

@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
 
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.network_access import PublicAddress
 
@@ -91,4 +91,4 @@ class Candidate:
             LookupError: A field is missing.
         """
         fields = {**stored, "source": stored["price_source"], "reservation": stored["reservation"] or ""}
-        return decoded(cls, fields)
+        return decode_as(cls, fields)

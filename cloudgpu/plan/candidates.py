@@ -23,18 +23,18 @@ class CandidateList:
     left_out: tuple[Exclusion, ...]
 
 
-def weigh(question: PlannerInput) -> CandidateList:
+def find_candidates(question: PlannerInput) -> CandidateList:
     """Return the candidates in the order in which they are tried, and the exclusions."""
     candidates: list[Candidate] = []
     left_out: list[Exclusion] = []
     for instance_type in question.types:
-        unfit = exclusions.of_type(question, instance_type)
+        unfit = exclusions.type_exclusions(question, instance_type)
         left_out += unfit
         for region in () if unfit else question.known_regions:
-            unfit_here = exclusions.of_region(question, instance_type, region)
+            unfit_here = exclusions.region_exclusions(question, instance_type, region)
             left_out += unfit_here
             candidates += () if unfit_here else _candidates(question, instance_type, region)
-    return CandidateList(in_order(question, candidates), _by_rule(left_out))
+    return CandidateList(sort_candidates(question, candidates), _by_rule(left_out))
 
 
 def _by_rule(left_out: list[Exclusion]) -> tuple[Exclusion, ...]:
@@ -50,7 +50,7 @@ def _candidates(question: PlannerInput, instance_type: InstanceType, region: str
     beside = (
         *items_besides_nodes(resources.nodes, int(resources.disk), region, public_address),
         *transfer_items(question.recipe, question.quotes.survey, region),
-        *storage.made(question, region),
+        *storage.new_storage_costs(question, region),
     )
     efa, image, parameter = (
         question.efa_of(instance_type),
@@ -59,7 +59,7 @@ def _candidates(question: PlannerInput, instance_type: InstanceType, region: str
     )
     for zone in exclusions.usable_zones(question, instance_type, region):
         for market in question.markets_of(instance_type):
-            usd, priced_on, source = price(question, instance_type, region, zone, market)
+            usd, priced_on, source = candidate_price(question, instance_type, region, zone, market)
             yield Candidate(
                 instance_type=instance_type.name,
                 region=region,
@@ -80,7 +80,7 @@ def _candidates(question: PlannerInput, instance_type: InstanceType, region: str
             )
 
 
-def price(
+def candidate_price(
     question: PlannerInput, instance_type: InstanceType, region: str, zone: str, market: Market
 ) -> tuple[Decimal, date, str]:
     """Return the price in USD per hour, the date on which it was read, and its source.
@@ -102,7 +102,7 @@ SortKey = tuple[Decimal | int, ...]
 """Sort key of a candidate; the lowest key is tried first."""
 
 
-def in_order(question: PlannerInput, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+def sort_candidates(question: PlannerInput, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """Sort candidates from the recipe's order into the order in which they are tried.
 
     Candidates that recently had no capacity come last.

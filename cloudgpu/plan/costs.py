@@ -6,8 +6,8 @@ from datetime import date
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
-from cloudgpu.catalog.other_prices import MONTH_H, ItemKind, Price, other_price
-from cloudgpu.decoding import decoded
+from cloudgpu.catalog.other_prices import HOURS_PER_MONTH, ItemKind, Price, other_price
+from cloudgpu.decoding import decode_as
 from cloudgpu.plan.named_resources import NamedResources
 from cloudgpu.plan.network_access import GATEWAYS, PublicAddress, elastic_ips
 from cloudgpu.recipe.schema import Recipe
@@ -73,7 +73,7 @@ class CostItem:
         Raises:
             ValueError: A field is missing or has the wrong type.
         """
-        return decoded(cls, stored)
+        return decode_as(cls, stored)
 
 
 def items_besides_nodes(nodes: int, disk_gib: int, region: str, public_address: PublicAddress) -> tuple[CostItem, ...]:
@@ -98,7 +98,7 @@ def transfer_items(recipe: Recipe, survey: NamedResources, region: str) -> tuple
     """
     items = []
     for data in recipe.data:
-        nodes = data.fetched_by(recipe.resources.nodes)
+        nodes = data.downloading_nodes(recipe.resources.nodes)
         dataset = survey.datasets.get(data.name)
         if dataset is None or dataset.region in ("", region):
             continue
@@ -145,7 +145,11 @@ def _item(kind: ItemKind, count: int, what: str, unit_price: Price | None, *, wh
 def _disk_hourly_price(gib: int, region: str) -> Price | None:
     """Return the hourly price of a disk."""
     monthly = other_price("gp3_gib_month_usd", region)
-    return None if monthly is None else Price(monthly.usd * gib / MONTH_H, monthly.source, monthly.priced_on, region)
+    return (
+        None
+        if monthly is None
+        else Price(monthly.usd * gib / HOURS_PER_MONTH, monthly.source, monthly.priced_on, region)
+    )
 
 
 def _plural(name: str) -> str:

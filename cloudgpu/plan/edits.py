@@ -16,7 +16,7 @@ from cloudgpu.plan.checks.software_torch import backends_for, series_for
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.substitutes import Kinship, offered_elsewhere, substitutes
 from cloudgpu.recipe import rules, text_rules
-from cloudgpu.recipe.plain_values import plain
+from cloudgpu.recipe.plain_values import to_plain_values
 from cloudgpu.recipe.schema import PythonEnvironment, Recipe
 from cloudgpu.recipe.set_option import assign
 from cloudgpu.text import SHELL_WORD, command
@@ -68,11 +68,11 @@ class Edit:
 
     def applied(self, recipe: Recipe) -> Recipe | None:
         """Return the changed recipe; None if it is invalid or unchanged."""
-        values = plain(recipe)
+        values = to_plain_values(recipe)
         try:
             for field, text in self.sets:
                 assign(values, field, text)
-            if any(text_rules.faults(values)):
+            if any(text_rules.text_problems(values)):
                 return None
             changed = Recipe.model_validate(values, by_alias=True, by_name=False)
         except (RecipeError, ValidationError):
@@ -85,7 +85,7 @@ def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = Non
     return Edit(((field, text), *more), weight or _WEIGHTS.get(field, _DEFAULT_WEIGHT), way or field)
 
 
-def named_in(fixes: Iterable[str]) -> Iterator[Edit]:
+def edits_in_fixes(fixes: Iterable[str]) -> Iterator[Edit]:
     """Yield the changes whose `--set` options the fixes of checks contain."""
     for fix in fixes:
         for word in _OPTION.findall(fix):
@@ -94,7 +94,7 @@ def named_in(fixes: Iterable[str]) -> Iterator[Edit]:
                 yield edit(match[1], match[2])
 
 
-def worth_trying(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
+def candidate_edits(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
     """Yield the single changes that may satisfy these checks."""
     yield from _drivers(question, refused)
     yield from _containers(question, refused)

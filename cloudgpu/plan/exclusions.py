@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.plan.checks.memory_and_market import gpu_memory_short, sold_otherwise
+from cloudgpu.plan.checks.memory_and_market import gpu_memory_short, not_sold_in_market
 from cloudgpu.plan.checks.quota_rules import quota_too_small, region_not_enabled
 from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, ZoneRule, region_rule, type_rule, zone_rule
 from cloudgpu.plan.checks.software_container import container_unfit
 from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit, modules_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
-from cloudgpu.plan.checks.storage_region import storage_elsewhere
+from cloudgpu.plan.checks.storage_region import storage_in_other_region
 from cloudgpu.plan.network_access import elastic_ips
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.reservations import unfit
-from cloudgpu.plan.storage import near
+from cloudgpu.plan.reservations import unsuitable_reasons
+from cloudgpu.plan.storage import can_mount
 from cloudgpu.text import command
 
 
@@ -28,13 +28,13 @@ class Exclusion:
     fix: str = ""
 
 
-def of_type(question: PlannerInput, instance_type: InstanceType) -> list[Exclusion]:
+def type_exclusions(question: PlannerInput, instance_type: InstanceType) -> list[Exclusion]:
     """Return why this type cannot be used anywhere; empty if it can."""
     rules = (retired, *SOFTWARE_RULES) if instance_type.retired else TYPE_RULES
     return [Exclusion(rule.name, why.message, why.fix) for rule in rules for why in rule.find(question, instance_type)]
 
 
-def of_region(question: PlannerInput, instance_type: InstanceType, region: str) -> list[Exclusion]:
+def region_exclusions(question: PlannerInput, instance_type: InstanceType, region: str) -> list[Exclusion]:
     """Return why this type cannot be used in this region; empty if it can."""
     return [
         Exclusion(rule.name, why.message, why.fix)
@@ -43,7 +43,7 @@ def of_region(question: PlannerInput, instance_type: InstanceType, region: str) 
     ]
 
 
-def of_zone(question: PlannerInput, region: str, zone: str) -> list[Exclusion]:
+def zone_exclusions(question: PlannerInput, region: str, zone: str) -> list[Exclusion]:
     """Return why a zone that offers a type cannot be used; empty if it can."""
     return [
         Exclusion(rule.name, why.message, why.fix) for rule in ZONE_RULES for why in rule.find(question, region, zone)
@@ -78,9 +78,9 @@ def not_reserved(question: PlannerInput, _region: str, zone: str) -> Iterator[Re
 
 
 @zone_rule("storage", "A volume or file system in one zone cannot be mounted from another.")
-def not_near(question: PlannerInput, region: str, zone: str) -> Iterator[Reason]:
+def storage_not_mountable(question: PlannerInput, region: str, zone: str) -> Iterator[Reason]:
     """Exclude zones that cannot mount the recipe's storage."""
-    if not near(question, region, zone):
+    if not can_mount(question, region, zone):
         yield Reason(f"the recipe's storage is not in {zone}")
 
 
@@ -98,7 +98,7 @@ def retired(_question: PlannerInput, instance_type: InstanceType) -> Iterator[Re
 
 
 @type_rule("efa", "A recipe that requires EFA never falls back to TCP.")
-def efa(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
+def lacks_efa(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types without EFA if the recipe requires it."""
     if question.wants_efa(instance_type) and instance_type.efa_interfaces == 0:
         with_efa = [other for other in question.catalog.types.values() if other.efa_interfaces and not other.retired]
@@ -108,7 +108,7 @@ def efa(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]
 
 
 @type_rule("reservation", "A reservation covers one type in one zone, with a limited number of free instances.")
-def reserved(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
+def reservation_mismatch(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types that do not match the recipe's reservation."""
     reservation_id, reservation = question.recipe.resources.reservation, question.quotes.reservation
     if reservation_id is None or not question.quotes.live:
@@ -119,7 +119,7 @@ def reserved(question: PlannerInput, instance_type: InstanceType) -> Iterator[Re
         fix = command("--set", f"resources.instance_type={reservation.instance_type}")
         yield Reason(f"{reservation_id} is for {reservation.instance_type}, not for {instance_type.name}", fix)
     else:
-        for why in unfit(reservation, question.market, question.recipe.resources.nodes):
+        for why in unsuitable_reasons(reservation, question.market, question.recipe.resources.nodes):
             yield Reason(why)
 
 
@@ -191,18 +191,18 @@ SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, mod
 TYPE_RULES: Final[tuple[TypeRule, ...]] = (
     retired,
     gpu_memory_short,
-    sold_otherwise,
-    efa,
-    reserved,
+    not_sold_in_market,
+    lacks_efa,
+    reservation_mismatch,
     *SOFTWARE_RULES,
 )
 REGION_RULES: Final[tuple[RegionRule, ...]] = (
     region_not_enabled,
     reserved_elsewhere,
-    storage_elsewhere,
+    storage_in_other_region,
     not_offered,
     not_priced,
     quota_too_small,
     unreachable,
 )
-ZONE_RULES: Final[tuple[ZoneRule, ...]] = (not_allowed, not_reserved, not_near)
+ZONE_RULES: Final[tuple[ZoneRule, ...]] = (not_allowed, not_reserved, storage_not_mountable)

@@ -7,11 +7,11 @@ from typing import Any, Final
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan import exclusions
 from cloudgpu.plan.candidate import Candidate, Market
-from cloudgpu.plan.candidates import weigh
+from cloudgpu.plan.candidates import find_candidates
 from cloudgpu.plan.exclusions import Exclusion
 from cloudgpu.plan.planner_input import PlannerInput
 
-PLACES: Final = {
+ORDER_DESCRIPTIONS: Final = {
     "order": "hardware, regions and zones in the order of the recipe",
     "price": "the lowest hourly price of the whole cluster first",
     "speed": "the highest peak FP16 rate of a node first, then the faster network",
@@ -59,22 +59,22 @@ class Group:
 
     rule: str
     kept: bool
-    verdicts: tuple[CandidateExplanation, ...]
+    permission_results: tuple[CandidateExplanation, ...]
 
     @property
     def count(self) -> int:
         """Number of explanations."""
-        return len(self.verdicts)
+        return len(self.permission_results)
 
 
 def explain(question: PlannerInput) -> tuple[CandidateExplanation, ...]:
     """Return explanations of the candidates in the order in which they are tried, then of the exclusions."""
-    kept = tuple(_kept(question, weigh(question).candidates))
+    kept = tuple(_kept(question, find_candidates(question).candidates))
     excluded = tuple(verdict for instance_type in question.types for verdict in _of_type(question, instance_type))
     return (*kept, *excluded)
 
 
-def grouped(verdicts: Iterable[CandidateExplanation]) -> tuple[Group, ...]:
+def group_by_rule(verdicts: Iterable[CandidateExplanation]) -> tuple[Group, ...]:
     """Group the explanations by rule, in the order in which the rules first occur."""
     groups: dict[tuple[str, bool], list[CandidateExplanation]] = {}
     for verdict in verdicts:
@@ -87,7 +87,7 @@ def _kept(question: PlannerInput, candidates: Iterable[Candidate]) -> Iterator[C
     for place, candidate in enumerate(candidates, start=1):
         late = candidate.key in question.quotes.refused
         rule = "cool-down" if late else prefer
-        why = "no capacity recently: tried last" if late else PLACES[prefer]
+        why = "no capacity recently: tried last" if late else ORDER_DESCRIPTIONS[prefer]
         yield CandidateExplanation(
             candidate.instance_type,
             candidate.region,
@@ -101,7 +101,7 @@ def _kept(question: PlannerInput, candidates: Iterable[Candidate]) -> Iterator[C
 
 
 def _of_type(question: PlannerInput, instance_type: InstanceType) -> Iterator[CandidateExplanation]:
-    unfit = exclusions.of_type(question, instance_type)
+    unfit = exclusions.type_exclusions(question, instance_type)
     if unfit:
         yield from (_excluded(instance_type, "", "", exclusion) for exclusion in unfit)
         return
@@ -117,7 +117,7 @@ def _of_region(question: PlannerInput, instance_type: InstanceType, region: str)
     if region not in question.catalog.regions:
         yield _excluded(instance_type, region, "", Exclusion("region", f"unknown region {region}"))
         return
-    unfit = exclusions.of_region(question, instance_type, region)
+    unfit = exclusions.region_exclusions(question, instance_type, region)
     if unfit:
         yield from (_excluded(instance_type, region, "", exclusion) for exclusion in unfit)
         return
@@ -126,7 +126,7 @@ def _of_region(question: PlannerInput, instance_type: InstanceType, region: str)
         if zone not in usable:
             yield from (
                 _excluded(instance_type, region, zone, exclusion)
-                for exclusion in exclusions.of_zone(question, region, zone)
+                for exclusion in exclusions.zone_exclusions(question, region, zone)
             )
 
 

@@ -50,16 +50,16 @@ class HostSet(Candidate):
         }
 
 
-def weigh(question: PlannerInput) -> CandidateList:
+def find_host_sets(question: PlannerInput) -> CandidateList:
     """Return the usable sets in the order in which they are tried. If there is none, the checks report the reason."""
     sets: list[HostSet] = []
     for spec in question.specs:
-        for group in groups(question, parse_gpu_spec(spec)):
+        for group in group_hosts(question, parse_gpu_spec(spec)):
             sets += _sets(question, group, parse_gpu_spec(spec))
     return CandidateList(tuple(_in_order(question, list(dict.fromkeys(sets)))), ())
 
 
-def matching(question: PlannerInput, spec: GpuSpec) -> list[OwnHost]:
+def matching_hosts(question: PlannerInput, spec: GpuSpec) -> list[OwnHost]:
     """Return every host that matches a spec and is in the recipe's pool, whether or not it is in use."""
     if question.hosts is None:
         return []
@@ -67,10 +67,10 @@ def matching(question: PlannerInput, spec: GpuSpec) -> list[OwnHost]:
     return [host for host in question.hosts.file.hosts if _fits(host, spec, question) and pool in (None, host.pool)]
 
 
-def groups(question: PlannerInput, spec: GpuSpec) -> list[list[OwnHost]]:
+def group_hosts(question: PlannerInput, spec: GpuSpec) -> list[list[OwnHost]]:
     """Return the matching hosts grouped by pool and kind, because a cluster cannot mix pools or kinds."""
     by_kind: dict[tuple[object, ...], list[OwnHost]] = {}
-    for host in matching(question, spec):
+    for host in matching_hosts(question, spec):
         by_kind.setdefault((host.pool, *host.kind), []).append(host)
     return list(by_kind.values())
 

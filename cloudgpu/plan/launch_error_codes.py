@@ -119,9 +119,9 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
         ),
     ),
 )
-TABLE: Final[Mapping[str, FailoverRule]] = {code: rule for rule, codes in _ROWS for code in codes}
+RULES_BY_CODE: Final[Mapping[str, FailoverRule]] = {code: rule for rule, codes in _ROWS for code in codes}
 
-REFUSED: Final = FailoverRule(BadRequestError, "stop", "refused")
+DEFAULT_RULE: Final = FailoverRule(BadRequestError, "stop", "refused")
 """Rule for codes that are not in the table: the request itself is invalid and would be rejected everywhere."""
 
 FIRST_PAUSE_S: Final = 30.0
@@ -130,14 +130,14 @@ _GROWTH: Final = 1.6
 _JITTER: Final = 0.2
 
 
-def known(code: str) -> FailoverRule | None:
+def find_rule(code: str) -> FailoverRule | None:
     """Return the rule of a code, or of the part before its dot (`AuthFailure.SomeReason`); None if there is no rule."""
-    return TABLE.get(code) or TABLE.get(code.partition(".")[0])
+    return RULES_BY_CODE.get(code) or RULES_BY_CODE.get(code.partition(".")[0])
 
 
-def rule_of(err: CloudGpuError) -> FailoverRule:
+def rule_for_error(err: CloudGpuError) -> FailoverRule:
     """Return the rule of an error by its code, or by its class if the code is unknown."""
-    rule = known(getattr(err, "code", ""))
+    rule = find_rule(getattr(err, "code", ""))
     if rule is not None:
         return rule
     if isinstance(err, QuotaError):
@@ -145,10 +145,10 @@ def rule_of(err: CloudGpuError) -> FailoverRule:
     if isinstance(err, (CapacityError, NotOfferedError)):
         said = "no capacity" if isinstance(err, CapacityError) else "not offered"
         return FailoverRule(type(err), "zone", said)
-    return REFUSED
+    return DEFAULT_RULE
 
 
-def left(candidates: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
+def remaining_candidates(candidates: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
     """Return the candidates that are not ruled out after the launch of `refused` failed."""
     return tuple(candidate for candidate in candidates if not _ruled_out(candidate, refused, skips))
 

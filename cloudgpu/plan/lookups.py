@@ -9,7 +9,7 @@ from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import Recipe
 
 
-def wanted_images(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
+def images_to_resolve(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
     """Return the (SSM parameter, region) pairs that resolve to the machine images of the plan."""
     question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
     parameters = {
@@ -23,7 +23,9 @@ def known_regions(recipe: Recipe, catalog: Catalog, default_region: str) -> tupl
     return PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min).known_regions
 
 
-def wanted_addresses(recipe: Recipe, catalog: Catalog, default_region: str, network: NetworkRequest) -> tuple[str, ...]:
+def regions_needing_elastic_ips(
+    recipe: Recipe, catalog: Catalog, default_region: str, network: NetworkRequest
+) -> tuple[str, ...]:
     """Return the regions where nodes may need Elastic IPs because of the settings or of several network interfaces."""
     question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
     several = any(
@@ -34,7 +36,7 @@ def wanted_addresses(recipe: Recipe, catalog: Catalog, default_region: str, netw
     return question.known_regions if several or network.public_address in ("elastic", *GATEWAYS) else ()
 
 
-def wanted_offers(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
+def offers_to_query(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
     """Return the (instance type, region) pairs whose zones the plan needs. Retired types are left out."""
     question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
     names = [instance_type.name for instance_type in question.types if not instance_type.retired]

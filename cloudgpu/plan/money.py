@@ -18,20 +18,20 @@ def breakdown(plan: Plan) -> str:
     The result is empty if the plan has no candidates.
     """
     parts = ((item.label, item.until_usd(plan.expiry_s)) for item in plan.costs)
-    return ", ".join(f"{cents(usd)} for {label}" for label, usd in parts if usd is not None)
+    return ", ".join(f"{format_cents(usd)} for {label}" for label, usd in parts if usd is not None)
 
 
-def without(plan: Plan) -> str:
+def unpriced_suffix(plan: Plan) -> str:
     """Format the items without a known price, as a suffix to an amount; empty if every price is known."""
     return f", excluding {', '.join(plan.unpriced)} of unknown price" if plan.unpriced else ""
 
 
-def shown(usd: Decimal) -> str:
+def format_hourly_rate(usd: Decimal) -> str:
     """Format an hourly rate to the hundredth of a cent, rounded up."""
     return f"{usd.quantize(_SHOWN, rounding=ROUND_CEILING).normalize():f}"
 
 
-def cents(usd: Decimal) -> str:
+def format_cents(usd: Decimal) -> str:
     """Format an amount to the cent, rounded up."""
     return f"{usd.quantize(CENT, rounding=ROUND_CEILING):f}"
 

@@ -58,7 +58,7 @@ def several_interfaces(instance_type: InstanceType, efa: int) -> bool:
     return efa > 1 or (efa > 0 and instance_type.network_cards > instance_type.efa_interfaces)
 
 
-def chosen(request: NetworkRequest, nodes: int, free: int, *, several: bool) -> PublicAddress:
+def choose_public_address(request: NetworkRequest, nodes: int, free: int, *, several: bool) -> PublicAddress:
     """Return the kind of public address for this many nodes, given the number of free Elastic IPs."""
     way = request.public_address
     if way == "auto":
@@ -81,7 +81,7 @@ def elastic_ips(way: PublicAddress, nodes: int) -> int:
     return {"elastic": nodes, "nat": BEHIND_NAT, "private-nat": 1}.get(way, 0)
 
 
-def contradiction(request: NetworkRequest) -> str:
+def find_contradiction(request: NetworkRequest) -> str:
     """Return the reason why the settings contradict each other; empty if they do not."""
     way, ssm = request.public_address, request.reach == "ssm"
     needs = "specifies a subnet whose private addresses"
@@ -105,7 +105,7 @@ def contradiction(request: NetworkRequest) -> str:
     return next((text for holds, text in wrong if holds), "")
 
 
-def explained(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None) -> Iterator[str]:
+def access_notes(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None) -> Iterator[str]:
     """Yield notes on access to the nodes and on resources that the expiry does not delete; none without extra costs.
 
     `gateway_gb_usd` is the price per GB of traffic through the NAT gateway; None if unknown.

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cloudgpu.catalog import Gpu
-from cloudgpu.catalog.communication import RankVariable, settings
+from cloudgpu.catalog.communication import RankVariable, rank_variables
 from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.software import software
 from cloudgpu.plan.node_driver import node_driver
@@ -35,7 +35,7 @@ class NodeSoftware:
         return fields | {"environment": [asdict(setting) for setting in self.environment]}
 
 
-def use_of(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: str) -> NodeSoftware:
+def software_for(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: str) -> NodeSoftware:
     """Return the software on nodes of this type."""
     driver = node_driver(recipe, gpu)
     # Whether a custom machine image has a driver is unknown until the bootstrap checks.
@@ -43,7 +43,9 @@ def use_of(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: 
     name = f"{driver.branch} {driver.flavour}" if driver.branch is not None else ""
     container = recipe.environment.container
     container_image = "" if container is None else container.image
-    environment = settings(instance_type, recipe.resources.nodes, recipe.resources.network, recipe.environment.env)
+    environment = rank_variables(
+        instance_type, recipe.resources.nodes, recipe.resources.network, recipe.environment.env
+    )
     cuda = _cuda(container_image)
     return NodeSoftware(
         instance_type, image, parameter, name, origin if name else "", cuda, container_image, environment

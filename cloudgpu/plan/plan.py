@@ -12,11 +12,11 @@ from cloudgpu.plan.candidate import Candidate, Market
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.named_resources import NO_SURVEY, NamedResources
 from cloudgpu.plan.node_software import NodeSoftware
-from cloudgpu.plan.quota_headroom import QuotaRoom
+from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.plan.suggested_change import SuggestedChange
-from cloudgpu.recipe.launching import ON_THE_HEAD
+from cloudgpu.recipe.launching import HEAD_LAUNCHERS
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import SHELL_WORD
 
@@ -42,13 +42,13 @@ class Finding:
     """Verified fixes of an error; empty if none was found."""
 
     @property
-    def cures(self) -> tuple[str, ...]:
+    def all_fixes(self) -> tuple[str, ...]:
         """All fixes, smallest change first, then the rest of the check's own advice."""
         own = _OPTIONS.sub("", self.fix).strip() if self.remedies else self.fix
         return (*map(str, self.remedies), *([own] if own else []))
 
     @property
-    def cure(self) -> str:
+    def first_fix(self) -> str:
         """The first fix, without its result; empty if there is none."""
         return self.remedies[0].command if self.remedies else self.fix
 
@@ -85,7 +85,7 @@ class Quotes:
     refused: Mapping[tuple[str, str, Market], int] = field(default_factory=dict)
     reservation: Reservation | None = None
     asked_at: datetime | None = None
-    quotas: Mapping[tuple[str, str], QuotaRoom] = field(default_factory=dict)
+    quotas: Mapping[tuple[str, str], VcpuHeadroom] = field(default_factory=dict)
     storage: Mapping[str, tuple[StorageSeen, ...]] = field(default_factory=dict)
     survey: NamedResources = NO_SURVEY
     zones_unknown: Mapping[str, str] = field(default_factory=dict)
@@ -141,14 +141,14 @@ class Plan:
         return self.target == "rehearsal"
 
     @property
-    def dearest(self) -> Candidate | None:
+    def most_expensive(self) -> Candidate | None:
         """The candidate with the highest worst-case cost; None if there are no candidates."""
         return max(self.candidates, key=lambda candidate: self._worst_usd(candidate, self.expiry_s), default=None)
 
     @property
     def costs(self) -> tuple[CostItem, ...]:
         """Cost items of the most expensive candidate, nodes first."""
-        dearest = self.dearest
+        dearest = self.most_expensive
         return () if dearest is None else dearest.costs(self.nodes)
 
     @property
@@ -182,7 +182,7 @@ class Plan:
     @property
     def ranks(self) -> int:
         """Number of ranks on all nodes."""
-        return 1 if self.recipe.launch.launcher in ON_THE_HEAD else self.nodes * self.ranks_per_node
+        return 1 if self.recipe.launch.launcher in HEAD_LAUNCHERS else self.nodes * self.ranks_per_node
 
     @property
     def errors(self) -> tuple[Finding, ...]:

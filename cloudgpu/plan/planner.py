@@ -6,20 +6,20 @@ from decimal import ROUND_CEILING, Decimal
 
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan import host_sets
-from cloudgpu.plan.candidates import CandidateList, weigh
+from cloudgpu.plan.candidates import CandidateList, find_candidates
 from cloudgpu.plan.checks.registry import findings
 from cloudgpu.plan.costs import total_usd
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
-from cloudgpu.plan.node_software import NodeSoftware, use_of
+from cloudgpu.plan.node_software import NodeSoftware, software_for
 from cloudgpu.plan.plan import Expected, Plan, Quotes, Target
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.reservations import lasting_s
+from cloudgpu.plan.reservations import usable_seconds
 from cloudgpu.plan.suggestions import with_remedies
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.schema import Recipe
 
 
-def make(
+def build_plan(
     recipe: Recipe,
     *,
     target: Target,
@@ -30,18 +30,18 @@ def make(
     network: NetworkRequest = NO_REQUEST,
 ) -> Plan:
     """Plan a resolved recipe. Problems are reported as findings, never raised."""
-    return answer(PlannerInput(recipe, target, catalog, quotes, default_region, today, network))
+    return plan_with_remedies(PlannerInput(recipe, target, catalog, quotes, default_region, today, network))
 
 
-def answer(question: PlannerInput) -> Plan:
+def plan_with_remedies(question: PlannerInput) -> Plan:
     """Return the plan, with remedies if it has errors."""
-    return with_remedies(planned(question), question, planned)
+    return with_remedies(plan_with_findings(question), question, plan_with_findings)
 
 
-def planned(question: PlannerInput) -> Plan:
+def plan_with_findings(question: PlannerInput) -> Plan:
     """Return the plan with its findings but without remedies."""
     recipe = question.recipe
-    field = weigh(question) if question.hosts is None else host_sets.weigh(question)
+    field = find_candidates(question) if question.hosts is None else host_sets.find_host_sets(question)
     plan = Plan(
         target=question.target,
         recipe=recipe,
@@ -66,7 +66,7 @@ def _expiry_s(question: PlannerInput) -> int:
         question.quotes.reservation,
         question.quotes.asked_at,
     )
-    return requested_s if reservation is None or now is None else lasting_s(reservation, now, requested_s)
+    return requested_s if reservation is None or now is None else usable_seconds(reservation, now, requested_s)
 
 
 def _starts_at(question: PlannerInput) -> datetime | None:
@@ -114,7 +114,7 @@ def _uses(question: PlannerInput, field: CandidateList) -> tuple[NodeSoftware, .
     names = dict.fromkeys(candidate.instance_type for candidate in field.candidates)
     chosen = [first[name] for name in names]
     uses = tuple(
-        use_of(
+        software_for(
             question.recipe,
             candidate.instance_type,
             question.catalog.gpus[candidate.gpu],

@@ -14,7 +14,7 @@ from cloudgpu.plan.network_access import (
     NO_REQUEST,
     NetworkRequest,
     PublicAddress,
-    chosen,
+    choose_public_address,
     several_interfaces,
 )
 from cloudgpu.plan.node_driver import machine_image
@@ -102,7 +102,9 @@ class PlannerInput:
     def public_address(self, instance_type: InstanceType, region: str) -> PublicAddress:
         """Return the kind of public address that nodes of a type get in a region."""
         several = several_interfaces(instance_type, self.efa_of(instance_type))
-        return chosen(self.network, self.recipe.resources.nodes, self.free_addresses(region), several=several)
+        return choose_public_address(
+            self.network, self.recipe.resources.nodes, self.free_addresses(region), several=several
+        )
 
     def image_parameter(self, instance_type: InstanceType) -> str:
         """Return the SSM parameter of the machine image for a type; empty if the recipe names an image."""

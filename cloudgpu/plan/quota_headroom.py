@@ -5,7 +5,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True)
-class QuotaRoom:
+class VcpuHeadroom:
     """Limit and usage of a quota in one region, in vCPUs of running instances."""
 
     limit_vcpus: int

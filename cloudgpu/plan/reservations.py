@@ -45,7 +45,7 @@ def is_reserved(market: str) -> bool:
     return market in _KINDS
 
 
-def unfit(reservation: Reservation, market: str, nodes: int) -> Iterator[str]:
+def unsuitable_reasons(reservation: Reservation, market: str, nodes: int) -> Iterator[str]:
     """Yield the reasons, apart from its zone, why a reservation cannot hold the cluster."""
     if reservation.kind != _KINDS[market]:
         other = next(name for name, kind in _KINDS.items() if kind == reservation.kind)
@@ -56,7 +56,7 @@ def unfit(reservation: Reservation, market: str, nodes: int) -> Iterator[str]:
         yield f"{reservation.id} has {reservation.free} free instances, but {nodes} are needed"
 
 
-def lasting_s(reservation: Reservation, now: datetime, expiry_s: int) -> int:
+def usable_seconds(reservation: Reservation, now: datetime, expiry_s: int) -> int:
     """Return the seconds that a run may last: the expiry, but at most until 30 minutes before a Capacity Block ends."""
     if reservation.kind != "capacity-block" or reservation.ends_at is None:
         return expiry_s
@@ -70,7 +70,7 @@ def reservation_notes(reservation: Reservation, now: datetime, expiry_s: int) ->
         yield f"{reservation.id} is paid in advance: its nodes cost nothing more and count as 0 USD in the worst case"
     if reservation.starts_at is not None and reservation.starts_at > now:
         yield f"{reservation.id} starts at {_utc(reservation.starts_at)}: `up` waits for it"
-    lasting = lasting_s(reservation, now, expiry_s)
+    lasting = usable_seconds(reservation, now, expiry_s)
     if lasting < expiry_s and reservation.ends_at is not None:
         message = (
             f"{reservation.id} ends at {_utc(reservation.ends_at)}, and AWS terminates its nodes 30 minutes earlier"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
-from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import UsageError
 from cloudgpu.files import parse_json
 from cloudgpu.plan.candidate import Candidate
@@ -68,13 +68,13 @@ class StoredPlan:
         return tuple(Candidate.from_json(candidate) for candidate in self.plan["candidates"])
 
 
-def written(stored: StoredPlan) -> str:
+def format_saved_plan(stored: StoredPlan) -> str:
     """Return the text of the file: JSON with a checksum of its content."""
     content = {_VERSION: VERSION, **asdict(stored)}
     return json.dumps({**content, _SEAL: _checksum(content)}, indent=1, sort_keys=True) + "\n"
 
 
-def read(text: str, name: str) -> StoredPlan:
+def parse_saved_plan(text: str, name: str) -> StoredPlan:
     """Parse the text of a saved plan.
 
     Raises:
@@ -93,7 +93,7 @@ def read(text: str, name: str) -> StoredPlan:
     if seal != checksum:
         raise UsageError(f"{name} was edited after it was saved", hint=hint)
     try:
-        stored = decoded(StoredPlan, content)
+        stored = decode_as(StoredPlan, content)
         _check_shape(stored)
     except MALFORMED as err:
         raise UsageError(f"{name} cannot be read: {err}", hint=hint) from err
@@ -101,7 +101,7 @@ def read(text: str, name: str) -> StoredPlan:
 
 
 def _check_shape(stored: StoredPlan) -> None:
-    """Access every field that `changes` and `as_agreed` need.
+    """Access every field that `input_changes` and `with_saved_candidates` need.
 
     Raises:
         ValueError: A field is missing or malformed. The other exceptions in `MALFORMED` mean the same.
@@ -111,7 +111,7 @@ def _check_shape(stored: StoredPlan) -> None:
         _ = stored.plan[name]
 
 
-def changes(stored: StoredPlan, world: PlanInputs, fresh: Plan) -> Iterator[str]:
+def input_changes(stored: StoredPlan, world: PlanInputs, fresh: Plan) -> Iterator[str]:
     """Yield the differences that prevent applying a saved plan; none if it can be applied.
 
     A lower price is not a difference, because the saved price is still an upper bound.
@@ -130,7 +130,7 @@ def changes(stored: StoredPlan, world: PlanInputs, fresh: Plan) -> Iterator[str]
             yield from _candidate_changes(candidate, current, fresh.nodes)
 
 
-def as_agreed(stored: StoredPlan, fresh: Plan) -> Plan:
+def with_saved_candidates(stored: StoredPlan, fresh: Plan) -> Plan:
     """Return the plan to apply: the saved candidates, in the saved order and at the saved prices."""
     return replace(fresh, candidates=stored.candidates)
 

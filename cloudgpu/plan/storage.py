@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from cloudgpu.catalog.other_prices import MONTH_H
+from cloudgpu.catalog.other_prices import HOURS_PER_MONTH
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.plan.costs import CostItem, Per
 from cloudgpu.plan.storage_state import StorageSeen
@@ -24,19 +24,19 @@ Seen = Mapping[str, tuple[StorageSeen, ...]]
 """Name -> existing storage, at most one per region; absent = not queried."""
 
 
-def looked_for(recipe: Recipe) -> tuple[Storage, ...]:
+def possibly_existing_storage(recipe: Recipe) -> tuple[Storage, ...]:
     """Return the storage that may already exist: all storage except storage that is created for a single cluster."""
     return tuple(storage for storage in recipe.storage if storage.make is None or storage.keep)
 
 
 def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, ...]]:
     """Yield the locations of each storage that exists."""
-    for storage in looked_for(recipe):
+    for storage in possibly_existing_storage(recipe):
         if seen.get(storage.name):
             yield seen[storage.name]
 
 
-def near(question: "PlannerInput", region: str, zone: str) -> bool:
+def can_mount(question: "PlannerInput", region: str, zone: str) -> bool:
     """Return True if nodes in a zone can mount all existing storage."""
     return all(
         any(location.region == region and location.zone in ("", zone) for location in places)
@@ -44,17 +44,17 @@ def near(question: "PlannerInput", region: str, zone: str) -> bool:
     )
 
 
-def made(question: "PlannerInput", region: str) -> tuple[CostItem, ...]:
+def new_storage_costs(question: "PlannerInput", region: str) -> tuple[CostItem, ...]:
     """Return the cost of storage to create in a region, per month if it outlives the cluster."""
     there = {pair[0].name for pair in existing_storage(question.recipe, question.quotes.storage)}
     return tuple(
-        item(storage, storage.make, region)
+        new_storage_item(storage, storage.make, region)
         for storage in question.recipe.storage
         if storage.make is not None and storage.name not in there
     )
 
 
-def item(storage: Storage, make: Make, region: str) -> CostItem:
+def new_storage_item(storage: Storage, make: Make, region: str) -> CostItem:
     """Return the cost item of storage to create. Storage without a fixed size has no known price in advance."""
     deployment = (make.deployment or "scratch_2") if make.kind == "lustre" else ""
     price = storage_price(make.kind, region, deployment)
@@ -64,5 +64,5 @@ def item(storage: Storage, make: Make, region: str) -> CostItem:
     if price is None or make.size is None:
         return CostItem("storage", 1, what, None, None, "", per=per)
     monthly_usd = price.monthly_usd(Decimal(int(make.size)))
-    usd = monthly_usd if storage.keep else monthly_usd / MONTH_H
+    usd = monthly_usd if storage.keep else monthly_usd / HOURS_PER_MONTH
     return CostItem("storage", 1, what, usd, price.as_of, price.source, per=per)

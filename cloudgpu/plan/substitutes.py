@@ -23,7 +23,7 @@ def substitutes(question: PlannerInput) -> Iterator[tuple[Kinship, InstanceType]
 
     Yields nothing if the recipe names no known type.
     """
-    requested = asked_for(question)
+    requested = first_requested_type(question)
     if requested is None:
         return
     pool = _pool(question)
@@ -58,7 +58,7 @@ def substitutes(question: PlannerInput) -> Iterator[tuple[Kinship, InstanceType]
 
 def with_as_much_memory(question: PlannerInput) -> Iterator[InstanceType]:
     """Yield other types with at least as much total GPU memory as the first requested type, cheapest first."""
-    requested = asked_for(question)
+    requested = first_requested_type(question)
     if requested is not None:
         enough = [
             instance_type
@@ -68,7 +68,7 @@ def with_as_much_memory(question: PlannerInput) -> Iterator[InstanceType]:
         yield from _usable(question, enough)
 
 
-def asked_for(question: PlannerInput) -> InstanceType | None:
+def first_requested_type(question: PlannerInput) -> InstanceType | None:
     """Return the first requested type, with which substitutes are compared. AWS may not offer it."""
     named = (question.catalog.types.get(spec) for spec in question.specs)
     return next(iter(question.types), None) or next(
@@ -103,7 +103,7 @@ def _pool(question: PlannerInput) -> list[InstanceType]:
 
 def _usable(question: PlannerInput, types: Iterable[InstanceType]) -> Iterator[InstanceType]:
     """Yield the types that no rule excludes. Lazy, because the rules are slower than comparing prices."""
-    return (instance_type for instance_type in types if not exclusions.of_type(question, instance_type))
+    return (instance_type for instance_type in types if not exclusions.type_exclusions(question, instance_type))
 
 
 def _is_offered(question: PlannerInput, instance_type: InstanceType) -> bool:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Final
 
-from cloudgpu.plan.edits import Edit, edit, named_in, worth_trying
+from cloudgpu.plan.edits import Edit, candidate_edits, edit, edits_in_fixes
 from cloudgpu.plan.plan import Finding, Plan
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.suggested_change import SuggestedChange
@@ -18,7 +18,7 @@ from cloudgpu.recipe.units import DurationS
 
 Planner = Callable[[PlannerInput], Plan]
 
-SHOWN: Final = 3
+MAX_REMEDIES: Final = 3
 """Maximum number of suggestions."""
 _SINGLES: Final = 40
 _COMBINED: Final = 50
@@ -96,11 +96,11 @@ def _cures(trial: Trial, finding: Finding, start: Trial) -> bool:
 
 
 def _best(trials: Iterable[Trial]) -> tuple[SuggestedChange, ...]:
-    """Return the best remedies, at most `SHOWN`, and at most one per kind of change."""
+    """Return the best remedies, at most `MAX_REMEDIES`, and at most one per kind of change."""
     best: dict[str, SuggestedChange] = {}
     for trial in sorted(trials, key=lambda trial: trial.rank):
         best.setdefault(trial.edit.way, trial.remedy)
-    return tuple(dict.fromkeys(best.values()))[:SHOWN]
+    return tuple(dict.fromkeys(best.values()))[:MAX_REMEDIES]
 
 
 def _combined_trials(start: Trial, trials: Sequence[Trial], planned: Planner) -> Iterator[Trial]:
@@ -122,10 +122,10 @@ def _combined_trials(start: Trial, trials: Sequence[Trial], planned: Planner) ->
 def _trials(start: Trial, planned: Planner, limit: int) -> Iterator[Trial]:
     """Yield trials of the changes that the errors suggest, then of similar hardware, then of smaller requests."""
     edits: dict[tuple[tuple[str, str], ...], Edit] = {}
-    suggested = named_in(finding.fix for finding in start.plan.errors)
+    suggested = edits_in_fixes(finding.fix for finding in start.plan.errors)
     for candidate_edit in (
         *suggested,
-        *worth_trying(start.question, start.refused),
+        *candidate_edits(start.question, start.refused),
         *_smaller_requests(start, planned),
     ):
         known = edits.get(candidate_edit.sets, candidate_edit)

@@ -84,7 +84,7 @@ def _longest_arguments(recipe: Recipe, command: str) -> tuple[str, ...]:
     names: dict[str, Scalar] = {**dict.fromkeys(template.placeholders(recipe), _LONGEST_PATH), **recipe.params}
     names |= _longer_values(recipe.params, recipe.rehearsal.params if recipe.rehearsal else {})
     names |= dict.fromkeys(template.SERVICE_NAMES, _LONGEST_PATH)
-    return () if any(template.problems(command, names)) else template.argv(command, names)
+    return () if any(template.placeholder_problems(command, names)) else template.argv(command, names)
 
 
 def _longer_values(params: Mapping[str, Scalar], rehearsed: Mapping[str, Scalar]) -> dict[str, Scalar]:

@@ -6,7 +6,7 @@ from cloudgpu.recipe import template
 from cloudgpu.recipe.schema import Recipe
 
 
-def batch_of(recipe: Recipe) -> int | None:
+def samples_per_step(recipe: Recipe) -> int | None:
     """Return the samples per step over all ranks; None if the recipe does not set a whole number above 0."""
     batch = recipe.launch.global_batch
     if batch is None or isinstance(batch, int):
@@ -17,6 +17,6 @@ def batch_of(recipe: Recipe) -> int | None:
         return None
     text = words[0] if len(words) == 1 else ""
     try:
-        return bounds.whole(text, least=1)
+        return bounds.parse_whole_number(text, least=1)
     except ValueError:
         return None

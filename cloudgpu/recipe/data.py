@@ -44,7 +44,7 @@ class Data(Section):
     within: DurationS = DurationS(60)
     """Timeout for mounting."""
 
-    def fetched_by(self, nodes: int) -> int:
+    def downloading_nodes(self, nodes: int) -> int:
         """Return the number of nodes that download from the source. The remaining nodes copy from a peer."""
         return 1 if self.share == "head" else nodes
 

@@ -9,7 +9,7 @@ from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import COPIED, MOUNTED, Source, source_of
-from cloudgpu.recipe.storage_rules import overlap, system_place
+from cloudgpu.recipe.storage_rules import is_system_path, paths_overlap
 
 _SYSTEM_DIRECTORIES: Final = frozenset(
     {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr"}
@@ -46,7 +46,7 @@ def dataset_target_problems(recipe: Recipe) -> Iterator[Problem]:
             for directory, other in directories.items():
                 if directory == data.to:
                     yield Problem(path, f"dataset {other} already uses {data.to}")
-                elif overlap(directory, data.to):
+                elif paths_overlap(directory, data.to):
                     yield Problem(path, f"{data.to} overlaps {directory} of dataset {other}; use separate directories")
             directories.setdefault(data.to, data.name)
         names.add(data.name)
@@ -97,8 +97,8 @@ def _s3_target_problems(to: str, path: FieldPath) -> Iterator[Problem]:
 def _is_system_target(data: Data) -> bool:
     """Return True if the dataset would overwrite or hide system files. A mount hides more than a copy does."""
     if data.mode == "mount" or len(data.to.parts) <= len(("/", "data")):
-        return data.to.parts[1:] == () or data.to.parts[1] in _SYSTEM_DIRECTORIES or system_place(data.to)
-    return data.to.parts[1] in _SYSTEM_DIRECTORIES or (data.to.parts[1] == "home" and system_place(data.to))
+        return data.to.parts[1:] == () or data.to.parts[1] in _SYSTEM_DIRECTORIES or is_system_path(data.to)
+    return data.to.parts[1] in _SYSTEM_DIRECTORIES or (data.to.parts[1] == "home" and is_system_path(data.to))
 
 
 def _mode_problems(data: Data, source: Source, path: FieldPath) -> Iterator[Problem]:

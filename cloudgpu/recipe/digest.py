@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from cloudgpu.recipe.plain_values import plain
+from cloudgpu.recipe.plain_values import to_plain_values
 from cloudgpu.recipe.schema import Recipe
 
 
@@ -13,5 +13,7 @@ def digest(recipe: Recipe) -> str:
     The order of mappings is ignored, and so are fields with their default value. A later version can therefore add
     optional fields without changing existing digests.
     """
-    canonical = json.dumps(plain(recipe), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    canonical = json.dumps(
+        to_plain_values(recipe), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from cloudgpu.recipe.plain_values import plain
+from cloudgpu.recipe.plain_values import to_plain_values
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
 
@@ -77,7 +77,7 @@ def as_yaml(recipe: Recipe) -> str:
     yaml.width = 10_000  # keeps commands on one line, because users copy them from here
     yaml.default_flow_style = False
     yaml.indent(mapping=2, sequence=4, offset=2)
-    values, text = plain(recipe), io.StringIO()
+    values, text = to_plain_values(recipe), io.StringIO()
     if recipe.budget.max_usd is not None:
         usd = recipe.budget.max_usd
         values["budget"]["max_usd"] = int(usd) if usd == int(usd) else float(usd)  # easier to read than quoted text

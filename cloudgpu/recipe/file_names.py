@@ -12,7 +12,7 @@ _DOWNLOAD_SUFFIXES: Final = (".part", ".part.map")
 """Suffixes of a partially downloaded file and of the file that records its progress."""
 
 
-def unusable(names: Iterable[str]) -> tuple[str, str] | None:
+def find_unusable_name(names: Iterable[str]) -> tuple[str, str] | None:
     """Return the first name that a node cannot write, with the reason; None if a node can write all names."""
     all_names = set(names)
     folders: dict[str, bool] = {}

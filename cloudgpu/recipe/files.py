@@ -8,7 +8,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
 
 
-def missing(recipe: Recipe, base: Path, *, without: Set[str] = frozenset()) -> Iterator[Problem]:
+def missing_file_problems(recipe: Recipe, base: Path, *, without: Set[str] = frozenset()) -> Iterator[Problem]:
     """Yield a problem for every path, relative to `base`, that does not exist. Sections in `without` are skipped."""
     if "workdir" not in without:
         yield from _workdir(recipe, base)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cloudgpu.recipe import template
-from cloudgpu.recipe.launching import DIST_KINDS, LOCAL_KINDS, ONE_A_NODE, kvstore_kind
+from cloudgpu.recipe.launching import DIST_KINDS, LOCAL_KINDS, RANK_PER_NODE_LAUNCHERS, kvstore_kind
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import Problem
 from cloudgpu.recipe.schema import Recipe
@@ -15,7 +15,7 @@ _KINDS = (*sorted(LOCAL_KINDS), *sorted(DIST_KINDS))
 def ranks_per_node_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require one rank per node for launchers that start one process per node."""
     launch = recipe.launch
-    if launch.launcher in ONE_A_NODE and launch.ranks not in (1, "gpus"):
+    if launch.launcher in RANK_PER_NODE_LAUNCHERS and launch.ranks not in (1, "gpus"):
         message = f"{launch.launcher} starts one process per node; expected 1, got {launch.ranks}"
         yield Problem(("launch", "ranks_per_node"), message)
 
@@ -30,7 +30,7 @@ def kvstore_problems(recipe: Recipe) -> Iterator[Problem]:
     if launch.kvstore is None:
         yield Problem(("launch", "kvstore"), f"required with: kvstore; expected one of {', '.join(_KINDS)}")
         return
-    unknown = list(template.problems(launch.kvstore, tuple(recipe.params)))
+    unknown = list(template.placeholder_problems(launch.kvstore, tuple(recipe.params)))
     for message in unknown:
         yield Problem(("launch", "kvstore"), message)
     kind = kvstore_kind(launch, recipe.params)

@@ -10,11 +10,11 @@ from cloudgpu.recipe.service import Service, SideService
 
 LauncherName = Literal["torchrun", "mpirun", "deepspeed", "kvstore", "tf-config", "each-node", "head-only", "service"]
 
-ON_THE_HEAD: Final = frozenset({"head-only", "service"})
+HEAD_LAUNCHERS: Final = frozenset({"head-only", "service"})
 """Launchers that start a single process, on the head. Only that process can start programs on other nodes."""
-ONE_A_GPU: Final = frozenset({"torchrun", "mpirun", "deepspeed"})
+RANK_PER_GPU_LAUNCHERS: Final = frozenset({"torchrun", "mpirun", "deepspeed"})
 """Launchers that default to one rank per GPU."""
-ONE_A_NODE: Final = frozenset({*ON_THE_HEAD, "each-node"})
+RANK_PER_NODE_LAUNCHERS: Final = frozenset({*HEAD_LAUNCHERS, "each-node"})
 """Launchers that start at most one rank per node."""
 LOCAL_KINDS: Final = frozenset({"local", "device", "nccl"})
 """MXNet KVStore kinds that work within one process."""
@@ -63,7 +63,7 @@ class Launch(Section):
         """Ranks on each node that runs ranks: the recipe's value, or the launcher's default."""
         if self.ranks_per_node is not None:
             return self.ranks_per_node
-        return "gpus" if self.launcher in ONE_A_GPU else 1
+        return "gpus" if self.launcher in RANK_PER_GPU_LAUNCHERS else 1
 
 
 def kvstore_kind(launch: Launch, params: Mapping[str, object]) -> str:

@@ -66,35 +66,35 @@ def load(path: Path) -> LoadedRecipe:
     Raises:
         RecipeError: The recipe is invalid; `problems` contains one line per problem: `file:line: field: message`.
     """
-    shown = displayed(path)
+    shown = display_path(path)
     document = parse(_text(path, shown))
     if document.problems:
         raise _refused(shown, document.problems)
-    recipe, problems = check(document.value, path.parent)
+    recipe, problems = validate_recipe(document.value, path.parent)
     if recipe is None or problems:
         raise _refused(shown, [(document.line(problem.path), problem) for problem in problems])
     return LoadedRecipe(recipe, path, path.parent)
 
 
-def check(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]]:
+def validate_recipe(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]]:
     """Return the recipe built from plain values and all its problems. The recipe is None if the schema rejects it."""
     if not isinstance(value, dict):
         return None, (Problem((), "expected a mapping of fields, starting with schema: 1"),)
-    unfit = tuple(text_rules.faults(value))
+    unfit = tuple(text_rules.text_problems(value))
     if unfit:
         return None, unfit
     try:
         recipe = Recipe.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        schema_problems = validation_errors.problems(error, value)
+        schema_problems = validation_errors.field_problems(error, value)
         return None, (
             *schema_problems,
             *_beyond_schema(value, base, {str(problem.path[0]) for problem in schema_problems if problem.path}),
         )
-    return recipe, (*rules.rule_problems(recipe), *files.missing(recipe, base))
+    return recipe, (*rules.rule_problems(recipe), *files.missing_file_problems(recipe, base))
 
 
-def displayed(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return the path as shown in messages: relative if it is below the current directory."""
     try:
         return str(path.resolve().relative_to(Path.cwd().resolve()))
@@ -112,7 +112,7 @@ def _beyond_schema(value: dict[str, Any], base: Path, wrong: set[str]) -> Iterat
     absent = {name for name in wrong if name in Recipe.model_fields}
     partial = Recipe.model_construct(**sections)
     yield from rules.rule_problems(partial, without=absent)
-    yield from files.missing(partial, base, without=absent)
+    yield from files.missing_file_problems(partial, base, without=absent)
 
 
 def _section(annotation: Any, value: object) -> Any:  # noqa: ANN401 - any annotation, any section
@@ -155,24 +155,24 @@ def _is_path(name: str) -> bool:
 def _not_found(name: str, roots: Sequence[Path]) -> RecipeError:
     place = Path(name).expanduser()
     if name and files.is_directory(place):
-        return RecipeError(f"{displayed(place)} is a directory without a {FILE_NAME}", hint=_listing(roots))
+        return RecipeError(f"{display_path(place)} is a directory without a {FILE_NAME}", hint=_listing(roots))
     if _is_path(name):
-        return RecipeError(f"no such recipe: {displayed(place)}", hint=_listing(roots))
-    return RecipeError(f'no recipe named "{name}"{suggestion(name, names(roots))}', hint=_listing(roots))
+        return RecipeError(f"no such recipe: {display_path(place)}", hint=_listing(roots))
+    return RecipeError(f'no recipe named "{name}"{suggestion(name, recipe_names(roots))}', hint=_listing(roots))
 
 
 def _listing(roots: Sequence[Path]) -> str:
-    listed = ", ".join(names(roots))
+    listed = ", ".join(recipe_names(roots))
     create = "create one: cloudgpu recipe new"
     return f"available recipes: {listed}; or {create}" if listed else create
 
 
-def names(roots: Sequence[Path]) -> tuple[str, ...]:
+def recipe_names(roots: Sequence[Path]) -> tuple[str, ...]:
     """Return the bare names of all recipes below `roots`, in order."""
-    return tuple(file.parent.name for file in known(roots))
+    return tuple(file.parent.name for file in find_named_recipes(roots))
 
 
-def known(roots: Sequence[Path]) -> tuple[Path, ...]:
+def find_named_recipes(roots: Sequence[Path]) -> tuple[Path, ...]:
     """Return the recipe file of every bare name. If several roots contain a name, the first root takes precedence."""
     by_name: dict[str, Path] = {}
     for root in roots:

@@ -10,14 +10,14 @@ from typing import Final
 from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.loading import LoadedRecipe
-from cloudgpu.recipe.plain_values import plain
+from cloudgpu.recipe.plain_values import to_plain_values
 from cloudgpu.recipe.problem import FieldPath
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.set_option import assign
 from cloudgpu.text import command
 
-MOST: Final = 256
+MAX_COMBINATIONS: Final = 256
 """Maximum number of combinations. They run one after another, and the instances are billed the whole time."""
 _EXAMPLE: Final = "for example --matrix kvstore=dist_sync,dist_async"
 
@@ -40,7 +40,7 @@ class Combination:
     @property
     def label(self) -> str:
         """The values, such as `kvstore=dist_sync compression=2bit`."""
-        return shown(self.values)
+        return format_values(self.values)
 
     @property
     def digest(self) -> str:
@@ -48,7 +48,7 @@ class Combination:
         return digest(self.recipe)
 
 
-def shown(values: Sequence[tuple[str, str]]) -> str:
+def format_values(values: Sequence[tuple[str, str]]) -> str:
     """Format a combination for display."""
     return " ".join(f"{name}={value}" for name, value in values)
 
@@ -66,9 +66,9 @@ def read_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
             hint = f"list all values in one option: {command('--matrix', f'{name}=A,B,C')}"
             raise UsageError(f"--matrix {name} is given twice", hint=hint)
     count = prod(len(axis.values) for axis in axes)
-    if count > MOST:
+    if count > MAX_COMBINATIONS:
         sizes = " x ".join(str(len(axis.values)) for axis in axes)
-        message = f"--matrix: {sizes} make {count:,} combinations; the limit is {MOST}"
+        message = f"--matrix: {sizes} make {count:,} combinations; the limit is {MAX_COMBINATIONS}"
         raise UsageError(message, hint="remove values, or split them into several matrices")
     return axes
 
@@ -93,9 +93,9 @@ def combinations(
             expanded.append(Combination(pairs, resolve(loaded, sets={**sets, **dict(pairs)}, rehearsal=rehearsal)))
         except RecipeError as err:
             for line in err.problems or (err.message,):
-                problems.setdefault(line, []).append(shown(pairs))
+                problems.setdefault(line, []).append(format_values(pairs))
     if problems:
-        lines = [f"{about(labels, len(products))}: {line}" for line, labels in problems.items()]
+        lines = [f"{label_combinations(labels, len(products))}: {line}" for line, labels in problems.items()]
         message = f"the recipe {loaded.recipe.name} is invalid for some combinations of this matrix"
         raise RecipeError(message, problems=lines, hint="remove those values, or fix the recipe")
     _reject_duplicate_runs(expanded)
@@ -146,7 +146,7 @@ def _check_axes(loaded: LoadedRecipe, axes: Sequence[Axis], sets: Mapping[str, s
 
 
 def _path(loaded: LoadedRecipe, name: str, text: str) -> FieldPath:
-    return assign(plain(loaded.recipe), name, text)
+    return assign(to_plain_values(loaded.recipe), name, text)
 
 
 def _reject_duplicate_runs(combinations: Sequence[Combination]) -> None:
@@ -158,12 +158,12 @@ def _reject_duplicate_runs(combinations: Sequence[Combination]) -> None:
             raise UsageError(message, hint="remove one of the values")
 
 
-def about(labels: Sequence[str], count: int) -> str:
+def label_combinations(labels: Sequence[str], count: int) -> str:
     """Return the text that identifies the combinations with these labels in a message."""
     return f"all {count} combinations" if len(labels) == count > 1 else "; ".join(labels)
 
 
-def fields_of(axes: Sequence[Axis], loaded: LoadedRecipe) -> Iterator[tuple[Axis, FieldPath]]:
+def axis_fields(axes: Sequence[Axis], loaded: LoadedRecipe) -> Iterator[tuple[Axis, FieldPath]]:
     """Yield each axis with the path of its field."""
     for axis in axes:
         yield axis, _path(loaded, axis.name, axis.values[0])

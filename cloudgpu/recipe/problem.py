@@ -15,10 +15,10 @@ class Problem:
     @property
     def text(self) -> str:
         """Message with the field's path, such as `resources.nodes: expected a whole number`."""
-        return f"{dotted(self.path)}: {self.message}" if self.path else self.message
+        return f"{format_path(self.path)}: {self.message}" if self.path else self.message
 
 
-def dotted(path: FieldPath) -> str:
+def format_path(path: FieldPath) -> str:
     """Format a field path, such as `data[0].from` for `("data", 0, "from")`."""
     text = ""
     for part in path:

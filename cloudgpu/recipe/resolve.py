@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.loading import LoadedRecipe, check
-from cloudgpu.recipe.plain_values import plain
+from cloudgpu.recipe.loading import LoadedRecipe, validate_recipe
+from cloudgpu.recipe.plain_values import to_plain_values
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.set_option import assign
 from cloudgpu.text import command
@@ -20,13 +20,13 @@ def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -
     Raises:
         RecipeError: An assignment has an unknown name or a value of the wrong type, or makes the recipe invalid.
     """
-    values = plain(loaded.recipe)
+    values = to_plain_values(loaded.recipe)
     rehearsal_sets = {name: text for name, text in sets.items() if name.startswith("rehearsal.")}
     _assign(values, rehearsal_sets)
     if rehearsal:
         _rehearse(values)
     _assign(values, {name: text for name, text in sets.items() if name not in rehearsal_sets})
-    recipe, problems = check(values, loaded.base)
+    recipe, problems = validate_recipe(values, loaded.base)
     if recipe is None or problems:
         lines = [problem.text for problem in problems]
         message = f"the recipe {loaded.recipe.name} is invalid with {_shown(sets)}"

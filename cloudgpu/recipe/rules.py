@@ -12,7 +12,7 @@ from typing import Final
 
 from cloudgpu.recipe import template
 from cloudgpu.recipe.argument_rules import argument_size_problems
-from cloudgpu.recipe.batch import batch_of
+from cloudgpu.recipe.batch import samples_per_step
 from cloudgpu.recipe.data_rules import (
     checkpoint_target_problems,
     data_source_problems,
@@ -131,7 +131,7 @@ def _param_name_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _command_problems(recipe: Recipe) -> Iterator[Problem]:
-    for message in template.problems(recipe.launch.command, template.placeholders(recipe)):
+    for message in template.placeholder_problems(recipe.launch.command, template.placeholders(recipe)):
         yield Problem(("launch", "command"), message)
 
 
@@ -139,15 +139,15 @@ def _batch_problems(recipe: Recipe) -> Iterator[Problem]:
     batch = recipe.launch.global_batch
     if not isinstance(batch, str):
         return
-    unknown = template.problems(batch, tuple(recipe.params))
-    messages = list(unknown) or ([] if batch_of(recipe) else [f"expected a whole number, got {batch}"])
+    unknown = template.placeholder_problems(batch, tuple(recipe.params))
+    messages = list(unknown) or ([] if samples_per_step(recipe) else [f"expected a whole number, got {batch}"])
     for message in messages:
         yield Problem(("launch", "global_batch"), message)
 
 
 def _rehearsal_command_problems(recipe: Recipe) -> Iterator[Problem]:
     if recipe.rehearsal and recipe.rehearsal.command is not None:
-        for message in template.problems(recipe.rehearsal.command, template.placeholders(recipe)):
+        for message in template.placeholder_problems(recipe.rehearsal.command, template.placeholders(recipe)):
             yield Problem(("rehearsal", "command"), message)
 
 

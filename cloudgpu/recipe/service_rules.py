@@ -56,7 +56,7 @@ def service_reference_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem((*path, "page"), "the only placeholder allowed here is {token}")
     names = (*template.placeholders(recipe), *template.SERVICE_NAMES)
     for index, service in enumerate(recipe.launch.beside):
-        for message in template.problems(service.command, names):
+        for message in template.placeholder_problems(service.command, names):
             yield Problem(("launch", "beside", index, "command"), message)
 
 

@@ -133,7 +133,7 @@ def _guess(text: str) -> Scalar:
     try:
         node = YAML(typ="safe", pure=True).compose(text)
         value = scalar(text.strip(), str(node.tag)) if _plain(node, text) else text
-        return bounds.whole(text.strip(), least=-bounds.MAX_COUNT) if type(value) is int else value
+        return bounds.parse_whole_number(text.strip(), least=-bounds.MAX_COUNT) if type(value) is int else value
     except (YAMLError, ValueError):
         return text
 
@@ -144,9 +144,9 @@ def _plain(node: Any, text: str) -> bool:  # noqa: ANN401 - ruamel's node
 
 _PARSERS: Mapping[type, Any] = {
     bool: lambda text: {"true": True, "false": False}[text.lower()],
-    int: lambda text: bounds.whole(text, least=-bounds.MAX_COUNT),
+    int: lambda text: bounds.parse_whole_number(text, least=-bounds.MAX_COUNT),
     # Let `inf` and `nan` through: the schema rejects numbers that are not finite.
-    float: lambda text: float(text if text.isalpha() else bounds.figure(text)),
+    float: lambda text: float(text if text.isalpha() else bounds.parse_decimal(text)),
     str: str,
 }
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}

@@ -41,10 +41,10 @@ def storage_mount_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(("storage", index, "name"), f"another storage is already named {storage.name}")
         if not storage.to.is_absolute() or ".." in storage.to.parts or storage.to == PurePosixPath("/"):
             yield Problem(path, f"expected an absolute directory, for example /data/x, got {storage.to}")
-        elif system_place(storage.to):
+        elif is_system_path(storage.to):
             yield Problem(path, f"{storage.to} belongs to the node's operating system; use a directory like /data/x")
         for other, place in taken:
-            if storage.to.parts[1:] and overlap(storage.to, place):
+            if storage.to.parts[1:] and paths_overlap(storage.to, place):
                 yield Problem(path, f"{storage.to} overlaps {place} of {other}; use separate directories")
         names.add(storage.name)
         taken.append((f"storage {storage.name}", storage.to))
@@ -81,14 +81,14 @@ def _make_problems(make: Make, path: FieldPath) -> Iterator[Problem]:
         yield Problem((*path, "size"), "required for ebs, unless snapshot is set")
 
 
-def system_place(place: PurePosixPath) -> bool:
+def is_system_path(place: PurePosixPath) -> bool:
     """Return True if a mount at this absolute path would hide part of the node's operating system."""
     if len(place.parts) < len(("/", "data")):
         return True
     return place.parts[1] in _SYSTEM_DIRECTORIES or (place.parts[1] == "home" and len(place.parts) <= _HOME_PARTS)
 
 
-def overlap(first: PurePosixPath, second: PurePosixPath) -> bool:
+def paths_overlap(first: PurePosixPath, second: PurePosixPath) -> bool:
     """Return True if one path equals or contains the other."""
     shorter = min(len(first.parts), len(second.parts))
     return first.parts[:shorter] == second.parts[:shorter]

@@ -26,7 +26,7 @@ def argv(command: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
     Raises:
         RecipeError: The command cannot be split, or uses a name that is not in `values`.
     """
-    messages = tuple(problems(command, values))
+    messages = tuple(placeholder_problems(command, values))
     if messages:
         message = f"launch.command: {messages[0]}"
         problem_lines = [f"launch.command: {problem}" for problem in messages]
@@ -44,7 +44,7 @@ def placeholders(recipe: Recipe) -> tuple[str, ...]:
     return (*recipe.params, *data, *storage, *RUN_NAMES, *checkpoint, *hostfile, *service)
 
 
-def problems(command: str, names: Mapping[str, Scalar] | tuple[str, ...]) -> Iterator[str]:
+def placeholder_problems(command: str, names: Mapping[str, Scalar] | tuple[str, ...]) -> Iterator[str]:
     """Yield the problems of a command that may use these placeholders."""
     try:
         tokens = shlex.split(command)
@@ -69,10 +69,10 @@ def _unknown(token: str, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _filled(token: str, values: Mapping[str, Scalar]) -> str:
-    return _PIECE.sub(lambda match: match[0][0] if match[1] is None else written(values[match[1]]), token)
+    return _PIECE.sub(lambda match: match[0][0] if match[1] is None else format_value(values[match[1]]), token)
 
 
-def written(value: Scalar) -> str:
+def format_value(value: Scalar) -> str:
     """Format a value as an argument: `true` or `false` for booleans, empty for null."""
     if value is None:
         return ""

@@ -18,23 +18,23 @@ _VALUES: Final = frozenset({"env", "params"})
 """Mappings whose values may have several lines."""
 
 
-def faults(value: object, path: FieldPath = ()) -> Iterator[Problem]:
+def text_problems(value: object, path: FieldPath = ()) -> Iterator[Problem]:
     """Yield a problem for every text or field name of a recipe that cannot be passed to a node."""
     if isinstance(value, dict):
         for name, item in value.items():
             fault = bounds.text_fault(name)
             problem = Problem((*path, printable(name)), f"invalid name: {fault}")
-            yield from [problem] if fault else faults(item, (*path, name))
+            yield from [problem] if fault else text_problems(item, (*path, name))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from faults(item, (*path, index))
+            yield from text_problems(item, (*path, index))
     else:
         message = _fault(value, path)
         if message:
             yield Problem(path, message)
 
 
-def may_have_lines(path: FieldPath) -> bool:
+def allows_newlines(path: FieldPath) -> bool:
     """Return True if the text of this field may contain newlines and tabs."""
     return bool(path) and (path[-1] in _PROSE or (len(path) > 1 and path[-2] in _VALUES))
 
@@ -44,7 +44,7 @@ def _fault(value: object, path: FieldPath) -> str:
         return f"expected a whole number of at most {bounds.MAX_COUNT}"
     if not isinstance(value, str):
         return ""
-    fault = bounds.text_fault(value, lines=may_have_lines(path))
+    fault = bounds.text_fault(value, lines=allows_newlines(path))
     if fault:
         return fault
     size = len(value.encode())

@@ -77,7 +77,7 @@ def _volume(size: SizeGib) -> SizeGib:
 
 
 def _real(value: object) -> float:
-    return float(bounds.figure(value))
+    return float(bounds.parse_decimal(value))
 
 
 def _positive(value: Decimal) -> Decimal:
@@ -98,7 +98,7 @@ Figure = Annotated[float, BeforeValidator(_real)]
 """A finite number of reasonable size. Rejects `true`."""
 Amount = Annotated[
     Decimal,
-    BeforeValidator(bounds.figure),
+    BeforeValidator(bounds.parse_decimal),
     AfterValidator(_positive),
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0}),
 ]

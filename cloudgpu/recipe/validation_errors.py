@@ -24,7 +24,7 @@ _LIMIT_WORDS = {
 }
 
 
-def problems(error: ValidationError, value: object) -> tuple[Problem, ...]:
+def field_problems(error: ValidationError, value: object) -> tuple[Problem, ...]:
     """Return one problem per invalid field, in schema order. `value` is the validated input."""
     by_path: dict[FieldPath, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):

@@ -79,7 +79,7 @@ class RehearsalStatus:
     idle_stop_at: datetime | None = None
 
 
-def ensure(
+def ensure_running(
     home: Home, clock: Clock | None = None, *, envs: Path | None = None, idle_minutes: float | None = None
 ) -> RehearsalClient:
     """Return the home's rehearsal cloud, starting it if it is not running. Concurrent callers start only one server.
@@ -95,17 +95,17 @@ def ensure(
         RehearsalError: The server exited or did not respond before the deadline; the message ends with the last lines
             of the server log.
     """
-    cloud = running(home)
+    cloud = find_running(home)
     if cloud is not None:
         return cloud
     clock = clock or SystemClock()
     files = RehearsalFiles.of(home.ensure())
-    with process.start_lock_held(files):
-        cloud = running(home)
-        return cloud if cloud is not None else _start(home, files, clock, process.options(envs, idle_minutes))
+    with process.hold_start_lock(files):
+        cloud = find_running(home)
+        return cloud if cloud is not None else _start(home, files, clock, process.server_options(envs, idle_minutes))
 
 
-def running(home: Home) -> RehearsalClient | None:
+def find_running(home: Home) -> RehearsalClient | None:
     """Return the home's rehearsal cloud if it is running and ready, else None."""
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
@@ -124,17 +124,17 @@ def stop(home: Home) -> bool:
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     health = _health(cloud) if cloud is not None else None
-    if health is None and (NodeHostClient(files.nodes).running() or process.holder(files) is not None):
+    if health is None and (NodeHostClient(files.nodes).running() or process.running_server_pid(files) is not None):
         # Either the server was killed while its nodes kept running, and only a server can stop the nodes and record
         # it; or the server is running but its endpoint files are damaged, and the server rewrites them.
-        cloud = ensure(home)
+        cloud = ensure_running(home)
         health = _health(cloud)
     if cloud is None or health is None:
         return False
     call(cloud, "POST", "stop")
     clock = SystemClock()
     deadline = clock.monotonic() + _STOP_LIMIT_S
-    while process.alive(int(health["pid"])):
+    while process.is_alive(int(health["pid"])):
         if clock.monotonic() > deadline:
             message = f"the rehearsal server (pid {health['pid']}) did not stop within {_STOP_LIMIT_S:.0f} s"
             raise RehearsalError(message, hint=command("kill", health["pid"]))
@@ -148,7 +148,7 @@ def status(home: Home) -> RehearsalStatus:
     Raises:
         RehearsalError: The server stopped responding.
     """
-    cloud = running(home)
+    cloud = find_running(home)
     if cloud is None:
         return RehearsalStatus(None)
     health = call(cloud, "GET", "health")
@@ -337,17 +337,17 @@ def _health(cloud: RehearsalClient) -> dict[str, Any] | None:
 def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[str]) -> RehearsalClient:
     ensure_writable(files.root, _START_BYTES)
     files.failure.unlink(missing_ok=True)
-    if process.holder(files) is None:
-        access_keys.repair(files.keys, known_id(files))
+    if process.running_server_pid(files) is None:
+        access_keys.repair(files.keys, saved_key_id(files))
     pid = process.spawn(home, files, options)
     deadline = clock.monotonic() + _START_LIMIT_S
     while clock.monotonic() < deadline:
-        cloud = running(home)
+        cloud = find_running(home)
         if cloud is not None:
             return cloud
         # A server started by an earlier, killed command may still be starting up and hold the lock; ours then exits.
-        if not process.alive(pid) and process.holder(files) is None:
-            cloud = running(home)
+        if not process.is_alive(pid) and process.running_server_pid(files) is None:
+            cloud = find_running(home)
             if cloud is None:
                 raise _start_error(files)
             return cloud
@@ -356,7 +356,7 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[st
     raise RehearsalError(message, hint=f"see {files.log}")
 
 
-def known_id(files: RehearsalFiles) -> str:
+def saved_key_id(files: RehearsalFiles) -> str:
     """Return the access key ID in the endpoint file, or an empty string."""
     try:
         return str(read_json(files.endpoint, SETTINGS_BYTES)["access_key_id"])

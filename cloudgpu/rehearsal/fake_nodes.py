@@ -12,7 +12,7 @@ from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.fault_injection import FaultInjector
-from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_END
+from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_RECLAIM_REASON
 from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
 
 
@@ -92,7 +92,7 @@ class FakeNodeHost:
             nodes.pop(instance_id, None)
             self._write(nodes)
 
-    def give_credentials(self, credentials: RoleCredentials) -> None:
+    def set_credentials(self, credentials: RoleCredentials) -> None:
         """Record the credentials."""
         self.credentials = credentials
 
@@ -133,14 +133,14 @@ class FakeNodeHost:
             if due_s <= self.advanced_s:
                 del self._spot_ends[instance_id]
                 self._set(instance_id, "off")
-                self._events.put(PoweredOff(instance_id, SPOT_END))
+                self._events.put(PoweredOff(instance_id, SPOT_RECLAIM_REASON))
 
-    def put_reach(self, instance_id: str, opened: Opened) -> None:
+    def set_access(self, instance_id: str, opened: Opened) -> None:
         """Record the node's network and storage access."""
         self.reach[instance_id] = (opened.ssh, opened.egress)
         self.mountable[instance_id] = dict(opened.mountable)
 
-    def keep_image(self, instance_id: str, image_id: str) -> None:
+    def record_image_packages(self, instance_id: str, image_id: str) -> None:
         """Record which node the image was created from."""
         self.images[image_id] = instance_id
 

@@ -30,19 +30,19 @@ def reset(home: Home) -> bool:
     if not os.path.lexists(files.root):
         return False
     # If the server holds its lock but does not respond, `stop` would wait for the whole start limit.
-    if client.running(home) is not None or process.holder(files) is None:
+    if client.find_running(home) is not None or process.running_server_pid(files) is None:
         with contextlib.suppress(CloudGpuError):
             client.stop(home)
     _kill_server(files)
     _stop_nodes(files)
     with contextlib.suppress(OSError, CloudGpuError):
-        access_keys.repair(files.keys, client.known_id(files))
+        access_keys.repair(files.keys, client.saved_key_id(files))
     return _delete(files)
 
 
 def _kill_server(files: RehearsalFiles) -> None:
-    pid = process.holder(files)
-    if pid is None or (pid and process.end(pid, _EXIT_LIMIT_S)):
+    pid = process.running_server_pid(files)
+    if pid is None or (pid and process.kill_server(pid, _EXIT_LIMIT_S)):
         return
     message = f"the rehearsal server of {files.root} did not exit"
     raise RehearsalError(message, hint=command("fuser", "-k", str(files.server_lock)))

@@ -29,7 +29,7 @@ class SimulatedTime:
 
     def now(self) -> datetime:
         """Return the simulated time, UTC."""
-        return self.clock.now() + self.ahead()
+        return self.clock.now() + self.offset()
 
     def advance(self, seconds: float) -> None:
         """Advance the simulated time and save the offset to disk.
@@ -39,13 +39,13 @@ class SimulatedTime:
             StateError: The disk is full or unwritable.
         """
         with self._lock:
-            ahead_s = self.ahead().total_seconds() + seconds
+            ahead_s = self.offset().total_seconds() + seconds
             if not shift_within_limits(ahead_s):
                 message = f"the simulated clock can be at most {_LIMIT.days} days from this machine's clock"
                 raise ValueError(message)
             write_durably(self.path, json.dumps({"ahead_s": ahead_s}).encode())
 
-    def ahead(self) -> timedelta:
+    def offset(self) -> timedelta:
         """Return the offset from the machine's clock. If the file is damaged, rename it and return zero."""
         try:
             ahead_s = files.read_json(self.path, files.SETTINGS_BYTES)["ahead_s"]

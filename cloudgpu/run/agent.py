@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from cloudgpu import bounds
-from cloudgpu.decoding import MALFORMED, decoded, described
+from cloudgpu.decoding import MALFORMED, decode_as, describe_error
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.files import parse_json
 from cloudgpu.launch.inventory import Node
@@ -234,9 +234,11 @@ def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any
     if shape is dict:
         return answer
     try:
-        decoded(shape, answer)
+        decode_as(shape, answer)
     except MALFORMED as err:
-        message = f"node {node.index} ({node.instance_id}): the response to `{verb}` is malformed: {described(err)}"
+        message = (
+            f"node {node.index} ({node.instance_id}): the response to `{verb}` is malformed: {describe_error(err)}"
+        )
         raise RemoteCommandError(message, hint=_LOOK_AT_SHELL) from err
     return answer
 
@@ -251,7 +253,7 @@ def count_field(answer: Mapping[str, Any], name: str, default: int | None = None
     if value is None and default is not None:
         return default
     try:
-        return bounds.count(value)
+        return bounds.checked_count(value)
     except ValueError as err:
         raise AgentReplyError(f"the agent sent an invalid value for {name}: {err}") from None
 

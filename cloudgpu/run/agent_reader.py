@@ -106,7 +106,7 @@ class Reader(threading.Thread):
         self._refusals = 0
 
     def run(self) -> None:
-        """Read until the verdict, a permanent error, or the end of the feed."""
+        """Read until the final status, a permanent error, or the end of the feed."""
         try:
             self._read()
         except BaseException as err:  # noqa: BLE001  re-raised by the follower, which would otherwise wait forever
@@ -190,7 +190,7 @@ class Reader(threading.Thread):
             self._on_silence(self._agent.host.node, trouble)
 
     def _read_once(self) -> bool:
-        """Read one connection to its end. Return True if the verdict arrived.
+        """Read one connection to its end. Return True if the final status was received.
 
         Raises:
             ConnectError: The connection was lost.

@@ -110,7 +110,8 @@ def finish_checkpoint_upload(job: Job, head: Agent) -> str:
     answer = head.ask("kept", {"run_dir": job.run_dir(head.home)})
     if not answer.get("files"):
         return f"the run wrote no checkpoint, so nothing was uploaded to {to}"
-    return f"checkpoint: {answer['files']} files, {size_text(count_field(answer, 'bytes'))}, at {to}{skipped_files_clause(answer)}"
+    size = size_text(count_field(answer, "bytes"))
+    return f"checkpoint: {answer['files']} files, {size}, at {to}{skipped_files_clause(answer)}"
 
 
 def skipped_files_clause(answer: Mapping[str, Any]) -> str:

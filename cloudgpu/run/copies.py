@@ -14,7 +14,7 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Raw, RemoteCommand
 
 FILES_PER_REQUEST = 2000
-"""Files per `download_dataset` request. Each file has a presigned URL of up to 2000 bytes."""
+"""Files per `fetch` request. Each file has a presigned URL of up to 2000 bytes."""
 _RENEWALS = 20
 """Maximum renewals of presigned URLs during one copy. A presigned URL is valid for six hours."""
 

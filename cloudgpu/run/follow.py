@@ -27,7 +27,7 @@ def follow(
     clock: Clock,
     on_silence: OnSilence = keep_retrying,
 ) -> Iterator[Chunk | Verdict]:
-    """Yield new log chunks of every rank as they arrive, then the final verdict.
+    """Yield new log chunks of every rank as they arrive, then the final status.
 
     `ranks` and `run_dirs` are keyed by node index. Abandoning the iterator has no effect on the nodes. `on_silence` is
     called on the reader threads.
@@ -88,7 +88,7 @@ def _merged(
 
 
 def _result(item: Verdict | BaseException, *, failed: bool) -> Verdict | ConnectError:
-    """Return a node's verdict, or the connection error if the other nodes can decide the result without it."""
+    """Return a node's final status, or the connection error if the other nodes can decide the result without it."""
     if isinstance(item, Verdict):
         return item
     if isinstance(item, ConnectError) and not isinstance(item, HostKeyError | AuthRefusedError):
@@ -99,7 +99,7 @@ def _result(item: Verdict | BaseException, *, failed: bool) -> Verdict | Connect
 
 
 def _gang_verdict(results: Sequence[Verdict | ConnectError], ranks: Mapping[int, Sequence[int]]) -> Verdict:
-    """Return the gang's verdict. Success requires the logs of every node, because metrics are read from them."""
+    """Return the gang's final status. Success requires the logs of every node, because metrics are read from them."""
     verdicts = [result for result in results if isinstance(result, Verdict)]
     lost = [result for result in results if isinstance(result, ConnectError)]
     if lost and all(verdict.succeeded for verdict in verdicts):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.catalog.image_sizes import unpacked_gib
-from cloudgpu.decoding import decoded, described
+from cloudgpu.decoding import decode_as, describe_error
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.image_name import ImageName, parse_image_name
@@ -137,7 +137,7 @@ def _progress_relay(agent: Agent, report: Report) -> Any:  # noqa: ANN401 - a ca
 
 
 def _require_same_image(container: Container, agents: Sequence[Agent], provided: Mapping[int, _Provided]) -> None:
-    """Require the same image on all nodes, because runs with different images fail in ways that are hard to diagnose."""
+    """Require the same image on all nodes, because a mismatch makes runs fail in ways that are hard to diagnose."""
     ids = {image.id for image in provided.values()}
     if len(ids) > 1:
         named = ", ".join(f"node {index} has {image.id[7:19]}" for index, image in sorted(provided.items()))
@@ -154,9 +154,9 @@ def _read(index: int, answer: Mapping[str, Any]) -> _Provided:
         RemoteCommandError: The response does not match the schema.
     """
     try:
-        return decoded(_Provided, dict(answer))
+        return decode_as(_Provided, dict(answer))
     except ValueError as err:
-        message = f"node {index}: the agent's response to `image` is malformed: {described(err)}"
+        message = f"node {index}: the agent's response to `image` is malformed: {describe_error(err)}"
         raise RemoteCommandError(message, hint="run the command again") from None
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from cloudgpu.errors import StateError
 from cloudgpu.files import open_for_appending, open_for_reading
-from cloudgpu.paths import RunPaths, unwritable
+from cloudgpu.paths import RunPaths, unwritable_error
 from cloudgpu.run.verdict import Chunk
 
 _TAIL_BYTES: Final = 65536
@@ -27,7 +27,7 @@ class LogStore:
         try:
             paths.logs.mkdir(parents=True, exist_ok=True)
         except OSError as err:
-            raise unwritable(paths.logs, err) from err
+            raise unwritable_error(paths.logs, err) from err
 
     def offset(self, rank: int) -> int:
         """Return the number of bytes already downloaded."""
@@ -53,7 +53,7 @@ class LogStore:
                     raise StateError(f"{path} was truncated while the run was followed", hint="run the command again")
                 log.write(new.raw)
         except OSError as err:
-            raise unwritable(self._paths.logs, err) from err
+            raise unwritable_error(self._paths.logs, err) from err
         return True
 
     def lines(self, rank: int) -> Iterator[str]:

@@ -40,7 +40,7 @@ class Chunk:
             RemoteCommandError: The message is malformed.
         """
         try:
-            rank, offset, size = (bounds.count(answer[name]) for name in ("rank", "offset", "bytes"))
+            rank, offset, size = (bounds.checked_count(answer[name]) for name in ("rank", "offset", "bytes"))
             chunk = cls(rank, offset, size, str(answer["data"]))
             size = len(chunk.raw)
         except (KeyError, TypeError, ValueError, OverflowError) as err:
@@ -122,7 +122,7 @@ def _malformed_status(what: str) -> RemoteCommandError:
 
 
 def credible_verdicts(verdicts: Sequence[Verdict], ranks: Mapping[int, Sequence[int]]) -> list[Verdict]:
-    """Return the verdicts without claims that are contradicted by the node of the failed rank.
+    """Return the final statuses without claims that are contradicted by the node of the failed rank.
 
     A node may report a rank of another node, because the head decides for the gang. If the owning node reports success,
     or no node has that rank, the reports contradict each other: the run still counts as failed, but without a rank.
@@ -148,7 +148,7 @@ def _without_contradiction(
 
 
 def combine_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
-    """Combine the verdicts of all nodes. Failures precede success, and failures that name a rank come first."""
+    """Combine the final statuses of all nodes. Failures precede success, and failures that name a rank come first."""
     bad = [verdict for verdict in verdicts if not verdict.succeeded]
     if not bad:
         return verdicts[0]

@@ -83,7 +83,7 @@ def _convert(sourced: SourcedSetting) -> Any:  # noqa: ANN401  the type is the f
     _check(setting)
     readers: Mapping[Any, Callable[[], Any]] = {
         Path: lambda: sourced.base / os.path.expanduser(setting.value),  # noqa: PTH111  Path.expanduser raises
-        int: lambda: bounds.whole(setting.value),
+        int: lambda: bounds.parse_whole_number(setting.value),
         bool: lambda: _parsed_bool(setting),
     }
     expected_type = FIELDS[setting.name].type

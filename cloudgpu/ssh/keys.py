@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from cloudgpu import files
 from cloudgpu.errors import StateError
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _create(path: Path) -> None:
         if _publish(secret, path):
             _publish(public, path.with_name(path.name + ".pub"))
     except OSError as err:
-        raise unwritable(path, err) from err
+        raise unwritable_error(path, err) from err
 
 
 def _publish(content: bytes, path: Path) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.launch.inventory import Node
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def write_known_hosts(path: Path, node: Node, key: ServerKey) -> Path:
             out.write(key.known_hosts_line(node))
         Path(temporary).replace(path)
     except OSError as err:
-        raise unwritable(path, err) from err
+        raise unwritable_error(path, err) from err
     return path
 
 

@@ -39,14 +39,14 @@ class AttachedStorage:
     id: str = ""
 
 
-def own_name(storage: Storage, token: str) -> str:
+def unique_name(storage: Storage, token: str) -> str:
     """Return the name of a recipe's storage. Storage that is deleted with its cluster has a unique name."""
     if storage.make is None or storage.keep:
         return storage.name
     return f"{storage.name[:_LONGEST].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:8]}"
 
 
-def lacking(recipe: Recipe, storage: tuple[AttachedStorage, ...]) -> list[str]:
+def missing_storage(recipe: Recipe, storage: tuple[AttachedStorage, ...]) -> list[str]:
     """Return the names of the recipe's storage that a cluster lacks or mounts differently."""
     mounts = {(mounted.called, mounted.to, mounted.mode) for mounted in storage}
     return [storage.name for storage in recipe.storage if (storage.name, str(storage.to), storage.mode) not in mounts]

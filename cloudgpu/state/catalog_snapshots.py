@@ -16,16 +16,16 @@ from typing import Any, Final
 
 from cloudgpu import bounds, files
 from cloudgpu.catalog.snapshot import CatalogSnapshot
-from cloudgpu.catalog.snapshot_document import document, snapshot_of
-from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.catalog.snapshot_document import parse_snapshot, to_document
+from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import StateError, UsageError
-from cloudgpu.paths import Home, unwritable
+from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.cluster_and_run_records import write_durably
 from cloudgpu.text import command
 
-KEPT: Final = 20
+MAX_SNAPSHOTS: Final = 20
 """Number of latest snapshots that are kept for `catalog revert`."""
-SHIPPED: Final = 0
+BUNDLED: Final = 0
 """Snapshot number of the bundled catalog."""
 _SCHEMA: Final = 1
 _NUMBERED: Final = re.compile(r"overlay-([0-9]{1,9})\.json")
@@ -48,7 +48,7 @@ class SnapshotEntry:
 class History:
     """The active snapshot, 0 for none, and every refresh that can be reverted to, oldest first."""
 
-    current: int = SHIPPED
+    current: int = BUNDLED
     entries: tuple[SnapshotEntry, ...] = ()
 
     def entry(self, number: int) -> SnapshotEntry | None:
@@ -65,7 +65,7 @@ class AppliedRefresh:
     entry: SnapshotEntry
 
 
-Drafted = Callable[[CatalogSnapshot | None], tuple[CatalogSnapshot, str, Sequence[str]]]
+DraftSnapshot = Callable[[CatalogSnapshot | None], tuple[CatalogSnapshot, str, Sequence[str]]]
 """Function that maps the active snapshot, or None, to the next snapshot, its summary and its list of changes."""
 
 
@@ -83,7 +83,7 @@ class CatalogSnapshots:
             StateError: The snapshot cannot be read. Prices are never replaced silently.
         """
         number = self.history().current
-        return None if number == SHIPPED else self._snapshot(number)
+        return None if number == BUNDLED else self._snapshot(number)
 
     def history(self) -> History:
         """Return every refresh and the number of the active one.
@@ -96,16 +96,16 @@ class CatalogSnapshots:
         if stored is None:
             return History()
         with self._reporting_damage(path):
-            if bounds.count(stored["schema"]) != _SCHEMA:
+            if bounds.checked_count(stored["schema"]) != _SCHEMA:
                 message = f"it has schema {stored['schema']!r}, but this version of cloudgpu reads schema {_SCHEMA}"
                 raise ValueError(message)
-            history = decoded(History, stored)
-            if history.current != SHIPPED and history.entry(history.current) is None:
+            history = decode_as(History, stored)
+            if history.current != BUNDLED and history.entry(history.current) is None:
                 message = f"it selects snapshot {history.current}, but does not list it"
                 raise ValueError(message)
         return history
 
-    def add(self, draft: Drafted, *, at: datetime, regions: Sequence[str]) -> AppliedRefresh:
+    def add(self, draft: DraftSnapshot, *, at: datetime, regions: Sequence[str]) -> AppliedRefresh:
         """Add a snapshot on top of the active one, after waiting for concurrent refreshes.
 
         Raises:
@@ -117,7 +117,7 @@ class CatalogSnapshots:
             snapshot, summary, lines = draft(before)
             number = self._next(history)
             entry = SnapshotEntry(number, at, snapshot.account, tuple(regions), history.current, summary, tuple(lines))
-            write_durably(self._paths.snapshot(number), json.dumps(document(snapshot), indent=1) + "\n")
+            write_durably(self._paths.snapshot(number), json.dumps(to_document(snapshot), indent=1) + "\n")
             self._write_index(History(number, (*history.entries, entry)))
             return AppliedRefresh(before, snapshot, entry)
 
@@ -131,15 +131,15 @@ class CatalogSnapshots:
             StateError: The files cannot be read or written.
         """
         with self._locked():
-            if number == SHIPPED:
-                return self._activate_bundled(), SHIPPED
+            if number == BUNDLED:
+                return self._activate_bundled(), BUNDLED
             history = self.history()
             active = history.entry(history.current)
             if number is None and active is None:
                 message = f"no snapshot is active for {self._target}: the bundled catalog is in use"
                 raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", self._target))
-            chosen = number if number is not None else active.after if active else SHIPPED
-            if chosen != SHIPPED:
+            chosen = number if number is not None else active.after if active else BUNDLED
+            if chosen != BUNDLED:
                 if history.entry(chosen) is None:
                     message = f"there is no snapshot {chosen} for {self._target}"
                     raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", self._target))
@@ -151,7 +151,7 @@ class CatalogSnapshots:
         """Return a number that no file has, including files left by killed refreshes or a damaged index."""
         names = [_NUMBERED.fullmatch(path.name) for path in self._paths.root.glob("overlay-*.json")]
         written = [int(name[1]) for name in names if name]
-        return max((SHIPPED, *written, *(entry.number for entry in history.entries))) + 1
+        return max((BUNDLED, *written, *(entry.number for entry in history.entries))) + 1
 
     def _activate_bundled(self) -> int:
         try:
@@ -160,8 +160,8 @@ class CatalogSnapshots:
             # Keep the damaged index for inspection. The snapshots that it lists are not deleted.
             with contextlib.suppress(OSError):
                 self._paths.index.replace(self._paths.index.with_suffix(".damaged"))
-            return SHIPPED
-        self._write_index(replace(history, current=SHIPPED))
+            return BUNDLED
+        self._write_index(replace(history, current=BUNDLED))
         return history.current
 
     def _write_index(self, history: History) -> None:
@@ -171,7 +171,7 @@ class CatalogSnapshots:
         """
         active = history.entry(history.current)
         needed = {active.number, active.after} if active else set()
-        latest = {entry.number for entry in history.entries[-KEPT:]}
+        latest = {entry.number for entry in history.entries[-MAX_SNAPSHOTS:]}
         chosen = [entry for entry in history.entries if entry.number in latest | needed]
         rows = [{**asdict(entry), "at": entry.at.isoformat()} for entry in chosen]
         text = json.dumps({"schema": _SCHEMA, "current": history.current, "entries": rows}, indent=1)
@@ -186,7 +186,7 @@ class CatalogSnapshots:
         if stored is None:
             raise self._damaged(path, "it does not exist")
         with self._reporting_damage(path):
-            snapshot = snapshot_of(stored)
+            snapshot = parse_snapshot(stored)
             if snapshot.target != self._target:
                 message = f"it was read from {snapshot.target}, not from {self._target}"
                 raise ValueError(message)
@@ -221,7 +221,7 @@ class CatalogSnapshots:
             self._paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = files.open_for_appending(self._paths.lock)
         except OSError as err:
-            raise unwritable(self._paths.root, err) from err
+            raise unwritable_error(self._paths.root, err) from err
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

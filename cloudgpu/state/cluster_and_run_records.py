@@ -9,16 +9,16 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from cloudgpu import bounds, files
 from cloudgpu.catalog.other_prices import ItemKind
-from cloudgpu.decoding import MALFORMED, AnyFloat, decoded
+from cloudgpu.decoding import MALFORMED, AnyFloat, decode_as
 from cloudgpu.errors import StateError
-from cloudgpu.paths import Home, unwritable
+from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.attached_storage import AttachedStorage
 from cloudgpu.text import command
 
 ClusterState = Literal["making", "up", "ending", "damaged"]
 """`damaged` is never written; it is the state of a record that cannot be read."""
 RunState = Literal["preparing", "running", "succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"]
-FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"})
+FINAL_STATES: Final = frozenset({"succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"})
 """Final states of a run."""
 _LEASE = "lease"
 """Prefix of the file names of a lease."""
@@ -40,12 +40,12 @@ class _CostRow:
 
 
 def _cost_row(row: Mapping[str, Any]) -> None:
-    decoded(_CostRow, row)
+    decode_as(_CostRow, row)
 
 
 def _optional_amount(text: str) -> None:
     if text:
-        bounds.figure(text)
+        bounds.parse_decimal(text)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class RunRecord:
     resolved: Mapping[str, Any] = field(default_factory=dict)
     recipe_digest: str = ""
     image: str = ""
-    ranks: Mapping[Annotated[str, bounds.whole], tuple[int, ...]] = field(default_factory=dict)
+    ranks: Mapping[Annotated[str, bounds.parse_whole_number], tuple[int, ...]] = field(default_factory=dict)
     stages: tuple[tuple[str, float], ...] = ()
     metrics: Mapping[str, AnyFloat] = field(default_factory=dict)
     reason: str = ""
@@ -147,7 +147,7 @@ class RunRecord:
     @property
     def judged(self) -> bool:
         """Return True if the run's final state is known, even if its ledger rows are still open."""
-        return self.state in FINAL
+        return self.state in FINAL_STATES
 
     @property
     def uncollected(self) -> tuple[str, ...]:
@@ -210,15 +210,15 @@ class RecordStore:
             StateError: The home cannot be written. The remaining files can be removed later.
         """
         paths = self._home.cluster(name)
-        self.strip_cluster(name)
+        self.remove_cluster_files(name)
         try:
             # The record is removed last: as long as it exists, `down` can remove the remaining files.
             for path in (paths.inventory, paths.record):
                 path.unlink(missing_ok=True)
         except OSError as err:
-            raise unwritable(paths.record, err) from err
+            raise unwritable_error(paths.record, err) from err
 
-    def strip_cluster(self, name: str) -> None:
+    def remove_cluster_files(self, name: str) -> None:
         """Remove the files of a cluster whose deletion is confirmed, except its record, inventory and lease.
 
         On self-managed hosts, the inventory determines which ledger rows to close.
@@ -232,7 +232,7 @@ class RecordStore:
                 if path not in (paths.record, paths.inventory) and path.is_file() and not path.name.startswith(_LEASE):
                     path.unlink(missing_ok=True)
         except OSError as err:
-            raise unwritable(paths.root, err) from err
+            raise unwritable_error(paths.root, err) from err
 
     def run(self, run_id: str) -> RunRecord | None:
         """Return a run's record, or None."""
@@ -285,7 +285,7 @@ def write_durably(path: Path, text: str) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.replace(path, text.encode())
     except OSError as err:
-        raise unwritable(path, err) from err
+        raise unwritable_error(path, err) from err
 
 
 def _readable(path: Path) -> ClusterRecord | None:
@@ -347,7 +347,7 @@ def _plain(value: object) -> object:
 
 def _read(path: Path, record_type: type[_T]) -> _T | None:
     try:
-        return decoded(record_type, files.read_json(path))
+        return decode_as(record_type, files.read_json(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as err:

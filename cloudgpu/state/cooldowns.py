@@ -12,7 +12,7 @@ from typing import Final
 
 from cloudgpu import files
 from cloudgpu.clock import Clock
-from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Market
@@ -99,4 +99,4 @@ def _readable(rows: Iterable[object]) -> Iterator[_Entry]:
     """Yield the readable entries. Damaged entries are dropped, because they are only advice."""
     for row in rows:
         with contextlib.suppress(ValueError):
-            yield decoded(_Entry, row)
+            yield decode_as(_Entry, row)

@@ -21,7 +21,7 @@ def new_run_id(recipe: str) -> str:
     return f"{recipe[:32]}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
 
 
-def checked_cluster(name: str) -> str:
+def require_cluster_name(name: str) -> str:
     """Return a cluster name if it is valid in AWS names and tags.
 
     Raises:
@@ -34,7 +34,7 @@ def checked_cluster(name: str) -> str:
     raise UsageError(message, hint="choose another name: `--name` for `up`, `--cluster` for `train`")
 
 
-def checked_storage(name: str) -> str:
+def require_storage_name(name: str) -> str:
     """Return a storage name if it is valid in bucket names and tags.
 
     Raises:

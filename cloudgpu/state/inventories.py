@@ -16,7 +16,7 @@ _FIRST_BOOT: Final = timedelta(minutes=15)
 """Longer than any first boot. A node that rejects a login after this time is not still creating the login user."""
 
 
-def with_known_boots(records: RecordStore, inventory: Inventory, now: datetime) -> Inventory:
+def mark_booted_nodes(records: RecordStore, inventory: Inventory, now: datetime) -> Inventory:
     """Mark the nodes as booted if the cluster is old enough or a run has started ranks on it."""
     record = records.last_known(inventory.cluster)
     if record is None:

@@ -1,7 +1,7 @@
 """The catalog of this home for a target: the bundled data updated with the active snapshot."""
 
 from cloudgpu.catalog import Catalog, load
-from cloudgpu.catalog.snapshot_apply import apply
+from cloudgpu.catalog.snapshot_apply import apply_snapshot
 from cloudgpu.paths import Home
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 
@@ -13,4 +13,4 @@ def known_catalog(home: Home, target: str) -> Catalog:
         StateError: The snapshot is damaged. The hint explains how to continue with the bundled catalog.
     """
     snapshot = CatalogSnapshots(home, target).current()
-    return load() if snapshot is None else apply(load(), snapshot)
+    return load() if snapshot is None else apply_snapshot(load(), snapshot)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated
 
 from cloudgpu import bounds, files
-from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.name_suggestions import suggestion
@@ -85,7 +85,7 @@ class MatrixRecords:
             return None
         path = self._home.matrix(name).record
         try:
-            return decoded(MatrixRecord, files.read_json(path))
+            return decode_as(MatrixRecord, files.read_json(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as err:

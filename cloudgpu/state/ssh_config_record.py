@@ -7,14 +7,14 @@ from typing import Final
 from cloudgpu import files
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.paths import Home, unwritable
+from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.user_ssh_config import SshFolder
 
 _MARK: Final = "ssh-config.json"
 """Name of a file in the cluster's folder, where every command that deletes the cluster finds it."""
 
 
-def mark(home: Home, cluster: str, folder: SshFolder) -> None:
+def record_folder(home: Home, cluster: str, folder: SshFolder) -> None:
     """Record the folder that a cluster's OpenSSH entries are written to.
 
     Raises:
@@ -24,10 +24,10 @@ def mark(home: Home, cluster: str, folder: SshFolder) -> None:
     try:
         files.replace(path, json.dumps({"folder": str(folder.root)}).encode())
     except OSError as err:
-        raise unwritable(path, err) from err
+        raise unwritable_error(path, err) from err
 
 
-def remove(home: Home, cluster: str) -> list[str]:
+def remove_entries(home: Home, cluster: str) -> list[str]:
     """Remove the OpenSSH entries of a cluster that is being deleted.
 
     Return one sentence for each problem. Problems are not errors, because leftover entries keep no resources running.

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from cloudgpu import bounds, files
-from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import StateError
-from cloudgpu.paths import Home, unwritable
+from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.cluster_and_run_records import write_durably
 from cloudgpu.text import command
 
@@ -61,7 +61,7 @@ class StorageRecord:
         return self.target == "rehearsal"
 
     @property
-    def reached(self) -> dict[str, Any]:
+    def access_details(self) -> dict[str, Any]:
         """Return the access details with their keys in JSON documents; None for details that this kind lacks."""
         return {shown: self.outputs.get(key) for key, shown in _SHOWN.items()}
 
@@ -130,8 +130,8 @@ class StorageRecords:
             for path in (*sorted(paths.root.glob("*.journal")), paths.record):
                 path.unlink(missing_ok=True)
         except OSError as err:
-            raise unwritable(paths.record, err) from err
+            raise unwritable_error(paths.record, err) from err
 
 
 def _read(path: Path) -> StorageRecord:
-    return decoded(StorageRecord, files.read_json(path))
+    return decode_as(StorageRecord, files.read_json(path))

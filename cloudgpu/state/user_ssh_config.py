@@ -39,7 +39,7 @@ class SshFolder:
         return self.root / "cloudgpu.d"
 
     @property
-    def addition(self) -> str:
+    def include_lines(self) -> str:
         """Return the lines to insert at the top of the user's configuration, where no `Host` block applies to them."""
         return f"{_LINE}\n{include_line(self.ours / '*')}\n\n"
 
@@ -72,9 +72,9 @@ class SshFolder:
         with self._locked():
             _replace(self.ours / cluster, text, 0o600)
             previous = self._read()
-            if self.addition in previous or include_line(self.ours / "*") in previous.splitlines():
+            if self.include_lines in previous or include_line(self.ours / "*") in previous.splitlines():
                 return False
-            self._write(self.addition + previous)
+            self._write(self.include_lines + previous)
             return True
 
     def remove(self, cluster: str) -> None:
@@ -93,8 +93,8 @@ class SshFolder:
             if any(not path.name.startswith(".") for path in self.ours.iterdir()):
                 return
             previous = self._read()
-            if self.addition in previous:
-                self._write(previous.replace(self.addition, "", 1))
+            if self.include_lines in previous:
+                self._write(previous.replace(self.include_lines, "", 1))
             with contextlib.suppress(OSError):
                 (self.ours / ".lock").unlink(missing_ok=True)
                 self.ours.rmdir()

@@ -7,18 +7,18 @@ import subprocess
 import pytest
 from ruamel.yaml import YAML
 
-from cloudgpu.paths import bundled
+from cloudgpu.paths import bundled_folder
 
 
 def project() -> dict:
-    return YAML(typ="safe").load((bundled("infra") / "Pulumi.yaml").read_text())
+    return YAML(typ="safe").load((bundled_folder("infra") / "Pulumi.yaml").read_text())
 
 
 def test_the_project_file_names_a_python_program():
     found = project()
     assert found["name"] == "cloudgpu"
     assert found["runtime"] == {"name": "python"} or found["runtime"] == "python"
-    assert (bundled("infra") / "__main__.py").is_file()
+    assert (bundled_folder("infra") / "__main__.py").is_file()
 
 
 def test_settings_of_other_namespaces_have_values():
@@ -32,7 +32,7 @@ def test_settings_of_other_namespaces_have_values():
 @pytest.mark.skipif(shutil.which("pulumi") is None, reason="the Pulumi CLI is not on the PATH")
 def test_the_real_cli_reads_the_project(tmp_path):
     copy = tmp_path / "infra"
-    shutil.copytree(bundled("infra"), copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(bundled_folder("infra"), copy, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "state").mkdir()
     environment = {
         **os.environ,

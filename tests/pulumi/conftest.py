@@ -19,7 +19,7 @@ from cloudgpu.engine.direct.journal import JournalAccount
 from cloudgpu.engine.direct.unanswered_delays import OTHER_ENDPOINT_DELAYS
 from cloudgpu.engine.pulumi_cli.engine import CloudAccess, PulumiEngine
 from cloudgpu.engine.pulumi_cli.factory import PulumiOptions, pulumi_engine
-from cloudgpu.paths import Home, bundled
+from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.rehearsal import client
 from tests.rehearsal.conftest import Workspace, workspace_in
 
@@ -46,7 +46,7 @@ class Place:
     def __init__(self, home: Home, command: Path) -> None:
         self.home = home
         self.command = command
-        self.cloud = client.ensure(home, SystemClock())
+        self.cloud = client.ensure_running(home, SystemClock())
         self.events: list[Event] = []
         expiry = datetime.now(UTC) + timedelta(hours=2)
         self.config = {
@@ -67,7 +67,7 @@ class Place:
             "efaInterfaces": "1",
         }
         self.secrets: frozenset[str] = frozenset()
-        self.program = bundled("infra")
+        self.program = bundled_folder("infra")
         self._sessions: dict[str, Session] = {}
 
     @property
@@ -119,7 +119,7 @@ class Place:
         return {kind: rows for kind, rows in counted.items() if rows}
 
     def left(self) -> tuple[dict[str, Any], Any]:
-        return self.made(), tag_search.everything(self.clients(), "demo")
+        return self.made(), tag_search.find_tagged_resources(self.clients(), "demo")
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ class Workspace:
 
     @property
     def cloud(self) -> client.RehearsalClient:
-        return client.ensure(self.home, SystemClock())
+        return client.ensure_running(self.home, SystemClock())
 
     def until_held(self, process: subprocess.Popen) -> None:
         """Wait until the endpoint holds a call of this process."""

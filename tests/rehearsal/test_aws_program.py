@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cloudgpu.aws.ec2 import host_keys, instances, tag_search
-from cloudgpu.aws.ec2.fleets import shortfall
+from cloudgpu.aws.ec2.fleets import shortfall_error
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext
 from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
@@ -36,7 +36,7 @@ CLOCK = SystemClock()
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.RehearsalClient]:
     home = Home(tmp_path_factory.mktemp("home"))
-    yield client.ensure(home.ensure(), CLOCK)
+    yield client.ensure_running(home.ensure(), CLOCK)
     client.stop(home)
 
 
@@ -56,7 +56,7 @@ def public_key(tmp_path_factory: pytest.TempPathFactory) -> str:
 def nothing_left(cloud: client.RehearsalClient, session: Session) -> Iterator[None]:
     yield
     for name in ("demo", "other"):
-        tag_search.release(session, tag_search.everything(session, name), CLOCK)
+        tag_search.release(session, tag_search.find_tagged_resources(session, name), CLOCK)
     left = {kind: found for kind, found in client.list_resources(cloud).items() if found}
     assert left == {}
 
@@ -119,7 +119,7 @@ def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.Rehearsa
             CLOCK.sleep(0.1)
         assert shown[one.id] in host_keys.fingerprints(session, one.id)
 
-    found = tag_search.everything(session, "demo", "tok-1")
+    found = tag_search.find_tagged_resources(session, "demo", "tok-1")
     assert {one.kind for one in found} == {
         "fleet",
         "instance",
@@ -136,8 +136,8 @@ def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.Rehearsa
     assert {one.id for one in found if one.kind == "instance"} == set(carried.exports["instanceIds"])
     untagged = [one.label for one in found if not {"cloudgpu:owner", "cloudgpu:expires-at"} <= one.tags.keys()]
     assert untagged == []
-    assert tag_search.everything(session, "demo", "other-token") == ()
-    assert tag_search.everything(session, "dem") == ()
+    assert tag_search.find_tagged_resources(session, "demo", "other-token") == ()
+    assert tag_search.find_tagged_resources(session, "dem") == ()
     tagged = (*tag_search.search_region(session).complete(), *tag_search.search_iam(session).complete())
     assert {(one.kind, one.id) for one in tagged} == {(one.kind, one.id) for one in found}
     nodes = [one for one in tagged if one.kind == "instance"]
@@ -147,15 +147,15 @@ def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.Rehearsa
 
     for handler, ctx, _, made in reversed(carried.made):
         handler.delete(ctx, made.id, made.outputs)
-    assert tag_search.everything(session, "demo") == ()
+    assert tag_search.find_tagged_resources(session, "demo") == ()
 
 
 def test_own_network_and_its_end_by_tag_alone(session: Session, public_key: str) -> None:
     carry_out(session, public_key, createVpc="true", nodes="1", efaInterfaces="0")
-    found = tag_search.everything(session, "demo")
+    found = tag_search.find_tagged_resources(session, "demo")
     assert {"vpc", "subnet", "internet-gateway", "route-table"} <= {one.kind for one in found}
     tag_search.release(session, found, CLOCK)
-    assert tag_search.everything(session, "demo") == ()
+    assert tag_search.find_tagged_resources(session, "demo") == ()
     tag_search.release(session, found, CLOCK)  # ending what is gone already is no error
 
 
@@ -192,7 +192,7 @@ def test_the_same_token_never_launches_a_second_gang(session: Session, public_ke
 def test_a_search_that_is_refused_is_not_an_empty_one(session: Session, cloud: client.RehearsalClient) -> None:
     wrong = connect(CloudEndpoint(cloud.url, cloud.access_key_id, "not the secret"), "us-east-1")
     with pytest.raises(CloudGpuError) as caught:
-        tag_search.everything(wrong, "demo")
+        tag_search.find_tagged_resources(wrong, "demo")
     assert not isinstance(caught.value, TeardownError)
     assert "AuthError" in {type(caught.value).__name__}
 
@@ -217,7 +217,7 @@ def test_a_fleet_that_somebody_else_made_says_why_it_is_not_whole(
             TargetCapacitySpecification={"TotalTargetCapacity": 2, "DefaultTargetCapacityType": "on-demand"},
             OnDemandOptions=gang,
         )
-        why = shortfall(session, fleet["FleetId"], got=0, wanted=2)
+        why = shortfall_error(session, fleet["FleetId"], got=0, wanted=2)
         assert isinstance(why, CapacityError)
         assert why.code == fleet["Errors"][0]["ErrorCode"] == "InsufficientInstanceCapacity"
         assert why.launched == ()

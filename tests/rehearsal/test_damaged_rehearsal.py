@@ -143,7 +143,7 @@ def test_a_running_cloud_writes_what_it_is_found_by_anew(workspace, name, harm):
     assert workspace.cloud == before
     HARMS[harm](path)
     checked(workspace.run("rehearsal", "stop"))
-    assert process.holder(RehearsalFiles.of(workspace.home)) is None
+    assert process.running_server_pid(RehearsalFiles.of(workspace.home)) is None
 
 
 @pytest.mark.parametrize("harm", HARMS)
@@ -188,7 +188,7 @@ def test_reset_ends_a_server_that_is_deaf(workspace):
     try:
         workspace.run("rehearsal", "reset", "--yes")
     finally:
-        if process.alive(cloud.pid):
+        if process.is_alive(cloud.pid):
             os.kill(cloud.pid, 18)
-    assert process.holder(RehearsalFiles.of(workspace.home)) is None
+    assert process.running_server_pid(RehearsalFiles.of(workspace.home)) is None
     assert workspace.cloud.access_key_id == cloud.access_key_id

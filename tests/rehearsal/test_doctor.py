@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloudgpu.aws.iam.grants import actions_for, granted
+from cloudgpu.aws.iam.grants import actions_for, granted_actions
 from cloudgpu.aws.iam.permissions import GRANTS
 from cloudgpu.rehearsal import client
 
@@ -18,7 +18,7 @@ def test_the_policy_allows_what_a_run_in_its_own_vpc_calls(workspace):
     calls = [json.loads(line) for line in workspace.home.debug_log.read_text().splitlines()]
     needed = {action for call in calls for action in actions_for(call["service"], call["operation"])}
     assert {"ec2:CreateFleet", "ec2:DeleteFleets", "ec2:CreateVpc", "iam:CreateRole"} <= needed
-    assert needed - granted(GRANTS) == set(), "add them to GRANTS in cloudgpu/aws/iam/permissions.py"
+    assert needed - granted_actions(GRANTS) == set(), "add them to GRANTS in cloudgpu/aws/iam/permissions.py"
 
 
 def test_a_permission_that_is_missing_is_named(workspace):

@@ -15,7 +15,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.direct.engine import DirectEngine, JournalAccount
 from cloudgpu.errors import BadRequestError, CapacityError, StateError
-from cloudgpu.paths import Home, bundled
+from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.rehearsal import client
 
 pytestmark = [
@@ -45,7 +45,7 @@ class Site:
 
     def __init__(self, home: Home) -> None:
         self.home = home
-        self.cloud = client.ensure(home, SystemClock())
+        self.cloud = client.ensure_running(home, SystemClock())
         self.on_call = None
         self.events = []
         expiry = datetime.now(UTC) + timedelta(hours=2)
@@ -93,7 +93,7 @@ class Site:
     @property
     def stack(self):
         journal = self.home.cluster("demo").journal("us-east-1")
-        return Stack("demo", "us-east-1", bundled("infra"), self.config, journal)
+        return Stack("demo", "us-east-1", bundled_folder("infra"), self.config, journal)
 
     def up(self):
         return self.engine().up(self.stack, self.events.append)
@@ -105,7 +105,9 @@ class Site:
         """What the endpoint itself still counts, and what a search by tag finds."""
         counted = {kind: rows for kind, rows in client.list_resources(self.cloud).items() if rows and kind != "buckets"}
         counted = {kind: [row for row in rows if "cloudgpu:cluster" in row["tags"]] for kind, rows in counted.items()}
-        return {kind: rows for kind, rows in counted.items() if rows}, tag_search.everything(self.clients(), "demo")
+        return {kind: rows for kind, rows in counted.items() if rows}, tag_search.find_tagged_resources(
+            self.clients(), "demo"
+        )
 
 
 @pytest.fixture
@@ -174,7 +176,7 @@ def test_an_unreachable_endpoint_is_never_gone(site):
     with pytest.raises(Exception, match=r"left|reached|connect"):
         site.destroy()
     assert site.stack.journal.read_bytes().startswith(journal)
-    site.cloud = client.ensure(site.home, SystemClock())
+    site.cloud = client.ensure_running(site.home, SystemClock())
     site.destroy()
     assert site.left() == ({}, ())
 

@@ -85,7 +85,7 @@ def test_what_ends_the_rehearsal_cloud_works_on_a_full_disk(whole, command):
     workspace.run("up", "plain", "--yes")
     fill(disk)
     workspace.run("rehearsal", command, *(["--yes"] if command == "reset" else []))
-    assert client.running(workspace.home) is None
+    assert client.find_running(workspace.home) is None
     (disk / "ballast").unlink()
     workspace.run("rehearsal", "start")
     assert client.nodes(workspace.cloud) == ()

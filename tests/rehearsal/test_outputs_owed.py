@@ -53,7 +53,9 @@ def test_links_that_training_libraries_leave_lose_nothing(workspace):
         (0, f"outputs/{name}") for name in ("scratch", "dead", "loop", "pipe")
     }
     assert sorted(run["outputs"]["files"]) == ["outputs/ckpt-100/model.pt", "outputs/latest"]
-    assert any("outputs/scratch: link that leads out of the directory, to /etc/hostname" in one for one in run["notes"])
+    assert any(
+        "outputs/scratch: link that points outside the directory, to /etc/hostname" in one for one in run["notes"]
+    )
     assert workspace.left() == {}
 
 

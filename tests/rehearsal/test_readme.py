@@ -48,7 +48,7 @@ def test_the_readme(workspace):
 def test_the_page_of_faults(workspace):
     told = run_all(workspace, lines("docs/guides/faults.md"))
     assert any("us-east-1c/p3dn.24xlarge/* = 0" in one for one in told)
-    assert client.running(workspace.home) is not None
+    assert client.find_running(workspace.home) is not None
     limits = client.call(workspace.cloud, "GET", "capacity"), client.faults(workspace.cloud)["rules"]
     assert limits == ({}, [])
 
@@ -65,7 +65,7 @@ def test_the_first_run(workspace):
     assert "real $0.00, simulated $" in cost
     assert "cluster lab is up (simulated)" in created
     assert host.startswith("ip-127-")
-    assert "cluster lab (2 x p3dn.24xlarge) is up until" in reused
+    assert "cluster lab (2 x p3dn.24xlarge) is running until" in reused
     assert "lab  up  (simulated)" in status
     assert "is deleted, verified by tag search; 2 instances terminated" in ended
     assert "stopped" in stopped

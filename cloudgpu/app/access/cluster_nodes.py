@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cloudgpu.app.access.ssh import NodeLogin, chosen, recorded
+from cloudgpu.app.access.ssh import NodeLogin, find_cluster_record, node_by_index
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError, HostKeyError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
@@ -15,7 +15,7 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.text import command
 
-Reached = Mapping[int, SshHost | CloudGpuError]
+ConnectionsByNode = Mapping[int, SshHost | CloudGpuError]
 """Node index -> connection to the node, or the error if it could not be opened."""
 
 
@@ -32,7 +32,7 @@ class ClusterNodes:
         Raises:
             UsageError: The cluster has no such node.
         """
-        return chosen(self.nodes, self.record, index)
+        return node_by_index(self.nodes, self.record, index)
 
 
 def find_cluster_nodes(records: RecordStore, home: Home, means: NodeLogin, name: str) -> ClusterNodes:
@@ -43,7 +43,7 @@ def find_cluster_nodes(records: RecordStore, home: Home, means: NodeLogin, name:
         BusyError: The cluster is being deleted.
         StateError: The cluster has no nodes yet.
     """
-    record = recorded(records, name)
+    record = find_cluster_record(records, name)
     if record.state == "ending":
         raise BusyError(f"cluster {record.name} is being deleted", hint=command("cloudgpu", "down", record.name))
     if record.expires_at <= means.clock.now():
@@ -53,7 +53,7 @@ def find_cluster_nodes(records: RecordStore, home: Home, means: NodeLogin, name:
 
 
 @contextmanager
-def reached(means: NodeLogin, cluster: ClusterNodes, indices: Collection[int]) -> Iterator[Reached]:
+def connect_to_nodes(means: NodeLogin, cluster: ClusterNodes, indices: Collection[int]) -> Iterator[ConnectionsByNode]:
     """Connect to these nodes concurrently. The value of an unreachable node is its error.
 
     If a node does not respond, authorize SSH from the caller's current address, which may have changed, and retry.
@@ -72,7 +72,7 @@ def reached(means: NodeLogin, cluster: ClusterNodes, indices: Collection[int]) -
                 outcome.close()
 
 
-def _connected(means: NodeLogin, nodes: Sequence[Node], requested: Sequence[Node]) -> Reached:
+def _connected(means: NodeLogin, nodes: Sequence[Node], requested: Sequence[Node]) -> ConnectionsByNode:
     """Connect to the requested nodes and their jump nodes."""
     jump_indices = {node.jump for node in requested if node.jump is not None}
     with_jumps = [node for node in nodes if node in requested or node.index in jump_indices]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.app.access.cluster_nodes import Reached
+from cloudgpu.app.access.cluster_nodes import ConnectionsByNode
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, UsageError
 from cloudgpu.node import connected_command
@@ -58,7 +58,7 @@ class NodeOutcome:
         }
 
 
-def chosen_indices(text: str, nodes: int) -> tuple[int, ...]:
+def parse_node_indices(text: str, nodes: int) -> tuple[int, ...]:
     """Parse node indices such as `0,2-3`; an empty text selects all nodes.
 
     Raises:
@@ -95,7 +95,7 @@ def shell_line(words: Sequence[str]) -> str:
 
 
 def execute(
-    reached: Reached, line: str, clock: Clock, *, stdin: bytes | None = None, on_line: OnLine | None = None
+    reached: ConnectionsByNode, line: str, clock: Clock, *, stdin: bytes | None = None, on_line: OnLine | None = None
 ) -> tuple[NodeOutcome, ...]:
     """Run a shell line on all nodes concurrently and wait for all of them. Ctrl-C stops the command on every node.
 

@@ -31,11 +31,11 @@ class NodeLogin:
     key: Path
     clock: Clock
     ways: NodeCarriers
-    carrying: Callable[[str, int], Sequence[str]]
+    proxy_command: Callable[[str, int], Sequence[str]]
     authorize_caller: Callable[[ClusterRecord], object]
 
 
-def login(
+def build_login_command(
     records: RecordStore, home: Home, means: NodeLogin, *, cluster: str, index: int, command: Sequence[str] = ()
 ) -> list[str]:
     """Return the argument vector for `ssh`, with the node's host key pinned in a known_hosts file of the cluster.
@@ -44,9 +44,9 @@ def login(
         UsageError: The cluster or node does not exist.
         ConnectError: The node is unreachable, or its host key differs.
     """
-    record = recorded(records, cluster)
+    record = find_cluster_record(records, cluster)
     nodes = stored_inventory(home, record).nodes
-    node = chosen(nodes, record, index)
+    node = node_by_index(nodes, record, index)
 
     def argv() -> list[str]:
         return _argv(nodes, node, home.cluster(record.name).root, means, command)
@@ -60,7 +60,9 @@ def login(
         return argv()
 
 
-def asked_for(option: int | None, words: Sequence[str], behind: Sequence[str]) -> tuple[int, tuple[str, ...]]:
+def parse_node_and_command(
+    option: int | None, words: Sequence[str], behind: Sequence[str]
+) -> tuple[int, tuple[str, ...]]:
     """Parse the node index and the command. `NODE` may follow the cluster name; `--` before the command is optional.
 
     Raises:
@@ -74,7 +76,7 @@ def asked_for(option: int | None, words: Sequence[str], behind: Sequence[str]) -
     return positional, (*words[1:], *behind)
 
 
-def recorded(records: RecordStore, cluster: str) -> ClusterRecord:
+def find_cluster_record(records: RecordStore, cluster: str) -> ClusterRecord:
     """Return a cluster, given its name or the ID of one of its runs.
 
     Raises:
@@ -90,7 +92,7 @@ def recorded(records: RecordStore, cluster: str) -> ClusterRecord:
     return record
 
 
-def chosen(nodes: Sequence[Node], record: ClusterRecord, index: int) -> Node:
+def node_by_index(nodes: Sequence[Node], record: ClusterRecord, index: int) -> Node:
     """Return a node by its index.
 
     Raises:
@@ -116,5 +118,5 @@ def _argv(nodes: Sequence[Node], node: Node, root: Path, means: NodeLogin, comma
             jump = opened.enter_context(means.ways.gate(node))
             gate = JumpNode(jump.node, pinned(jump, "bastion"))
         known_hosts = pinned(host, str(node.index))
-    proxy = means.carrying(root.name, node.index) if node.reach == "ssm" else ()
+    proxy = means.proxy_command(root.name, node.index) if node.reach == "ssm" else ()
     return ssh_argv(node, key=means.key, known_hosts=known_hosts, command=command, gate=gate, proxy=proxy)

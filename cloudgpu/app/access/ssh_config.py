@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.app.access.cluster_nodes import ClusterNodes, Reached
+from cloudgpu.app.access.cluster_nodes import ClusterNodes, ConnectionsByNode
 from cloudgpu.app.access.ssh import NodeLogin
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.ssh.fanout import all_or_raise
 from cloudgpu.ssh.openssh_command import JumpNode, write_known_hosts
 from cloudgpu.ssh.openssh_config import HostEntry, render_config
-from cloudgpu.state.ssh_config_record import mark
+from cloudgpu.state.ssh_config_record import record_folder
 from cloudgpu.state.user_ssh_config import SshFolder
 from cloudgpu.text import command
 
@@ -29,7 +29,7 @@ class ClusterEntries:
     text: str
 
 
-def entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: Reached) -> ClusterEntries:
+def build_entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: ConnectionsByNode) -> ClusterEntries:
     """Return the entries for all nodes, with host keys pinned in the cluster's known_hosts files.
 
     Raises:
@@ -50,14 +50,14 @@ def entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: Reache
     )
 
 
-def write(home: Home, cluster: str, entries: ClusterEntries, folder: SshFolder) -> bool:
+def write_entries(home: Home, cluster: str, entries: ClusterEntries, folder: SshFolder) -> bool:
     """Write the entries for OpenSSH. Return True if the user's configuration had to be changed to include them.
 
     Raises:
         StateError: A file cannot be written, or another home has entries for a cluster with this name.
     """
     folder.require_usable(cluster, home.root)
-    mark(home, cluster, folder)  # first, so that the file can be removed even if this process is killed
+    record_folder(home, cluster, folder)  # first, so that the file can be removed even if this process is killed
     return folder.write(cluster, entries.text)
 
 
@@ -73,5 +73,5 @@ def _entry(
         gate = JumpNode(
             jump.node, write_known_hosts(root / f"known_hosts.gate-{node.index}", jump.node, jump.server_key())
         )
-    proxy = tuple(means.carrying(name, node.index)) if node.reach == "ssm" else ()
+    proxy = tuple(means.proxy_command(name, node.index)) if node.reach == "ssm" else ()
     return HostEntry(names, node, pinned[node.index], gate, proxy)

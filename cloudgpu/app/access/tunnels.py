@@ -48,7 +48,7 @@ def is_port_forward(text: str) -> bool:
     return _PORT_ARGUMENT.fullmatch(text) is not None
 
 
-def ports_of(services: Sequence[RunService], cluster: str) -> list[str]:
+def service_ports(services: Sequence[RunService], cluster: str) -> list[str]:
     """Return the ports of a cluster's services. Used if the command line specifies no port.
 
     Raises:
@@ -81,7 +81,7 @@ def parse_port_forwards(texts: Sequence[str], local: int | None = None) -> tuple
     return forwards
 
 
-def open_all(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tuple[OpenTunnel, ...]:
+def open_tunnels(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tuple[OpenTunnel, ...]:
     """Open all tunnels. If the caller specified a local port, no other port is tried.
 
     Raises:
@@ -99,7 +99,7 @@ def open_all(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tupl
     return tuple(opened)
 
 
-def described(tunnel: OpenTunnel, cluster: str, node: int, served: Sequence[RunService] = ()) -> str:
+def describe_tunnel(tunnel: OpenTunnel, cluster: str, node: int, served: Sequence[RunService] = ()) -> str:
     """Describe an open tunnel in one line, including the run's service on its port, if any."""
     service = next((known for known in served if known.endpoint.port == tunnel.remote), None)
     what = f"port {tunnel.remote} of node {node} of cluster {cluster}"
@@ -108,7 +108,7 @@ def described(tunnel: OpenTunnel, cluster: str, node: int, served: Sequence[RunS
     return f"{service.url(tunnel.local)} opens {service.name}, {what}"
 
 
-def hold(
+def keep_connected(
     host: SshHost,
     cluster: ClusterRecord,
     *,

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 from cloudgpu.app.clusters.capacity_retry import CapacityRetry
 from cloudgpu.app.clusters.delete import Teardown
-from cloudgpu.app.clusters.launch_attempt import CandidateLauncher, instances
-from cloudgpu.app.clusters.launch_failures import LaunchFailure, exhausted, skipped_line
+from cloudgpu.app.clusters.launch_attempt import CandidateLauncher, launched_instance_ids
+from cloudgpu.app.clusters.launch_failures import LaunchFailure, no_capacity_error, skipped_line
 from cloudgpu.app.clusters.ssh_access import authorize_ssh
-from cloudgpu.app.clusters.storage import ClusterStorage, settled
-from cloudgpu.backends.billing import ClusterBilling, taken
+from cloudgpu.app.clusters.storage import ClusterStorage, clear_deletion_marks
+from cloudgpu.backends.billing import ClusterBilling, name_in_use_error
 from cloudgpu.backends.context import CloudContext
-from cloudgpu.backends.deletion import end_after
-from cloudgpu.backends.launch_request import Requester, in_turn
+from cloudgpu.backends.deletion import delete_after_failure
+from cloudgpu.backends.launch_request import Requester, candidates_in_order
 from cloudgpu.backends.reuse import (
     ProvisionedCluster,
     find_running_cluster,
@@ -26,7 +26,7 @@ from cloudgpu.backends.reuse import (
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import LaunchError, PlanError
-from cloudgpu.plan.launch_error_codes import Skips, left, rule_of
+from cloudgpu.plan.launch_error_codes import Skips, remaining_candidates, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, write_durably
@@ -134,7 +134,7 @@ class Provisioning:
             expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
             made_by="train" if run_id else "up",
             run_id=run_id,
-            engine=self._context.cloud.engine_asked_for or "direct",
+            engine=self._context.cloud.requested_engine or "direct",
             nodes=plan.nodes,
             max_usd=str(plan.recipe.budget.max_usd or ""),
         )
@@ -143,37 +143,37 @@ class Provisioning:
         """Reject a name that is in use elsewhere, according to the shared ledger or to resource tags."""
         if record.name == record.run_id:
             return  # the name was just generated from the run ID
-        self._billing.refuse_taken(record)
+        self._billing.require_free_name(record)
         regions = tuple(dict.fromkeys(candidate.region for candidate in plan.candidates))
         tagged = self._context.cloud.search(record.name, regions)
         instances_of_name = [resource for resource in tagged if resource.kind == "instance"]
         if instances_of_name:
             tags = instances_of_name[0].tags
-            raise taken(record.name, tags.get("cloudgpu:owner", ""), tags.get("cloudgpu:expires-at", ""))
+            raise name_in_use_error(record.name, tags.get("cloudgpu:owner", ""), tags.get("cloudgpu:expires-at", ""))
 
     def _create_or_clean_up(self, plan: Plan, record: ClusterRecord, *, keep_on_failure: bool) -> ProvisionedCluster:
         """Create the cluster. On failure, delete it again; `keep_on_failure` keeps it unless the launch failed."""
         try:
             return self._try_candidates(plan, record)
         except LaunchError as err:
-            end_after(self._teardown.end, record, err)
+            delete_after_failure(self._teardown.end, record, err)
             raise
         except Exception as err:
             if not keep_on_failure:
-                end_after(self._teardown.end, record, err)
+                delete_after_failure(self._teardown.end, record, err)
             raise
 
     def _try_candidates(self, plan: Plan, record: ClusterRecord) -> ProvisionedCluster:
         refusals: list[LaunchFailure] = []
-        waiting = tuple(in_turn(plan, record))
+        waiting = tuple(candidates_in_order(plan, record))
         while waiting:
             candidate, waiting = waiting[0], waiting[1:]
             if record.region and record.region != candidate.region:
-                self._teardown.end_region(record, record.region)
+                self._teardown.delete_region(record, record.region)
             try:
                 record, applied = self._attempts.at(plan, record, candidate)
             except LaunchError as err:
-                skips = rule_of(err).skips
+                skips = rule_for_error(err).skips
                 if skips == "stop":
                     raise
                 refusals.append(LaunchFailure(candidate, err))
@@ -182,11 +182,11 @@ class Provisioning:
                 record = self._context.records.cluster(record.name) or record
                 continue
             return self._finish(record, applied, [refusal.full_line for refusal in refusals])
-        raise exhausted(plan, refusals, known_catalog(self._context.home, plan.target))
+        raise no_capacity_error(plan, refusals, known_catalog(self._context.home, plan.target))
 
     def _remaining(self, waiting: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
         """Return the candidates that are still worth trying, and report the remaining candidates as skipped."""
-        remaining = left(waiting, refused, skips)
+        remaining = remaining_candidates(waiting, refused, skips)
         skipped = [candidate for candidate in waiting if candidate not in remaining]
         if skipped:
             self._context.emit(Note(skipped_line(refused, skipped, skips)))
@@ -194,9 +194,11 @@ class Provisioning:
 
     def _finish(self, record: ClusterRecord, applied: AppliedStack, tried: Sequence[str]) -> ProvisionedCluster:
         # Attach before waiting for the nodes: their boot waits for the disks.
-        ClusterStorage(self._context).attach(record, instances(applied))
-        inventory = self._context.cloud.inventory(record, instances(applied), self._context.emit)
+        ClusterStorage(self._context).attach(record, launched_instance_ids(applied))
+        inventory = self._context.cloud.inventory(record, launched_instance_ids(applied), self._context.emit)
         path = self._context.home.cluster(record.name).inventory
         write_durably(path, json.dumps(inventory.as_json(), indent=1) + "\n")
-        record = self._context.records.save_cluster(replace(settled(record), state="up"), self._context.clock.now())
+        record = self._context.records.save_cluster(
+            replace(clear_deletion_marks(record), state="up"), self._context.clock.now()
+        )
         return ProvisionedCluster(record, inventory, made=True, tried=tuple(tried))

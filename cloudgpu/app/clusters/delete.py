@@ -7,23 +7,23 @@ from cloudgpu.app.clusters.delete_unrecorded import UnrecordedTeardown
 from cloudgpu.app.clusters.ledger_closing import LedgerCloser
 from cloudgpu.app.clusters.region_failures import RegionFailures
 from cloudgpu.app.clusters.storage import ClusterStorage
-from cloudgpu.app.clusters.tagged_resources import RecordedInstances, TagSearch, Whose, has_token
-from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched
+from cloudgpu.app.clusters.tagged_resources import RecordedInstances, ResourceFilter, TagSearch, has_token
+from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.deletion import DeletionResult, check_identity, check_recorded
-from cloudgpu.backends.deletion_records import end_runs, forget
-from cloudgpu.backends.missing_rows import restore
-from cloudgpu.backends.storage_outcome import NOTHING
+from cloudgpu.backends.deletion_records import cancel_unfinished_runs, remove_local_record
+from cloudgpu.backends.missing_rows import restore_missing_rows
+from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
-from cloudgpu.paths import Home, bundled, unwritable
+from cloudgpu.paths import Home, bundled_folder, unwritable_error
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
-from cloudgpu.state.identifiers import checked_cluster
+from cloudgpu.state.identifiers import require_cluster_name
 
 _SETTLE_S = 20.0
 """Seconds that may pass before AWS tag search lists a new resource."""
@@ -35,7 +35,7 @@ def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
     return Stack(
         name=record.name,
         region=region,
-        program=bundled("infra"),
+        program=bundled_folder("infra"),
         config=record.config,
         journal=home.cluster(record.name).journal(region),
     )
@@ -73,7 +73,7 @@ class Teardown:
             BusyError: Another process is working on this cluster.
             UsageError: The cluster with this name belongs to another user, or the name is invalid.
         """
-        path = self._context.home.cluster(checked_cluster(name)).root / "lease"
+        path = self._context.home.cluster(require_cluster_name(name)).root / "lease"
         with ClusterLease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
             if lease.problem:
                 self._context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
@@ -85,7 +85,7 @@ class Teardown:
             return self._end_unrecorded(name, default_region)
         return self.end(record, whose=lambda resource: self._tags.is_own(resource, record.token))
 
-    def end(self, record: ClusterRecord, *, whose: Whose | None = None) -> DeletionResult:
+    def end(self, record: ClusterRecord, *, whose: ResourceFilter | None = None) -> DeletionResult:
         """Delete a recorded cluster. The caller holds its lease.
 
         Without `whose`, delete only resources tagged with the cluster's token.
@@ -95,7 +95,7 @@ class Teardown:
         """
         record = self._context.records.cluster(record.name) or record
         check_identity(record, self._context.cloud)
-        restore(self._context, record)
+        restore_missing_rows(self._context, record)
         rows = self._billing.rows(record)
         regions = _distinct([*record.regions, *self._regions_of(record.name, rows)])
         failures = RegionFailures(record.name, regions)
@@ -105,16 +105,16 @@ class Teardown:
         orphans = self._delete_resources(record, belongs, failures, may_be_interrupted=whose is not None)
         # A region that is confirmed empty no longer costs anything, even if other regions failed.
         closing.close([row for row in self._billing.rows(record) if row.spending.region not in failures])
-        storage = NOTHING
+        storage = NO_STORAGE_OUTCOME
         with failures.guard(record.region):
             storage = ClusterStorage(self._context).end(record)
         failures.raise_any(self._not_enabled(record, failures))
         rows = self._billing.rows(record)
-        unsaved = end_runs(self._context, record.name) if whose is not None else ()
+        unsaved = cancel_unfinished_runs(self._context, record.name) if whose is not None else ()
         return DeletionResult(
             cluster=record.name,
             known=True,
-            unsaved=(*unsaved, *forget(self._context, record.name)),
+            unsaved=(*unsaved, *remove_local_record(self._context, record.name)),
             instances=record.instance_ids,
             orphans=orphans,
             usd=self._billing.usd(rows, self._context.clock.now()),
@@ -124,7 +124,7 @@ class Teardown:
             storage=storage,
         )
 
-    def end_region(self, record: ClusterRecord, region: str) -> None:
+    def delete_region(self, record: ClusterRecord, region: str) -> None:
         """Delete the cluster's resources in one region.
 
         Raises:
@@ -140,7 +140,7 @@ class Teardown:
         try:
             engine.destroy(stack_of(self._context.home, record, region), self._context.emit)
         except OSError as err:
-            raise unwritable(self._context.home.root, err) from err
+            raise unwritable_error(self._context.home.root, err) from err
 
     def _recorded(self, name: str) -> ClusterRecord | None:
         """Return the record; None if it does not exist or cannot be read, so that tags are searched instead."""
@@ -163,7 +163,7 @@ class Teardown:
         return DeletionResult(
             name,
             known=False,
-            unsaved=(*end_runs(self._context, name), *forget(self._context, name)),
+            unsaved=(*cancel_unfinished_runs(self._context, name), *remove_local_record(self._context, name)),
             orphans=done.orphans,
             usd=done.usd,
             estimated=done.estimated,
@@ -198,7 +198,7 @@ class Teardown:
             return record
 
     def _delete_resources(
-        self, record: ClusterRecord, whose: Whose, failures: RegionFailures, *, may_be_interrupted: bool
+        self, record: ClusterRecord, whose: ResourceFilter, failures: RegionFailures, *, may_be_interrupted: bool
     ) -> tuple[str, ...]:
         """Delete the nodes, then what the journals list, then what only tag search finds, region by region.
 
@@ -212,22 +212,22 @@ class Teardown:
         name, regions = record.name, failures.asked
         if not regions:
             return ()  # the launch was interrupted before its first attempt
-        unconfirmed = unlaunched(self._billing.rows(record))
+        unconfirmed = unconfirmed_launches(self._billing.rows(record))
         has_journal = {region for region in regions if not may_be_interrupted or self._has_journal(record, region)}
         done = self._tags.end_nodes(name, regions, whose, RecordedInstances(record.region, record.instance_ids))
         failures.add_all(done.errors)
-        self._billing.note_launched(
+        self._billing.record_launched(
             self._billing.rows(record), [node for node in done.seen if has_token(node, record.token)]
         )
         # Unreachable regions come last, because deleting by journal retries every call.
         reachable_first = sorted(regions, key=failures.__contains__)
         unreadable = {region for region in reachable_first if self._delete_by_journal(record, region, failures)}
-        orphans = done.ended + self._tags.end_rest(name, (*regions, GLOBAL), whose, failures)
+        orphans = done.ended + self._tags.delete_remaining(name, (*regions, GLOBAL), whose, failures)
         unanswered = [row for row in unconfirmed if row.spending.region not in has_journal - unreadable]
         if self._launches.wait(unanswered, started_at) or self._settled(unreadable):
-            orphans += self._tags.end_rest(name, (*regions, GLOBAL), whose, failures)
+            orphans += self._tags.delete_remaining(name, (*regions, GLOBAL), whose, failures)
         rows = self._billing.rows(record)
-        self._launches.note_ended(name, rows, lambda resource: has_token(resource, record.token), failures)
+        self._launches.record_terminated_nodes(name, rows, lambda resource: has_token(resource, record.token), failures)
         return orphans
 
     def _settled(self, unreadable: Set[str]) -> bool:
@@ -240,7 +240,7 @@ class Teardown:
         """Delete the resources that a region's journal lists. Return True if the journal cannot be read."""
         with failures.guard(region):
             try:
-                self.end_region(record, region)
+                self.delete_region(record, region)
             except StateError as err:
                 self._context.emit(Note(f"{err.message}; searching by tag instead"))
                 return True

@@ -43,7 +43,7 @@ class TeardownResults:
     @property
     def left(self) -> tuple[str, ...]:
         """A line for each resource that is left or unknown, with its cluster and the reason."""
-        return tuple(f"{name}: {line}" for name, err in self.failed for line in lines(err))
+        return tuple(f"{name}: {line}" for name, err in self.failed for line in leftover_lines(err))
 
     def error(self) -> CloudGpuError | None:
         """Return one error for all failures, or None. Remaining resources take precedence over missing records."""
@@ -65,7 +65,7 @@ class TeardownResults:
         return TeardownError(message, left=self.left, hint=f"continue with `{again}`")
 
 
-def chosen(
+def select_clusters(
     records: RecordStore, names: Sequence[str], *, every: bool, run_id: str, owner: str | None
 ) -> ClusterSelection:
     """Select clusters of this home by name, by run, by owner, or all of them.
@@ -92,7 +92,7 @@ def chosen(
     return ClusterSelection(tuple(names_of_owner), asked=False)
 
 
-def end_all(names: Sequence[str], teardown_of: TeardownOf, region: str, emit: Emit) -> TeardownResults:
+def delete_clusters(names: Sequence[str], teardown_of: TeardownOf, region: str, emit: Emit) -> TeardownResults:
     """Delete these clusters concurrently. A `CloudGpuError` for one cluster does not stop the other deletions."""
 
     def end(name: str) -> DeletionResult | CloudGpuError:
@@ -127,6 +127,6 @@ def _named(name: str, emit: Emit) -> Emit:
     return emit_named
 
 
-def lines(err: CloudGpuError) -> tuple[str, ...]:
+def leftover_lines(err: CloudGpuError) -> tuple[str, ...]:
     """Return the remaining resources that an error lists, or the error's message if it lists none."""
     return tuple(getattr(err, "left", ())) or (err.message,)

@@ -7,13 +7,13 @@ from decimal import Decimal
 from cloudgpu.app.clusters.ledger_closing import LedgerCloser
 from cloudgpu.app.clusters.region_failures import RegionFailures
 from cloudgpu.app.clusters.storage import ClusterStorage
-from cloudgpu.app.clusters.tagged_resources import NODE_KINDS, OWNER, RecordedInstances, TagSearch
-from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched
+from cloudgpu.app.clusters.tagged_resources import NODE_KINDS, OWNER_TAG, RecordedInstances, TagSearch
+from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.base import TaggedResource
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
-from cloudgpu.backends.storage_outcome import NOTHING, StorageOutcome
+from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME, StorageOutcome
 from cloudgpu.errors import UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.text import command
@@ -62,12 +62,14 @@ class UnrecordedTeardown:
         if result.found and not owned and not self._failures:
             raise _not_yours(self._name, result.found[0])
         orphans = self._nodes_ended(owned)
-        self._billing.note_launched(rows, [*owned, *(node for node in result.terminated if self._is_own(node))])
+        self._billing.record_launched(rows, [*owned, *(node for node in result.terminated if self._is_own(node))])
         # Without a journal, unanswered calls are unknown and one empty search is not enough.
-        self._launches.wait(unlaunched(rows), started_at)
-        orphans += self._tags.end_rest(self._name, (*self._failures.asked, GLOBAL), self._is_own, self._failures)
+        self._launches.wait(unconfirmed_launches(rows), started_at)
+        orphans += self._tags.delete_remaining(
+            self._name, (*self._failures.asked, GLOBAL), self._is_own, self._failures
+        )
         rows = self._billing.rows_without_record(self._name)
-        self._launches.note_ended(self._name, rows, self._is_own, self._failures)
+        self._launches.record_terminated_nodes(self._name, rows, self._is_own, self._failures)
         closed = self._closed(closing, opened)
         storage = self._storage_ended()
         self._failures.raise_any()
@@ -96,11 +98,11 @@ class UnrecordedTeardown:
         searched = [region for region in self._failures.asked if region not in self._failures]
         for region in searched[:1]:
             with self._failures.guard(region):
-                return ClusterStorage(self._context).end_unrecorded(self._name, searched)
-        return NOTHING
+                return ClusterStorage(self._context).delete_unrecorded(self._name, searched)
+        return NO_STORAGE_OUTCOME
 
 
 def _not_yours(name: str, resource: TaggedResource) -> UsageError:
-    owner = resource.tags.get(OWNER, "")
+    owner = resource.tags.get(OWNER_TAG, "")
     message = f"cluster {name} in {resource.region} belongs to {owner}; nothing was deleted"
     return UsageError(message, hint=command("cloudgpu", "down", name, CLOUDGPU_OWNER=owner))

@@ -3,7 +3,7 @@
 from cloudgpu.settings import Settings
 
 
-def for_clusters(settings: Settings) -> dict[str, str]:
+def cluster_program_config(settings: Settings) -> dict[str, str]:
     """Return the configuration of the cluster program."""
     named = {
         "reach": "" if settings.reach == "direct" else settings.reach,
@@ -19,7 +19,7 @@ def for_clusters(settings: Settings) -> dict[str, str]:
     return {name: value for name, value in named.items() if value}
 
 
-def for_storage(settings: Settings) -> dict[str, str]:
+def storage_program_config(settings: Settings) -> dict[str, str]:
     """Return the configuration of the storage program."""
     named = {
         "vpcId": settings.vpc_id,

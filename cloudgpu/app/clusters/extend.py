@@ -1,4 +1,4 @@
-"""`extend_command`: extend a cluster's expiry, in an order in which no crash leaves a node without a power-off timer.
+"""`extend`: extend a cluster's expiry, in an order in which no crash leaves a node without a power-off timer.
 
 Every node always has a power-off timer for a time that the ledger already accounts for:
 
@@ -17,20 +17,20 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.app.clusters.delete import stack_of
-from cloudgpu.app.clusters.ssh_access import caller
+from cloudgpu.app.clusters.ssh_access import detect_caller_cidr
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.expiry_extension import (
     ExtensionResult,
-    confirmed,
-    moments,
-    refuse_costly,
-    to_extend,
-    utc,
-    written_down,
+    format_utc,
+    record_confirmation,
+    record_new_expiry,
+    require_extendable,
+    require_within_budget,
+    resolve_expiry,
 )
-from cloudgpu.backends.missing_rows import restore
-from cloudgpu.backends.reuse import HARMLESS
+from cloudgpu.backends.missing_rows import restore_missing_rows
+from cloudgpu.backends.reuse import IN_PLACE_OPERATIONS
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, confirmed_expiry, extend_command
@@ -40,7 +40,7 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
-from cloudgpu.state.inventories import stored_inventory, with_known_boots
+from cloudgpu.state.inventories import mark_booted_nodes, stored_inventory
 from cloudgpu.text import command
 
 _TIMEOUT_S = 60.0
@@ -71,16 +71,16 @@ class ClusterExtender:
         with ClusterLease(
             self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
         ).hold(tidy=True):
-            record = to_extend(self._context, name, max_usd)
-            restore(self._context, record)
-            before, requested = moments(record, until, by)
+            record = require_extendable(self._context, name, max_usd)
+            restore_missing_rows(self._context, record)
+            before, requested = resolve_expiry(record, until, by)
             later = self._later(record, before, requested)
             self._refuse_other_changes(later)
-            later = written_down(self._context, later)
+            later = record_new_expiry(self._context, later)
             self._context.cloud.engine(later).up(stack_of(self._context.home, later), self._context.emit)
             self._retag(later)
             self._rearm(later)
-            return confirmed(self._context, later, before)
+            return record_confirmation(self._context, later, before)
 
     def _later(self, record: ClusterRecord, before: datetime, until: datetime) -> ClusterRecord:
         """Return the record with the new expiry.
@@ -91,13 +91,14 @@ class ClusterExtender:
         """
         first = record.first_expires_at or before
         if until > first + EXTENDABLE:
-            message = f"cluster {record.name} can be extended to {utc(first + EXTENDABLE)} at most, not {utc(until)}"
+            latest = format_utc(first + EXTENDABLE)
+            message = f"cluster {record.name} can be extended to {latest} at most, not {format_utc(until)}"
             raise UsageError(message, hint="create a new cluster for longer work")
         self._refuse_beyond_block(record, until)
-        caller_config = {"sshCidr": caller(self._context, record)} if "sshCidr" in record.config else {}
+        caller_config = {"sshCidr": detect_caller_cidr(self._context, record)} if "sshCidr" in record.config else {}
         config = {**record.config, **caller_config, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
         later = replace(record, expires_at=until, confirmed_expires_at=before, first_expires_at=first, config=config)
-        refuse_costly(later)
+        require_within_budget(later)
         return later
 
     def _refuse_beyond_block(self, record: ClusterRecord, until: datetime) -> None:
@@ -116,8 +117,10 @@ class ClusterExtender:
             raise CloudError(message, code="InvalidCapacityReservationId.NotFound", hint="try again later")
         last = reservation.ends_at - TAKEN_BEFORE_END
         if until > last:
-            ends = f"Capacity Block {block} ends at {utc(reservation.ends_at)}"
-            message = f"{ends}, and AWS reclaims its nodes from {utc(last)}: they cannot run until {utc(until)}"
+            ends = f"Capacity Block {block} ends at {format_utc(reservation.ends_at)}"
+            message = (
+                f"{ends}, and AWS reclaims its nodes from {format_utc(last)}: they cannot run until {format_utc(until)}"
+            )
             raise UsageError(
                 message, hint=command("cloudgpu", "extend", record.name, "--until", f"{last:%Y-%m-%dT%H:%M:%SZ}")
             )
@@ -125,7 +128,7 @@ class ClusterExtender:
     def _refuse_other_changes(self, later: ClusterRecord) -> None:
         """Reject an update that changes more than the expiry: a newer program must not alter a cluster in use."""
         steps = self._context.cloud.engine(later).preview(stack_of(self._context.home, later))
-        changed = sorted({step.name for step in steps if step.operation not in HARMLESS})
+        changed = sorted({step.name for step in steps if step.operation not in IN_PLACE_OPERATIONS})
         if changed:
             message = (
                 f"cluster {later.name} was created by another version of cloudgpu: {', '.join(changed)} would change"
@@ -146,19 +149,19 @@ class ClusterExtender:
             StateError: A node confirms a different time.
         """
         stored = stored_inventory(self._context.home, later)
-        nodes = with_known_boots(self._context.records, stored, self._context.clock.now()).nodes
+        nodes = mark_booted_nodes(self._context.records, stored, self._context.clock.now()).nodes
         hosts = self._connect(nodes, self._context.emit)
         try:
             all_or_raise(run_on_all(hosts, lambda host: _set_timer(host, later.expires_at)))
         except CloudGpuError as err:
             before = later.confirmed_expires_at or later.expires_at
             again = command("cloudgpu", "extend", later.name, "--until", later.config["expiresAt"])
-            err.hint = f"run `{again}` again before {utc(before)}"
+            err.hint = f"run `{again}` again before {format_utc(before)}"
             raise
         finally:
             for host in hosts:
                 host.close()
-        self._context.emit(Note(f"{len(nodes)} nodes now terminate themselves at {utc(later.expires_at)}"))
+        self._context.emit(Note(f"{len(nodes)} nodes now terminate themselves at {format_utc(later.expires_at)}"))
 
 
 def _set_timer(host: Host, until: datetime) -> None:

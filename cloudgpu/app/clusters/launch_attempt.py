@@ -9,11 +9,11 @@ from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.costs import spending_of
 from cloudgpu.backends.events import ProgressEvent
-from cloudgpu.backends.launch_request import Requester, chosen
+from cloudgpu.backends.launch_request import Requester, record_with_candidate
 from cloudgpu.engine.base import AppliedStack, Event
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
 from cloudgpu.ledger.entry import Spending
-from cloudgpu.plan.launch_error_codes import rule_of
+from cloudgpu.plan.launch_error_codes import rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
@@ -42,7 +42,7 @@ class CandidateLauncher:
         context = self._context
         context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
         record, ready = self._storage.ready(plan.recipe, record, candidate, self._requester.existing)
-        record = chosen(record, plan, candidate, self._requester, context.cloud.caller_cidr(), ready)
+        record = record_with_candidate(record, plan, candidate, self._requester, context.cloud.caller_cidr(), ready)
         row = spending_of(record, context.clock.now())
         record = context.records.save_cluster(record, context.clock.now())
         context.ledger.open(row)
@@ -56,7 +56,7 @@ class CandidateLauncher:
         except CloudGpuError as err:
             launch.report_failure(err)
             raise
-        ids = instances(applied)
+        ids = launched_instance_ids(applied)
         opened_at = self._opened_at(record, row)
         context.ledger.launched(row.entry_id, ids, launch.at or opened_at)
         self._cooldowns.forget(context.cloud, candidate)
@@ -106,11 +106,11 @@ class _Launch:
 
     def report_failure(self, err: CloudGpuError) -> None:
         """Emit the deferred failure, unless the next candidate is tried: the failure is then reported in one line."""
-        tries_next = isinstance(err, LaunchError) and rule_of(err).skips != "stop"
+        tries_next = isinstance(err, LaunchError) and rule_for_error(err).skips != "stop"
         if self._failure is not None and not tries_next:
             self._context.emit(self._failure)
 
 
-def instances(applied: AppliedStack) -> tuple[str, ...]:
+def launched_instance_ids(applied: AppliedStack) -> tuple[str, ...]:
     """Return the IDs of the launched instances in node order."""
     return tuple(str(instance_id) for instance_id in applied.outputs["instanceIds"])

@@ -7,7 +7,7 @@ from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import CapacityError, LaunchError, NoCapacityError, NotOfferedError, QuotaError
 from cloudgpu.plan.alternatives import alternatives
-from cloudgpu.plan.launch_error_codes import Skips, rule_of
+from cloudgpu.plan.launch_error_codes import Skips, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
 
 
@@ -22,7 +22,7 @@ class LaunchFailure:
     def line(self) -> str:
         """Short form: `us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity)`."""
         code = f" ({self.err.code})" if self.err.code else ""
-        return f"{self.candidate.label}: {rule_of(self.err).said}{code}"
+        return f"{self.candidate.label}: {rule_for_error(self.err).said}{code}"
 
     @property
     def full_line(self) -> str:
@@ -36,7 +36,7 @@ def skipped_line(refused: Candidate, skipped: Sequence[Candidate], skips: Skips)
     return f"skipped, same {common}: {', '.join(candidate.label for candidate in skipped)}"
 
 
-def exhausted(plan: Plan, refusals: Sequence[LaunchFailure], catalog: Catalog) -> NoCapacityError:
+def no_capacity_error(plan: Plan, refusals: Sequence[LaunchFailure], catalog: Catalog) -> NoCapacityError:
     """Return the error for a plan if none of its candidates could be launched.
 
     Quota limits are reported before a lack of capacity, because the user can act on them.
@@ -85,7 +85,7 @@ def _hints(plan: Plan, refusals: Sequence[LaunchFailure], catalog: Catalog) -> I
 def _quota_request(plan: Plan, refusal: LaunchFailure, catalog: Catalog) -> str:
     """Return a hint with the quota, amount and region to request; the error's hint if the quota is not in vCPUs."""
     candidate = refusal.candidate
-    if rule_of(refusal.err).skips != "pool":
+    if rule_for_error(refusal.err).skips != "pool":
         return refusal.err.hint or f"request an increase in Service Quotas in {candidate.region}"
     quota = quota_of(candidate.instance_type, candidate.market)
     instance_type = catalog.types.get(candidate.instance_type)

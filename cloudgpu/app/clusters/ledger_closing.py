@@ -40,9 +40,11 @@ class LedgerCloser:
         """Record which parts of the open rows exist before they are deleted."""
         alive: set[tuple[str, Part]] = set()
         for entry in entries:
-            if entry.state == "open" and entry.outlasting:
+            if entry.state == "open" and entry.outlasting_parts:
                 existing = {resource.kind for resource in _network(context, entry) if resource.alive}
-                alive |= {(entry.spending.entry_id, part) for part in entry.outlasting if _KINDS[part] in existing}
+                alive |= {
+                    (entry.spending.entry_id, part) for part in entry.outlasting_parts if _KINDS[part] in existing
+                }
         return cls(context, frozenset(alive))
 
     def close(self, entries: Iterable[LedgerEntry]) -> None:
@@ -61,7 +63,7 @@ class LedgerCloser:
             ledger.close(entry_id, now)
             return
         ends = {
-            "nodes": entry.parts.get("nodes") or node_end(self.context, entry, now),
+            "nodes": entry.parts.get("nodes") or last_termination(self.context, entry, now),
             **self._network_ends(entry, now),
         }
         last = max(end.at for end in ends.values())
@@ -71,10 +73,10 @@ class LedgerCloser:
         ledger.close(entry_id, last)
 
     def _network_ends(self, entry: LedgerEntry, now: datetime) -> dict[Part, PartEnd]:
-        if not entry.outlasting:
+        if not entry.outlasting_parts:
             return {}
         lifetimes = _network(self.context, entry)
-        return {part: self._network_end(entry, part, lifetimes, now) for part in entry.outlasting}
+        return {part: self._network_end(entry, part, lifetimes, now) for part in entry.outlasting_parts}
 
     def _network_end(self, entry: LedgerEntry, part: Part, lifetimes: Iterable[Lifetime], now: datetime) -> PartEnd:
         ends = [resource.ended_at for resource in lifetimes if resource.kind == _KINDS[part]]
@@ -84,7 +86,7 @@ class LedgerCloser:
         return PartEnd(now, estimated=(entry.spending.entry_id, part) not in self.alive)
 
 
-def note_ends(context: CloudContext, entries: Iterable[LedgerEntry]) -> None:
+def record_node_ends(context: CloudContext, entries: Iterable[LedgerEntry]) -> None:
     """Record the termination times of terminated nodes before their cluster is deleted.
 
     AWS reports the termination time for about an hour. After that, the time of this check is still a closer bound than
@@ -93,7 +95,7 @@ def note_ends(context: CloudContext, entries: Iterable[LedgerEntry]) -> None:
     now = context.clock.now()
     for entry in entries:
         if entry.state == "open" and entry.instance_ids and "nodes" not in entry.parts and _ended(context, entry, now):
-            end = node_end(context, entry, now)
+            end = last_termination(context, entry, now)
             context.ledger.part_ended(entry.spending.entry_id, "nodes", end.at, estimated=end.estimated)
 
 
@@ -104,7 +106,7 @@ def _ended(context: CloudContext, entry: LedgerEntry, now: datetime) -> bool:
     return all(not known[node].alive if node in known else not young for node in entry.instance_ids)
 
 
-def node_end(context: CloudContext, entry: LedgerEntry, now: datetime) -> PartEnd:
+def last_termination(context: CloudContext, entry: LedgerEntry, now: datetime) -> PartEnd:
     """Return when the last node of an entry terminated. All nodes must be confirmed terminated."""
     try:
         known = context.cloud.lifetimes(entry.spending.region, entry.instance_ids)

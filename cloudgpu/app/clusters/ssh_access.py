@@ -5,7 +5,7 @@ from dataclasses import replace
 from cloudgpu.app.clusters.delete import stack_of
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.deletion import check_identity
-from cloudgpu.backends.reuse import HARMLESS
+from cloudgpu.backends.reuse import IN_PLACE_OPERATIONS
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError
 from cloudgpu.run.progress import Note
@@ -20,7 +20,7 @@ def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord
         BusyError: The caller's address has changed, and another process is working on this cluster.
         CloudError: AWS rejects a request.
     """
-    cidr = caller(context, record)
+    cidr = detect_caller_cidr(context, record)
     if cidr == record.config.get("sshCidr", cidr):
         _repair_drift(context, record)
         return record
@@ -28,7 +28,7 @@ def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord
         record = context.records.cluster(record.name) or record
         moved = replace(record, config={**record.config, "sshCidr": cidr})
         engine, stack = context.cloud.engine(moved), stack_of(context.home, moved)
-        changed = sorted({step.name for step in engine.preview(stack) if step.operation not in HARMLESS})
+        changed = sorted({step.name for step in engine.preview(stack) if step.operation not in IN_PLACE_OPERATIONS})
         if changed:
             # The program is newer than the cluster: applying it would replace resources that are in use.
             context.emit(
@@ -52,7 +52,7 @@ def authorize_ssh_if_possible(context: CloudContext, record: ClusterRecord) -> C
         return record
 
 
-def caller(context: CloudContext, record: ClusterRecord) -> str:
+def detect_caller_cidr(context: CloudContext, record: ClusterRecord) -> str:
     """Return the caller's CIDR, or the recorded CIDR if the caller's cannot be determined.
 
     The recorded CIDR is also used with Session Manager or a jump host, because they need no open port 22.

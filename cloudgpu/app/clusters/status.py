@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.backends.base import Backend, CostLedger
-from cloudgpu.backends.costs import cluster_hourly_usd, recorded_entry, spent_usd
+from cloudgpu.backends.costs import cluster_hourly_usd, entry_from_record, spent_usd
 from cloudgpu.backends.deletion import check_identity
 from cloudgpu.backends.missing_rows import missing_nodes, rows_of
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError
@@ -88,7 +88,9 @@ class ClusterStatus:
         }
 
 
-def recorded(records: RecordStore, now: datetime, ledger: CostLedger | None = None) -> tuple[ClusterStatus, ...]:
+def list_cluster_statuses(
+    records: RecordStore, now: datetime, ledger: CostLedger | None = None
+) -> tuple[ClusterStatus, ...]:
     """List every cluster of this home from its records and the ledger, without network access.
 
     A damaged record is listed with the state `damaged`.
@@ -101,10 +103,12 @@ def recorded(records: RecordStore, now: datetime, ledger: CostLedger | None = No
         _status(record, [run for run in runs if run.cluster == record.name], now, _damage(records, record))
         for record in records.clusters()
     )
-    return billed(tuple(statuses), now, ledger)
+    return with_costs(tuple(statuses), now, ledger)
 
 
-def billed(clusters: Sequence[ClusterStatus], now: datetime, ledger: CostLedger | None) -> tuple[ClusterStatus, ...]:
+def with_costs(
+    clusters: Sequence[ClusterStatus], now: datetime, ledger: CostLedger | None
+) -> tuple[ClusterStatus, ...]:
     """Return the clusters with their cost so far."""
     return tuple(_billed(cluster, now, ledger) for cluster in clusters)
 
@@ -115,7 +119,7 @@ def _billed(cluster: ClusterStatus, now: datetime, ledger: CostLedger | None) ->
     if record.state == "damaged" or not record.instance_ids:
         return cluster
     unbilled: tuple[str, ...] = ()
-    rows: tuple[LedgerEntry, ...] = (recorded_entry(record),)
+    rows: tuple[LedgerEntry, ...] = (entry_from_record(record),)
     if ledger is not None:
         with contextlib.suppress(LedgerError):
             ledger_rows = rows_of(ledger, record.name, record.token)
@@ -148,7 +152,7 @@ def refresh(cluster: ClusterStatus, cloud: Backend, records: RecordStore, now: d
         return cluster
     try:
         check_identity(cluster.record, cloud)
-        nodes = tuple(cloud.nodes_alive(cluster.record.region, cluster.record.instance_ids).items())
+        nodes = tuple(cloud.instance_states(cluster.record.region, cluster.record.instance_ids).items())
     except CloudGpuError as err:
         return replace(cluster, state="unknown", problem=err.message)
     all_running = all(state in ("running", "pending") for _, state in nodes)

@@ -17,7 +17,7 @@ from cloudgpu.plan.storage import GROUPED, ZONAL
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.storage import Make, Storage
 from cloudgpu.run.progress import Note
-from cloudgpu.state.attached_storage import AttachedStorage, own_name
+from cloudgpu.state.attached_storage import AttachedStorage, unique_name
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.storage_records import StorageRecords
 
@@ -98,7 +98,7 @@ class ClusterStorage:
             for stored in found
         ]
 
-    def end_unrecorded(self, cluster: str, regions: Sequence[str]) -> StorageOutcome:
+    def delete_unrecorded(self, cluster: str, regions: Sequence[str]) -> StorageOutcome:
         """Delete this owner's storage that is tagged as created for a cluster with this name.
 
         Raises:
@@ -214,7 +214,7 @@ def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], o
         raise TeardownError("; ".join(err.message for err in errors), left=left, hint=hint) from errors[0]
 
 
-def settled(record: ClusterRecord) -> ClusterRecord:
+def clear_deletion_marks(record: ClusterRecord) -> ClusterRecord:
     """Return the record of a running cluster, in which storage to keep is no longer marked for deletion.
 
     Users may write data to the storage from now on.
@@ -229,7 +229,7 @@ def _row(
     storage: Storage, record: ClusterRecord, candidate: Candidate, storage_in_region: Mapping[str, TaggedStorage]
 ) -> AttachedStorage:
     """Describe a mount's storage as it exists, or as it will be created."""
-    name = own_name(storage, record.token)
+    name = unique_name(storage, record.token)
     before = next((row for row in record.storage if row.name == name), None)
     stored = storage_in_region.get(name)
     kind = stored.kind if stored is not None else storage.make.kind if storage.make is not None else ""

@@ -13,11 +13,11 @@ from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.run.progress import Note
 from cloudgpu.text import command
 
-OWNER = "cloudgpu:owner"
-TOKEN = "cloudgpu:token"  # noqa: S105  the name of a tag
+OWNER_TAG = "cloudgpu:owner"
+TOKEN_TAG = "cloudgpu:token"  # noqa: S105  the name of a tag
 NODE_KINDS = ("fleet", "instance")
 
-Whose = Callable[[TaggedResource], bool]
+ResourceFilter = Callable[[TaggedResource], bool]
 
 _AT_ONCE = 8
 """Number of regions processed at the same time."""
@@ -32,7 +32,7 @@ class RecordedInstances:
 
 
 @dataclass(frozen=True)
-class NodesEnded:
+class TerminationResult:
     """The result of terminating the nodes.
 
     Attributes:
@@ -52,7 +52,7 @@ class TagSearch:
 
     context: CloudContext
 
-    def search(self, name: str, regions: Sequence[str], whose: Whose) -> SearchResult:
+    def search(self, name: str, regions: Sequence[str], whose: ResourceFilter) -> SearchResult:
         """Search these regions (`global`: IAM) for resources with the cluster's tag that `whose` accepts."""
         result = self.context.cloud.search_each(name, regions)
         return SearchResult(
@@ -61,14 +61,16 @@ class TagSearch:
             tuple(resource for resource in result.terminated if whose(resource)),
         )
 
-    def end_nodes(self, name: str, regions: Sequence[str], whose: Whose, recorded: RecordedInstances) -> NodesEnded:
+    def end_nodes(
+        self, name: str, regions: Sequence[str], whose: ResourceFilter, recorded: RecordedInstances
+    ) -> TerminationResult:
         """Terminate the nodes in all regions concurrently, so that a slow or failing region delays no other.
 
         Nodes are terminated first, because deletion by journal waits for resources that the nodes use. The result's
         `ended` excludes recorded instances.
         """
 
-        def work(region: str) -> NodesEnded:
+        def work(region: str) -> TerminationResult:
             known = recorded.instance_ids if region == recorded.region else ()
             return self._end_nodes_in(name, region, whose, known)
 
@@ -76,13 +78,15 @@ class TagSearch:
             return work(regions[0])  # no thread, so that Ctrl-C can interrupt the call
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(regions))), thread_name_prefix="nodes") as pool:
             done = list(pool.map(work, regions))
-        return NodesEnded(
+        return TerminationResult(
             tuple(line for result in done for line in result.ended),
             tuple(node for result in done for node in result.seen),
             {region: err for result in done for region, err in result.errors.items()},
         )
 
-    def end_rest(self, name: str, regions: Sequence[str], whose: Whose, failures: RegionFailures) -> tuple[str, ...]:
+    def delete_remaining(
+        self, name: str, regions: Sequence[str], whose: ResourceFilter, failures: RegionFailures
+    ) -> tuple[str, ...]:
         """Delete what a search still finds and search again, region by region. Return the resources found.
 
         Regions that failed before are skipped, since another search would only time out again. IAM (`global`) is
@@ -96,7 +100,7 @@ class TagSearch:
                 ended += self._empty_region(name, region, whose)
         return tuple(ended)
 
-    def _end_nodes_in(self, name: str, region: str, whose: Whose, known: Sequence[str]) -> NodesEnded:
+    def _end_nodes_in(self, name: str, region: str, whose: ResourceFilter, known: Sequence[str]) -> TerminationResult:
         result = self.search(name, [region], whose)
         errors = dict(result.failures)
         nodes = [resource for resource in result.found if resource.kind in NODE_KINDS]
@@ -109,9 +113,11 @@ class TagSearch:
         recorded = any(node.id in known for node in nodes)
         # Fleets are not recorded: a fleet counts as known if one of the instances found with it is.
         unrecorded = [node for node in nodes if node.id not in known and not (node.kind == "fleet" and recorded)]
-        return NodesEnded(tuple(f"{node.kind} {node.id}" for node in unrecorded), (*nodes, *result.terminated), errors)
+        return TerminationResult(
+            tuple(f"{node.kind} {node.id}" for node in unrecorded), (*nodes, *result.terminated), errors
+        )
 
-    def _empty_region(self, name: str, region: str, whose: Whose) -> list[str]:
+    def _empty_region(self, name: str, region: str, whose: ResourceFilter) -> list[str]:
         """Delete the resources found in one region and search again.
 
         Raises:
@@ -147,7 +153,9 @@ class TagSearch:
 
     def is_own(self, resource: TaggedResource, token: str) -> bool:
         """Return True if the resource is part of this cluster or has this owner: cluster names are not unique."""
-        return resource.tags.get(OWNER, "") in ("", self.context.owner) or (bool(token) and has_token(resource, token))
+        return resource.tags.get(OWNER_TAG, "") in ("", self.context.owner) or (
+            bool(token) and has_token(resource, token)
+        )
 
 
 def _repeat_hint(name: str) -> str:
@@ -156,4 +164,4 @@ def _repeat_hint(name: str) -> str:
 
 def has_token(resource: TaggedResource, token: str) -> bool:
     """Return True if the resource carries the cluster's token."""
-    return resource.tags.get(TOKEN, "") == token
+    return resource.tags.get(TOKEN_TAG, "") == token

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.app.clusters.region_failures import RegionFailures
-from cloudgpu.app.clusters.tagged_resources import TagSearch, Whose
+from cloudgpu.app.clusters.tagged_resources import ResourceFilter, TagSearch
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.engine.direct.unanswered_delays import delays_at, launch_visible_by
@@ -31,7 +31,7 @@ class UnansweredLaunches:
         """
         if not rows:
             return False
-        until = shown_by(rows, now, self.context.cloud.endpoint)
+        until = latest_visible_at(rows, now, self.context.cloud.endpoint)
         remaining_s = (until - self.context.clock.now()).total_seconds()
         if remaining_s > 0:
             self.context.emit(
@@ -40,22 +40,24 @@ class UnansweredLaunches:
             self.context.clock.sleep(remaining_s)
         return True
 
-    def note_ended(self, name: str, rows: Sequence[LedgerEntry], whose: Whose, failures: RegionFailures) -> None:
+    def record_terminated_nodes(
+        self, name: str, rows: Sequence[LedgerEntry], whose: ResourceFilter, failures: RegionFailures
+    ) -> None:
         """Record terminated nodes whose launch response was lost, so that they are billed."""
-        unconfirmed = {row.spending.region for row in unlaunched(rows)}
+        unconfirmed = {row.spending.region for row in unconfirmed_launches(rows)}
         regions = [region for region in failures.asked if region in unconfirmed and region not in failures]
         if regions:
             result = TagSearch(self.context).search(name, regions, whose)
             failures.add_all(result.failures)
-            ClusterBilling(self.context).note_launched(rows, [*result.found, *result.terminated])
+            ClusterBilling(self.context).record_launched(rows, [*result.found, *result.terminated])
 
 
-def shown_by(rows: Sequence[LedgerEntry], now: datetime, endpoint: str) -> datetime:
+def latest_visible_at(rows: Sequence[LedgerEntry], now: datetime, endpoint: str) -> datetime:
     """Return the latest time at which a launch for these rows first appears in a tag search."""
     delays = delays_at(endpoint)
     return max(launch_visible_by(row.spending.opened_at, now, delays) for row in rows)
 
 
-def unlaunched(rows: Iterable[LedgerEntry]) -> list[LedgerEntry]:
+def unconfirmed_launches(rows: Iterable[LedgerEntry]) -> list[LedgerEntry]:
     """Return the open rows for which it is unknown whether anything was launched."""
     return [row for row in rows if row.state == "open" and row.launched_at is None]

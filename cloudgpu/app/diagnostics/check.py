@@ -54,7 +54,7 @@ class DiagnosticReport:
         }
 
 
-def worst(states: Sequence[State]) -> State:
+def most_severe(states: Sequence[State]) -> State:
     """Return the most severe state: `failed`, then `unknown`, `warning` and `ok`."""
     order: tuple[State, ...] = ("failed", "unknown", "warning", "ok")
     return min(states, key=order.index, default="ok")

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport, State, worst
+from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport, State, most_severe
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
 from cloudgpu.aws.pricing.quotas import QuotaLimit
-from cloudgpu.aws.session.credentials import EXPIRED
+from cloudgpu.aws.session.credentials import EXPIRED_CODES
 from cloudgpu.aws.session.session import Identity
 from cloudgpu.errors import AuthError, CloudGpuError
 
@@ -24,14 +24,14 @@ class AwsQueries(Protocol):
     def identity(self) -> Identity:
         """Return the identity to which the credentials belong."""
 
-    def verdicts(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
+    def permission_results(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
         """Return whether each action of the grants is allowed."""
 
     def quotas(self) -> Sequence[QuotaLimit]:
         """Return the vCPU quotas."""
 
 
-def examine(
+def run_checks(
     *,
     target: str,
     region: str,
@@ -49,7 +49,7 @@ def examine(
     checks.append(
         Diagnosis("credentials", "ok", f"account {identity.account}, {identity.arn} ({identity.login.label})")
     )
-    verdicts = queries.verdicts(identity, grants)
+    verdicts = queries.permission_results(identity, grants)
     checks += [_permission(grant, verdicts) for grant in grants]
     checks += _quotas(queries, region)
     return DiagnosticReport(target, region, tuple(checks), tuple(vars(verdict) for verdict in verdicts))
@@ -60,14 +60,14 @@ def _without_identity(err: CloudGpuError) -> Iterator[Diagnosis]:
     code = getattr(err, "code", "")
     failed = isinstance(err, AuthError) and code not in _UNASKED
     yield Diagnosis("credentials", "failed" if failed else "unknown", err.message, err.hint)
-    why = "credentials expired" if code in EXPIRED else "not checked: the identity is unknown"
+    why = "credentials expired" if code in EXPIRED_CODES else "not checked: the identity is unknown"
     yield Diagnosis("permissions", "unknown", why)
     yield Diagnosis("quotas", "unknown", why)
 
 
 def _permission(grant: Grant, verdicts: Sequence[PermissionResult]) -> Diagnosis:
     relevant = [verdict for verdict in verdicts if verdict.action in grant.actions]
-    state = worst([verdict.state for verdict in relevant])
+    state = most_severe([verdict.state for verdict in relevant])
     if state == "ok":
         return Diagnosis(
             grant.purpose,

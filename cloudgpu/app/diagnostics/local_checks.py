@@ -20,7 +20,7 @@ _PROGRAM_S = 20
 _SIMULATOR = ("moto", "asyncssh")
 
 
-def of(settings: Settings, home: Home) -> tuple[Callable[[], Diagnosis], ...]:
+def machine_checks(settings: Settings, home: Home) -> tuple[Callable[[], Diagnosis], ...]:
     """Return the checks in the order in which they are reported."""
     return (
         lambda: state_home(home),

@@ -21,7 +21,7 @@ from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
-from cloudgpu.state.identifiers import checked_cluster
+from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.text import command
 
 _PRICED_IN = "us-east-1"
@@ -99,7 +99,7 @@ class ImageBaker:
             UsageError: An image with this name already exists, or the name is invalid.
             CloudGpuError: The bake fails. The node has been deleted, or the error names it.
         """
-        cluster = bake_cluster(name)
+        cluster = bake_cluster_name(name)
         # An image contains no data: nodes launched from the image mount the storage of their own recipe.
         plan = replace(plan, recipe=plan.recipe.model_copy(update={"storage": ()}))
         region = plan.candidates[0].region
@@ -193,7 +193,7 @@ def retained_spending(name: str, record: ClusterRecord, plan: Plan) -> RetainedS
     )
 
 
-def bake_cluster(name: str) -> str:
+def bake_cluster_name(name: str) -> str:
     """Return the name of the cluster on which the image is created.
 
     Raises:
@@ -202,7 +202,7 @@ def bake_cluster(name: str) -> str:
     if len(name) > _LONGEST_NAME:
         message = f"image name {name!r} is longer than {_LONGEST_NAME} characters"
         raise UsageError(message, hint="choose a shorter name")
-    return checked_cluster(f"bake-{name}")
+    return require_cluster_name(f"bake-{name}")
 
 
 @dataclass(frozen=True)
@@ -213,14 +213,14 @@ class DeletedImage:
     node: bool
 
 
-def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> DeletedImage:
+def delete_image(context: CloudContext, store: ImageStore, region: str, name: str) -> DeletedImage:
     """Delete an image, and the node that an interrupted bake left running.
 
     Raises:
         UsageError: The region has no image with this name.
         TeardownError: The node or the image is not confirmed deleted.
     """
-    interrupted = context.records.last_known(bake_cluster(name))
+    interrupted = context.records.last_known(bake_cluster_name(name))
     errors: list[CloudGpuError] = []
     if interrupted is not None:
         try:
@@ -237,7 +237,7 @@ def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> 
     billing = RetainedBilling(context.ledger, context.clock)
     billing.ended(f"image {name}", tokens, found=bool(existing_images))
     # An interrupted deletion, or a deletion from another home, may have left only the ledger row.
-    closed = 0 if existing_images else billing.deleted_elsewhere(f"image {name}", context.cloud, region)
+    closed = 0 if existing_images else billing.close_deleted(f"image {name}", context.cloud, region)
     if not existing_images and interrupted is None:
         names = ", ".join(image.name for image in store.found(region))
         known = (

@@ -49,7 +49,9 @@ class MatrixCluster:
             )
             record, created = self.end(record, created), None
         if created is not None and created.state == "up":
-            self._context.emit(Note(f"using cluster {created.name}, which is running until {created.expires_at:%H:%M} UTC"))
+            self._context.emit(
+                Note(f"using cluster {created.name}, which is running until {created.expires_at:%H:%M} UTC")
+            )
             self._provisioning.reuse(created.name, plan)
             return record
         name = created.name if created is not None else self.name(record, request)

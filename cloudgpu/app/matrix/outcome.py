@@ -13,7 +13,7 @@ from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.backends.base import CostLedger
 from cloudgpu.errors import StateError
 from cloudgpu.ledger.billing import entry_usd
-from cloudgpu.recipe.matrix import shown
+from cloudgpu.recipe.matrix import format_values
 from cloudgpu.run.metrics import Measured
 from cloudgpu.state.cluster_and_run_records import RecordStore, RunRecord
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow, Values
@@ -48,10 +48,10 @@ class RowOutcome:
     @property
     def label(self) -> str:
         """Values by axis, for example `kvstore=dist_sync compression=2bit`."""
-        return shown(self.values)
+        return format_values(self.values)
 
     @property
-    def good(self) -> bool:
+    def has_result(self) -> bool:
         """Whether the combination has a result."""
         return self.state in ("succeeded", "not-run")
 
@@ -116,7 +116,7 @@ class MatrixOutcome:
     @property
     def complete(self) -> bool:
         """Whether every combination has a result."""
-        return all(row.good for row in self.rows)
+        return all(row.has_result for row in self.rows)
 
     def as_json(self) -> dict[str, Any]:
         """Return the documented form of `train --matrix --json` and `matrix show --json`."""
@@ -168,7 +168,7 @@ class MatrixOutcome:
         yield from (row.usd, str(self.record.simulated).lower(), row.run_id, row.digest, row.reason)
 
 
-def outcome_of(
+def matrix_outcome(
     record: MatrixRecord, records: RecordStore, ledger: CostLedger, now: datetime, table: str
 ) -> MatrixOutcome:
     """Return the current state of a matrix from the records and the ledger.
@@ -183,7 +183,7 @@ def outcome_of(
     return MatrixOutcome(record, _with_best(rows), usd, table)
 
 
-def known_run(row: MatrixRow, records: RecordStore) -> RunRecord | None:
+def find_row_run(row: MatrixRow, records: RecordStore) -> RunRecord | None:
     """Return the run of a combination, or None if it was never started or its record is unreadable."""
     try:
         return records.run(row.run_id) if row.run_id else None
@@ -192,7 +192,7 @@ def known_run(row: MatrixRow, records: RecordStore) -> RunRecord | None:
 
 
 def _row(row: MatrixRow, records: RecordStore, costs: Mapping[str, Decimal]) -> RowOutcome:
-    run = known_run(row, records)
+    run = find_row_run(row, records)
     if run is None:
         return RowOutcome(row.values, "failed" if row.reason else _WAITING, row.reason)
     duration_s = None if run.ended_at is None else round((run.ended_at - run.started_at).total_seconds(), 3)

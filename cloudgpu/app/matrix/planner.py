@@ -9,7 +9,7 @@ from cloudgpu.errors import CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Finding, Plan
 from cloudgpu.recipe.loading import LoadedRecipe
-from cloudgpu.recipe.matrix import Axis, Combination, about, fields_of
+from cloudgpu.recipe.matrix import Axis, Combination, axis_fields, label_combinations
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
 
@@ -89,7 +89,7 @@ def plan_matrix(
 
 
 def _check_one_cluster(loaded: LoadedRecipe, axes: Sequence[Axis]) -> None:
-    for axis, path in fields_of(axes, loaded):
+    for axis, path in axis_fields(axes, loaded):
         if path[0] in _OF_THE_CLUSTER and path != _NETWORK:
             name = ".".join(map(str, path))
             message = f"--matrix {axis.name}: {name} changes the cluster itself, but a matrix runs in one cluster"
@@ -117,7 +117,7 @@ def _separate_clusters_hint(recipe: str, axis: Axis, axes: Sequence[Axis]) -> st
 def _plan(combination: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:
     """Plan a combination. Reuse the cloud's responses for the lead plan if the queries would be the same."""
     if _queried_fields(combination.recipe) == _queried_fields(lead.question.recipe):
-        return planner.answer(replace(lead.question, recipe=combination.recipe))
+        return planner.plan_with_remedies(replace(lead.question, recipe=combination.recipe))
     return ask(combination).plan
 
 
@@ -130,10 +130,12 @@ def _queried_fields(recipe: Recipe) -> tuple[object, ...]:
 def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> None:
     errors = [(whose, finding) for whose, finding in _grouped(runs) if finding.severity == "error"]
     if errors:
-        lines = [f"{whose}: {f.check}: {f.message}{f' (fix: {f.cure})' if f.cure else ''}" for whose, f in errors]
+        lines = [
+            f"{whose}: {f.check}: {f.message}{f' (fix: {f.first_fix})' if f.first_fix else ''}" for whose, f in errors
+        ]
         message = f"recipe {recipe} cannot run with every combination of this matrix"
         # A fix that sets an axis does not fix the matrix. It is only shown with its finding.
-        cures = [finding.cure for _, finding in errors if finding.cure]
+        cures = [finding.first_fix for _, finding in errors if finding.first_fix]
         alternative = next((cure for cure in cures if not any(f"{axis.name}=" in cure for axis in axes)), "")
         raise PlanError(
             message, findings=lines, hint=f"omit those values{f', or {alternative}' if alternative else ''}"
@@ -148,7 +150,7 @@ def _grouped(runs: Sequence[PlannedRun]) -> list[tuple[str, Finding]]:
         for finding in run.plan.findings:
             findings.setdefault((finding.check, finding.message), finding)
             whose.setdefault((finding.check, finding.message), []).append(run.combination.label)
-    return [(about(whose[key], len(runs)), finding) for key, finding in findings.items()]
+    return [(label_combinations(whose[key], len(runs)), finding) for key, finding in findings.items()]
 
 
 def _can_run(plan: Plan, key: tuple[str, str, str]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from cloudgpu.app.matrix.outcome import known_run
+from cloudgpu.app.matrix.outcome import find_row_run
 from cloudgpu.app.matrix.planner import MatrixPlan, PlannedRun
 from cloudgpu.app.runs.train import TrainRequest
 from cloudgpu.state.cluster_and_run_records import RecordStore
@@ -41,7 +41,7 @@ class MatrixRequest:
     again: bool = False
     retry_s: int = 0
     environ: Mapping[str, str] = field(default_factory=dict)
-    end_on_interrupt: Callable[[str], bool] = lambda _what: False
+    delete_on_interrupt: Callable[[str], bool] = lambda _what: False
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class MatrixProgress:
         return len(self.record.rows) - len(self.missing)
 
 
-def beginning(
+def matrix_progress(
     request: MatrixRequest, stored: Callable[[str], MatrixRecord | None], records: RecordStore, now: datetime
 ) -> MatrixProgress:
     """Return the progress of the requested matrix, new or recorded. Writes nothing.
@@ -102,19 +102,19 @@ def train_request(request: MatrixRequest, run: PlannedRun) -> TrainRequest:
 
 def has_result(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:
     """Return True if the row's run used this version of the recipe, succeeded and is finished."""
-    known = known_run(row, records)
+    known = find_row_run(row, records)
     succeeded = known is not None and known.state in ("succeeded", "not-run") and known.ended_at is not None
     return succeeded and row.digest == run.combination.digest
 
 
 def _without_result(row: MatrixRow, records: RecordStore) -> MatrixRow:
     """Return the row without its result, unless its run is not finished and must still be followed."""
-    known = known_run(row, records)
+    known = find_row_run(row, records)
     return row if known is not None and known.ended_at is None else MatrixRow(row.values)
 
 
 def _is_outdated(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:
-    known = known_run(row, records)
+    known = find_row_run(row, records)
     return known is not None and known.state == "succeeded" and row.digest != run.combination.digest
 
 

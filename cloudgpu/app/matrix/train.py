@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 
 from cloudgpu.app.clusters.factory import cluster_creator
 from cloudgpu.app.matrix.cluster import MatrixCluster
-from cloudgpu.app.matrix.outcome import MatrixOutcome, known_run, outcome_of
+from cloudgpu.app.matrix.outcome import MatrixOutcome, find_row_run, matrix_outcome
 from cloudgpu.app.matrix.planner import PlannedRun
-from cloudgpu.app.matrix.request import MatrixProgress, MatrixRequest, beginning, has_result, train_request
+from cloudgpu.app.matrix.request import MatrixProgress, MatrixRequest, has_result, matrix_progress, train_request
 from cloudgpu.app.planning.feasibility import check_feasible
 from cloudgpu.app.runs.attach import RunWatcher
-from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
+from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.app.runs.summary import still_up
+from cloudgpu.app.runs.summary import remaining_cluster_line
 from cloudgpu.app.runs.train import TrainingRun
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.context import Context
@@ -64,7 +64,7 @@ class MatrixRunner:
         Raises:
             StateError: The record cannot be read.
         """
-        return beginning(request, self._records.matrix, self._context.records, self._context.clock.now())
+        return matrix_progress(request, self._records.matrix, self._context.records, self._context.clock.now())
 
     def cluster_name(self, progress: MatrixProgress, request: MatrixRequest) -> str:
         """Return the name of the cluster that the runs would use."""
@@ -122,7 +122,7 @@ class _Session:
         self._request = request
         self._records = MatrixRecords(context.home)
         self._record = self._records.save(record)
-        self._end_on_interrupt = _InterruptPrompt(request.end_on_interrupt)
+        self._end_on_interrupt = _InterruptPrompt(request.delete_on_interrupt)
         self._interrupted = False
         self._unfetched: tuple[str, ...] = ()
         self._lost: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ class _Session:
         self._save_row(MatrixRow(run.combination.values, run.combination.digest, run_id))
         request = train_request(self._request, run)
         return self._training.train(
-            replace(request, cluster=self._record.cluster, end_on_interrupt=self._end_on_interrupt, run_id=run_id)
+            replace(request, cluster=self._record.cluster, delete_on_interrupt=self._end_on_interrupt, run_id=run_id)
         )
 
     def _attached(self, record: RunRecord) -> RunOutcome:
@@ -194,7 +194,7 @@ class _Session:
             StateError: The recipe has changed since the run was started, and the run still uses the GPUs.
         """
         row = next(row for row in self._record.rows if row.values == run.combination.values)
-        known = known_run(row, self._context.records)
+        known = find_row_run(row, self._context.records)
         if known is None or known.ended_at is not None:
             return None
         if not known.ranks or self._context.records.cluster(known.cluster) is None:
@@ -208,7 +208,7 @@ class _Session:
 
     def _closed(self, known: RunRecord) -> None:
         """Close a run whose command was killed before it started a rank, or whose cluster was deleted."""
-        self._lost += never_fetched(known, CLUSTER_DELETED)
+        self._lost += lost_output_lines(known, CLUSTER_DELETED)
         now = self._context.clock.now()
         ended = known if known.judged else replace(known, state="interrupted", reason="its command was killed")
         self._context.records.save_run(replace(ended, ended_at=now))
@@ -221,7 +221,7 @@ class _Session:
             CloudGpuError: The run may still use the GPUs, or every combination would fail with this error.
         """
         row = next(row for row in self._record.rows if row.values == run.combination.values)
-        known = known_run(row, self._context.records)
+        known = find_row_run(row, self._context.records)
         if isinstance(err, _STOPS_ALL) or (known is not None and known.ranks and known.ended_at is None):
             raise err
         self._context.emit(Note(f"{run.combination.label} failed: {err.message}"))
@@ -263,9 +263,9 @@ class _Session:
             lost=self._lost,
         )
         if created is not None and kept:
-            return replace(outcome, left=(still_up(created),))
+            return replace(outcome, left=(remaining_cluster_line(created),))
         if created is not None and unended is not None:
-            left = tuple(getattr(unended, "left", ())) or (still_up(created),)
+            left = tuple(getattr(unended, "left", ())) or (remaining_cluster_line(created),)
             return replace(outcome, unended=unended.message, left=left)
         return outcome
 
@@ -288,9 +288,9 @@ class _Session:
         )
         with contextlib.suppress(CloudGpuError):
             created = self._cluster.created(self._record)
-            left = () if created is None else (still_up(created),)
+            left = () if created is None else (remaining_cluster_line(created),)
             if created is not None:
-                err.hint += f"; {still_up(created)}"
+                err.hint += f"; {remaining_cluster_line(created)}"
             err.partial_result = replace(self._write_table(), stopped=err.message, left=left).as_json()
 
     def _has_result(self, run: PlannedRun) -> bool:
@@ -302,7 +302,7 @@ class _Session:
 
     def _outcome(self) -> MatrixOutcome:
         path = self._context.home.matrix(self._record.name).table
-        return outcome_of(
+        return matrix_outcome(
             self._record, self._context.records, self._context.ledger, self._context.clock.now(), str(path)
         )
 

@@ -44,7 +44,7 @@ class CatalogStatus:
         return self.target == "rehearsal"
 
 
-def knowledge(snapshots: CatalogSnapshots, target: str, shipped: Catalog, region: str = "") -> CatalogStatus:
+def read_catalog_status(snapshots: CatalogSnapshots, target: str, shipped: Catalog, region: str = "") -> CatalogStatus:
     """Return the sources and age of the catalog data for one region, or for every region in the snapshot.
 
     Raises:

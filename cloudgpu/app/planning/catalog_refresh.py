@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 
 from cloudgpu.backends.events import Emit
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts, merged
-from cloudgpu.catalog.snapshot_apply import apply, unknown_gpus
-from cloudgpu.catalog.snapshot_changes import Change, changes, summary
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts, merge_snapshots
+from cloudgpu.catalog.snapshot_apply import apply_snapshot, unknown_gpus
+from cloudgpu.catalog.snapshot_changes import Change, changes, summarize_changes
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError, UsageError
 from cloudgpu.recipe.name_suggestions import suggestion
@@ -105,7 +105,7 @@ class CatalogRefresh:
         before = self.snapshots.current()
         account = self.source.account()
         self.emit(Note(f"reading catalog data for {_region_count(to_read)} from {self.source.target}"))
-        read = dict(self._read(to_read, apply(self.shipped, before) if before else self.shipped))
+        read = dict(self._read(to_read, apply_snapshot(self.shipped, before) if before else self.shipped))
         readings = {key: reading for key, reading in read.items() if not isinstance(reading, CloudGpuError)}
         errors = {key: error for key, error in read.items() if isinstance(error, CloudGpuError)}
         if not readings:
@@ -114,10 +114,10 @@ class CatalogRefresh:
         changed: list[Change] = []
 
         def draft(old: CatalogSnapshot | None) -> tuple[CatalogSnapshot, str, list[str]]:
-            new = merged(old, fresh, self.shipped, self.clock.now().date())
-            old_catalog = apply(self.shipped, old) if old else self.shipped
-            changed.extend(changes(old_catalog, apply(self.shipped, new), old, new, to_read))
-            return new, summary(changed), [line(change) for change in changed]
+            new = merge_snapshots(old, fresh, self.shipped, self.clock.now().date())
+            old_catalog = apply_snapshot(self.shipped, old) if old else self.shipped
+            changed.extend(changes(old_catalog, apply_snapshot(self.shipped, new), old, new, to_read))
+            return new, summarize_changes(changed), [change_line(change) for change in changed]
 
         added = self.snapshots.add(draft, at=self.clock.now(), regions=to_read)
         unread = tuple(
@@ -181,7 +181,7 @@ def _region_count(regions: Sequence[str]) -> str:
     return regions[0] if len(regions) == 1 else f"{len(regions)} regions"
 
 
-def line(change: Change) -> str:
+def change_line(change: Change) -> str:
     """Format a change, for example `price: p3dn.24xlarge us-east-1: 31.212 -> 29.5 USD/h (-5.5 %)`."""
     where = f" {change.region}" if change.region else ""
     unit = " USD/h" if change.kind.startswith(("price", "spot")) else " vCPUs" if change.kind == "quota" else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cloudgpu.app.clusters.delete import stack_of
 from cloudgpu.backends.base import Cloud
-from cloudgpu.backends.launch_request import Requester, chosen
+from cloudgpu.backends.launch_request import Requester, record_with_candidate
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import PreviewStep
 from cloudgpu.paths import Home
@@ -49,7 +49,7 @@ def forecast(
     """
     if not plan.candidates:
         return ()
-    record = chosen(
+    record = record_with_candidate(
         _record(plan, cluster, cloud, clock),
         plan,
         plan.candidates[0],

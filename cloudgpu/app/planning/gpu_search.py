@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.memory_text import gib
-from cloudgpu.catalog.ranking import Market, OfferMatches, SearchCriteria, Sort, ranked
+from cloudgpu.catalog.memory_text import parse_gib
+from cloudgpu.catalog.ranking import Market, OfferMatches, SearchCriteria, Sort, rank_offers
 from cloudgpu.errors import UsageError
-from cloudgpu.recipe.name_suggestions import nearest, suggestion
+from cloudgpu.recipe.name_suggestions import nearest_name, suggestion
 from cloudgpu.text import command
 
 
@@ -41,11 +41,11 @@ class GpuSearchResult:
 
     asked: GpuQuery
     found: OfferMatches
-    loosened: tuple[RelaxedQuery, ...]
+    relaxations: tuple[RelaxedQuery, ...]
     home_region: str
 
 
-def answer(query: GpuQuery, catalog: Catalog, home_region: str) -> GpuSearchResult:
+def search_gpus(query: GpuQuery, catalog: Catalog, home_region: str) -> GpuSearchResult:
     """Find the types that match the query, in the requested order.
 
     Raises:
@@ -60,7 +60,7 @@ def answer(query: GpuQuery, catalog: Catalog, home_region: str) -> GpuSearchResu
         market=query.market,
         everything=query.everything,
     )
-    matches = ranked(catalog, filters, query.sort, home_region=home_region)
+    matches = rank_offers(catalog, filters, query.sort, home_region=home_region)
     loosened = () if matches.offers else tuple(_relaxed(query, filters, catalog))
     return GpuSearchResult(query, matches, loosened, home_region)
 
@@ -77,14 +77,14 @@ def _relaxed(query: GpuQuery, filters: SearchCriteria, catalog: Catalog) -> Iter
     }
     changes = {f"without {option}": relaxed for option, relaxed in without.items() if relaxed != filters}
     for change, relaxed in {**changes, "with --all": replace(filters, everything=True)}.items():
-        types = len(ranked(catalog, relaxed, query.sort, home_region="").offers)
+        types = len(rank_offers(catalog, relaxed, query.sort, home_region="").offers)
         if types:
             yield RelaxedQuery(change, types)
 
 
 def _memory(option: str, text: str) -> Decimal:
     try:
-        return gib(text) if text else Decimal(0)
+        return parse_gib(text) if text else Decimal(0)
     except ValueError as err:
         raise UsageError(f"{option} {text}: {err}", hint=f"use a size such as {option} 32GB") from None
 
@@ -99,7 +99,7 @@ def _architecture(catalog: Catalog, name: str) -> str:
 
 def _region(catalog: Catalog, region: str) -> str:
     if region and region not in catalog.regions:
-        closest = nearest(region, catalog.regions)
+        closest = nearest_name(region, catalog.regions)
         message = f"--region {region}: not a region in the catalog{suggestion(region, catalog.regions)}"
         raise UsageError(message, hint=f"use a region such as {command('--region', closest or catalog.regions[0])}")
     return region

@@ -13,7 +13,7 @@ from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec
 from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan import planner
-from cloudgpu.plan.host_sets import matching
+from cloudgpu.plan.host_sets import matching_hosts
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe import loading
@@ -46,11 +46,13 @@ def make_host_plan(
     view = HostsView(backend.file(), running=_running_clusters(backend))
     question = PlannerInput(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
     if not offline:
-        hosts = dict.fromkeys(host for spec in question.specs for host in matching(question, parse_gpu_spec(spec)))
+        hosts = dict.fromkeys(
+            host for spec in question.specs for host in matching_hosts(question, parse_gpu_spec(spec))
+        )
         # If no host matches, the plan itself explains why.
         view = replace(view, seen=backend.look(list(hosts)) if hosts else {})
         question = PlannerInput(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
-    return Planned(planner.answer(question), loaded.path, loaded.base, question)
+    return Planned(planner.plan_with_remedies(question), loaded.path, loaded.base, question)
 
 
 def _running_clusters(backend: HostsBackend) -> tuple[tuple[tuple[str, ...], int], ...]:

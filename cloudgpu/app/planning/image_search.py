@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from cloudgpu.catalog import Catalog, Gpu
-from cloudgpu.catalog.compatibility import ContainerFit, judged, latest, release_of
-from cloudgpu.catalog.profile import named
+from cloudgpu.catalog.compatibility import ContainerFit, container_fit, latest, release_of
+from cloudgpu.catalog.profile import find_gpu
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 from cloudgpu.errors import UsageError
 from cloudgpu.recipe.name_suggestions import suggestion
@@ -54,19 +54,19 @@ def containers(query: ImageQuery, catalog: Catalog, software: Software) -> Image
             message, hint="use one of them; --latest-for shows only the latest container of each framework"
         )
     name = query.latest_for or query.gpu
-    gpu = named(catalog, name) if name else None
+    gpu = find_gpu(catalog, name) if name else None
     images = software.images if gpu is None or not query.latest_for else latest(software, gpu)
     framework = _framework(software, query.framework)
     matches = []
     for image in images:
-        verdict = None if gpu is None else judged(image, gpu)
+        verdict = None if gpu is None else container_fit(image, gpu)
         if framework in ("", image.framework) and (verdict is None or verdict.fit != "no"):
             matches.append(MatchingImage(image, release_of(image.image, software), _natives(catalog, image), verdict))
     return ImageListing(tuple(matches), gpu, latest=bool(query.latest_for))
 
 
 def _natives(catalog: Catalog, image: FrameworkImage) -> tuple[Gpu, ...]:
-    native = [gpu for gpu in catalog.gpus.values() if judged(image, gpu).fit == "native"]
+    native = [gpu for gpu in catalog.gpus.values() if container_fit(image, gpu).fit == "native"]
     return tuple(sorted(native, key=lambda gpu: (gpu.sm, gpu.name)))
 
 

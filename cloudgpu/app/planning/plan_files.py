@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from cloudgpu import files
-from cloudgpu.app.planning.planner import Planned, refuse
+from cloudgpu.app.planning.planner import Planned, plan_error
 from cloudgpu.backends.base import Cloud
 from cloudgpu.errors import PlanError, StateError, UsageError
 from cloudgpu.paths import Home
@@ -26,7 +26,7 @@ from cloudgpu.version import __version__
 _CHUNK = 1 << 20
 
 
-def world_of(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> PlanInputs:
+def collect_plan_inputs(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> PlanInputs:
     """Return the inputs of a plan.
 
     The digest of the work directory excludes the plan file, which may be saved there.
@@ -42,7 +42,7 @@ def world_of(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> Pla
         endpoint=cloud.endpoint,
         recipe_digest=plan.recipe_digest,
         workdir_digest=_workdir_digest(planned, plan_file.resolve()),
-        catalogue=catalogue_digest(home, plan.target),
+        catalogue=catalog_digest(home, plan.target),
     )
 
 
@@ -54,13 +54,13 @@ def save(path: Path, planned: Planned, world: PlanInputs, *, sets: list[str], re
         StateError: The file cannot be written.
     """
     if planned.plan.errors:
-        raise refuse(planned.plan)
+        raise plan_error(planned.plan)
     made_at = now.replace(microsecond=0).isoformat()
     content = planned.plan.as_json()
     saved = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_for_user(path, saved_plan.written(saved).encode())
+        files.write_for_user(path, saved_plan.format_saved_plan(saved).encode())
     except OSError as err:
         hint = "choose a file in a folder that you can write to"
         raise StateError(f"cannot write plan file {path}: {err.strerror}", hint=hint) from err
@@ -80,28 +80,28 @@ def load(path: Path) -> StoredPlan:
             f"cannot read plan file {path}: {err.strerror}",
             hint="create a plan file: `cloudgpu plan RECIPE --out FILE`",
         ) from err
-    return saved_plan.read(text, str(path))
+    return saved_plan.parse_saved_plan(text, str(path))
 
 
-def agreed(path: Path, saved: StoredPlan, fresh: Planned, world: PlanInputs) -> Planned:
+def verify_saved_plan(path: Path, saved: StoredPlan, fresh: Planned, world: PlanInputs) -> Planned:
     """Return the saved plan if none of its inputs have changed.
 
     Raises:
         PlanError: At least one input changed; the findings list every change.
         CloudGpuError: The plan now has error findings.
     """
-    changed = list(saved_plan.changes(saved, world, fresh.plan))
+    changed = list(saved_plan.input_changes(saved, world, fresh.plan))
     if changed:
         sets = [word for pair in saved.sets for word in ("--set", pair)]
         repeat = command("cloudgpu", "plan", saved.recipe, *sets, "--out", str(path))
         message = f"the inputs of the plan have changed since {path} was created at {saved.made_at}"
         raise PlanError(message, findings=changed, hint=f"create the plan again: `{repeat}`")
     if fresh.plan.errors:
-        raise refuse(fresh.plan)
-    return replace(fresh, plan=saved_plan.as_agreed(saved, fresh.plan))
+        raise plan_error(fresh.plan)
+    return replace(fresh, plan=saved_plan.with_saved_candidates(saved, fresh.plan))
 
 
-def catalogue_digest(home: Home, target: str) -> str:
+def catalog_digest(home: Home, target: str) -> str:
     """Return the SHA-256 digest of the bundled catalog data and the active snapshot's identity."""
     digest = hashlib.sha256(__version__.encode())
     for file in sorted((resources.files("cloudgpu.catalog") / "data").iterdir(), key=lambda entry: entry.name):

@@ -19,7 +19,7 @@ from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes, Target
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.storage import Seen, looked_for
+from cloudgpu.plan.storage import Seen, possibly_existing_storage
 from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
@@ -76,7 +76,7 @@ def make_plan(
     # All requests share one connection, because every new connection fetches credentials and builds clients again.
     connection = None if cloud is None else cloud()
     if all_regions:
-        recipe = everywhere(recipe, catalog.regions if connection is None else _usable(connection, catalog))
+        recipe = with_all_regions(recipe, catalog.regions if connection is None else _usable(connection, catalog))
     known = lookups.known_regions(recipe, catalog, default_region)
     quotes = Quotes()
     if surveyor is not None:
@@ -92,11 +92,11 @@ def make_plan(
         quotes = quotes if cooldowns is None else replace(quotes, refused=cooldowns.recent(connection))
     if quota_headroom is not None:
         headroom = (
-            quota_headroom.remembered(target, known) if connection is None else quota_headroom.asked(connection, usable)
+            quota_headroom.cached(target, known) if connection is None else quota_headroom.asked(connection, usable)
         )
         quotes = replace(quotes, quotas=headroom_by_quota(headroom))
     question = PlannerInput(recipe, target, catalog, quotes, default_region, today, network)
-    return Planned(planner.answer(question), loaded.path, loaded.base, question)
+    return Planned(planner.plan_with_remedies(question), loaded.path, loaded.base, question)
 
 
 def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[str]) -> Quotes:
@@ -108,29 +108,29 @@ def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[s
         CloudError: A request to the cloud failed.
     """
     recipe, catalog, default = question.recipe, question.catalog, question.default_region
-    offers = [offer for offer in lookups.wanted_offers(recipe, catalog, default) if offer[1] in regions]
-    parameters = [image for image in lookups.wanted_images(recipe, catalog, default) if image[1] in regions]
+    offers = [offer for offer in lookups.offers_to_query(recipe, catalog, default) if offer[1] in regions]
+    parameters = [image for image in lookups.images_to_resolve(recipe, catalog, default) if image[1] in regions]
     quotes = replace(
         cloud.quotes(offers),
         images=cloud.images(parameters),
-        storage=existing_storage(cloud, recipe, regions),
+        storage=find_existing_storage(cloud, recipe, regions),
         survey=question.quotes.survey,
     )
     if recipe.resources.reservation:
         reservation = cloud.reservation(recipe.resources.reservation, regions)
         quotes = replace(quotes, reservation=reservation.found, asked_at=reservation.asked_at)
-    limited = lookups.wanted_addresses(recipe, catalog, default, question.network)
+    limited = lookups.regions_needing_elastic_ips(recipe, catalog, default, question.network)
     limited_here = [region for region in limited if region in regions]
     return replace(quotes, free_addresses=cloud.free_addresses(limited_here)) if limited_here else quotes
 
 
-def existing_storage(cloud: Cloud, recipe: Recipe, regions: Sequence[str]) -> Seen:
+def find_existing_storage(cloud: Cloud, recipe: Recipe, regions: Sequence[str]) -> Seen:
     """Return the existing storage in these regions for each storage name that the recipe mounts.
 
     Raises:
         CloudError: A region cannot be queried.
     """
-    names = [mount.name for mount in looked_for(recipe)]
+    names = [mount.name for mount in possibly_existing_storage(recipe)]
     if not names:
         return {}
     stores = cloud.storage()
@@ -151,7 +151,7 @@ def _storage_seen(storage: TaggedStorage) -> StorageSeen:
     )
 
 
-def everywhere(recipe: Recipe, regions: Sequence[str]) -> Recipe:
+def with_all_regions(recipe: Recipe, regions: Sequence[str]) -> Recipe:
     """Return the recipe with all of these regions, starting with the regions that it already lists, and no zones."""
     named = [region for region in recipe.resources.regions if region in regions]
     resources = recipe.resources.model_copy(update={"regions": tuple(dict.fromkeys([*named, *regions])), "zones": ()})
@@ -193,10 +193,10 @@ def read_sets(sets: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def refuse(plan: Plan) -> CloudGpuError:
+def plan_error(plan: Plan) -> CloudGpuError:
     """Return the error for a plan with error findings: a `BudgetError` if the budget is the only obstacle."""
-    lines = [f"{f.check}: {f.message}{f' (fix: {f.cure})' if f.cure else ''}" for f in plan.errors]
-    hint = plan.remedies[0].command if plan.remedies else plan.errors[0].cure
+    lines = [f"{f.check}: {f.message}{f' (fix: {f.first_fix})' if f.first_fix else ''}" for f in plan.errors]
+    hint = plan.remedies[0].command if plan.remedies else plan.errors[0].first_fix
     if all(finding.check == "budget" for finding in plan.errors):
         return BudgetError(plan.errors[0].message, hint=hint)
     return PlanError(f"recipe {plan.recipe.name} cannot run as planned", findings=lines, hint=hint)

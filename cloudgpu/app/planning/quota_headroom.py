@@ -15,18 +15,18 @@ from typing import Any, Final, Protocol
 from cloudgpu import files
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
-from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import CloudGpuError, StateError
 from cloudgpu.paths import Home
-from cloudgpu.plan.quota_headroom import QuotaRoom
+from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.state.cluster_and_run_records import write_durably
 from cloudgpu.state.identity import BackendIdentity
 
-FRESH: Final = timedelta(minutes=10)
+MAX_CACHE_AGE: Final = timedelta(minutes=10)
 """Maximum age of a cached limit."""
 _AT_ONCE: Final = 16
 
-HeadroomByQuota = Mapping[tuple[str, str], QuotaRoom]
+HeadroomByQuota = Mapping[tuple[str, str], VcpuHeadroom]
 """(region, quota key) -> limit and usage."""
 
 
@@ -55,13 +55,13 @@ class RegionQuotas:
     used_at: datetime | None = None
     trouble: tuple[str, ...] = field(default=(), compare=False)
 
-    def room(self, key: str) -> QuotaRoom | None:
+    def room(self, key: str) -> VcpuHeadroom | None:
         """Return the headroom of one quota, or None if its limit is unknown."""
         if self.limits is None or key not in self.limits:
             return None
         used = None if self.used is None else self.used.get(key, 0)
         read_at = [at for at in (self.limits_at, self.used_at) if at is not None]
-        return QuotaRoom(self.limits[key], used, min(read_at, default=None))
+        return VcpuHeadroom(self.limits[key], used, min(read_at, default=None))
 
 
 class QuotaHeadroom:
@@ -94,7 +94,7 @@ class QuotaHeadroom:
         self._write_cache(cloud.target, identity, {**cached, **merged})
         return quotas
 
-    def remembered(self, target: str, regions: Sequence[str] | None) -> tuple[RegionQuotas, ...]:
+    def cached(self, target: str, regions: Sequence[str] | None) -> tuple[RegionQuotas, ...]:
         """Return the cached quotas of these regions; None returns every cached region.
 
         The cached quotas may be of any age and from any account. The quotas of an uncached region are unknown.
@@ -113,7 +113,7 @@ class QuotaHeadroom:
         trouble = []
         now = self._clock.now()
         quotas = RegionQuotas(region)
-        if known is not None and known.limits_at is not None and timedelta(0) <= now - known.limits_at < FRESH:
+        if known is not None and known.limits_at is not None and timedelta(0) <= now - known.limits_at < MAX_CACHE_AGE:
             quotas = replace(quotas, limits=known.limits, limits_at=known.limits_at)
         else:
             try:
@@ -177,4 +177,4 @@ def _readable(regions: Mapping[str, Any]) -> Iterator[tuple[str, RegionQuotas]]:
 
 def _region_of(region: str, row: Mapping[str, Any]) -> RegionQuotas:
     known = {name: row[name] for name in ("limits", "limits_at", "used", "used_at")}
-    return decoded(RegionQuotas, {"region": region, **known})
+    return decode_as(RegionQuotas, {"region": region, **known})

@@ -7,10 +7,10 @@ from typing import Final, Literal
 
 from cloudgpu.app.planning.quota_headroom import RegionQuotas
 from cloudgpu.catalog import Catalog, InstanceType
-from cloudgpu.catalog.gpu_spec import misfit, parse_gpu_spec, spec_name, types_for_spec
+from cloudgpu.catalog.gpu_spec import find_spec_mismatch, parse_gpu_spec, spec_name, types_for_spec
 from cloudgpu.catalog.quotas import Quota, quota_of
 from cloudgpu.errors import UsageError
-from cloudgpu.plan.quota_headroom import QuotaRoom
+from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.recipe.name_suggestions import suggestion
 
 MarketName = Literal["on-demand", "spot"]
@@ -34,7 +34,7 @@ class QuotaSubject:
 
 
 @dataclass(frozen=True)
-class Line:
+class QuotaReportLine:
     """One quota in one region, reported for one instance type if types were requested."""
 
     region: str
@@ -43,7 +43,7 @@ class Line:
     kind: InstanceType | None
     nodes: int
     """Number of nodes requested."""
-    room: QuotaRoom | None
+    room: VcpuHeadroom | None
     """Limit and usage, or None if unknown."""
 
     @property
@@ -76,7 +76,7 @@ class Line:
         return shlex.join([*words, "--region", self.region])
 
 
-def wanted(catalog: Catalog, *, gpu: str, instance_type: str) -> tuple[QuotaSubject, ...]:
+def report_subjects(catalog: Catalog, *, gpu: str, instance_type: str) -> tuple[QuotaSubject, ...]:
     """Resolve the options to report subjects: a type, the launchable types with a GPU, or the families of quotas.
 
     Raises:
@@ -93,9 +93,9 @@ def wanted(catalog: Catalog, *, gpu: str, instance_type: str) -> tuple[QuotaSubj
     return tuple(QuotaSubject(launchable, _family(launchable)) for launchable in _with_gpu(catalog, gpu))
 
 
-def lines(
+def quota_report_lines(
     regions: Sequence[RegionQuotas], subjects: Sequence[QuotaSubject], markets: Sequence[MarketName], nodes: int
-) -> tuple[Line, ...]:
+) -> tuple[QuotaReportLine, ...]:
     """Return the report lines, grouped by region. Families that share a quota appear once."""
     reported = [line for region in regions for line in _of_region(region, subjects, markets, nodes)]
     unique = {(line.region, line.market, line.quota, line.kind and line.kind.name): line for line in reported}
@@ -104,12 +104,12 @@ def lines(
 
 def _of_region(
     region: RegionQuotas, subjects: Sequence[QuotaSubject], markets: Sequence[MarketName], nodes: int
-) -> Iterator[Line]:
+) -> Iterator[QuotaReportLine]:
     for market in markets:
         for subject in subjects:
             if subject.kind is None or market in subject.kind.usage_classes:
                 quota = quota_of(subject.name or subject.family, market)
-                yield Line(region.region, quota, market, subject.kind, nodes, region.room(quota.key))
+                yield QuotaReportLine(region.region, quota, market, subject.kind, nodes, region.room(quota.key))
 
 
 def _of_type(catalog: Catalog, name: str) -> QuotaSubject:
@@ -137,7 +137,7 @@ def _with_gpu(catalog: Catalog, spec: str) -> list[InstanceType]:
         key=lambda instance_type: (instance_type.vcpus, instance_type.name),
     )
     if not launchable:
-        mismatch = misfit(spec if parsed.count is not None else f"{spec}:1", catalog)
+        mismatch = find_spec_mismatch(spec if parsed.count is not None else f"{spec}:1", catalog)
         message = f"--gpu {spec}: {mismatch.message if mismatch else 'AWS has retired every type with this GPU'}"
         raise UsageError(message, hint="run `cloudgpu gpus` to list GPUs; P and G select all types of a quota")
     return launchable

@@ -14,10 +14,10 @@ from typing import Final, NoReturn
 from cloudgpu.app.planning.recipe_scaffold_launchers import TEXTS, LauncherChoice
 from cloudgpu.app.planning.recipe_scaffold_text import RECIPE
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
-from cloudgpu.catalog.gpu_spec import misfit, spec_name, types_for_spec
+from cloudgpu.catalog.gpu_spec import find_spec_mismatch, spec_name, types_for_spec
 from cloudgpu.catalog.ranking import Market, Offer, offer_of
 from cloudgpu.errors import UsageError
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 from cloudgpu.recipe.loading import FILE_NAME
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.text import command
@@ -59,7 +59,7 @@ class Scaffold:
     market: Market
     offer: Offer
     """Cheapest matching offer, at its on-demand price, which the spot price never exceeds."""
-    dearest: Offer
+    most_expensive: Offer
     """Most expensive offer that the recipe includes."""
     files: dict[str, str]
 
@@ -79,7 +79,7 @@ def make_scaffold(request: ScaffoldRequest, catalog: Catalog, home_region: str) 
     return Scaffold(request.name, request.nodes, request.market, offers[0], _affordable(offers)[-1], files)
 
 
-def write(scaffold: Scaffold, folder: Path) -> None:
+def write_scaffold(scaffold: Scaffold, folder: Path) -> None:
     """Write the files to a new folder; if a write fails, no folder is created.
 
     Raises:
@@ -96,7 +96,7 @@ def write(scaffold: Scaffold, folder: Path) -> None:
         temporary.rename(folder)
     except OSError as err:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise unwritable(folder, err) from err
+        raise unwritable_error(folder, err) from err
 
 
 def _offers(request: ScaffoldRequest, catalog: Catalog, home_region: str) -> tuple[Offer, ...]:
@@ -152,7 +152,7 @@ def _no_launchable_type(request: ScaffoldRequest, catalog: Catalog) -> UsageErro
         names = ", ".join(kind.name for kind in retired)
         instead = command(*prefix, retired[0].replacement or "")
         return UsageError(f"AWS has retired {names}", hint=instead)
-    why = misfit(request.gpu, catalog)
+    why = find_spec_mismatch(request.gpu, catalog)
     message, fix = (f"{request.gpu} is not a GPU or instance type", "") if why is None else (why.message, why.fix)
     words = shlex.split(fix) if fix.startswith("--set ") else []
     instead = words[1].partition("=")[2] if words else ""

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from cloudgpu.app.clusters.factory import authorize_caller
 from cloudgpu.app.runs.finish import RunFinisher, add_live_run_hint
-from cloudgpu.app.runs.follow import FollowedRun, FollowResult, judged
-from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
-from cloudgpu.app.runs.services import stage_of
+from cloudgpu.app.runs.follow import FollowedRun, FollowResult, with_final_status
+from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
+from cloudgpu.app.runs.services import follow_stage
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.context import Context
 from cloudgpu.backends.deletion import check_identity
-from cloudgpu.backends.reuse import ALIVE
+from cloudgpu.backends.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
@@ -45,7 +45,7 @@ class RunWatcher:
         with _live_run_hint(record), self._running() as running:
             running.connect(self._require_alive_nodes(record, cluster))
             followed = running.follow(record, open_services=False)
-        self._context.records.save_run(judged(record, followed))
+        self._context.records.save_run(with_final_status(record, followed))
         return followed
 
     def attach(self, run_id: str, *, keep: bool = False) -> RunOutcome:
@@ -69,11 +69,11 @@ class RunWatcher:
                 if not inventory.nodes:
                     return finishing.finish(self._lost(record, cluster), None)
                 running.connect(inventory)
-                with stages.stage(stage_of(record)):
+                with stages.stage(follow_stage(record)):
                     followed = running.follow(record)
-                return finishing.finish(finishing.judge(record, followed), running, followed)
+                return finishing.finish(finishing.record_final_status(record, followed), running, followed)
             except CloudGpuError as err:
-                finishing.abandoned(record, err)
+                finishing.finish_aborted(record, err)
                 raise
 
     def cancel(self, run_id: str) -> RunRecord:
@@ -90,7 +90,7 @@ class RunWatcher:
             with _live_run_hint(record), self._running() as running:
                 running.connect(inventory)
                 running.stop(record)
-                record = judged(record, running.follow(record))
+                record = with_final_status(record, running.follow(record))
             self._context.emit(
                 Note(f"cluster {cluster.name} keeps running until {cluster.expires_at:%Y-%m-%d %H:%M} UTC")
             )
@@ -102,7 +102,7 @@ class RunWatcher:
         return record
 
     def _live(self, run_id: str, *, also_judged: bool = False) -> tuple[RunRecord, ClusterRecord]:
-        record = found_run(self._context.records, run_id)
+        record = find_run(self._context.records, run_id)
         cluster = self._context.records.cluster(record.cluster)
         if also_judged and cluster is None:
             _refuse_lost_outputs(record)
@@ -115,16 +115,16 @@ class RunWatcher:
 
     def _alive_nodes(self, cluster: ClusterRecord) -> Inventory:
         """Return the nodes that the cloud reports as alive, so that no time is lost connecting to terminated nodes."""
-        states = self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids)
-        if not any(state in ALIVE for state in states.values()):
+        states = self._context.cloud.instance_states(cluster.region, cluster.instance_ids)
+        if not any(state in ALIVE_STATES for state in states.values()):
             return Inventory(cluster.name, ())
         authorize_caller(self._context, cluster)
         inventory = stored_inventory(self._context.home, cluster)
         for node in inventory.nodes:
-            if states.get(node.instance_id) not in ALIVE:
+            if states.get(node.instance_id) not in ALIVE_STATES:
                 self._context.emit(Note(f"{node.instance_id} is {states.get(node.instance_id, 'unknown')}", node.index))
         return replace(
-            inventory, nodes=tuple(node for node in inventory.nodes if states.get(node.instance_id) in ALIVE)
+            inventory, nodes=tuple(node for node in inventory.nodes if states.get(node.instance_id) in ALIVE_STATES)
         )
 
     def _require_alive_nodes(self, record: RunRecord, cluster: ClusterRecord) -> Inventory:
@@ -162,13 +162,13 @@ def _refuse_lost_outputs(record: RunRecord) -> None:
     Raises:
         RemoteCommandError: The run expected outputs that were never downloaded.
     """
-    for line in never_fetched(record, CLUSTER_DELETED):
+    for line in lost_output_lines(record, CLUSTER_DELETED):
         logs = command("cloudgpu", "logs", record.run_id)
         hint = f"run {record.run_id} has finished ({record.state}); run `{logs}` to see its logs"
         raise RemoteCommandError(line, hint=hint)
 
 
-def found_run(records: RecordStore, run_id: str) -> RunRecord:
+def find_run(records: RecordStore, run_id: str) -> RunRecord:
     """Return the run with this ID, or the latest run if the ID is empty.
 
     Raises:
@@ -182,7 +182,7 @@ def found_run(records: RecordStore, run_id: str) -> RunRecord:
     return record
 
 
-def stored_lines(home: Home, record: RunRecord, rank: int | None = None) -> Iterator[tuple[int, str]]:
+def read_stored_lines(home: Home, record: RunRecord, rank: int | None = None) -> Iterator[tuple[int, str]]:
     """Yield (rank, line) pairs from a run's logs on this machine, rank by rank.
 
     Raises:
@@ -202,7 +202,7 @@ def stored_lines(home: Home, record: RunRecord, rank: int | None = None) -> Iter
             yield selected, line
 
 
-def no_lines(record: RunRecord) -> str:
+def explain_missing_lines(record: RunRecord) -> str:
     """Explain why this machine has no log lines of a run."""
     if not record.ranks:
         when = (

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cloudgpu.app.planning.registry.web_files import web_files
+from cloudgpu.app.planning.registry.web_files import list_web_files
 from cloudgpu.backends.base import Backend
 from cloudgpu.errors import BadRequestError, RecipeError, UsageError
 from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
-from cloudgpu.recipe.file_names import unusable
+from cloudgpu.recipe.file_names import find_unusable_name
 from cloudgpu.recipe.schema import Data, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.checkpoints import NO_SUCH_KEY, list_resume_files
@@ -39,7 +39,7 @@ def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
     return sum(cloud.put_objects(url, base / source) for url, source in objects.items())
 
 
-def lister(cloud: Backend, base: Path) -> Files:
+def dataset_lister(cloud: Backend, base: Path) -> Files:
     """Return a function that lists a dataset's files, with fresh presigned URLs and the manifest's checksums.
 
     Local files are verified against their manifest here, because the upload does not verify them.
@@ -80,7 +80,7 @@ def _require_bucket(cloud: Backend, url: str) -> None:
 
 def _web(dataset: Data, manifest: Path | None) -> Sequence[RemoteFile]:
     names = () if manifest is None else tuple(read_manifest(manifest))
-    return _with_checksums(dataset, web_files(dataset, names), manifest)
+    return _with_checksums(dataset, list_web_files(dataset, names), manifest)
 
 
 def _with_checksums(dataset: Data, files: Sequence[RemoteFile], manifest: Path | None) -> Sequence[RemoteFile]:
@@ -161,7 +161,7 @@ def read_manifest(path: Path) -> Mapping[str, str]:
         if sums.setdefault(name, digest) != digest:
             message = f"{path}:{number}: {printable(name)} is listed twice with different checksums"
             raise RecipeError(message, hint="remove one of the lines")
-    problem = unusable(sums)
+    problem = find_unusable_name(sums)
     if problem is not None:
         name, why = problem
         message = f"{path} lists {printable(name)[:_SHOWN]!r}, which cannot be created on a node: {why}"

@@ -13,14 +13,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from cloudgpu.app.clusters.factory import cluster_deleter
-from cloudgpu.app.runs.follow import FollowedRun, FollowResult, judged
-from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
+from cloudgpu.app.runs.follow import FollowedRun, FollowResult, with_final_status
+from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
 from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.app.runs.summary import RunSummary, still_up, what_runs
+from cloudgpu.app.runs.summary import RunSummary, describe_run_and_cluster, remaining_cluster_line
 from cloudgpu.backends.context import Context
-from cloudgpu.backends.deletion import DeletionResult, unended
-from cloudgpu.backends.reuse import ALIVE
+from cloudgpu.backends.deletion import DeletionResult, failed_cleanup_error
+from cloudgpu.backends.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.collect import Collected
 from cloudgpu.run.progress import Note
@@ -40,13 +40,13 @@ class RunFinisher:
         self._teardown = cluster_deleter(context)
         self._verdict: RunRecord | None = None
 
-    def judge(self, record: RunRecord, followed: FollowResult) -> RunRecord:
+    def record_final_status(self, record: RunRecord, followed: FollowResult) -> RunRecord:
         """Record the final status of the ranks.
 
         Raises:
-            StateError: The run's record cannot be written; `abandoned` still reports the final status.
+            StateError: The run's record cannot be written; `finish_aborted` still reports the final status.
         """
-        self._verdict = judged(record, followed)
+        self._verdict = with_final_status(record, followed)
         return self._context.records.save_run(self._verdict)
 
     def finish(
@@ -94,7 +94,7 @@ class RunFinisher:
             return collected.failures
         if collected.gone and record.resolved.get("outputs"):
             return collected.gone
-        return never_fetched(record, _why_unreachable(cluster, self._context.clock.now()))
+        return lost_output_lines(record, _why_unreachable(cluster, self._context.clock.now()))
 
     def _with_pending_outputs(
         self, record: RunRecord, kept: str, failures: tuple[str, ...], notes: tuple[str, ...]
@@ -113,12 +113,12 @@ class RunFinisher:
         if cluster is None or record.state in ("succeeded", "not-run"):
             return []
         try:
-            states = self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids)
+            states = self._context.cloud.instance_states(cluster.region, cluster.instance_ids)
         except CloudGpuError:
             return []  # still download what is available; `down` reports the problem
-        return [instance_id for instance_id, state in states.items() if state not in ALIVE]
+        return [instance_id for instance_id, state in states.items() if state not in ALIVE_STATES]
 
-    def left_running(self, record: RunRecord) -> RunOutcome:
+    def detached_outcome(self, record: RunRecord) -> RunOutcome:
         """Return the outcome of `--detach`: everything keeps running."""
         record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
         return self._summary.outcome(record, kept="detached")
@@ -131,9 +131,9 @@ class RunFinisher:
         cluster = self._context.records.cluster(record.cluster)
         active = bool(record.ranks) and not record.judged
         if cluster is not None:
-            self._context.emit(Note(still_up(cluster)))
+            self._context.emit(Note(remaining_cluster_line(cluster)))
         created_by_run = cluster is not None and cluster.run_id == run_id
-        if (active or created_by_run) and end_now(what_runs(record, cluster)):
+        if (active or created_by_run) and end_now(describe_run_and_cluster(record, cluster)):
             return replace(self._ended_as_asked(record, running, own=created_by_run), interrupted=True)
         if active:
             record = self._context.records.save_run(replace(record, state="running", stages=tuple(self._stages.done)))
@@ -142,7 +142,7 @@ class RunFinisher:
         kept = "interrupted; the cluster is unchanged" if cluster is not None else ""
         return replace(self._summary.outcome(record, cluster, kept), interrupted=True)
 
-    def abandoned(self, record: RunRecord, err: CloudGpuError) -> None:
+    def finish_aborted(self, record: RunRecord, err: CloudGpuError) -> None:
         """Finish a run that an error aborted. Add to the error's hint what is still running and how to attach to it.
 
         Raises:
@@ -163,7 +163,7 @@ class RunFinisher:
         if record.ranks:
             # If the disk is full, the record may lack the final status.
             add_live_run_hint(err, record if record.judged else self._verdict or record)
-            _add_hint(err, still_up(cluster) if cluster else "")
+            _add_hint(err, remaining_cluster_line(cluster) if cluster else "")
             return
         record = replace(record, state="failed", reason=err.message)
         try:
@@ -180,13 +180,13 @@ class RunFinisher:
         if cluster is None or cluster.run_id != record.run_id or isinstance(err, TeardownError):
             return
         if record.keep or record.keep_on_failure:
-            _add_hint(err, still_up(cluster))
+            _add_hint(err, remaining_cluster_line(cluster))
             return
         try:
             with self._stages.stage("down"):
                 self._teardown.down(cluster.name, cluster.region)
         except CloudGpuError as failure:
-            raise unended(cluster.name, err, failure) from err
+            raise failed_cleanup_error(cluster.name, err, failure) from err
 
     def _ended_as_asked(self, record: RunRecord, running: FollowedRun, *, own: bool) -> RunOutcome:
         followed = None
@@ -203,7 +203,7 @@ class RunFinisher:
             self._context.emit(Note("stopping the ranks"))
             running.stop(record)
             followed = running.follow(record)
-            record = judged(record, followed)
+            record = with_final_status(record, followed)
         except CloudGpuError as err:
             self._context.emit(Note(f"cannot stop the ranks: {err.message}"))
         if not record.judged or record.state == "cancelled":
@@ -241,7 +241,7 @@ class RunFinisher:
         outcome = replace(self._summary.outcome(record, cluster, kept), notes=notes)
         if failure is None:
             return outcome if ended is None else replace(outcome, left=ended.storage.lines)
-        left = tuple(getattr(failure, "left", ())) or ((still_up(cluster),) if cluster else ())
+        left = tuple(getattr(failure, "left", ())) or ((remaining_cluster_line(cluster),) if cluster else ())
         return replace(outcome, unended=failure.message, left=left)
 
     def _ended(self, record: RunRecord) -> RunRecord:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cloudgpu import files
 from cloudgpu.app.runs.run_recipe import recipe_of
-from cloudgpu.app.runs.service_probe import check_free
-from cloudgpu.app.runs.service_urls import secrets_of, services_of
+from cloudgpu.app.runs.service_probe import require_free_ports
+from cloudgpu.app.runs.service_urls import services_of, token_variables
 from cloudgpu.app.runs.services import ServiceProbes
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
@@ -19,7 +19,7 @@ from cloudgpu.backends.context import Context
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.bootstrap import image_cleanup_script
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 from cloudgpu.run import node_health, uploads
 from cloudgpu.run.agent import Agent, install_agent
 from cloudgpu.run.checkpoints import start_checkpoint_upload
@@ -39,7 +39,7 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.cluster_and_run_records import RunRecord, RunState
-from cloudgpu.state.inventories import with_known_boots
+from cloudgpu.state.inventories import mark_booted_nodes
 
 _GRACE_S = 10
 _CLEANING_S = 600.0
@@ -87,7 +87,7 @@ class FollowedRun:
             ConnectError: A node is unreachable; `HostKeyError` if its host key is unknown.
         """
         with self._stages.stage("connect"):
-            inventory = with_known_boots(self._context.records, inventory, self._context.clock.now())
+            inventory = mark_booted_nodes(self._context.records, inventory, self._context.clock.now())
             hosts = self._connect(inventory.nodes, self._context.emit)
             for host in hosts:
                 self._hosts.callback(host.close)
@@ -165,8 +165,8 @@ class FollowedRun:
             for line in filter(None, lines):
                 self._context.emit(Note(line))
             services = services_of(job.recipe, job.run_id, self._context.home)
-            check_free(self._head(), services)
-            start(job, self._agents, staged, {**secrets, **secrets_of(services)})
+            require_free_ports(self._head(), services)
+            start(job, self._agents, staged, {**secrets, **token_variables(services)})
             self._started = True
 
     def follow(self, record: RunRecord, *, open_services: bool = True) -> FollowResult:
@@ -247,7 +247,7 @@ class FollowedRun:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             held = files.open_for_appending(path)
         except OSError as err:
-            raise unwritable(path, err) from err
+            raise unwritable_error(path, err) from err
         with held:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -286,7 +286,7 @@ def run_state(verdict: Verdict) -> RunState:
     return _STATES.get(verdict.state, "lost")
 
 
-def judged(record: RunRecord, followed: FollowResult) -> RunRecord:
+def with_final_status(record: RunRecord, followed: FollowResult) -> RunRecord:
     """Return the run's record with its final status and metrics."""
     verdict = followed.verdict
     metrics = {

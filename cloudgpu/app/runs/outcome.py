@@ -101,7 +101,7 @@ class RunOutcome:
         }
 
 
-def never_fetched(record: RunRecord, why: str) -> tuple[str, ...]:
+def lost_output_lines(record: RunRecord, why: str) -> tuple[str, ...]:
     """Return one line about outputs that can no longer be downloaded; empty if none were expected."""
     patterns = ", ".join(record.uncollected)
     which = "not all outputs" if record.outputs else "no outputs"

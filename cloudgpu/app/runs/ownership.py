@@ -12,7 +12,7 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 _POLL_S = 1.0
 _TIMEOUT_S = 1200.0
 """Longest wait for another process. AWS takes minutes to terminate the largest instances and a NAT gateway."""
-ENDED = "its cluster was ended"
+CLUSTER_DELETION_REASON = "its cluster was ended"
 
 
 def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
@@ -22,7 +22,11 @@ def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> R
     """
     ending = cluster is None or cluster.state == "ending"
     has_no_cause = record.state == "lost" or (record.state == "failed" and record.failed_rank is None)
-    return replace(record, state="cancelled", reason=ENDED) if ending and has_no_cause and record.ranks else record
+    return (
+        replace(record, state="cancelled", reason=CLUSTER_DELETION_REASON)
+        if ending and has_no_cause and record.ranks
+        else record
+    )
 
 
 def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterRecord) -> DeletionResult | None:

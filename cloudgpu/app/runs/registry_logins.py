@@ -25,7 +25,7 @@ class RegistryLogins:
         return RegistryLogin(*self._logins.login(self._clients(region)))
 
 
-def none_fetched(region: str) -> RegistryLogin:
+def reject_login(region: str) -> RegistryLogin:
     """Reject every request, for contexts without AWS credentials.
 
     Raises:

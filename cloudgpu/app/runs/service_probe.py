@@ -87,7 +87,7 @@ class Probe:
         return f"nothing listens on port {self._port}" if "cannot connect to" in trouble.message else trouble.message
 
 
-def check_free(head: Host | None, services: Sequence[RunService]) -> None:
+def require_free_ports(head: Host | None, services: Sequence[RunService]) -> None:
     """Reject a port that is already in use on the node: another process would be mistaken for the service.
 
     Raises:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cloudgpu import files
 from cloudgpu.app.runs.run_recipe import recipe_of
-from cloudgpu.paths import Home, unwritable
+from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.service import Endpoint, SideService
 from cloudgpu.recipe.service_rules import endpoints
@@ -73,12 +73,12 @@ def services_on(records: RecordStore, cluster: str, home: Home) -> tuple[RunServ
     return tuple(service for run in runs for service in services_of(recipe_of(run), run.run_id, home))
 
 
-def secrets_of(services: Sequence[RunService]) -> dict[str, str]:
+def token_variables(services: Sequence[RunService]) -> dict[str, str]:
     """Return the tokens by environment variable, for the processes of the run."""
     return {service.endpoint.token: service.token for service in services if service.endpoint.token}
 
 
-def hidden(text: str, services: Sequence[RunService]) -> str:
+def mask_tokens(text: str, services: Sequence[RunService]) -> str:
     """Mask the tokens in a text without changing its length, because logs are addressed by byte offset."""
     for token in filter(None, (service.token for service in services)):
         text = text.replace(token, "*" * len(token))
@@ -104,4 +104,4 @@ def _ensure_key(key: Path) -> bytes:
                 made.unlink()
         return files.read_bytes(key, files.KEY_BYTES)
     except OSError as err:
-        raise unwritable(key, err) from err
+        raise unwritable_error(key, err) from err

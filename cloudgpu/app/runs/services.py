@@ -7,7 +7,7 @@ from typing import Final
 
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.app.runs.service_probe import Probe
-from cloudgpu.app.runs.service_urls import RunService, hidden, services_of
+from cloudgpu.app.runs.service_urls import RunService, mask_tokens, services_of
 from cloudgpu.backends.context import Context
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import RunPaths
@@ -147,16 +147,16 @@ class _MaskedLogStore(LogStore):
         return super().add(_without(chunk, self._services))
 
 
-def stage_of(record: RunRecord) -> str:
+def follow_stage(record: RunRecord) -> str:
     """Return the name of the stage in which a run is followed."""
     return "serve" if recipe_of(record).launch.service is not None else "train"
 
 
-def ends_with_its_command(recipe: Recipe) -> bool:
+def stops_on_interrupt(recipe: Recipe) -> bool:
     """Return True if Ctrl-C stops the run without a prompt."""
     return recipe.launch.service is not None and recipe.launch.service.stays == "command"
 
 
 def _without(chunk: Chunk, services: tuple[RunService, ...]) -> Chunk:
-    text = hidden(chunk.text, services)
+    text = mask_tokens(chunk.text, services)
     return chunk if text == chunk.text else replace(chunk, text=text)

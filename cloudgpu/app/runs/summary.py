@@ -32,7 +32,7 @@ class RunSummary:
         except LedgerError:
             return {"run_id": record.run_id, "cluster": record.cluster, "stages": self._stages.as_json()}
         cluster = self.cluster(record)
-        return replace(outcome, left=(still_up(cluster),) if cluster else ()).as_json()
+        return replace(outcome, left=(remaining_cluster_line(cluster),) if cluster else ()).as_json()
 
     def known(self, record: RunRecord) -> RunRecord:
         """Return the stored record of the run, or the given record if the stored record cannot be read."""
@@ -76,11 +76,11 @@ class RunSummary:
             nodes=cluster.nodes,
             instance_type=cluster.instance_type,
             zone=cluster.zone,
-            left=(still_up(cluster),) if kept else (),
+            left=(remaining_cluster_line(cluster),) if kept else (),
         )
 
 
-def still_up(cluster: ClusterRecord) -> str:
+def remaining_cluster_line(cluster: ClusterRecord) -> str:
     """Describe a remaining cluster in one line, with its expiry and the command that deletes it."""
     states = {"up": "is running until", "ending": "is not confirmed deleted; its nodes terminate themselves at"}
     state = states.get(cluster.state, "may be incomplete; its nodes terminate themselves at")
@@ -89,7 +89,7 @@ def still_up(cluster: ClusterRecord) -> str:
     return f"{what} {state} {cluster.expires_at:%Y-%m-%d %H:%M} UTC; delete it with `{end}`"
 
 
-def what_runs(record: RunRecord, cluster: ClusterRecord | None) -> str:
+def describe_run_and_cluster(record: RunRecord, cluster: ClusterRecord | None) -> str:
     """Describe the run and its cluster for the prompt after Ctrl-C."""
     location = "" if cluster is None else f" on cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type})"
     return f"run {record.run_id}{location}"

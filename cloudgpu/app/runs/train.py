@@ -6,12 +6,12 @@ from pathlib import Path
 
 from cloudgpu.app.clusters.factory import cluster_creator
 from cloudgpu.app.planning.feasibility import check_feasible
-from cloudgpu.app.runs.datasets import check_checkpoint, lister, put_rehearsal_objects
+from cloudgpu.app.runs.datasets import check_checkpoint, dataset_lister, put_rehearsal_objects
 from cloudgpu.app.runs.finish import RunFinisher
 from cloudgpu.app.runs.follow import FollowedRun
 from cloudgpu.app.runs.outcome import RunOutcome
-from cloudgpu.app.runs.registry_logins import none_fetched
-from cloudgpu.app.runs.services import ends_with_its_command, stage_of
+from cloudgpu.app.runs.registry_logins import reject_login
+from cloudgpu.app.runs.services import follow_stage, stops_on_interrupt
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.context import Context
@@ -54,7 +54,7 @@ class TrainRequest:
     detach: bool = False
     retry_s: int = 0
     environ: Mapping[str, str] = field(default_factory=dict)
-    end_on_interrupt: Callable[[str], bool] = lambda _what: False
+    delete_on_interrupt: Callable[[str], bool] = lambda _what: False
     run_id: str = ""
 
 
@@ -62,7 +62,7 @@ class TrainingRun:
     """Executes runs in one cloud, with the records of one state directory."""
 
     def __init__(
-        self, context: Context, requester: Requester, connect: Connect, fetch_login: FetchLogin = none_fetched
+        self, context: Context, requester: Requester, connect: Connect, fetch_login: FetchLogin = reject_login
     ) -> None:
         self._context = context
         self._requester = requester
@@ -91,10 +91,10 @@ class TrainingRun:
                 self._context.records.save_run(record)
                 return self._carry_out(request, record, secrets, running, finishing, stages)
             except KeyboardInterrupt:
-                end_now = _end_now if ends_with_its_command(request.plan.recipe) else request.end_on_interrupt
+                end_now = _end_now if stops_on_interrupt(request.plan.recipe) else request.delete_on_interrupt
                 return finishing.interrupted(record.run_id, running, end_now)
             except CloudGpuError as err:
-                finishing.abandoned(record, err)
+                finishing.finish_aborted(record, err)
                 raise
 
     def check(self, request: TrainRequest) -> None:
@@ -105,7 +105,7 @@ class TrainingRun:
         """
         secret_values(request.plan.recipe.environment.secrets, request.environ)
         self._login(request)
-        self._check(request, lister(self._context.cloud, request.base))
+        self._check(request, dataset_lister(self._context.cloud, request.base))
 
     def _carry_out(
         self,
@@ -116,7 +116,7 @@ class TrainingRun:
         finishing: RunFinisher,
         stages: Stages,
     ) -> RunOutcome:
-        files = lister(self._context.cloud, request.base)
+        files = dataset_lister(self._context.cloud, request.base)
         with stages.stage("check data"):
             self._check(request, files)
         with stages.stage("provision"):
@@ -126,7 +126,7 @@ class TrainingRun:
         running.connect(provisioned.inventory)
         running.gate()
         staged = running.stage(job, request.base, files, self._login(request))
-        needs = missing_on_rehearsal(request.plan)
+        needs = unsupported_rehearsal_image(request.plan)
         if needs:
             not_run = replace(record, state="not-run", reason=f"not run: needs {needs}")
             return finishing.finish(self._context.records.save_run(not_run), running)
@@ -140,13 +140,13 @@ class TrainingRun:
             raise
         record = self._context.records.save_run(replace(record, state="running"))
         if request.detach:
-            return finishing.left_running(record)
-        with stages.stage(stage_of(record)):
+            return finishing.detached_outcome(record)
+        with stages.stage(follow_stage(record)):
             followed = running.follow(record)
-        return finishing.finish(finishing.judge(record, followed), running, followed)
+        return finishing.finish(finishing.record_final_status(record, followed), running, followed)
 
     def _login(self, request: TrainRequest) -> RegistryLogin | None:
-        if missing_on_rehearsal(request.plan):
+        if unsupported_rehearsal_image(request.plan):
             return None
         return registry_login(request.plan.recipe.environment, request.environ, self._fetch_login)
 
@@ -211,7 +211,7 @@ def _end_now(_what: str) -> bool:
     return True
 
 
-def missing_on_rehearsal(plan: Plan) -> str:
+def unsupported_rehearsal_image(plan: Plan) -> str:
     """Return the container image that a rehearsal cannot run, or an empty string."""
     container = plan.recipe.environment.container
     return container.image if plan.simulated and container is not None else ""

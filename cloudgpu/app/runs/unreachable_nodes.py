@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Mapping
 
 from cloudgpu.backends.context import Context
-from cloudgpu.backends.reuse import ALIVE
+from cloudgpu.backends.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.progress import Note
@@ -30,7 +30,7 @@ class UnreachableNodes:
             ConnectError: The node is terminated, so waiting would not help.
         """
         state = self._states().get(node.instance_id, "")
-        if state and state not in ALIVE:
+        if state and state not in ALIVE_STATES:
             message = f"node {node.index} ({node.instance_id}) is {state}{self._expired()}"
             raise ConnectError(message, hint="the data on the node is lost")
         self._context.emit(Note(f"not responding, retrying: {trouble.message}", node.index))
@@ -38,13 +38,13 @@ class UnreachableNodes:
     def all_terminated(self) -> bool:
         """Return True if the cloud confirms that no node of the run is alive."""
         states = self._states()
-        return bool(states) and not any(state in ALIVE for state in states.values())
+        return bool(states) and not any(state in ALIVE_STATES for state in states.values())
 
     def _states(self) -> Mapping[str, str]:
         """Return the state of each instance, or nothing if the cloud cannot be queried."""
         cluster = self._cluster()
         try:
-            return self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids) if cluster else {}
+            return self._context.cloud.instance_states(cluster.region, cluster.instance_ids) if cluster else {}
         except CloudGpuError:
             return {}
 

@@ -12,9 +12,9 @@ from cloudgpu.catalog.storage import KINDS, storage_price
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
-from cloudgpu.paths import bundled
+from cloudgpu.paths import bundled_folder
 from cloudgpu.run.progress import Note
-from cloudgpu.state.identifiers import checked_storage, new_token
+from cloudgpu.state.identifiers import new_token, require_storage_name
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.text import command
 
@@ -49,7 +49,7 @@ class StorageManager:
                 self._context.records.save(record)
             return CreatedStorage(self._made(record), made=True)
 
-    def deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:
+    def find_deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:
         """Return the existing storage for the confirmation prompt, or None if no resource has its tag.
 
         Raises:
@@ -58,7 +58,7 @@ class StorageManager:
             StateError: The storage was created in another account or endpoint.
             CloudError: A request to the cloud fails.
         """
-        record = self._known(checked_storage(name))
+        record = self._known(require_storage_name(name))
         found = self._found(name, record, region)
         _refuse_kept(name, record, found, delete_data=delete_data)
         _refuse_used(name, found)
@@ -126,7 +126,7 @@ class StorageManager:
         self._billing.restore(retained_spending(record), record.created_at, str(record.outputs.get("id") or ""))
 
     def _lease(self, name: str) -> ClusterLease:
-        path = self._context.home.storage(checked_storage(name)).lease
+        path = self._context.home.storage(require_storage_name(name)).lease
         return ClusterLease(path, self._context.clock, self._context.owner)
 
     def _new(self, request: StorageRequest) -> StorageRecord:
@@ -155,7 +155,7 @@ class StorageManager:
             created_at=context.clock.now(),
             disposable=request.disposable,
             made_for=request.made_for,
-            engine=context.cloud.engine_asked_for or "direct",
+            engine=context.cloud.requested_engine or "direct",
             config={**request.config, **own},
         )
 
@@ -194,7 +194,7 @@ class StorageManager:
         return Stack(
             name=record.name,
             region=record.region,
-            program=bundled("infra") / "storage",
+            program=bundled_folder("infra") / "storage",
             config=record.config,
             journal=self._context.home.storage(record.name).journal(record.region),
         )
@@ -301,7 +301,7 @@ class StorageManager:
             delete = command("cloudgpu", "storage", "delete", record.name)
             hint = f"choose another name, or run `{delete}` first; `cloudgpu storage list` shows the options"
             raise UsageError(message, hint=hint)
-        requested_engine = self._context.cloud.engine_asked_for
+        requested_engine = self._context.cloud.requested_engine
         if requested_engine and requested_engine != record.engine:
             message = f"storage {record.name} was created with the {record.engine} engine, not {requested_engine}"
             same = command(CLOUDGPU_ENGINE=record.engine)

@@ -61,7 +61,7 @@ class StorageRow:
         }
 
 
-def overview(cloud: StorageCloud, records: Sequence[StorageRecord], default_region: str) -> tuple[StorageRow, ...]:
+def list_storage(cloud: StorageCloud, records: Sequence[StorageRecord], default_region: str) -> tuple[StorageRow, ...]:
     """List the storage of all owners in the default region and the regions of the records, by name.
 
     Raises:

@@ -10,7 +10,7 @@ from cloudgpu.app.storage.context import StorageRequest
 from cloudgpu.bounds import MAX_VOLUME_GIB
 from cloudgpu.catalog.storage import Deployment, StorageKind, StoragePrice, storage_price
 from cloudgpu.errors import UsageError
-from cloudgpu.state.identifiers import checked_storage
+from cloudgpu.state.identifiers import require_storage_name
 from cloudgpu.text import command
 
 _ZONE: Final = re.compile(r"([a-z]{2}(?:-[a-z]+)+-[0-9]+)(?:[a-z]|-[a-z]+-[0-9]+[a-z])")
@@ -33,13 +33,13 @@ class StorageOptions:
     disposable: bool = False
 
 
-def request(typed: StorageOptions, default_region: str, named: Mapping[str, str]) -> StorageRequest:
+def make_storage_request(typed: StorageOptions, default_region: str, named: Mapping[str, str]) -> StorageRequest:
     """Return the storage to create. `named` contains the program settings for existing resources to use.
 
     Raises:
         UsageError: An option is missing, or does not apply to this kind.
     """
-    checked_storage(typed.name)
+    require_storage_name(typed.name)
     _refuse_foreign(typed)
     _check_size(typed)
     region = _region(typed, default_region)
@@ -56,7 +56,7 @@ def request(typed: StorageOptions, default_region: str, named: Mapping[str, str]
     )
 
 
-def price_of(requested: StorageRequest, kind: StorageKind) -> tuple[StoragePrice | None, Decimal | None]:
+def request_price(requested: StorageRequest, kind: StorageKind) -> tuple[StoragePrice | None, Decimal | None]:
     """Return the price per GiB and the monthly cost; None if unknown or dependent on the content."""
     price = storage_price(kind, requested.region, requested.config.get("deployment", ""))
     size = requested.config.get("sizeGib")

@@ -9,13 +9,13 @@ from itertools import groupby
 from typing import Any, Final
 
 from cloudgpu import bounds
-from cloudgpu.app.clusters.tagged_resources import OWNER, TOKEN
+from cloudgpu.app.clusters.tagged_resources import OWNER_TAG, TOKEN_TAG
 from cloudgpu.backends.base import BillableResource
 from cloudgpu.catalog.catalog import Catalog
-from cloudgpu.catalog.other_prices import MONTH_H, PricedThing, other_price
+from cloudgpu.catalog.other_prices import HOURS_PER_MONTH, PricedThing, other_price
 from cloudgpu.text import command
 
-CLUSTER: Final = "cloudgpu:cluster"
+CLUSTER_TAG: Final = "cloudgpu:cluster"
 _EXPIRES: Final = "cloudgpu:expires-at"
 _KEPT: Final = "cloudgpu:storage"
 """Tag of storage, which contains data and outlives clusters. A sweep never deletes storage as part of a cluster."""
@@ -29,7 +29,7 @@ _BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
     "elastic-ip": "public_ipv4_hour_usd",
     "nat-gateway": "nat_gateway_hour_usd",
 }
-BILLED: Final = frozenset({"volume", *_BY_THE_HOUR})
+BILLED_KINDS: Final = frozenset({"volume", *_BY_THE_HOUR})
 """Resource kinds, other than instances, that AWS charges for."""
 
 
@@ -149,18 +149,20 @@ class LocalKnowledge:
 class SweepDecision:
     """The decision whether a resource may be deleted, with the reason."""
 
-    goes: bool
+    may_delete: bool
     why: str
 
 
-def grouped(found: Iterable[BillableResource], catalog: Catalog, now: datetime) -> tuple[ClusterResources, ...]:
+def group_by_cluster(
+    found: Iterable[BillableResource], catalog: Catalog, now: datetime
+) -> tuple[ClusterResources, ...]:
     """Group resources by cluster, the most expensive cluster first."""
 
     def key(resource: BillableResource) -> tuple[str, str]:
-        return resource.tags[CLUSTER], resource.tags.get(TOKEN, "")
+        return resource.tags[CLUSTER_TAG], resource.tags.get(TOKEN_TAG, "")
 
     tagged = sorted(
-        (resource for resource in found if CLUSTER in resource.tags and _KEPT not in resource.tags), key=key
+        (resource for resource in found if CLUSTER_TAG in resource.tags and _KEPT not in resource.tags), key=key
     )
     clusters = [
         _cluster(name, token, tuple(things), catalog, now) for (name, token), things in groupby(tagged, key=key)
@@ -171,7 +173,9 @@ def grouped(found: Iterable[BillableResource], catalog: Catalog, now: datetime) 
     return tuple(by_cost)
 
 
-def verdict(cluster: ClusterResources, here: LocalKnowledge, request: SweepRequest, now: datetime) -> SweepDecision:
+def decide_on_cluster(
+    cluster: ClusterResources, here: LocalKnowledge, request: SweepRequest, now: datetime
+) -> SweepDecision:
     """Decide whether a cluster may be deleted. The first applicable rule decides."""
     by_owner = command("--owner", cluster.owner)
     rules = (
@@ -184,7 +188,8 @@ def verdict(cluster: ClusterResources, here: LocalKnowledge, request: SweepReque
         (here.known, True, "yours"),
     )
     return next(
-        (SweepDecision(goes, why) for holds, goes, why in rules if holds), SweepDecision(goes=True, why=_NOT_KNOWN)
+        (SweepDecision(goes, why) for holds, goes, why in rules if holds),
+        SweepDecision(may_delete=True, why=_NOT_KNOWN),
     )
 
 
@@ -194,7 +199,7 @@ def _cluster(
     tags = next((resource.tags for resource in things if resource.kind == "instance"), things[0].tags)
     running = [resource for resource in things if resource.kind == "instance" and resource.state in _RUNNING]
     since = min((resource.since for resource in things if resource.since is not None), default=None)
-    surcharges = [(resource, _surcharge(resource)) for resource in things if resource.kind in BILLED]
+    surcharges = [(resource, _surcharge(resource)) for resource in things if resource.kind in BILLED_KINDS]
     prices = [
         *((resource.since, _price(resource, catalog)) for resource in running),
         # AWS reports no creation time for an address; assume that it is as old as the cluster.
@@ -203,7 +208,7 @@ def _cluster(
     return ClusterResources(
         cluster=name,
         token=token,
-        owner=tags.get(OWNER, ""),
+        owner=tags.get(OWNER_TAG, ""),
         team=tags.get("cloudgpu:team", ""),
         run=tags.get("cloudgpu:run", ""),
         expires_at=_expiry(things),
@@ -224,7 +229,7 @@ def _expiry(things: Sequence[BillableResource]) -> datetime | None:
 
 def _utc(tags: Mapping[str, str]) -> datetime | None:
     try:
-        return bounds.tag_moment(tags.get(_EXPIRES, ""))
+        return bounds.parse_tag_time(tags.get(_EXPIRES, ""))
     except ValueError:
         return None
 
@@ -255,7 +260,7 @@ def _surcharge(resource: BillableResource) -> Decimal | None:
     price = other_price("gp3_gib_month_usd", resource.region) if resource.volume_type == "gp3" else None
     if price is None or resource.size_gib is None:
         return None
-    return (price.usd * resource.size_gib / MONTH_H).quantize(_EXACT)
+    return (price.usd * resource.size_gib / HOURS_PER_MONTH).quantize(_EXACT)
 
 
 def _spent(since: datetime | None, price: Decimal | None, now: datetime) -> Decimal | None:

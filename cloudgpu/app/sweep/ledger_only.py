@@ -29,7 +29,7 @@ class SearchCoverage:
     tokens: Set[str]
 
 
-def unbacked(
+def clusters_without_resources(
     entries: Sequence[LedgerEntry], identity: BackendIdentity, searched: SearchCoverage
 ) -> tuple[ClusterResources, ...]:
     """Return the clusters of this account and endpoint that have open ledger rows but no resources.
@@ -40,7 +40,7 @@ def unbacked(
     rows = [
         row
         for row in entries
-        if row.state == "open" and row.spending.nodes and token_of(row) not in searched.tokens
+        if row.state == "open" and row.spending.nodes and cluster_token(row) not in searched.tokens
         if (row.spending.target, row.spending.account, row.spending.endpoint) == here
     ]
     clusters = [(key, tuple(group)) for key, group in groupby(sorted(rows, key=_cluster), key=_cluster)]
@@ -51,12 +51,12 @@ def unbacked(
     )
 
 
-def token_of(row: LedgerEntry) -> str:
+def cluster_token(row: LedgerEntry) -> str:
     """Return the token of the cluster that a row was opened for."""
     return row.spending.entry_id.partition("/")[0]
 
 
-def settled_at(rows: Sequence[LedgerEntry], endpoint: str) -> datetime:
+def latest_appearance(rows: Sequence[LedgerEntry], endpoint: str) -> datetime:
     """Return the latest time at which a launch for these rows may first appear in a search.
 
     The process that launches may still be running.
@@ -67,7 +67,7 @@ def settled_at(rows: Sequence[LedgerEntry], endpoint: str) -> datetime:
 
 
 def _cluster(row: LedgerEntry) -> tuple[str, str]:
-    return row.spending.cluster, token_of(row)
+    return row.spending.cluster, cluster_token(row)
 
 
 def _cluster_resources(name: str, token: str, rows: Sequence[LedgerEntry]) -> ClusterResources:

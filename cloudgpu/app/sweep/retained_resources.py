@@ -47,7 +47,7 @@ class RetainedResource:
         return f"{self.noun} {self.name}"
 
     @property
-    def ends_by(self) -> str:
+    def delete_command(self) -> str:
         """Command that deletes the resource."""
         kept = [] if self.disposable or self.noun == "image" else ["--delete-data"]
         return command("cloudgpu", self.noun, "delete", self.name, "--region", self.region, *kept)
@@ -66,11 +66,11 @@ class RetainedResource:
             "disposable": self.disposable,
             "made_for": self.made_for,
             "used_by": list(self.users),
-            "ends_by": self.ends_by,
+            "ends_by": self.delete_command,
         }
 
 
-def of_storage(stored: TaggedStorage) -> RetainedResource:
+def retained_storage(stored: TaggedStorage) -> RetainedResource:
     """Convert storage to a retained resource."""
     data = stored.data
     return RetainedResource(
@@ -90,7 +90,7 @@ def of_storage(stored: TaggedStorage) -> RetainedResource:
     )
 
 
-def of_image(image: OwnImage) -> RetainedResource:
+def retained_image(image: OwnImage) -> RetainedResource:
     """Convert a machine image to a retained resource."""
     return RetainedResource(
         noun="image",
@@ -121,16 +121,16 @@ class StorageUsers:
     all_asked: bool
 
 
-def verdict(resource: RetainedResource, around: StorageUsers, request: SweepRequest) -> SweepDecision:
+def decide_on_resource(resource: RetainedResource, around: StorageUsers, request: SweepRequest) -> SweepDecision:
     """Decide whether a resource may be deleted. The first applicable rule decides; protected data is never deleted."""
     cluster = resource.made_for
     # Nodes of the storage's own cluster do not count: they are deleted first, and the users are checked again.
     others = [user for user in resource.users if not (cluster and user.endswith(f"(cluster {cluster})"))]
     rules = (
-        (resource.noun == "image", False, f"delete it with `{resource.ends_by}`"),
+        (resource.noun == "image", False, f"delete it with `{resource.delete_command}`"),
         (bool(others), False, f"in use by {', '.join(others)}"),
-        (not resource.disposable, False, f"contains protected data; delete it with `{resource.ends_by}`"),
-        (not cluster, False, f"disposable, and created by name; delete it with `{resource.ends_by}`"),
+        (not resource.disposable, False, f"contains protected data; delete it with `{resource.delete_command}`"),
+        (not cluster, False, f"disposable, and created by name; delete it with `{resource.delete_command}`"),
         (cluster in around.clusters, False, f"will be deleted with cluster {cluster}, which still exists"),
         (
             cluster in around.here,
@@ -149,5 +149,5 @@ def verdict(resource: RetainedResource, around: StorageUsers, request: SweepRequ
             f"{resource.owner or 'unknown owner'}'s; {command('--owner', resource.owner)} removes it",
         ),
     )
-    orphaned = SweepDecision(goes=True, why=f"disposable, and its cluster {cluster} is deleted")
+    orphaned = SweepDecision(may_delete=True, why=f"disposable, and its cluster {cluster} is deleted")
     return next((SweepDecision(goes, why) for holds, goes, why in rules if holds), orphaned)

@@ -8,7 +8,7 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, R
 from cloudgpu.state.storage_records import StorageRecords
 from cloudgpu.text import command, printable
 
-NOTHING = "nothing that this command started is still running"
+NOTHING_RUNNING = "nothing that this command started is still running"
 
 
 class StillRunning:
@@ -33,14 +33,14 @@ class StillRunning:
         lines = [
             line for cluster in clusters for line in _of(cluster, [run for run in runs if run.cluster == cluster.name])
         ]
-        return lines or [NOTHING]
+        return lines or [NOTHING_RUNNING]
 
 
 def storage_lines(records: StorageRecords, name: str) -> list[str]:
     """Return the state of storage that is being created or deleted, and the command that deletes it."""
     record = records.get(name)
     if record is None:
-        return [NOTHING]
+        return [NOTHING_RUNNING]
     states = {"making": "may be partly created", "ready": "is created", "deleting": "may not be deleted yet"}
     price = "simulated, nothing is charged" if record.simulated else "it costs money until it is deleted"
     return [
@@ -55,7 +55,7 @@ def swept_clusters_lines(clusters: Sequence[ClusterResources]) -> list[str]:
         f"cluster {printable(cluster.cluster)} may not be deleted yet: {', '.join(cluster.regions)}"
         for cluster in clusters
     ]
-    return [*lines, f"    delete them: {command('cloudgpu', 'sweep', '--yes')}"] if lines else [NOTHING]
+    return [*lines, f"    delete them: {command('cloudgpu', 'sweep', '--yes')}"] if lines else [NOTHING_RUNNING]
 
 
 def _of(cluster: ClusterRecord, runs: Collection[RunRecord]) -> Iterator[str]:

@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.app.clusters.delete import Teardown
-from cloudgpu.app.clusters.delete_many import lines
+from cloudgpu.app.clusters.delete_many import leftover_lines
 from cloudgpu.app.clusters.ledger_closing import LedgerCloser
 from cloudgpu.app.clusters.region_failures import RegionFailures
 from cloudgpu.app.clusters.storage import ClusterStorage
-from cloudgpu.app.clusters.tagged_resources import TOKEN, RecordedInstances, TagSearch, has_token
-from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched
+from cloudgpu.app.clusters.tagged_resources import TOKEN_TAG, RecordedInstances, TagSearch, has_token
+from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
 from cloudgpu.app.images.bake import ImageStore
 from cloudgpu.app.sweep.cluster_resources import (
-    CLUSTER,
+    CLUSTER_TAG,
     ClusterResources,
     LocalKnowledge,
     SweepDecision,
     SweepRequest,
-    grouped,
-    verdict,
+    decide_on_cluster,
+    group_by_cluster,
 )
-from cloudgpu.app.sweep.ledger_only import SearchCoverage, settled_at, unbacked
-from cloudgpu.app.sweep.retained_resources import RetainedResource, StorageUsers, of_image, of_storage
-from cloudgpu.app.sweep.retained_resources import verdict as decide_retained
+from cloudgpu.app.sweep.ledger_only import SearchCoverage, clusters_without_resources, latest_appearance
+from cloudgpu.app.sweep.retained_resources import RetainedResource, StorageUsers, retained_image, retained_storage
+from cloudgpu.app.sweep.retained_resources import decide_on_resource as decide_retained
 from cloudgpu.backends.base import BillableResource, TaggedResource
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
@@ -59,14 +59,14 @@ class SweepFindings:
     unseen: tuple[tuple[str, str], ...] = ()
 
     @property
-    def storage_going(self) -> tuple[RetainedResource, ...]:
+    def deletable_storage(self) -> tuple[RetainedResource, ...]:
         """Storage that may be deleted."""
-        return tuple(storage for storage, decision in self.retained if decision.goes)
+        return tuple(storage for storage, decision in self.retained if decision.may_delete)
 
     @property
     def going(self) -> tuple[ClusterResources, ...]:
         """Clusters that may be deleted."""
-        return tuple(cluster for cluster, decision in self.clusters if decision.goes)
+        return tuple(cluster for cluster, decision in self.clusters if decision.may_delete)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SweepResult:
     ended: tuple[ClusterResources | RetainedResource, ...]
     failed: tuple[tuple[ClusterResources | RetainedResource, CloudGpuError], ...] = ()
 
-    def with_more(self, other: "SweepResult") -> "SweepResult":
+    def combined_with(self, other: "SweepResult") -> "SweepResult":
         """Return the combined results."""
         return SweepResult((*self.ended, *other.ended), (*self.failed, *other.failed))
 
@@ -110,11 +110,11 @@ class Sweep:
             unknown.setdefault(_IAM, "left unchanged while a region cannot be searched")
         resources = [resource for result in results.values() for resource in result.tagged]
         searched = tuple(region for region in to_search if region not in unknown)
-        candidates = (*grouped(resources, load_catalog(), self._now()), *self._unbacked(resources, searched))
+        candidates = (*group_by_cluster(resources, load_catalog(), self._now()), *self._unbacked(resources, searched))
         clusters = tuple(
             (cluster, self._decide(cluster, request)) for cluster in candidates if _is_covered(cluster, request)
         )
-        going = {cluster.cluster for cluster, decision in clusters if decision.goes}
+        going = {cluster.cluster for cluster, decision in clusters if decision.may_delete}
         around = self._around(resources, going, all_asked=not unknown and not regions)
         retained = [
             resource for result in results.values() for resource in result.retained if _is_covered(resource, request)
@@ -127,7 +127,7 @@ class Sweep:
             unseen=tuple((region, result.denied) for region, result in results.items() if result.denied),
         )
 
-    def end_storage(self, storage: Sequence[RetainedResource], clusters: "SweepResult") -> SweepResult:
+    def delete_storage(self, storage: Sequence[RetainedResource], clusters: "SweepResult") -> SweepResult:
         """Delete this storage, except storage whose cluster could not be deleted. A failure does not stop the rest."""
         remaining = {cluster.cluster for cluster, _ in clusters.failed if isinstance(cluster, ClusterResources)}
         ended: list[RetainedResource] = []
@@ -193,19 +193,23 @@ class Sweep:
         return _RegionResult(result.found, retained, denied, unknown)
 
     def _retained(self, region: str) -> "tuple[RetainedResource, ...]":
-        storage = [of_storage(stored) for stored in self._context.cloud.storage().found(region)]
-        return (*storage, *(of_image(image) for image in self._images.found(region)))
+        storage = [retained_storage(stored) for stored in self._context.cloud.storage().found(region)]
+        return (*storage, *(retained_image(image) for image in self._images.found(region)))
 
     def _unbacked(self, resources: Sequence[BillableResource], searched: Sequence[str]) -> tuple[ClusterResources, ...]:
         """Return the clusters that exist only in the ledger."""
         rows = self._context.ledger.entries(state="open")
-        tokens = {resource.tags.get(TOKEN, "") for resource in resources}
-        return unbacked(rows, self._context.cloud, SearchCoverage(frozenset(searched), tokens)) if rows else ()
+        tokens = {resource.tags.get(TOKEN_TAG, "") for resource in resources}
+        return (
+            clusters_without_resources(rows, self._context.cloud, SearchCoverage(frozenset(searched), tokens))
+            if rows
+            else ()
+        )
 
     def _around(self, resources: Sequence[BillableResource], going: Set[str], *, all_asked: bool) -> StorageUsers:
         """Return the clusters for which storage may have been created, except clusters that are being deleted."""
         here = {record.name for record in self._context.records.clusters()}
-        clusters = {resource.tags[CLUSTER] for resource in resources if CLUSTER in resource.tags}
+        clusters = {resource.tags[CLUSTER_TAG] for resource in resources if CLUSTER_TAG in resource.tags}
         return StorageUsers(clusters - going, here - going, all_asked)
 
     def _decide(self, cluster: ClusterResources, request: SweepRequest) -> SweepDecision:
@@ -213,15 +217,15 @@ class Sweep:
         known = record is not None and record.token == cluster.token
         up = known and record is not None and record.state == "up"
         if cluster.billed_in and not known:
-            at = settled_at(self._billing.rows_of(cluster.cluster, cluster.token), self._context.cloud.endpoint)
+            at = latest_appearance(self._billing.rows_of(cluster.cluster, cluster.token), self._context.cloud.endpoint)
             if at > self._now():
                 why = f"no tagged resources; a launch may still appear until {at:%Y-%m-%d %H:%M:%S} UTC"
-                return SweepDecision(goes=False, why=why)
+                return SweepDecision(may_delete=False, why=why)
         try:
             busy = record is not None and self._busy(cluster.cluster)
         except StateError as err:
-            return SweepDecision(goes=False, why=err.message)
-        return verdict(cluster, LocalKnowledge(known, up, busy=busy), request, self._now())
+            return SweepDecision(may_delete=False, why=err.message)
+        return decide_on_cluster(cluster, LocalKnowledge(known, up, busy=busy), request, self._now())
 
     def _busy(self, name: str) -> bool:
         path = self._context.home.cluster(name).root / "lease"
@@ -267,10 +271,12 @@ class Sweep:
         closing = LedgerCloser.started(self._context, rows)
         done = tags.end_nodes(cluster.cluster, regions, whose, RecordedInstances())
         failures.add_all(done.errors)
-        self._billing.note_launched(rows, done.seen)
-        launches.wait(unlaunched(rows), started_at)
-        tags.end_rest(cluster.cluster, cluster.regions, whose, failures)
-        launches.note_ended(cluster.cluster, self._billing.rows_of(cluster.cluster, cluster.token), whose, failures)
+        self._billing.record_launched(rows, done.seen)
+        launches.wait(unconfirmed_launches(rows), started_at)
+        tags.delete_remaining(cluster.cluster, cluster.regions, whose, failures)
+        launches.record_terminated_nodes(
+            cluster.cluster, self._billing.rows_of(cluster.cluster, cluster.token), whose, failures
+        )
         closing.close(
             row
             for row in self._billing.rows_of(cluster.cluster, cluster.token)
@@ -308,10 +314,10 @@ def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
         raise UsageError(message, hint=f"enabled regions: {', '.join(enabled)}")
 
 
-def problem(findings: SweepFindings, swept: SweepResult) -> TeardownError | None:
+def sweep_error(findings: SweepFindings, swept: SweepResult) -> TeardownError | None:
     """Return a single error for everything that is left or unknown, or None if there is nothing."""
     unknown = [f"{region}: unknown: {why}" for region, why in findings.unknown]
-    left = [f"{resource.label}: {line}" for resource, err in swept.failed for line in lines(err)]
+    left = [f"{resource.label}: {line}" for resource, err in swept.failed for line in leftover_lines(err)]
     if not unknown and not left:
         return None
     unreachable = [region for region, _ in findings.unknown if region != _IAM]

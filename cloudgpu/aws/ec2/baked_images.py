@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cloudgpu import bounds
-from cloudgpu.aws.ec2.tagging import mapped, specification
-from cloudgpu.aws.session.errors import answered, is_gone, typed
+from cloudgpu.aws.ec2.tagging import tag_specification, tags_to_dict
+from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import awaited
+from cloudgpu.aws.session.waiters import poll
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError
 from cloudgpu.text import command
 
-IMAGE = "cloudgpu:image"
+IMAGE_TAG = "cloudgpu:image"
 """Tag with the name of a cloudgpu image. Images have no cluster tag, so deleting a cluster never deletes an image."""
 _READY_S = 3600
 _UNKNOWN = datetime.fromtimestamp(0, UTC)
@@ -45,19 +45,19 @@ class OwnImage:
         return self.tags.get("cloudgpu:owner", "")
 
 
-def found(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
+def find_images(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
     """Return the account's cloudgpu images, oldest first. If `name` is not empty, return only images of this name.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
-    aws_filter = {"Name": f"tag:{IMAGE}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE]}
-    with answered(f"looking for machine images in {clients.region}"):
+    aws_filter = {"Name": f"tag:{IMAGE_TAG}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE_TAG]}
+    with convert_response_errors(f"looking for machine images in {clients.region}"):
         response = clients.client("ec2").describe_images(Owners=["self"], Filters=[aws_filter])
         return tuple(sorted(_images(clients.region, response), key=lambda image: image.made_at))
 
 
-def orphans(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[OwnImage, ...]:
+def find_orphaned_snapshots(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[OwnImage, ...]:
     """Return snapshots with cloudgpu's tag whose image no longer exists.
 
     An interrupted deletion leaves them behind, and they are still billed.
@@ -65,8 +65,8 @@ def orphans(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[Ow
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
-    aws_filter = {"Name": f"tag:{IMAGE}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE]}
-    with answered(f"looking for snapshots of machine images in {clients.region}"):
+    aws_filter = {"Name": f"tag:{IMAGE_TAG}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE_TAG]}
+    with convert_response_errors(f"looking for snapshots of machine images in {clients.region}"):
         pages = (
             clients.client("ec2").get_paginator("describe_snapshots").paginate(OwnerIds=["self"], Filters=[aws_filter])
         )
@@ -76,28 +76,28 @@ def orphans(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[Ow
 
 
 def _orphan(region: str, row: Mapping[str, Any]) -> OwnImage:
-    tags, since, size = mapped(row.get("Tags")), _within_calendar(row["StartTime"]), _size_gib(row)
-    return OwnImage("", tags.get(IMAGE, ""), region, "image gone", since, size, (row["SnapshotId"],), tags)
+    tags, since, size = tags_to_dict(row.get("Tags")), _within_calendar(row["StartTime"]), _size_gib(row)
+    return OwnImage("", tags.get(IMAGE_TAG, ""), region, "image gone", since, size, (row["SnapshotId"],), tags)
 
 
-def make(clients: Clients, instance_id: str, name: str, tags: Mapping[str, str]) -> str:
+def start_image(clients: Clients, instance_id: str, name: str, tags: Mapping[str, str]) -> str:
     """Start creating an image of an instance, which reboots the instance, and return the ID of the pending image.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
-    all_tags = {**tags, IMAGE: name, "Name": f"cloudgpu-{name}"}
-    with answered(f"creating a machine image of {instance_id}"):
+    all_tags = {**tags, IMAGE_TAG: name, "Name": f"cloudgpu-{name}"}
+    with convert_response_errors(f"creating a machine image of {instance_id}"):
         image = clients.client("ec2").create_image(
             InstanceId=instance_id,
             Name=f"cloudgpu-{name}",
             Description=f"cloudgpu image {name}",
-            TagSpecifications=[specification(kind, all_tags) for kind in ("image", "snapshot")],
+            TagSpecifications=[tag_specification(kind, all_tags) for kind in ("image", "snapshot")],
         )
         return str(image["ImageId"])
 
 
-def ready(clients: Clients, clock: Clock, name: str) -> OwnImage:
+def wait_for_image(clients: Clients, clock: Clock, name: str) -> OwnImage:
     """Wait until the image is available, and return it.
 
     Raises:
@@ -105,7 +105,7 @@ def ready(clients: Clients, clock: Clock, name: str) -> OwnImage:
     """
 
     def look() -> OwnImage | None:
-        for image in found(clients, name):
+        for image in find_images(clients, name):
             if image.state == "available":
                 return image
             if image.state in ("failed", "error", "invalid"):
@@ -114,10 +114,10 @@ def ready(clients: Clients, clock: Clock, name: str) -> OwnImage:
                 raise CloudError(message, code="ImageFailed", hint=f"run `{delete}`, then bake the image again")
         return None
 
-    return awaited(clock, look, what=f"image {name} to become available", total_s=_READY_S)
+    return poll(clock, look, what=f"image {name} to become available", total_s=_READY_S)
 
 
-def end(clients: Clients, image: OwnImage) -> None:
+def delete_image(clients: Clients, image: OwnImage) -> None:
     """Delete an image and then its snapshots. Idempotent.
 
     Raises:
@@ -142,7 +142,7 @@ def end(clients: Clients, image: OwnImage) -> None:
 
 def _unless_gone(call: Any, doing: str) -> None:  # noqa: ANN401 - a call of boto3
     try:
-        with typed(doing):
+        with convert_errors(doing):
             call()
     except CloudGpuError as err:
         if not is_gone(err) and getattr(err, "code", "") != _DEREGISTERED:
@@ -152,10 +152,10 @@ def _unless_gone(call: Any, doing: str) -> None:  # noqa: ANN401 - a call of bot
 def _images(region: str, response: Mapping[str, Any]) -> Iterator[OwnImage]:
     for row in response["Images"]:
         disks = [mapping["Ebs"] for mapping in row.get("BlockDeviceMappings") or () if "Ebs" in mapping]
-        tags = mapped(row.get("Tags"))
+        tags = tags_to_dict(row.get("Tags"))
         yield OwnImage(
             id=row["ImageId"],
-            name=tags.get(IMAGE, ""),
+            name=tags.get(IMAGE_TAG, ""),
             region=region,
             state=str(row.get("State", "")),
             made_at=_utc(str(row.get("CreationDate", ""))),
@@ -167,17 +167,17 @@ def _images(region: str, response: Mapping[str, Any]) -> Iterator[OwnImage]:
 
 def _utc(text: str) -> datetime:
     try:
-        return bounds.moment(text)
+        return bounds.parse_time(text)
     except ValueError:
         return _UNKNOWN
 
 
 def _within_calendar(at: datetime) -> datetime:
     try:
-        return bounds.within_calendar(at)
+        return bounds.to_utc(at)
     except ValueError:
         return _UNKNOWN
 
 
 def _size_gib(row: Mapping[str, Any]) -> int:
-    return bounds.count(row.get("VolumeSize") or 0, 0, bounds.MAX_VOLUME_GIB)
+    return bounds.checked_count(row.get("VolumeSize") or 0, 0, bounds.MAX_VOLUME_GIB)

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from cloudgpu import bounds
-from cloudgpu.aws.ec2.instances import ENDING, described
-from cloudgpu.aws.ec2.tagging import TOKEN
-from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.ec2.instances import TERMINATING_STATES, describe_rows
+from cloudgpu.aws.ec2.tagging import TOKEN_TAG
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 
 _TRANSITION = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
@@ -38,28 +38,28 @@ class Lifetime:
     ended_at: datetime | None = None
 
 
-def of_instances(clients: Clients, ids: Sequence[str]) -> Mapping[str, Lifetime]:
+def instance_lifetimes(clients: Clients, ids: Sequence[str]) -> Mapping[str, Lifetime]:
     """Return the lifetimes of these instances by ID, omitting instances that AWS no longer lists.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
-    with answered(f"reading the termination times of instances in {clients.region}"):
-        return {row["InstanceId"]: _of_instance(row) for row in described(clients, ids)}
+    with convert_response_errors(f"reading the termination times of instances in {clients.region}"):
+        return {row["InstanceId"]: _of_instance(row) for row in describe_rows(clients, ids)}
 
 
-def of_network(clients: Clients, token: str) -> tuple[Lifetime, ...]:
+def network_resource_lifetimes(clients: Clients, token: str) -> tuple[Lifetime, ...]:
     """Return the lifetimes of a cluster's NAT gateways and Elastic IPs, omitting resources that AWS no longer lists.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
-    filters = [{"Name": f"tag:{TOKEN}", "Values": [token]}]
+    filters = [{"Name": f"tag:{TOKEN_TAG}", "Values": [token]}]
     ec2 = clients.client("ec2")
-    with answered(f"reading the deletion times of NAT gateways in {clients.region}"):
+    with convert_response_errors(f"reading the deletion times of NAT gateways in {clients.region}"):
         pages = ec2.get_paginator("describe_nat_gateways").paginate(Filter=filters)
         gateways = [_of_gateway(gateway) for page in pages for gateway in page["NatGateways"]]
-    with answered(f"looking for Elastic IPs in {clients.region}"):
+    with convert_response_errors(f"looking for Elastic IPs in {clients.region}"):
         rows = ec2.describe_addresses(Filters=filters)["Addresses"]
         addresses = [Lifetime("elastic-ip", address["AllocationId"], alive=True, started_at=None) for address in rows]
     return (*gateways, *addresses)
@@ -69,7 +69,7 @@ def transition_time(reason: str) -> datetime | None:
     """Return the time in a StateTransitionReason such as `User initiated (2026-11-21 05:00:00 GMT)`, or None."""
     match = _TRANSITION.search(reason)
     try:
-        return bounds.moment(match[1]) if match else None
+        return bounds.parse_time(match[1]) if match else None
     except ValueError:
         return None
 
@@ -77,12 +77,12 @@ def transition_time(reason: str) -> datetime | None:
 def _plausible_utc(at: datetime | None) -> datetime | None:
     """Convert a time that AWS reported to UTC. Return None if the time is missing or implausible."""
     with contextlib.suppress(ValueError):
-        return None if at is None else bounds.within_calendar(at)
+        return None if at is None else bounds.to_utc(at)
     return None
 
 
 def _of_instance(row: Mapping[str, Any]) -> Lifetime:
-    alive = row["State"]["Name"] not in ENDING
+    alive = row["State"]["Name"] not in TERMINATING_STATES
     ended_at = None if alive else transition_time(row.get("StateTransitionReason") or "")
     return Lifetime("instance", row["InstanceId"], alive, _plausible_utc(row["LaunchTime"]), ended_at)
 

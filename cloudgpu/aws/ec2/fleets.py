@@ -3,22 +3,22 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.aws.resources.fleet import incomplete
-from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.resources.fleet import incomplete_fleet_error
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError, LaunchError
 
 
-def shortfall(clients: Clients, fleet_id: str, *, got: int, wanted: int) -> CloudGpuError:
+def shortfall_error(clients: Clients, fleet_id: str, *, got: int, wanted: int) -> CloudGpuError:
     """Return the error that explains why an `instant` fleet has too few instances, from AWS's launch errors.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
-    with answered(f"reading the launch errors of fleet {fleet_id}"):
+    with convert_response_errors(f"reading the launch errors of fleet {fleet_id}"):
         response = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])
     fleet: Mapping[str, Any] = next(iter(response.get("Fleets") or ()), {})
-    err = incomplete(fleet.get("Errors") or (), got, wanted)
+    err = incomplete_fleet_error(fleet.get("Errors") or (), got, wanted)
     if isinstance(err, LaunchError):
         launched = [instance_id for row in fleet.get("Instances") or () for instance_id in row.get("InstanceIds") or ()]
         err.launched = tuple(sorted(launched))

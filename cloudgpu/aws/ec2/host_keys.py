@@ -5,7 +5,7 @@ import binascii
 import hashlib
 import re
 
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
@@ -28,10 +28,10 @@ def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
         if getattr(err, "code", "") not in _NO_LATEST:
             raise
         output = _console(clients, instance_id)
-    return parsed(output)
+    return parse_fingerprints(output)
 
 
-def parsed(console: str) -> tuple[str, ...]:
+def parse_fingerprints(console: str) -> tuple[str, ...]:
     """Return the distinct fingerprints in a console output, in the order printed.
 
     Only the last complete block between cloud-init's markers counts. It is from the last boot that created keys.
@@ -56,7 +56,7 @@ def _fingerprint(blob: str) -> str:
 
 
 def _console(clients: Clients, instance_id: str, **options: bool) -> str:
-    with typed(f"reading the console of {instance_id}"):
+    with convert_errors(f"reading the console of {instance_id}"):
         output = clients.client("ec2").get_console_output(InstanceId=instance_id, **options).get("Output") or ""
     return output if _BEGIN in output or not output else _decoded(str(output))
 

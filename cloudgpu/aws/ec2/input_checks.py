@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cloudgpu.aws.session.errors import answered, is_gone, typed
+from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.storage.objects import S3Location, below, region_of_bucket
+from cloudgpu.aws.storage.objects import S3Location, below, look_up_bucket_region
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
 
@@ -21,17 +21,17 @@ _DESCRIBE_CALLS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
     "security group": lambda clients, name: clients.client("ec2").describe_security_groups(GroupIds=[name]),
 }
 
-Look = tuple[Presence, str]
+PresenceResult = tuple[Presence, str]
 """Presence of a resource, and the error if its presence is unknown."""
 
 
-def dataset_seen(clients: Clients, url: str) -> DatasetSeen:
+def check_dataset(clients: Clients, url: str) -> DatasetSeen:
     """Return what is stored under an S3 URL, or `unknown` if it may not be listed."""
     region = ""
     try:
         address = S3Location.parse(url)
-        region = region_of_bucket(clients.client("s3"), address)
-        with answered(f"listing {url}"):
+        region = look_up_bucket_region(clients.client("s3"), address)
+        with convert_response_errors(f"listing {url}"):
             objects = list(islice(below(clients.client("s3"), address), _COUNTED + 1))
     except CloudGpuError as err:
         if is_gone(err):
@@ -45,14 +45,14 @@ def dataset_seen(clients: Clients, url: str) -> DatasetSeen:
     )
 
 
-def named_seen(clients: Clients, kind: NamedKind, name: str) -> Look:
+def check_named_resource(clients: Clients, kind: NamedKind, name: str) -> PresenceResult:
     """Return whether a resource that the settings specify exists in the region or account."""
     return _seen(f"looking for {kind} {name} in {clients.region}", lambda: _DESCRIBE_CALLS[kind](clients, name))
 
 
-def _seen(what: str, ask: Callable[[], Any]) -> Look:
+def _seen(what: str, ask: Callable[[], Any]) -> PresenceResult:
     try:
-        with typed(what):
+        with convert_errors(what):
             ask()
     except CloudGpuError as err:
         return ("missing", "") if is_gone(err) else ("unknown", err.message)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from cloudgpu.aws.pricing.prices import plain
-from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.pricing.prices import strip_trailing_zeros
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.catalog.snapshot import TypeFacts
 
@@ -15,13 +15,13 @@ _PAGE: Final = 100
 _MIB_PER_GIB: Final = 1024
 
 
-def described(clients: Clients) -> dict[str, TypeFacts]:
+def describe_gpu_types(clients: Clients) -> dict[str, TypeFacts]:
     """Return the instance types with whole NVIDIA GPUs and x86-64 processors, which cloudgpu's images require.
 
     Raises:
         CloudError: The EC2 request failed or EC2 is unreachable.
     """
-    with answered(f"listing the GPU instance types in {clients.region}"):
+    with convert_response_errors(f"listing the GPU instance types in {clients.region}"):
         paginator = clients.client("ec2").get_paginator("describe_instance_types")
         pages = paginator.paginate(Filters=GPU_FAMILIES, PaginationConfig={"PageSize": _PAGE})
         return dict(sorted(_rows(pages)))
@@ -49,7 +49,9 @@ def _facts(row: Mapping[str, Any], gpu: Mapping[str, Any]) -> TypeFacts:
     return TypeFacts(
         gpu=str(gpu["Name"]),
         gpus=int(gpu["Count"]),
-        gpu_memory_gib=plain((Decimal(gpu["MemoryInfo"]["SizeInMiB"]) / _MIB_PER_GIB).quantize(Decimal("0.1"))),
+        gpu_memory_gib=strip_trailing_zeros(
+            (Decimal(gpu["MemoryInfo"]["SizeInMiB"]) / _MIB_PER_GIB).quantize(Decimal("0.1"))
+        ),
         vcpus=int(row["VCpuInfo"]["DefaultVCpus"]),
         memory_gib=int(row["MemoryInfo"]["SizeInMiB"]) // _MIB_PER_GIB,
         efa_interfaces=int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)),

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.aws.ec2.tagging import mapped
-from cloudgpu.aws.session.errors import answered, is_gone, typed
+from cloudgpu.aws.ec2.tagging import tags_to_dict
+from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import awaited
+from cloudgpu.aws.session.waiters import poll
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
 
 _FILTER_VALUES = 200
 """EC2's limit on the number of values in one filter."""
 _TERMINATION_S = 900
-ENDED = frozenset({"terminated"})
-ENDING = frozenset({"shutting-down", "terminated"})
+TERMINATED_STATES = frozenset({"terminated"})
+TERMINATING_STATES = frozenset({"shutting-down", "terminated"})
 _TERMINABLE = ("pending", "running", "stopping", "stopped")
 _NOT_TERMINATED = (*_TERMINABLE, "shutting-down")
 
@@ -47,18 +47,18 @@ def describe(clients: Clients, ids: Sequence[str]) -> tuple[Instance, ...]:
     """
     by_id: dict[str, Instance] = {}
     for chunk in _chunks(ids):
-        by_id |= {instance.id: instance for instance in matching(clients, {"instance-id": chunk})}
+        by_id |= {instance.id: instance for instance in find_instances(clients, {"instance-id": chunk})}
     return tuple(by_id[instance_id] for instance_id in ids if instance_id in by_id)
 
 
-def described(clients: Clients, ids: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+def describe_rows(clients: Clients, ids: Sequence[str]) -> Iterator[Mapping[str, Any]]:
     """Yield the DescribeInstances entries of the instances with these IDs, omitting IDs that AWS does not list.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
     for chunk in _chunks(ids):
-        with answered("describing instances"):
+        with convert_response_errors("describing instances"):
             filters = [{"Name": "instance-id", "Values": list(chunk)}]
             pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
             rows = [
@@ -70,14 +70,14 @@ def described(clients: Clients, ids: Sequence[str]) -> Iterator[Mapping[str, Any
         yield from rows
 
 
-def matching(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tuple[Instance, ...]:
+def find_instances(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tuple[Instance, ...]:
     """Return the instances that match all filters, sorted by ID.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
     aws_filters = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
-    with answered("describing instances"):
+    with convert_response_errors("describing instances"):
         pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=aws_filters)
         return tuple(sorted(_instances(pages), key=lambda instance: instance.id))
 
@@ -98,21 +98,24 @@ def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: fl
     for instance_ids in _chunks(sorted(not_terminated)):
         _terminate(clients, instance_ids)
     what = f"{len(ids)} instances to terminate"
-    awaited(clock, lambda: not _in_states(clients, ids, _NOT_TERMINATED) or None, what=what, total_s=total_s)
+    poll(clock, lambda: not _in_states(clients, ids, _NOT_TERMINATED) or None, what=what, total_s=total_s)
 
 
 def _in_states(clients: Clients, ids: Sequence[str], states: Sequence[str]) -> set[str]:
     """Return the IDs of the instances in one of these states. Responses become shorter as instances terminate."""
     filter_sets = ({"instance-id": chunk, "instance-state-name": states} for chunk in _chunks(ids))
     return {
-        instance.id for filters in filter_sets for instance in matching(clients, filters) if instance.state in states
+        instance.id
+        for filters in filter_sets
+        for instance in find_instances(clients, filters)
+        if instance.state in states
     }
 
 
 def _terminate(clients: Clients, ids: Sequence[str]) -> None:
     """Terminate instances. If the call fails because an ID no longer exists, retry the IDs one by one."""
     try:
-        with typed(f"terminating {len(ids)} instances"):
+        with convert_errors(f"terminating {len(ids)} instances"):
             clients.client("ec2").terminate_instances(InstanceIds=list(ids))
     except CloudGpuError as err:
         if not is_gone(err):
@@ -143,7 +146,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         public_address=row.get("PublicIpAddress") or "",
         private_address=row.get("PrivateIpAddress") or "",
         launched_at=row["LaunchTime"].astimezone(UTC),
-        tags=mapped(row.get("Tags")),
+        tags=tags_to_dict(row.get("Tags")),
         interface_types=tuple(interface.get("InterfaceType") or "interface" for interface in interfaces),
         placement_group=row["Placement"].get("GroupName") or "",
         reason=reason.get("Code") or "",

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from cloudgpu.aws.session.errors import answered, is_gone
+from cloudgpu.aws.session.errors import convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError, CloudGpuError
 
 _AT_ONCE = 8
 
 
-def named(
+def resolve_image_ids(
     clients_for: Callable[[str], Clients], parameters: Sequence[tuple[str, str]]
 ) -> Mapping[tuple[str, str], str]:
     """Return the image ID of each (parameter, region), omitting parameters that are missing or unreadable.
@@ -26,7 +26,7 @@ def named(
 def _value(clients: Clients, parameter: str) -> str:
     """Return the parameter's value; empty if it is missing or unreadable, which the launch will report."""
     try:
-        with answered(f"reading the parameter {parameter} in {clients.region}"):
+        with convert_response_errors(f"reading the parameter {parameter} in {clients.region}"):
             return str(clients.client("ssm").get_parameter(Name=parameter)["Parameter"]["Value"])
     except AuthError:
         return ""

@@ -3,7 +3,7 @@
 import base64
 from typing import Final
 
-from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError
@@ -17,7 +17,7 @@ def ecr_login(clients: Clients) -> tuple[str, str]:
     Raises:
         CloudError: The credentials or the permission are missing, or ECR is unreachable.
     """
-    with answered(f"fetching a login for ECR in {clients.region}"):
+    with convert_response_errors(f"fetching a login for ECR in {clients.region}"):
         response = clients.client("ecr").get_authorization_token()
         tokens = [
             str(authorization.get("authorizationToken", ""))

@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.plan.reservations import Reservation
 
 
-def look_up(clients_for: Callable[[str], Clients], reservation_id: str, regions: Sequence[str]) -> Reservation | None:
+def find_reservation(
+    clients_for: Callable[[str], Clients], reservation_id: str, regions: Sequence[str]
+) -> Reservation | None:
     """Return the reservation with this ID from the first region that has it, or None.
 
     Raises:
@@ -17,7 +19,7 @@ def look_up(clients_for: Callable[[str], Clients], reservation_id: str, regions:
     """
     filters = [{"Name": "capacity-reservation-id", "Values": [reservation_id]}]
     for region in regions:
-        with answered(f"looking for {reservation_id} in {region}"):
+        with convert_response_errors(f"looking for {reservation_id} in {region}"):
             ec2 = clients_for(region).client("ec2")
             # Use a filter, not the ID parameter: for an unknown ID, a region returns an error instead of an empty list.
             rows = ec2.describe_capacity_reservations(Filters=filters)["CapacityReservations"]

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from cloudgpu.aws.ec2.tagging import listed
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.ec2.tagging import to_tag_list
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 
-LAUNCHED: Final = frozenset({"instance", "volume", "network-interface"})
+LAUNCHED_KINDS: Final = frozenset({"instance", "volume", "network-interface"})
 """Types of resources that the launch creates and tags, and that are not resources of the Pulumi program."""
 _AT_ONCE = 500
 """Resources per call; EC2 accepts up to 1,000."""
@@ -29,8 +29,8 @@ class TaggedEc2Resource(Protocol):
         """Tags as last read."""
 
 
-def relabel(clients: Clients, resources: Sequence[TaggedEc2Resource], tags: Mapping[str, str]) -> None:
-    """Set the tags on every resource of a type in `LAUNCHED` that lacks at least one of the tags.
+def add_missing_tags(clients: Clients, resources: Sequence[TaggedEc2Resource], tags: Mapping[str, str]) -> None:
+    """Set the tags on every resource of a type in `LAUNCHED_KINDS` that lacks at least one of the tags.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
@@ -38,9 +38,9 @@ def relabel(clients: Clients, resources: Sequence[TaggedEc2Resource], tags: Mapp
     ids = sorted(
         resource.id
         for resource in resources
-        if resource.kind in LAUNCHED and not tags.items() <= dict(resource.tags).items()
+        if resource.kind in LAUNCHED_KINDS and not tags.items() <= dict(resource.tags).items()
     )
     for start in range(0, len(ids), _AT_ONCE):
         chunk = ids[start : start + _AT_ONCE]
-        with typed(f"tagging {len(chunk)} resources"):
-            clients.client("ec2").create_tags(Resources=chunk, Tags=listed(tags))
+        with convert_errors(f"tagging {len(chunk)} resources"):
+            clients.client("ec2").create_tags(Resources=chunk, Tags=to_tag_list(tags))

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudError, ConnectError
 
-DOCUMENT: Final = "AWS-StartSSHSession"
+SSH_DOCUMENT: Final = "AWS-StartSSHSession"
 _RESPONSE: Final = "AWS_SSM_START_SESSION_RESPONSE"
 """Environment variable from which the plugin (1.2.497 and later) reads the response of `StartSession` if its first
 argument is the variable's name. Process listings must not show the token in the response."""
@@ -40,10 +40,10 @@ def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> S
         AuthError: The caller is not allowed to start sessions.
         CloudError: The AWS request failed or AWS is unreachable.
     """
-    request = {"Target": instance_id, "DocumentName": DOCUMENT, "Parameters": {"portNumber": [str(port)]}}
+    request = {"Target": instance_id, "DocumentName": SSH_DOCUMENT, "Parameters": {"portNumber": [str(port)]}}
     ssm = clients.client("ssm")
     try:
-        with answered(f"starting a session to {instance_id}"):
+        with convert_response_errors(f"starting a session to {instance_id}"):
             raw = ssm.start_session(**request)
             response = {key: raw[key] for key in ("SessionId", "TokenValue", "StreamUrl")}
     except CloudError as err:

@@ -9,16 +9,16 @@ from itertools import groupby
 from typing import Any, get_args
 
 from cloudgpu import bounds
-from cloudgpu.aws.ec2.instances import ENDED, terminate
+from cloudgpu.aws.ec2.instances import TERMINATED_STATES, terminate
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, LISTINGS, FoundResource, Kind, ResourceListing, SearchResult
-from cloudgpu.aws.ec2.tagging import CLUSTER, TOKEN, mapped
+from cloudgpu.aws.ec2.tagging import CLUSTER_TAG, TOKEN_TAG, tags_to_dict
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.resources.schedule_group import DELETING, tags_of
-from cloudgpu.aws.session.errors import UNREACHABLE, answered, is_gone, is_in_use, typed
+from cloudgpu.aws.resources.schedule_group import DELETING, group_tags
+from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors, convert_response_errors, is_gone, is_in_use
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import awaited, retried
+from cloudgpu.aws.session.waiters import poll, retry
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, TeardownError
 
@@ -50,7 +50,7 @@ _HANDLER_TYPES: Mapping[Kind, str] = {
 }
 
 
-def everything(clients: Clients, cluster: str, token: str | None = None) -> tuple[FoundResource, ...]:
+def find_tagged_resources(clients: Clients, cluster: str, token: str | None = None) -> tuple[FoundResource, ...]:
     """Return all resources with the cluster's tag (and token) in this region and in IAM, in deletion order.
 
     A fleet whose instances have all terminated is found only while AWS still lists the instances, for about an hour.
@@ -68,7 +68,7 @@ def search_region(clients: Clients, cluster: str = "", token: str | None = None)
     """
     tags = _required_tags(cluster, token)
     filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]
-    filters = filters or [{"Name": "tag-key", "Values": [CLUSTER]}]
+    filters = filters or [{"Name": "tag-key", "Values": [CLUSTER_TAG]}]
     found, errors = _answered(_regional(clients, filters, f"{_NAME_PREFIX}{cluster}"))
     existing, fleet_errors = _existing(clients, found)
     errors += fleet_errors
@@ -76,7 +76,10 @@ def search_region(clients: Clients, cluster: str = "", token: str | None = None)
         _in_order(_tagged(existing, tags)),
         {clients.region: errors[0]} if errors else {},
         tuple(
-            _tagged((resource for resource in found if resource.kind == "instance" and resource.state in ENDED), tags)
+            _tagged(
+                (resource for resource in found if resource.kind == "instance" and resource.state in TERMINATED_STATES),
+                tags,
+            )
         ),
     )
 
@@ -94,7 +97,7 @@ def enabled_regions(clients: Clients) -> tuple[str, ...]:
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
-    with answered("listing the enabled regions"):
+    with convert_response_errors("listing the enabled regions"):
         return tuple(sorted(region["RegionName"] for region in clients.client("ec2").describe_regions()["Regions"]))
 
 
@@ -127,12 +130,14 @@ def _regional(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> l
 
 
 def _required_tags(cluster: str, token: str | None) -> dict[str, str]:
-    cluster_tag = {CLUSTER: cluster} if cluster else {}
-    return cluster_tag | ({TOKEN: token} if token else {})
+    cluster_tag = {CLUSTER_TAG: cluster} if cluster else {}
+    return cluster_tag | ({TOKEN_TAG: token} if token else {})
 
 
 def _tagged(resources: Iterable[FoundResource], tags: Mapping[str, str]) -> list[FoundResource]:
-    return [resource for resource in resources if CLUSTER in resource.tags and tags.items() <= resource.tags.items()]
+    return [
+        resource for resource in resources if CLUSTER_TAG in resource.tags and tags.items() <= resource.tags.items()
+    ]
 
 
 def _existing(clients: Clients, resources: Sequence[FoundResource]) -> tuple[list[FoundResource], list[CloudGpuError]]:
@@ -140,7 +145,9 @@ def _existing(clients: Clients, resources: Sequence[FoundResource]) -> tuple[lis
 
     The fleets include active fleets whose instances have all terminated.
     """
-    existing = [resource for resource in resources if resource.kind != "instance" or resource.state not in ENDED]
+    existing = [
+        resource for resource in resources if resource.kind != "instance" or resource.state not in TERMINATED_STATES
+    ]
     known_fleets = _fleets(clients, existing)
     known_ids = {resource.id for resource in known_fleets}
     uncertain = [resource for resource in _fleets(clients, resources) if resource.id not in known_ids]
@@ -187,14 +194,14 @@ def _in_order(resources: Iterable[FoundResource]) -> tuple[FoundResource, ...]:
 
 def _query(clients: Clients, listing: ResourceListing, filters: list[dict[str, Any]]) -> _Query:
     def run() -> list[FoundResource]:
-        with answered(f"searching {clients.region} for resources of type {listing.kind}"):
+        with convert_response_errors(f"searching {clients.region} for resources of type {listing.kind}"):
             return [_found(clients, listing, entry) for entry in listing.ask(clients.client("ec2"), filters)]
 
     return run
 
 
 def _found(clients: Clients, listing: ResourceListing, entry: Mapping[str, Any]) -> FoundResource:
-    tags = mapped(entry.get("Tags") or entry.get("TagSet"))
+    tags = tags_to_dict(entry.get("Tags") or entry.get("TagSet"))
     name = tags.get("Name") or entry.get("GroupName") or entry.get("LaunchTemplateName") or ""
     since = entry.get("LaunchTime") or entry.get("CreateTime") or entry.get("CreationTimestamp")
     return FoundResource(
@@ -215,7 +222,7 @@ def _found(clients: Clients, listing: ResourceListing, entry: Mapping[str, Any])
 def _within_calendar(since: object) -> datetime | None:
     """Return a creation time, or None if it is not plausible."""
     try:
-        return bounds.within_calendar(since) if isinstance(since, datetime) else None
+        return bounds.to_utc(since) if isinstance(since, datetime) else None
     except ValueError:
         return None
 
@@ -235,7 +242,7 @@ def _fleets(clients: Clients, resources: Iterable[FoundResource]) -> list[FoundR
 
 def _is_active(clients: Clients, fleet_id: str) -> bool:
     try:
-        with answered(f"describing fleet {fleet_id}"):
+        with convert_response_errors(f"describing fleet {fleet_id}"):
             fleets = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])["Fleets"]
             states = [str(fleet.get("FleetState", "")) for fleet in fleets]
     except CloudGpuError as err:
@@ -247,7 +254,7 @@ def _is_active(clients: Clients, fleet_id: str) -> bool:
 
 def _roles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
     iam = clients.client("iam")
-    with answered("searching IAM for roles"):
+    with convert_response_errors("searching IAM for roles"):
         pages = iam.get_paginator("list_roles").paginate()
         names = [role["RoleName"] for page in pages for role in page["Roles"] if role["RoleName"].startswith(prefix)]
     for name in names:
@@ -258,7 +265,7 @@ def _roles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
 
 def _profiles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
     iam = clients.client("iam")
-    with answered("searching IAM for instance profiles"):
+    with convert_response_errors("searching IAM for instance profiles"):
         pages = iam.get_paginator("list_instance_profiles").paginate()
         names = [profile["InstanceProfileName"] for page in pages for profile in page["InstanceProfiles"]]
     for name in (profile for profile in names if profile.startswith(prefix)):
@@ -269,7 +276,7 @@ def _profiles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
 
 def _schedule_groups(clients: Clients, prefix: str) -> Iterator[FoundResource]:
     scheduler = clients.client("scheduler")
-    with answered(f"searching {clients.region} for schedule groups"):
+    with convert_response_errors(f"searching {clients.region} for schedule groups"):
         # A cluster tag may contain characters that a group name cannot contain, and AWS rejects such a prefix.
         usable = re.match(r"[0-9A-Za-z_.-]{0,64}", prefix, re.ASCII)
         pages = scheduler.get_paginator("list_schedule_groups").paginate(
@@ -278,7 +285,7 @@ def _schedule_groups(clients: Clients, prefix: str) -> Iterator[FoundResource]:
         groups = [group for page in pages for group in page["ScheduleGroups"] if group.get("State") != DELETING]
         names = [str(group["Name"]) for group in groups]
     for name, group in zip(names, groups, strict=True):
-        yield FoundResource("schedule-group", name, clients.region, name, tags_of(clients, group))
+        yield FoundResource("schedule-group", name, clients.region, name, group_tags(clients, group))
 
 
 def _profile(iam: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401
@@ -289,8 +296,8 @@ def _profile(iam: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401
 def _iam_tags(fetch: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
     """Return the tags, or None if the resource was deleted after it was listed."""
     try:
-        with answered("reading IAM tags"):
-            return mapped(fetch().get("Tags"))
+        with convert_response_errors("reading IAM tags"):
+            return tags_to_dict(fetch().get("Tags"))
     except CloudGpuError as err:
         if is_gone(err):
             return None
@@ -335,7 +342,7 @@ def _remaining(clients: Clients, resources: list[FoundResource]) -> list[FoundRe
     existing: set[str] = set()
     for start in range(0, len(resources), 200):
         ids = [resource.id for resource in resources[start : start + 200]]
-        with answered(f"checking which resources of type {listing.kind} are left"):
+        with convert_response_errors(f"checking which resources of type {listing.kind} are left"):
             entries = listing.ask(clients.client("ec2"), [{"Name": name, "Values": ids}])
             existing |= {entry[listing.id_key] for entry in entries}
     return [resource for resource in resources if resource.id in existing]
@@ -346,11 +353,11 @@ def _delete(clients: Clients, resource: FoundResource, clock: Clock) -> None:
         handler(_HANDLER_TYPES[resource.kind]).delete(HandlerContext(clients, clock, "", {}), resource.id, {})
         return
     try:
-        retried(clock, lambda: _send_delete(clients, resource), when=_is_attached, total_s=_RELEASE_S)
+        retry(clock, lambda: _send_delete(clients, resource), when=_is_attached, total_s=_RELEASE_S)
     except CloudGpuError as err:
         if not is_gone(err):
             raise
-    awaited(
+    poll(
         clock,
         lambda: not _remaining(clients, [resource]) or None,
         what=f"{resource.label} to be deleted",
@@ -365,7 +372,7 @@ def _is_attached(err: CloudGpuError) -> bool:
 
 def _send_delete(clients: Clients, resource: FoundResource) -> None:
     ec2 = clients.client("ec2")
-    with typed(f"deleting {resource.label}"):
+    with convert_errors(f"deleting {resource.label}"):
         if resource.kind == "volume":
             ec2.delete_volume(VolumeId=resource.id)
         else:

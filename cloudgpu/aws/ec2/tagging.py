@@ -3,30 +3,30 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 
-CLUSTER = "cloudgpu:cluster"
-TOKEN = "cloudgpu:token"  # noqa: S105 the name of a tag
-INTENT = "cloudgpu:intent"
+CLUSTER_TAG = "cloudgpu:cluster"
+TOKEN_TAG = "cloudgpu:token"  # noqa: S105 the name of a tag
+INTENT_TAG = "cloudgpu:intent"
 """Tag with the token of the call that created the resource. It identifies a resource whose ID was never recorded."""
 _AT_ONCE = 500
 """Resources per call; EC2 accepts up to 1,000."""
 
 
-def listed(tags: Mapping[str, str]) -> list[dict[str, str]]:
+def to_tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     """Return the tags in AWS's form, sorted so that a repeated call is identical."""
     return [{"Key": key, "Value": str(tags[key])} for key in sorted(tags)]
 
 
-def mapped(tags: Iterable[Mapping[str, str]] | None) -> dict[str, str]:
+def tags_to_dict(tags: Iterable[Mapping[str, str]] | None) -> dict[str, str]:
     """Return the tags as a mapping, as in Pulumi."""
     return {tag["Key"]: tag["Value"] for tag in tags or ()}
 
 
-def specification(resource_type: str, tags: Mapping[str, str]) -> dict[str, Any]:
+def tag_specification(resource_type: str, tags: Mapping[str, str]) -> dict[str, Any]:
     """Return one entry of `TagSpecifications`."""
-    return {"ResourceType": resource_type, "Tags": listed(tags)}
+    return {"ResourceType": resource_type, "Tags": to_tag_list(tags)}
 
 
 def retag(clients: Clients, resource_id: str, old: Mapping[str, str], new: Mapping[str, str]) -> None:
@@ -41,8 +41,8 @@ def retag_all(clients: Clients, ids: Sequence[str], old: Mapping[str, str], new:
     removed = [{"Key": key} for key in sorted(old.keys() - new.keys())]
     for start in range(0, len(ids), _AT_ONCE):
         chunk = list(ids[start : start + _AT_ONCE])
-        with typed(f"tagging {chunk[0] if len(chunk) == 1 else f'{len(chunk)} resources'}"):
+        with convert_errors(f"tagging {chunk[0] if len(chunk) == 1 else f'{len(chunk)} resources'}"):
             if changed:
-                ec2.create_tags(Resources=chunk, Tags=listed(changed))
+                ec2.create_tags(Resources=chunk, Tags=to_tag_list(changed))
             if removed:
                 ec2.delete_tags(Resources=chunk, Tags=removed)

@@ -1,8 +1,8 @@
 """Attach a volume to an instance."""
 
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import awaited
+from cloudgpu.aws.session.waiters import poll
 from cloudgpu.clock import Clock
 from cloudgpu.errors import BusyError, CloudError
 
@@ -25,14 +25,14 @@ def attach(clients: Clients, clock: Clock, volume_id: str, instance_id: str, num
     if attached_to:
         message = f"volume {volume_id} is attached to {attached_to}"
         raise BusyError(message, hint="delete the cluster of that instance first: `cloudgpu down CLUSTER`")
-    awaited(clock, lambda: _is_running(clients, instance_id) or None, what=f"{instance_id} to run", total_s=_START_S)
-    with typed(f"attaching {volume_id} to {instance_id}"):
+    poll(clock, lambda: _is_running(clients, instance_id) or None, what=f"{instance_id} to run", total_s=_START_S)
+    with convert_errors(f"attaching {volume_id} to {instance_id}"):
         device = f"/dev/sd{_LETTERS[number % len(_LETTERS)]}"
         clients.client("ec2").attach_volume(VolumeId=volume_id, InstanceId=instance_id, Device=device)
 
 
 def _attached_to(clients: Clients, volume_id: str) -> str:
-    with typed(f"describing volume {volume_id}"):
+    with convert_errors(f"describing volume {volume_id}"):
         (volume,) = clients.client("ec2").describe_volumes(VolumeIds=[volume_id])["Volumes"]
     return next((str(attachment["InstanceId"]) for attachment in volume.get("Attachments") or ()), "")
 
@@ -43,7 +43,7 @@ def _is_running(clients: Clients, instance_id: str) -> bool:
     Raises:
         CloudError: The instance is neither pending nor running.
     """
-    with typed(f"describing instance {instance_id}"):
+    with convert_errors(f"describing instance {instance_id}"):
         response = clients.client("ec2").describe_instances(InstanceIds=[instance_id])
     (state,) = [str(instance["State"]["Name"]) for row in response["Reservations"] for instance in row["Instances"]]
     if state not in ("pending", "running"):

@@ -98,13 +98,13 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
 }
 """EC2 operation -> arguments of its dry run. Operations that are not listed need no arguments."""
 
-WITHOUT = frozenset({"ModifySubnetAttribute", "ModifyVpcAttribute"})
+WITHOUT_DRY_RUN = frozenset({"ModifySubnetAttribute", "ModifyVpcAttribute"})
 """EC2 operations that do not support dry runs."""
 
 IMAGE_PARAMETER = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
 """A dry run of a launch needs a real image, because EC2 checks the image before the permission."""
 
-HARMLESS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+HARMLESS_CALLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "sts:GetCallerIdentity": ("sts", "get_caller_identity", {}),
     "iam:ListInstanceProfiles": ("iam", "list_instance_profiles", {"MaxItems": 1}),
     "iam:ListRoles": ("iam", "list_roles", {"MaxItems": 1}),

@@ -6,11 +6,11 @@ from typing import Any
 
 Conditions = Mapping[str, Mapping[str, Any]]
 
-MADE: Conditions = {"StringLike": {"aws:RequestTag/cloudgpu:owner": "?*"}}
+REQUEST_HAS_TAG: Conditions = {"StringLike": {"aws:RequestTag/cloudgpu:owner": "?*"}}
 """Condition that the creating call sets the owner tag, which every cloudgpu resource has."""
-OURS: Conditions = {"StringLike": {"aws:ResourceTag/cloudgpu:owner": "?*"}}
+RESOURCE_HAS_TAG: Conditions = {"StringLike": {"aws:ResourceTag/cloudgpu:owner": "?*"}}
 """Condition that the resource already has the owner tag."""
-EC2 = "arn:aws:ec2:*:*:"
+EC2_ARN = "arn:aws:ec2:*:*:"
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ def _joined(grants: Sequence[Grant]) -> Grant:
     return replace(first, actions=tuple(sorted({action for grant in grants for action in grant.actions})))
 
 
-def ec2(*kinds: str) -> tuple[str, ...]:
+def ec2_arns(*kinds: str) -> tuple[str, ...]:
     """Return the ARN patterns of these EC2 resource types."""
-    return tuple(f"{EC2}{kind}/*" for kind in kinds)
+    return tuple(f"{EC2_ARN}{kind}/*" for kind in kinds)
 
 
 def actions_for(service: str, operation: str) -> tuple[str, ...]:
-    """Return the permissions for a boto3 call, such as `ec2:DescribeVpcs` for `ec2` and `DescribeVpcs`."""
+    """Return the permissions for a boto3 call, such as `ec2:DescribeVpcs` for `ec2_arns` and `DescribeVpcs`."""
     renamed = _RENAMED.get((service, operation))
     return renamed or (f"{_PREFIXES.get(service, service)}:{operation}",)
 
 
-def granted(grants: Sequence[Grant]) -> frozenset[str]:
+def granted_actions(grants: Sequence[Grant]) -> frozenset[str]:
     """Return every action of these grants."""
     return frozenset(action for grant in grants for action in grant.actions)
 

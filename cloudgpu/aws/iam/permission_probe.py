@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from botocore import xform_name
 
-from cloudgpu.aws.iam.dry_runs import EC2_ARGUMENTS, HARMLESS, IMAGE_PARAMETER, WITHOUT
+from cloudgpu.aws.iam.dry_runs import EC2_ARGUMENTS, HARMLESS_CALLS, IMAGE_PARAMETER, WITHOUT_DRY_RUN
 from cloudgpu.aws.iam.grants import Grant
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients, Identity
 from cloudgpu.errors import AuthError, CloudGpuError
 
@@ -29,7 +29,7 @@ class PermissionResult:
     why: str
 
 
-def verdicts(clients: Clients, identity: Identity, grants: Sequence[Grant]) -> tuple[PermissionResult, ...]:
+def probe_permissions(clients: Clients, identity: Identity, grants: Sequence[Grant]) -> tuple[PermissionResult, ...]:
     """Return one result per action, sorted by action. Nothing is created, changed or deleted."""
     if identity.arn.endswith(":root"):
         return tuple(PermissionResult(action, "ok", "the root user has all permissions") for action in _actions(grants))
@@ -56,7 +56,7 @@ def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> lis
     Raises:
         CloudGpuError: The IAM request failed or IAM is unreachable.
     """
-    with typed("simulating the caller's permissions"):
+    with convert_errors("simulating the caller's permissions"):
         return [result for grant in grants for result in _simulation(clients.client("iam"), principal, grant)]
 
 
@@ -94,7 +94,7 @@ def _principal(clients: Clients, arn: str) -> str:
     if ":assumed-role/" not in arn:
         return arn
     name = arn.split("/")[1]
-    with typed(f"reading role {name}"):
+    with convert_errors(f"reading role {name}"):
         return str(clients.client("iam").get_role(RoleName=name)["Role"]["Arn"])
 
 
@@ -108,7 +108,7 @@ def _tested(clients: Clients, grants: Sequence[Grant]) -> list[PermissionResult]
 
 def _image(clients: Clients) -> dict[str, str]:
     try:
-        with typed("reading the ID of an image"):
+        with convert_errors("reading the ID of an image"):
             parameter = clients.client("ssm").get_parameter(Name=IMAGE_PARAMETER)
     except CloudGpuError:
         return {}
@@ -117,15 +117,15 @@ def _image(clients: Clients) -> dict[str, str]:
 
 def _test(clients: Clients, grant: Grant, action: str, arguments: Mapping[str, Mapping[str, Any]]) -> PermissionResult:
     service, _, operation = action.partition(":")
-    if service == "ec2" and operation not in WITHOUT:
+    if service == "ec2" and operation not in WITHOUT_DRY_RUN:
         return _dry_run(clients, grant, operation, arguments.get(operation, {}))
-    if action not in HARMLESS:
+    if action not in HARMLESS_CALLS:
         return PermissionResult(
             action, "unknown", "cannot be tested without side effects, and the IAM policy simulator is not allowed"
         )
-    client, method, arguments = HARMLESS[action]
+    client, method, arguments = HARMLESS_CALLS[action]
     try:
-        with typed(f"testing {action}"):
+        with convert_errors(f"testing {action}"):
             getattr(clients.client(client), method)(**arguments)
     except AuthError as err:
         return PermissionResult(action, "failed", err.code or err.message)
@@ -137,7 +137,7 @@ def _test(clients: Clients, grant: Grant, action: str, arguments: Mapping[str, M
 def _dry_run(clients: Clients, grant: Grant, operation: str, arguments: Mapping[str, Any]) -> PermissionResult:
     action = f"ec2:{operation}"
     try:
-        with typed(f"dry run of {action}"):
+        with convert_errors(f"dry run of {action}"):
             getattr(clients.client("ec2"), xform_name(operation))(DryRun=True, **arguments)
     except CloudGpuError as err:
         return _classified(action, getattr(err, "code", ""), err, grant)

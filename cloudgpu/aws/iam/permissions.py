@@ -7,7 +7,7 @@ policy gives no access to instances that cloudgpu did not create. Where AWS supp
 
 from collections.abc import Mapping
 
-from cloudgpu.aws.iam.grants import EC2, MADE, OURS, Grant, ec2
+from cloudgpu.aws.iam.grants import EC2_ARN, REQUEST_HAS_TAG, RESOURCE_HAS_TAG, Grant, ec2_arns
 
 _ROLES, _PROFILES = "arn:aws:iam::*:role/cloudgpu-*", "arn:aws:iam::*:instance-profile/cloudgpu-*"
 
@@ -82,8 +82,8 @@ GRANTS: tuple[Grant, ...] = (
         "Launch",
         "launch instances",
         ("ec2:CreateFleet", "ec2:RunInstances"),
-        ec2("fleet", "instance", "network-interface", "volume"),
-        MADE,
+        ec2_arns("fleet", "instance", "network-interface", "volume"),
+        REQUEST_HAS_TAG,
     ),
     Grant(
         "LaunchWith",
@@ -92,14 +92,16 @@ GRANTS: tuple[Grant, ...] = (
         (
             "arn:aws:ec2:*::image/*",
             "arn:aws:ec2:*::snapshot/*",
-            *ec2("capacity-reservation", "key-pair", "launch-template", "placement-group", "security-group", "subnet"),
+            *ec2_arns(
+                "capacity-reservation", "key-pair", "launch-template", "placement-group", "security-group", "subnet"
+            ),
         ),
     ),
     Grant(
         "Make",
         "create tagged resources",
         tuple(f"ec2:{name}" for name in _CREATING if name != "CreateFleet"),
-        ec2(
+        ec2_arns(
             "elastic-ip",
             "image",
             "internet-gateway",
@@ -114,7 +116,7 @@ GRANTS: tuple[Grant, ...] = (
             "vpc",
             "vpc-endpoint",
         ),
-        MADE,
+        REQUEST_HAS_TAG,
     ),
     Grant(
         "MakeIn",
@@ -126,13 +128,13 @@ GRANTS: tuple[Grant, ...] = (
             "ec2:CreateSubnet",
             "ec2:CreateVpcEndpoint",
         ),
-        ec2("elastic-ip", "route-table", "subnet", "vpc"),
+        ec2_arns("elastic-ip", "route-table", "subnet", "vpc"),
     ),
     Grant(
         "TagMade",
         "tag new resources",
         ("ec2:CreateTags",),
-        (f"{EC2}*",),
+        (f"{EC2_ARN}*",),
         {"StringEquals": {"ec2:CreateAction": [*_CREATING, "RunInstances"]}},
     ),
     Grant(
@@ -180,8 +182,8 @@ GRANTS: tuple[Grant, ...] = (
             "ec2:UpdateSecurityGroupRuleDescriptionsEgress",
             "ec2:UpdateSecurityGroupRuleDescriptionsIngress",
         ),
-        (f"{EC2}*",),
-        OURS,
+        (f"{EC2_ARN}*",),
+        RESOURCE_HAS_TAG,
     ),
     Grant("ListIdentities", "search IAM", ("iam:ListInstanceProfiles", "iam:ListRoles")),
     Grant(

@@ -1,9 +1,15 @@
 """Additional permissions for `reach = ssm`, in a separate policy because of the size limit of policies."""
 
-from cloudgpu.aws.iam.grants import OURS, Grant, ec2
+from cloudgpu.aws.iam.grants import RESOURCE_HAS_TAG, Grant, ec2_arns
 
 SESSION_GRANTS: tuple[Grant, ...] = (
-    Grant("SessionsToNodes", "reach nodes by Session Manager", ("ssm:StartSession",), ec2("instance"), OURS),
+    Grant(
+        "SessionsToNodes",
+        "reach nodes by Session Manager",
+        ("ssm:StartSession",),
+        ec2_arns("instance"),
+        RESOURCE_HAS_TAG,
+    ),
     Grant(
         "SessionsBySsh",
         "tunnel SSH through sessions",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from cloudgpu.aws.iam.grants import MADE, OURS, Grant, ec2
+from cloudgpu.aws.iam.grants import REQUEST_HAS_TAG, RESOURCE_HAS_TAG, Grant, ec2_arns
 
 _EFS = "arn:aws:elasticfilesystem:*:*:"
 _FSX = "arn:aws:fsx:*:*:"
@@ -31,7 +31,7 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
             "fsx:TagResource",
         ),
         (f"{_EFS}file-system/*", f"{_FSX}file-system/*", f"{_FSX}association/*"),
-        MADE,
+        REQUEST_HAS_TAG,
     ),
     Grant(
         "ChangeOrEndFileSystems",
@@ -53,19 +53,25 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
             "fsx:UpdateFileSystem",
         ),
         (f"{_EFS}file-system/*", f"{_FSX}file-system/*", f"{_FSX}association/*"),
-        OURS,
+        RESOURCE_HAS_TAG,
     ),
-    Grant("MakeVolumes", "create volumes", ("ec2:CreateVolume",), ec2("volume"), MADE),
+    Grant("MakeVolumes", "create volumes", ("ec2:CreateVolume",), ec2_arns("volume"), REQUEST_HAS_TAG),
     Grant("VolumesFrom", "create volumes from snapshots", ("ec2:CreateVolume",), ("arn:aws:ec2:*::snapshot/*",)),
     Grant(
         "TagVolumes",
         "tag new volumes",
         ("ec2:CreateTags",),
-        ec2("volume"),
+        ec2_arns("volume"),
         {"StringEquals": {"ec2:CreateAction": "CreateVolume"}},
     ),
-    Grant("AttachVolumes", "attach volumes", ("ec2:AttachVolume",), (*ec2("volume"), *ec2("instance")), OURS),
-    Grant("ChangeVolumes", "change volumes", ("ec2:ModifyVolume",), ec2("volume"), OURS),
+    Grant(
+        "AttachVolumes",
+        "attach volumes",
+        ("ec2:AttachVolume",),
+        (*ec2_arns("volume"), *ec2_arns("instance")),
+        RESOURCE_HAS_TAG,
+    ),
+    Grant("ChangeVolumes", "change volumes", ("ec2:ModifyVolume",), ec2_arns("volume"), RESOURCE_HAS_TAG),
     Grant(
         "Buckets",
         "create, change, delete buckets",

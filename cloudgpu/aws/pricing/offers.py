@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cloudgpu.aws.ec2.instance_types import GPU_FAMILIES
-from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError
 from cloudgpu.plan.plan import Quotes
@@ -43,7 +43,7 @@ def zones(clients: Clients) -> dict[str, tuple[str, ...]]:
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
-    with answered(f"listing the zones of {clients.region} that offer GPU instances"):
+    with convert_response_errors(f"listing the zones of {clients.region} that offer GPU instances"):
         offerings = _zones(clients, GPU_FAMILIES)
     return {name: tuple(sorted(zone_names)) for name, zone_names in sorted(offerings.items())}
 
@@ -63,7 +63,7 @@ def _free_addresses(clients: Clients) -> int | None:
     """Return how many more Elastic IPs the account can allocate, or None if the caller may not read the limit."""
     ec2 = clients.client("ec2")
     try:
-        with answered(f"reading the Elastic IP limit in {clients.region}"):
+        with convert_response_errors(f"reading the Elastic IP limit in {clients.region}"):
             attributes = ec2.describe_account_attributes(AttributeNames=["vpc-max-elastic-ips"])["AccountAttributes"]
             in_use = len(ec2.describe_addresses()["Addresses"])
             allowed = [
@@ -92,7 +92,7 @@ def _offered(clients: Clients, types: Sequence[str]) -> dict[str, set[str]]:
     zones: dict[str, set[str]] = {}
     for start in range(0, len(types), _FILTER_VALUES):
         filters = [{"Name": "instance-type", "Values": list(types[start : start + _FILTER_VALUES])}]
-        with answered(f"listing the zones of {clients.region} that offer {', '.join(types)}"):
+        with convert_response_errors(f"listing the zones of {clients.region} that offer {', '.join(types)}"):
             zones |= _zones(clients, filters)
     return zones
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cloudgpu import bounds
-from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 
 _LINUX: Final[Mapping[str, str]] = {
@@ -32,7 +32,7 @@ def on_demand(clients: Clients) -> dict[str, Decimal]:
     """
     attributes = {**_LINUX, "regionCode": clients.region}
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in attributes.items()]
-    with answered(f"reading the price list of {clients.region}"):
+    with convert_response_errors(f"reading the price list of {clients.region}"):
         paginator = clients.client("pricing").get_paginator("get_products")
         pages = paginator.paginate(ServiceCode="AmazonEC2", Filters=filters, PaginationConfig={"PageSize": _PAGE})
         return dict(sorted(_priced(product for page in pages for product in page["PriceList"])))
@@ -46,7 +46,7 @@ def spot(clients: Clients, types: Sequence[str], now: datetime) -> dict[str, tup
     """
     if not types:
         return {}
-    with answered(f"reading the spot prices of {clients.region}"):
+    with convert_response_errors(f"reading the spot prices of {clients.region}"):
         paginator = clients.client("ec2").get_paginator("describe_spot_price_history")
         pages = paginator.paginate(
             InstanceTypes=list(types), ProductDescriptions=[_SPOT_PRODUCT], StartTime=now - _SPOT_WINDOW
@@ -56,7 +56,7 @@ def spot(clients: Clients, types: Sequence[str], now: datetime) -> dict[str, tup
             for row in page["SpotPriceHistory"]:
                 with contextlib.suppress(ValueError):  # skip invalid prices
                     prices_by_type.setdefault(row["InstanceType"], []).append(
-                        plain(bounds.positive_usd(row["SpotPrice"]))
+                        strip_trailing_zeros(bounds.positive_usd(row["SpotPrice"]))
                     )
     return {name: (min(prices), max(prices)) for name, prices in sorted(prices_by_type.items()) if prices}
 
@@ -67,7 +67,7 @@ def _priced(products: Iterator[str]) -> Iterator[tuple[str, Decimal]]:
         product = json.loads(text)
         usd = [price for price in _hourly(product.get("terms", {}).get("OnDemand", {})) if price > 0]
         if usd:
-            yield str(product["product"]["attributes"]["instanceType"]), plain(usd[0])
+            yield str(product["product"]["attributes"]["instanceType"]), strip_trailing_zeros(usd[0])
 
 
 def _hourly(terms: Mapping[str, Any]) -> Iterator[Decimal]:
@@ -78,7 +78,7 @@ def _hourly(terms: Mapping[str, Any]) -> Iterator[Decimal]:
                     yield bounds.usd(dimension["pricePerUnit"]["USD"])
 
 
-def plain(value: Decimal) -> Decimal:
+def strip_trailing_zeros(value: Decimal) -> Decimal:
     """Strip trailing zeros: `31.2120000000` becomes `31.212`, and `30.0` becomes `30` rather than `3E+1`."""
     whole = value.to_integral_value()
     return whole.quantize(Decimal(1)) if value == whole else value.normalize()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu import bounds
-from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import Quota, quota_of
@@ -39,12 +39,12 @@ def gpu_quotas(clients: Clients) -> tuple[QuotaLimit, ...]:
     Raises:
         CloudError: The Service Quotas request failed or the service is unreachable.
     """
-    vcpus_by_key = limits(clients)
+    vcpus_by_key = vcpu_limits(clients)
     quotas = [quota_of(family, market) for family, market in _GPU_QUOTAS]
     return tuple(QuotaLimit(quota, clients.region, vcpus_by_key.get(quota.code)) for quota in quotas)
 
 
-def limits(clients: Clients) -> dict[str, int]:
+def vcpu_limits(clients: Clients) -> dict[str, int]:
     """Return the vCPU limit of every EC2 quota on running instances, by quota key.
 
     The key is the quota code. One quota is also listed under its name, because public sources disagree about its code.
@@ -63,13 +63,13 @@ def limits(clients: Clients) -> dict[str, int]:
     return by_key
 
 
-def shipped_vcpus(instance_type: str) -> int | None:
+def catalog_vcpus(instance_type: str) -> int | None:
     """Return the vCPU count of a type from the bundled catalog. The count of a type never changes."""
     entry = load().types.get(instance_type)
     return None if entry is None else entry.vcpus
 
 
-def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vcpus) -> dict[Quota, int | None]:
+def vcpus_in_use(clients: Clients, vcpus_of: Callable[[str], int | None] = catalog_vcpus) -> dict[Quota, int | None]:
     """Return the vCPUs in use by quota, regardless of who launched them.
 
     Quotas without running instances are omitted. None means that the vCPU count of an instance is unknown. `vcpus_of`
@@ -79,7 +79,7 @@ def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vc
         CloudError: The EC2 request failed or EC2 is unreachable.
     """
     used: dict[Quota, int | None] = {}
-    with answered(f"counting the running instances in {clients.region}"):
+    with convert_response_errors(f"counting the running instances in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_instances")
         filters = [{"Name": "instance-state-name", "Values": list(_RUNNING)}]
         for instance in _instances(pages.paginate(Filters=filters)):
@@ -94,13 +94,13 @@ def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vc
 def _listed(clients: Clients, operation: str) -> dict[str, tuple[str, int]]:
     """Return the name and value of each quota, by code."""
     listed = {}
-    with answered(f"reading the quotas of {clients.region}"):
+    with convert_response_errors(f"reading the quotas of {clients.region}"):
         for page in clients.client("service-quotas").get_paginator(operation).paginate(ServiceCode="ec2"):
             for row in page["Quotas"]:
                 with contextlib.suppress(ValueError):  # skip limits that are not numbers or are negative
                     listed[str(row["QuotaCode"])] = (
                         str(row["QuotaName"]),
-                        bounds.count(int(bounds.figure(row["Value"]))),
+                        bounds.checked_count(int(bounds.parse_decimal(row["Value"]))),
                     )
     return listed
 
@@ -119,6 +119,8 @@ def _vcpus(instance: Mapping[str, Any], vcpus_of: Callable[[str], int | None]) -
     """Return the vCPU count that an instance reports, which may be lower than its type's, or else its type's count."""
     options = instance.get("CpuOptions") or {}
     with contextlib.suppress(ValueError):  # ignore implausible core counts
-        cores, threads = (bounds.count(options.get(name), 1, _MAX_CORES) for name in ("CoreCount", "ThreadsPerCore"))
+        cores, threads = (
+            bounds.checked_count(options.get(name), 1, _MAX_CORES) for name in ("CoreCount", "ThreadsPerCore")
+        )
         return cores * threads
     return vcpus_of(instance["InstanceType"])

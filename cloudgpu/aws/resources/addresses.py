@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler
 from cloudgpu.aws.resources.network_part import NetworkPartHandler
-from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError, CloudGpuError
 
@@ -70,7 +70,7 @@ class EipAssociationHandler(DescribedHandler):
         """
         names = {"instanceId": "InstanceId", "networkInterfaceId": "NetworkInterfaceId"}
         target = {name: inputs[key] for key, name in names.items() if inputs.get(key)}
-        with typed(f"associating address {inputs['allocationId']} with {', '.join(target.values())}"):
+        with convert_errors(f"associating address {inputs['allocationId']} with {', '.join(target.values())}"):
             ctx.clients.client("ec2").associate_address(
                 AllocationId=inputs["allocationId"], AllowReassociation=bool(inputs["allowReassociation"]), **target
             )
@@ -102,7 +102,7 @@ class EipAssociationHandler(DescribedHandler):
 
 def _disassociate(clients: Clients, association_id: str) -> None:
     try:
-        with typed(f"deleting address association {association_id}"):
+        with convert_errors(f"deleting address association {association_id}"):
             clients.client("ec2").disassociate_address(AssociationId=association_id)
     except CloudGpuError as err:
         if not is_gone(err):
@@ -110,7 +110,7 @@ def _disassociate(clients: Clients, association_id: str) -> None:
 
 
 def _described(clients: Clients, name: str, value: str) -> dict[str, Any] | None:
-    with typed("describing Elastic IP addresses"):
+    with convert_errors("describing Elastic IP addresses"):
         addresses = clients.client("ec2").describe_addresses(Filters=[{"Name": name, "Values": [value]}])["Addresses"]
     return next(iter(addresses), None)
 

@@ -56,7 +56,7 @@ class Handler(Protocol):
         """Create the resource, tagged by the creating call, and wait until it is usable. Idempotent for a token."""
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the resource that an interrupted `create` with this token left behind, with its setup finished, or None."""
+        """Return the resource left behind by an interrupted `create` with this token, with its setup finished."""
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if AWS reports that the resource does not exist."""

@@ -5,9 +5,9 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, ClassVar, Final
 
-from cloudgpu.aws.ec2.tagging import INTENT
+from cloudgpu.aws.ec2.tagging import INTENT_TAG
 from cloudgpu.aws.resources.base import Diff, ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.errors import BadRequestError, CloudError, QuotaError, UnsupportedError
 
 _OPERATIONS: Final = {
@@ -22,7 +22,7 @@ _OPERATIONS: Final = {
 def _with_answered(operation: Callable[..., Any], doing: str) -> Callable[..., Any]:
     @wraps(operation)
     def checked(self: "DescribedHandler", *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passed on
-        with answered(f"{doing} {self.type}"):
+        with convert_response_errors(f"{doing} {self.type}"):
             return operation(self, *args, **kwargs)
 
     return checked
@@ -91,12 +91,12 @@ class DescribedHandler:
 
 def all_tags(ctx: HandlerContext, inputs: Properties) -> dict[str, str]:
     """Return the tags for creating a resource: the cluster's tags, overridden by its own tags, and the call's token."""
-    return {**ctx.tags, **(inputs.get("tags") or {}), INTENT: ctx.token}
+    return {**ctx.tags, **(inputs.get("tags") or {}), INTENT_TAG: ctx.token}
 
 
 def is_ours(ctx: HandlerContext, tags: Mapping[str, str]) -> bool:
     """Return True if the tags contain this call's token: an earlier attempt of the call created the resource."""
-    return bool(ctx.token) and tags.get(INTENT) == ctx.token
+    return bool(ctx.token) and tags.get(INTENT_TAG) == ctx.token
 
 
 def tag_outputs(inputs: Properties, tags: Mapping[str, str]) -> dict[str, Any]:
@@ -109,7 +109,9 @@ def changed_tags(ctx: HandlerContext, new: Properties) -> dict[str, str]:
     return {**ctx.tags, **(new.get("tags") or {})}
 
 
-def completed(settle: Callable[[], ExistingResource], as_found: Callable[[], ExistingResource]) -> ExistingResource:
+def complete_interrupted(
+    settle: Callable[[], ExistingResource], as_found: Callable[[], ExistingResource]
+) -> ExistingResource:
     """Finish configuring a resource that an interrupted call created.
 
     If AWS refuses, the resource exists nevertheless. Return it unfinished, so that it can be deleted, and the next
@@ -121,7 +123,7 @@ def completed(settle: Callable[[], ExistingResource], as_found: Callable[[], Exi
         return replace(as_found(), settled=False)
 
 
-def existing(description: dict[str, Any] | None, what: str) -> dict[str, Any]:
+def require_existing(description: dict[str, Any] | None, what: str) -> dict[str, Any]:
     """Return the description of a resource that must exist.
 
     Raises:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.network_part import NetworkPartHandler
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 
 
@@ -41,7 +41,7 @@ class VpcHandler(NetworkPartHandler):
     def _outputs(self, clients: Clients, vpc: dict[str, Any]) -> Mapping[str, Any]:
         ec2, vpc_id = clients.client("ec2"), vpc["VpcId"]
         within = [{"Name": "vpc-id", "Values": [vpc_id]}]
-        with typed(f"reading the defaults of VPC {vpc_id}"):
+        with convert_errors(f"reading the defaults of VPC {vpc_id}"):
             default_filters = [*within, {"Name": "group-name", "Values": ["default"]}]
             groups = ec2.describe_security_groups(Filters=default_filters)["SecurityGroups"]
             tables = ec2.describe_route_tables(Filters=[*within, {"Name": "association.main", "Values": ["true"]}])

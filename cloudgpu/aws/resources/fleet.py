@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.instances import ENDING, Instance, describe, matching, terminate
-from cloudgpu.aws.ec2.tagging import INTENT, retag_all, specification
+from cloudgpu.aws.ec2.instances import TERMINATING_STATES, Instance, describe, find_instances, terminate
+from cloudgpu.aws.ec2.tagging import INTENT_TAG, retag_all, tag_specification
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, tag_outputs
 from cloudgpu.aws.resources.fleet_request import NESTED, fleet_request
-from cloudgpu.aws.session.errors import answered, is_gone, refusal, typed
+from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, error_from_code, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import awaited, is_throttled, retried
+from cloudgpu.aws.session.waiters import is_throttled, poll, retry
 from cloudgpu.errors import BadRequestError, CapacityError, CloudError, CloudGpuError, LaunchError, UnsupportedError
-from cloudgpu.plan.launch_error_codes import Skips, rule_of
+from cloudgpu.plan.launch_error_codes import Skips, rule_for_error
 
 FLEET_TAG = "aws:ec2:fleet-id"
 """Tag that AWS sets on every instance of a fleet. `DescribeFleets` lists an `instant` fleet only by its ID."""
@@ -79,11 +79,11 @@ class FleetHandler(DescribedHandler):
         return _physical(ctx.clients, fleet_id, instances, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the fleet that an interrupted create with this token left behind; None if it has no instances any more."""
+        """Return the fleet left behind by an interrupted create with this token, or None if its instances are gone."""
         instances = [
             instance
-            for instance in matching(ctx.clients, {f"tag:{INTENT}": [ctx.token]})
-            if instance.state not in ENDING
+            for instance in find_instances(ctx.clients, {f"tag:{INTENT_TAG}": [ctx.token]})
+            if instance.state not in TERMINATING_STATES
         ]
         fleets = sorted({instance.tags[FLEET_TAG] for instance in instances if FLEET_TAG in instance.tags})
         if not fleets:
@@ -93,13 +93,17 @@ class FleetHandler(DescribedHandler):
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state. A fleet without running instances no longer exists."""
-        members = [instance for instance in _members(ctx.clients, physical_id) if instance.state not in ENDING]
+        members = [
+            instance for instance in _members(ctx.clients, physical_id) if instance.state not in TERMINATING_STATES
+        ]
         return _physical(ctx.clients, physical_id, members, {}) if members else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the tags of the fleet and its instances."""
         before, after = dict(old.get("tags") or {}), dict(new.get("tags") or {})
-        members = [instance for instance in _members(ctx.clients, physical_id) if instance.state not in ENDING]
+        members = [
+            instance for instance in _members(ctx.clients, physical_id) if instance.state not in TERMINATING_STATES
+        ]
         retag_all(ctx.clients, [physical_id, *(instance.id for instance in members)], before, after)
         return _physical(ctx.clients, physical_id, members, new)
 
@@ -132,17 +136,17 @@ def _launched(ctx: HandlerContext, inputs: Properties) -> tuple[str, list[str]]:
 def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, list[str]]:
     request = fleet_request(inputs)
     tags = all_tags(ctx, inputs)
-    specifications = [specification("fleet", tags), specification("instance", tags)]
+    specifications = [tag_specification("fleet", tags), tag_specification("instance", tags)]
 
     def send() -> dict[str, Any]:
-        with typed("launching the gang"):
+        with convert_errors("launching the gang"):
             ec2 = ctx.clients.launch_client()
             response: dict[str, Any] = ec2.create_fleet(ClientToken=token, TagSpecifications=specifications, **request)
             return response
 
     # A throttled call has no effect. Repeat the token nevertheless, so that nothing is launched twice if it had one.
-    response = retried(ctx.clock, send, when=is_throttled, total_s=_THROTTLED_S)
-    with answered("reading which instances were launched"):
+    response = retry(ctx.clock, send, when=is_throttled, total_s=_THROTTLED_S)
+    with convert_response_errors("reading which instances were launched"):
         fleet_id: str = response["FleetId"]
         ids = sorted(
             instance_id for launched in response.get("Instances") or () for instance_id in launched["InstanceIds"]
@@ -150,24 +154,26 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
     requested = request["TargetCapacitySpecification"]["TotalTargetCapacity"]
     if len(ids) < requested:
         _release(ctx, fleet_id, ids)
-        err = incomplete(response.get("Errors") or (), len(ids), requested)
+        err = incomplete_fleet_error(response.get("Errors") or (), len(ids), requested)
         if isinstance(err, LaunchError):
             err.launched = tuple(ids)
         raise err
     return fleet_id, ids
 
 
-def incomplete(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudGpuError:
+def incomplete_fleet_error(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudGpuError:
     """Return the error for a successful response with too few instances."""
     doing = f"launching {wanted} instances"
-    launch_errors = [refusal(error.get("ErrorCode", ""), error.get("ErrorMessage", ""), doing) for error in errors]
+    launch_errors = [
+        error_from_code(error.get("ErrorCode", ""), error.get("ErrorMessage", ""), doing) for error in errors
+    ]
     if not launch_errors:
         return CapacityError(
             f"{doing}: AWS launched {got} and reported no reason",
             code="UnfulfillableCapacity",
             hint="try another zone, which may have capacity",
         )
-    return min(launch_errors, key=lambda err: _WIDEST.index(rule_of(err).skips))
+    return min(launch_errors, key=lambda err: _WIDEST.index(rule_for_error(err).skips))
 
 
 def _profile_unknown(err: CloudGpuError) -> bool:
@@ -185,7 +191,7 @@ def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[In
     def look() -> tuple[Instance, ...] | None:
         instances = describe(ctx.clients, ids)
         for instance in instances:
-            if instance.state in ENDING:
+            if instance.state in TERMINATING_STATES:
                 raise _launch_failure(instance)
         return (
             instances
@@ -193,13 +199,15 @@ def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[In
             else None
         )
 
-    return awaited(ctx.clock, look, what=f"{len(ids)} instances of {fleet_id} to run", total_s=_RUNNING_S)
+    return poll(ctx.clock, look, what=f"{len(ids)} instances of {fleet_id} to run", total_s=_RUNNING_S)
 
 
 def _launch_failure(instance: Instance) -> LaunchError:
     """Return the error for an instance that did not start. An unknown `Server.` reason becomes a capacity error."""
     source, _, code = instance.reason.rpartition(".")
-    err = refusal(code, instance.reason_text or instance.state, f"instance {instance.id} terminated while starting")
+    err = error_from_code(
+        code, instance.reason_text or instance.state, f"instance {instance.id} terminated while starting"
+    )
     if isinstance(err, LaunchError):
         return err
     # Do not give up because of an internal error of AWS: another zone may work.
@@ -208,7 +216,7 @@ def _launch_failure(instance: Instance) -> LaunchError:
 
 
 def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:
-    return matching(clients, {f"tag:{FLEET_TAG}": [fleet_id]})
+    return find_instances(clients, {f"tag:{FLEET_TAG}": [fleet_id]})
 
 
 def _release(ctx: HandlerContext, fleet_id: str, recorded: Sequence[str]) -> None:
@@ -220,14 +228,16 @@ def _release(ctx: HandlerContext, fleet_id: str, recorded: Sequence[str]) -> Non
 
 def _delete_fleet(clients: Clients, fleet_id: str) -> None:
     try:
-        with typed(f"deleting fleet {fleet_id}"):
+        with convert_errors(f"deleting fleet {fleet_id}"):
             response = clients.client("ec2").delete_fleets(FleetIds=[fleet_id], TerminateInstances=True)
     except CloudGpuError as err:
         if is_gone(err):
             return
         raise
     for failure in response.get("UnsuccessfulFleetDeletions") or ():
-        refused = refusal(failure["Error"]["Code"], failure["Error"].get("Message", ""), f"deleting fleet {fleet_id}")
+        refused = error_from_code(
+            failure["Error"]["Code"], failure["Error"].get("Message", ""), f"deleting fleet {fleet_id}"
+        )
         if not is_gone(refused) and refused.code != "fleetNotInDeletableState":
             raise CloudError(refused.message, code=refused.code, hint=refused.hint or "run `cloudgpu down` again")
 

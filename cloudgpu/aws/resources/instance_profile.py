@@ -2,12 +2,19 @@
 
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.tagging import listed, mapped
+from cloudgpu.aws.ec2.tagging import tags_to_dict, to_tag_list
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, completed, is_ours, tag_outputs
-from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
+from cloudgpu.aws.resources.described import (
+    DescribedHandler,
+    all_tags,
+    changed_tags,
+    complete_interrupted,
+    is_ours,
+    tag_outputs,
+)
+from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import retried
+from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import CloudGpuError
 
 _ROLE_WAIT_S = 60
@@ -31,30 +38,32 @@ class InstanceProfileHandler(DescribedHandler):
             BadRequestError: A profile of this name already exists, or the role does not exist.
         """
         name = inputs["name"]
-        with typed(f"creating instance profile {name}"):
+        with convert_errors(f"creating instance profile {name}"):
             ctx.clients.client("iam").create_instance_profile(
-                InstanceProfileName=name, Path=inputs["path"], Tags=listed(all_tags(ctx, inputs))
+                InstanceProfileName=name, Path=inputs["path"], Tags=to_tag_list(all_tags(ctx, inputs))
             )
         return self._settled(ctx, name, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         """Return the profile that an interrupted create with this token left behind, with its role added, or None."""
         profile = _described(ctx.clients, inputs["name"])
-        if not profile or not is_ours(ctx, mapped(profile.get("Tags"))):
+        if not profile or not is_ours(ctx, tags_to_dict(profile.get("Tags"))):
             return None
-        return completed(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(profile, inputs))
+        return complete_interrupted(
+            lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(profile, inputs)
+        )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
         profile = _described(ctx.clients, physical_id)
-        return _physical(profile, {"tags": mapped(profile.get("Tags"))}) if profile else None
+        return _physical(profile, {"tags": tags_to_dict(profile.get("Tags"))}) if profile else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the role and the tags."""
         iam = ctx.clients.client("iam")
         before, after = changed_tags(ctx, old), changed_tags(ctx, new)
-        with typed(f"tagging instance profile {physical_id}"):
-            iam.tag_instance_profile(InstanceProfileName=physical_id, Tags=listed(after))
+        with convert_errors(f"tagging instance profile {physical_id}"):
+            iam.tag_instance_profile(InstanceProfileName=physical_id, Tags=to_tag_list(after))
             removed = sorted(before.keys() - after.keys())
             if removed:
                 iam.untag_instance_profile(InstanceProfileName=physical_id, TagKeys=removed)
@@ -67,11 +76,11 @@ class InstanceProfileHandler(DescribedHandler):
             profile = _described(ctx.clients, physical_id)
             for role in _roles(profile):
                 _remove(ctx.clients, physical_id, role)
-            with typed(f"deleting instance profile {physical_id}"):
+            with convert_errors(f"deleting instance profile {physical_id}"):
                 ctx.clients.client("iam").delete_instance_profile(InstanceProfileName=physical_id)
 
         try:
-            retried(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
+            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
@@ -84,20 +93,20 @@ class InstanceProfileHandler(DescribedHandler):
             if role != requested:
                 _remove(ctx.clients, name, role)
         if requested and requested not in present:
-            retried(ctx.clock, lambda: _add(ctx.clients, name, requested), when=is_gone, total_s=_ROLE_WAIT_S)
-        with typed(f"describing instance profile {name}"):
+            retry(ctx.clock, lambda: _add(ctx.clients, name, requested), when=is_gone, total_s=_ROLE_WAIT_S)
+        with convert_errors(f"describing instance profile {name}"):
             profile = ctx.clients.client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
         return _physical(profile, inputs)
 
 
 def _add(clients: Clients, name: str, role: str) -> None:
-    with typed(f"adding role {role} to instance profile {name}"):
+    with convert_errors(f"adding role {role} to instance profile {name}"):
         clients.client("iam").add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
 
 
 def _remove(clients: Clients, name: str, role: str) -> None:
     try:
-        with typed(f"removing role {role} from instance profile {name}"):
+        with convert_errors(f"removing role {role} from instance profile {name}"):
             clients.client("iam").remove_role_from_instance_profile(InstanceProfileName=name, RoleName=role)
     except CloudGpuError as err:
         if not is_gone(err):
@@ -110,7 +119,7 @@ def _roles(profile: dict[str, Any] | None) -> list[str]:
 
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
     try:
-        with typed(f"describing instance profile {name}"):
+        with convert_errors(f"describing instance profile {name}"):
             response = clients.client("iam").get_instance_profile(InstanceProfileName=name)
     except CloudGpuError as err:
         if is_gone(err):
@@ -128,6 +137,6 @@ def _physical(profile: dict[str, Any], inputs: Properties) -> ExistingResource:
         "name": profile["InstanceProfileName"],
         "path": profile["Path"],
         "role": next(iter(_roles(profile)), ""),
-        **tag_outputs(inputs, mapped(profile.get("Tags"))),
+        **tag_outputs(inputs, tags_to_dict(profile.get("Tags"))),
     }
     return ExistingResource(profile["InstanceProfileName"], outputs)

@@ -2,10 +2,17 @@
 
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.tagging import mapped, retag, specification
+from cloudgpu.aws.ec2.tagging import retag, tag_specification, tags_to_dict
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
-from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.resources.described import (
+    DescribedHandler,
+    all_tags,
+    changed_tags,
+    is_ours,
+    require_existing,
+    tag_outputs,
+)
+from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
@@ -25,39 +32,39 @@ class KeyPairHandler(DescribedHandler):
             BadRequestError: A key pair of this name already exists, or the text is not a valid public key.
         """
         name = inputs["keyName"]
-        with typed(f"importing key pair {name}"):
+        with convert_errors(f"importing key pair {name}"):
             ctx.clients.client("ec2").import_key_pair(
                 KeyName=name,
                 PublicKeyMaterial=inputs["publicKey"].encode(),
-                TagSpecifications=[specification("key-pair", all_tags(ctx, inputs))],
+                TagSpecifications=[tag_specification("key-pair", all_tags(ctx, inputs))],
             )
         return _physical(_described(ctx.clients, name) or {"KeyName": name}, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         """Return the key pair that an interrupted create with this token left behind; None if there is none."""
         row = _described(ctx.clients, inputs["keyName"])
-        return _physical(row, inputs) if row and is_ours(ctx, mapped(row.get("Tags"))) else None
+        return _physical(row, inputs) if row and is_ours(ctx, tags_to_dict(row.get("Tags"))) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
         row = _described(ctx.clients, physical_id)
-        return _physical(row, {"tags": mapped(row.get("Tags"))}) if row else None
+        return _physical(row, {"tags": tags_to_dict(row.get("Tags"))}) if row else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the tags."""
-        row = existing(_described(ctx.clients, physical_id), f"key pair {physical_id}")
+        row = require_existing(_described(ctx.clients, physical_id), f"key pair {physical_id}")
         retag(ctx.clients, row["KeyPairId"], changed_tags(ctx, old), changed_tags(ctx, new))
         return _physical(_described(ctx.clients, physical_id) or row, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the key pair. AWS reports success if it does not exist."""
-        with typed(f"deleting key pair {physical_id}"):
+        with convert_errors(f"deleting key pair {physical_id}"):
             ctx.clients.client("ec2").delete_key_pair(KeyName=physical_id)
 
 
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
     try:
-        with typed(f"describing key pair {name}"):
+        with convert_errors(f"describing key pair {name}"):
             response = clients.client("ec2").describe_key_pairs(KeyNames=[name], IncludePublicKey=True)
     except CloudGpuError as err:
         if is_gone(err):
@@ -73,6 +80,6 @@ def _physical(row: dict[str, Any], inputs: Properties) -> ExistingResource:
         "keyType": row.get("KeyType", ""),
         "fingerprint": row.get("KeyFingerprint", ""),
         "publicKey": inputs.get("publicKey", row.get("PublicKey", "")),
-        **tag_outputs(inputs, mapped(row.get("Tags"))),
+        **tag_outputs(inputs, tags_to_dict(row.get("Tags"))),
     }
     return ExistingResource(row["KeyName"], outputs)

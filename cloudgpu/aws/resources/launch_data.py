@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.aws.ec2.tagging import specification
+from cloudgpu.aws.ec2.tagging import tag_specification
 from cloudgpu.aws.resources.base import Properties
 
 Convert = Callable[[Any], Any]
@@ -105,7 +105,7 @@ DATA: Table = {
     "placement": ("Placement", _mapping(PLACEMENT)),
     "tagSpecifications": (
         "TagSpecifications",
-        _each(lambda specification_: specification(specification_["resourceType"], specification_["tags"])),
+        _each(lambda specification_: tag_specification(specification_["resourceType"], specification_["tags"])),
     ),
     "userData": ("UserData", _same),
     "vpcSecurityGroupIds": ("SecurityGroupIds", list),

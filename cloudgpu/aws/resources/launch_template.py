@@ -4,11 +4,18 @@ import hashlib
 import json
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.tagging import mapped, retag, specification
+from cloudgpu.aws.ec2.tagging import retag, tag_specification, tags_to_dict
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
+from cloudgpu.aws.resources.described import (
+    DescribedHandler,
+    all_tags,
+    changed_tags,
+    is_ours,
+    require_existing,
+    tag_outputs,
+)
 from cloudgpu.aws.resources.launch_data import DATA, NESTED, launch_template_data
-from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
@@ -36,17 +43,17 @@ class LaunchTemplateHandler(DescribedHandler):
             "ClientToken": ctx.token,
             "LaunchTemplateName": name,
             "LaunchTemplateData": launch_template_data(inputs),
-            "TagSpecifications": [specification("launch-template", all_tags(ctx, inputs))],
+            "TagSpecifications": [tag_specification("launch-template", all_tags(ctx, inputs))],
             **_description(inputs),
         }
-        with typed(f"creating launch template {name}"):
+        with convert_errors(f"creating launch template {name}"):
             template = ctx.clients.client("ec2").create_launch_template(**request)["LaunchTemplate"]
         return _physical(template, inputs, ctx.clients.region)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         """Return the template that an interrupted create with this token left behind; None if there is none."""
         template = _described(ctx.clients, LaunchTemplateNames=[inputs["name"]])
-        if not template or not is_ours(ctx, mapped(template.get("Tags"))):
+        if not template or not is_ours(ctx, tags_to_dict(template.get("Tags"))):
             return None
         return _physical(template, inputs, ctx.clients.region)
 
@@ -55,14 +62,14 @@ class LaunchTemplateHandler(DescribedHandler):
         template = _described(ctx.clients, LaunchTemplateIds=[physical_id])
         if not template:
             return None
-        return _physical(template, {"tags": mapped(template.get("Tags"))}, ctx.clients.region)
+        return _physical(template, {"tags": tags_to_dict(template.get("Tags"))}, ctx.clients.region)
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Create a version if the launch data changed, and change the default version if requested."""
         ec2 = ctx.clients.client("ec2")
         retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
         default = new.get("defaultVersion")
-        with typed(f"changing launch template {physical_id}"):
+        with convert_errors(f"changing launch template {physical_id}"):
             if launch_template_data(old) != launch_template_data(new) or _description(old) != _description(new):
                 version = ec2.create_launch_template_version(
                     ClientToken=_version_token(ctx.token, new),
@@ -73,13 +80,15 @@ class LaunchTemplateHandler(DescribedHandler):
                 default = version if new.get("updateDefaultVersion") else default
             if default:
                 ec2.modify_launch_template(LaunchTemplateId=physical_id, DefaultVersion=str(int(default)))
-        template = existing(_described(ctx.clients, LaunchTemplateIds=[physical_id]), f"launch template {physical_id}")
+        template = require_existing(
+            _described(ctx.clients, LaunchTemplateIds=[physical_id]), f"launch template {physical_id}"
+        )
         return _physical(template, new, ctx.clients.region)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the template with all its versions."""
         try:
-            with typed(f"deleting launch template {physical_id}"):
+            with convert_errors(f"deleting launch template {physical_id}"):
                 ctx.clients.client("ec2").delete_launch_template(LaunchTemplateId=physical_id)
         except CloudGpuError as err:
             if not is_gone(err):
@@ -98,7 +107,7 @@ def _description(inputs: Properties) -> dict[str, str]:
 
 def _described(clients: Clients, **by: list[str]) -> dict[str, Any] | None:
     try:
-        with typed(f"describing launch template {next(iter(by.values()))[0]}"):
+        with convert_errors(f"describing launch template {next(iter(by.values()))[0]}"):
             templates = clients.client("ec2").describe_launch_templates(**by)["LaunchTemplates"]
     except CloudGpuError as err:
         if is_gone(err):
@@ -116,6 +125,6 @@ def _physical(template: dict[str, Any], inputs: Properties, region: str) -> Exis
         "name": template["LaunchTemplateName"],
         "latestVersion": template.get("LatestVersionNumber", 1),
         "defaultVersion": template.get("DefaultVersionNumber", 1),
-        **tag_outputs(inputs, mapped(template.get("Tags"))),
+        **tag_outputs(inputs, tags_to_dict(template.get("Tags"))),
     }
     return ExistingResource(template_id, outputs)

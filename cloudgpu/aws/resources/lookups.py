@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.aws.ec2.tagging import mapped
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.ec2.tagging import tags_to_dict
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import BadRequestError, UnsupportedError
 
@@ -22,7 +22,7 @@ def get_vpc(args: Arguments, clients: Clients) -> dict[str, Any]:
     filters = _filters(args, {"id": "vpc-id", "cidrBlock": "cidr", "state": "state"})
     if args.get("default"):
         filters.append({"Name": "is-default", "Values": ["true"]})
-    with typed("looking for the VPC"):
+    with convert_errors("looking for the VPC"):
         vpcs = clients.client("ec2").describe_vpcs(Filters=filters)["Vpcs"]
     hint = "create a default VPC with `aws ec2 create-default-vpc`, set vpcId, or set createVpc"
     vpc = _single(vpcs, f"VPC in {clients.region}", hint)
@@ -36,7 +36,7 @@ def get_vpc(args: Arguments, clients: Clients) -> dict[str, Any]:
         "instanceTenancy": vpc.get("InstanceTenancy", ""),
         "arn": f"arn:aws:ec2:{clients.region}:{vpc.get('OwnerId', '')}:vpc/{vpc['VpcId']}",
         "region": clients.region,
-        "tags": mapped(vpc.get("Tags")),
+        "tags": tags_to_dict(vpc.get("Tags")),
     }
 
 
@@ -72,7 +72,7 @@ def get_subnet(args: Arguments, clients: Clients) -> dict[str, Any]:
         "ownerId": subnet.get("OwnerId", ""),
         "state": subnet.get("State", ""),
         "region": clients.region,
-        "tags": mapped(subnet.get("Tags")),
+        "tags": tags_to_dict(subnet.get("Tags")),
     }
 
 
@@ -84,7 +84,7 @@ def get_network_interface(args: Arguments, clients: Clients) -> dict[str, Any]:
     """
     _check_arguments("aws:ec2/getNetworkInterface:getNetworkInterface", args, {"id", "filters", "tags"})
     filters = _filters(args, {"id": "network-interface-id"})
-    with typed("looking for the network interface"):
+    with convert_errors("looking for the network interface"):
         interfaces = clients.client("ec2").describe_network_interfaces(Filters=filters)["NetworkInterfaces"]
     interface = _single(
         interfaces, f"network interface in {clients.region}", "run the command again: the instance may have terminated"
@@ -113,7 +113,7 @@ def get_network_interface(args: Arguments, clients: Clients) -> dict[str, Any]:
         "subnetId": interface.get("SubnetId", ""),
         "vpcId": interface.get("VpcId", ""),
         "region": clients.region,
-        "tags": mapped(interface.get("TagSet")),
+        "tags": tags_to_dict(interface.get("TagSet")),
     }
 
 
@@ -130,7 +130,7 @@ def get_ami(args: Arguments, clients: Clients) -> dict[str, Any]:
     for key, name in (("owners", "Owners"), ("executableUsers", "ExecutableUsers")):
         if args.get(key):
             request[name] = list(args[key])
-    with typed("looking for the machine image"):
+    with convert_errors("looking for the machine image"):
         images = clients.client("ec2").describe_images(**request)["Images"]
     if args.get("mostRecent"):
         images = sorted(images, key=lambda image: str(image.get("CreationDate", "")))[-1:]
@@ -148,7 +148,7 @@ def get_ami(args: Arguments, clients: Clients) -> dict[str, Any]:
         "rootDeviceType": image.get("RootDeviceType", ""),
         "state": image.get("State", ""),
         "region": clients.region,
-        "tags": mapped(image.get("Tags")),
+        "tags": tags_to_dict(image.get("Tags")),
     }
 
 
@@ -160,7 +160,7 @@ def get_parameter(args: Arguments, clients: Clients) -> dict[str, Any]:
     """
     _check_arguments("aws:ssm/getParameter:getParameter", args, {"name", "withDecryption"})
     decrypt = args.get("withDecryption", True) is not False
-    with typed(f"reading the parameter {args['name']} in {clients.region}"):
+    with convert_errors(f"reading the parameter {args['name']} in {clients.region}"):
         parameter = clients.client("ssm").get_parameter(Name=args["name"], WithDecryption=decrypt)["Parameter"]
     return {
         "id": parameter["Name"],
@@ -178,7 +178,7 @@ def get_parameter(args: Arguments, clients: Clients) -> dict[str, Any]:
 def get_caller_identity(args: Arguments, clients: Clients) -> dict[str, Any]:
     """Implement `aws:index/getCallerIdentity:getCallerIdentity`."""
     _check_arguments("aws:index/getCallerIdentity:getCallerIdentity", args, set())
-    with typed("reading the identity of the credentials"):
+    with convert_errors("reading the identity of the credentials"):
         caller = clients.client("sts").get_caller_identity()
     return {
         "id": caller["Account"],
@@ -203,7 +203,7 @@ def get_availability_zones(args: Arguments, clients: Clients) -> dict[str, Any]:
         "Filters": _filters(args, {"state": "state"}),
         "AllAvailabilityZones": bool(args.get("allAvailabilityZones")),
     }
-    with typed(f"listing the zones of {clients.region}"):
+    with convert_errors(f"listing the zones of {clients.region}"):
         zones = clients.client("ec2").describe_availability_zones(**request)["AvailabilityZones"]
     zones = sorted(zones, key=lambda zone: str(zone["ZoneName"]))
     return {
@@ -244,7 +244,7 @@ def _filters(args: Arguments, names: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _subnets(filters: list[dict[str, Any]], clients: Clients) -> list[dict[str, Any]]:
-    with typed(f"looking for subnets in {clients.region}"):
+    with convert_errors(f"looking for subnets in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_subnets").paginate(Filters=filters)
         return [subnet for page in pages for subnet in page["Subnets"]]
 

@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.network_part import NetworkPartHandler
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import awaited
+from cloudgpu.aws.session.waiters import poll
 from cloudgpu.errors import CloudError
 
 _DELETED_STATES = frozenset({"deleted", "failed"})
@@ -41,9 +41,7 @@ class NatGatewayHandler(NetworkPartHandler):
         """Delete the gateway, and wait until its network interface and address are free."""
         super().delete(ctx, physical_id, outputs)
         what = f"NAT gateway {physical_id} to be deleted"
-        awaited(
-            ctx.clock, lambda: self._by_id(ctx.clients, physical_id) is None or None, what=what, total_s=_DELETION_S
-        )
+        poll(ctx.clock, lambda: self._by_id(ctx.clients, physical_id) is None or None, what=what, total_s=_DELETION_S)
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
         gateway = self._by_id(clients, physical_id)
@@ -70,7 +68,7 @@ class NatGatewayHandler(NetworkPartHandler):
         )
 
     def _listed(self, clients: Clients, filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        with typed("describing NAT gateways"):
+        with convert_errors("describing NAT gateways"):
             gateways: list[dict[str, Any]] = clients.client("ec2").describe_nat_gateways(Filter=filters)[self.plural]
         return gateways
 

@@ -4,20 +4,20 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.tagging import INTENT, mapped, retag, specification
+from cloudgpu.aws.ec2.tagging import INTENT_TAG, retag, tag_specification, tags_to_dict
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import (
     DescribedHandler,
     all_tags,
     changed_tags,
-    completed,
-    existing,
+    complete_interrupted,
     is_ours,
+    require_existing,
     tag_outputs,
 )
-from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
+from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import awaited, retried
+from cloudgpu.aws.session.waiters import poll, retry
 from cloudgpu.errors import CloudGpuError
 
 _RELEASE_S = 600
@@ -44,24 +44,24 @@ class NetworkPartHandler(DescribedHandler):
         Raises:
             CloudError: The AWS request failed or AWS is unreachable.
         """
-        spec = specification(self.kind, all_tags(ctx, inputs))
-        with typed(f"creating {self.kind}"):
+        spec = tag_specification(self.kind, all_tags(ctx, inputs))
+        with convert_errors(f"creating {self.kind}"):
             physical_id = self._make(ctx, inputs, [spec])
         return self._settled(ctx, physical_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the resource that an interrupted create with this token left behind, with its setup finished, or None."""
-        resource = self._described(ctx.clients, [{"Name": f"tag:{INTENT}", "Values": [ctx.token]}])
-        if resource is None or not is_ours(ctx, mapped(resource.get("Tags"))):
+        """Return the resource left behind by an interrupted create with this token, with its setup finished."""
+        resource = self._described(ctx.clients, [{"Name": f"tag:{INTENT_TAG}", "Values": [ctx.token]}])
+        if resource is None or not is_ours(ctx, tags_to_dict(resource.get("Tags"))):
             return None
-        return completed(
+        return complete_interrupted(
             lambda: self._settled(ctx, resource[self.id_key], inputs), lambda: self._physical(ctx, resource, inputs)
         )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
         resource = self._by_id(ctx.clients, physical_id)
-        return self._physical(ctx, resource, {"tags": mapped(resource.get("Tags"))}) if resource else None
+        return self._physical(ctx, resource, {"tags": tags_to_dict(resource.get("Tags"))}) if resource else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the tags and the other properties that can be changed in place."""
@@ -72,21 +72,21 @@ class NetworkPartHandler(DescribedHandler):
         """Delete the resource once nothing depends on it."""
 
         def attempt() -> None:
-            with typed(f"deleting {self.kind} {physical_id}"):
+            with convert_errors(f"deleting {self.kind} {physical_id}"):
                 self._unmake(ctx.clients, physical_id)
 
         try:
-            retried(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
+            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
 
     def _settled(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> ExistingResource:
         what = f"{self.kind} {physical_id} to become available"
-        resource = awaited(ctx.clock, lambda: self._usable(ctx.clients, physical_id), what=what, total_s=self.appear_s)
-        with typed(f"setting up {self.kind} {physical_id}"):
+        resource = poll(ctx.clock, lambda: self._usable(ctx.clients, physical_id), what=what, total_s=self.appear_s)
+        with convert_errors(f"setting up {self.kind} {physical_id}"):
             self._set(ctx.clients.client("ec2"), resource, inputs)
-        resource = existing(self._by_id(ctx.clients, physical_id), f"{self.kind} {physical_id}")
+        resource = require_existing(self._by_id(ctx.clients, physical_id), f"{self.kind} {physical_id}")
         return self._physical(ctx, resource, inputs)
 
     def _usable(self, clients: Clients, physical_id: str) -> dict[str, Any] | None:
@@ -99,7 +99,7 @@ class NetworkPartHandler(DescribedHandler):
     def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:
         """Describe the resource by filter, because a missing ID is an error and a filter without matches is not."""
         describe = getattr(clients.client("ec2"), self.describe_call or f"describe_{self.kind.replace('-', '_')}s")
-        with typed(f"describing {self.kind}"):
+        with convert_errors(f"describing {self.kind}"):
             return next(iter(describe(Filters=filters)[self.plural]), None)
 
     def _physical(self, ctx: HandlerContext, resource: dict[str, Any], inputs: Properties) -> ExistingResource:
@@ -109,7 +109,7 @@ class NetworkPartHandler(DescribedHandler):
             "arn": f"arn:aws:ec2:{ctx.clients.region}:{owner}:{self.kind}/{physical_id}",
             "ownerId": owner,
             **self._outputs(ctx.clients, resource),
-            **tag_outputs(inputs, mapped(resource.get("Tags"))),
+            **tag_outputs(inputs, tags_to_dict(resource.get("Tags"))),
         }
         return ExistingResource(physical_id, outputs)
 

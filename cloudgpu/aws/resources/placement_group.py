@@ -2,12 +2,19 @@
 
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.tagging import mapped, retag, specification
+from cloudgpu.aws.ec2.tagging import retag, tag_specification, tags_to_dict
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
-from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
+from cloudgpu.aws.resources.described import (
+    DescribedHandler,
+    all_tags,
+    changed_tags,
+    is_ours,
+    require_existing,
+    tag_outputs,
+)
+from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import awaited, retried
+from cloudgpu.aws.session.waiters import poll, retry
 from cloudgpu.errors import CloudGpuError
 
 _APPEAR_S = 60
@@ -32,29 +39,29 @@ class PlacementGroupHandler(DescribedHandler):
         request: dict[str, Any] = {
             "GroupName": name,
             "Strategy": inputs["strategy"],
-            "TagSpecifications": [specification("placement-group", all_tags(ctx, inputs))],
+            "TagSpecifications": [tag_specification("placement-group", all_tags(ctx, inputs))],
         }
         if inputs.get("partitionCount"):
             request["PartitionCount"] = int(inputs["partitionCount"])
         if inputs.get("spreadLevel"):
             request["SpreadLevel"] = inputs["spreadLevel"]
-        with typed(f"creating placement group {name}"):
+        with convert_errors(f"creating placement group {name}"):
             ctx.clients.client("ec2").create_placement_group(**request)
         return self._available(ctx, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         """Return the group that an interrupted create with this token left behind; None if there is none."""
         group = _described(ctx.clients, inputs["name"])
-        return self._available(ctx, inputs) if group and is_ours(ctx, mapped(group.get("Tags"))) else None
+        return self._available(ctx, inputs) if group and is_ours(ctx, tags_to_dict(group.get("Tags"))) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
         group = _described(ctx.clients, physical_id)
-        return _physical(group, {"tags": mapped(group.get("Tags"))}) if group else None
+        return _physical(group, {"tags": tags_to_dict(group.get("Tags"))}) if group else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the tags."""
-        group = existing(_described(ctx.clients, physical_id), f"placement group {physical_id}")
+        group = require_existing(_described(ctx.clients, physical_id), f"placement group {physical_id}")
         retag(ctx.clients, group["GroupId"], changed_tags(ctx, old), changed_tags(ctx, new))
         return _physical(_described(ctx.clients, physical_id) or group, new)
 
@@ -62,16 +69,16 @@ class PlacementGroupHandler(DescribedHandler):
         """Delete the group once it has no instances, and wait until it is deleted."""
 
         def attempt() -> None:
-            with typed(f"deleting placement group {physical_id}"):
+            with convert_errors(f"deleting placement group {physical_id}"):
                 ctx.clients.client("ec2").delete_placement_group(GroupName=physical_id)
 
         try:
-            retried(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
+            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
         what = f"placement group {physical_id} to be deleted"
-        awaited(ctx.clock, lambda: _described(ctx.clients, physical_id) is None or None, what=what, total_s=_RELEASE_S)
+        poll(ctx.clock, lambda: _described(ctx.clients, physical_id) is None or None, what=what, total_s=_RELEASE_S)
 
     def _available(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         name = inputs["name"]
@@ -80,14 +87,14 @@ class PlacementGroupHandler(DescribedHandler):
             group = _described(ctx.clients, name)
             return group if group and group.get("State", "available") == "available" else None
 
-        group = awaited(ctx.clock, look, what=f"placement group {name} to become available", total_s=_APPEAR_S)
+        group = poll(ctx.clock, look, what=f"placement group {name} to become available", total_s=_APPEAR_S)
         return _physical(group, inputs)
 
 
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
     """Describe a group. A deleted group stays listed for a while and counts as missing."""
     try:
-        with typed(f"describing placement group {name}"):
+        with convert_errors(f"describing placement group {name}"):
             groups = clients.client("ec2").describe_placement_groups(GroupNames=[name])["PlacementGroups"]
     except CloudGpuError as err:
         if is_gone(err):
@@ -104,6 +111,6 @@ def _physical(group: dict[str, Any], inputs: Properties) -> ExistingResource:
         "strategy": group["Strategy"],
         "partitionCount": group.get("PartitionCount", 0),
         "spreadLevel": group.get("SpreadLevel", ""),
-        **tag_outputs(inputs, mapped(group.get("Tags"))),
+        **tag_outputs(inputs, tags_to_dict(group.get("Tags"))),
     }
     return ExistingResource(group["GroupName"], outputs)

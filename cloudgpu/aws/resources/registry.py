@@ -19,9 +19,9 @@ from cloudgpu.aws.resources.routes import RouteTableAssociationHandler, RouteTab
 from cloudgpu.aws.resources.schedule import ScheduleHandler
 from cloudgpu.aws.resources.schedule_group import ScheduleGroupHandler
 from cloudgpu.aws.resources.security_group import SecurityGroupHandler
-from cloudgpu.aws.resources.storage.handlers import STORAGE
+from cloudgpu.aws.resources.storage.handlers import STORAGE_HANDLERS
 from cloudgpu.aws.resources.vpc_endpoint import VpcEndpointHandler
-from cloudgpu.aws.session.errors import answered
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import UnsupportedError
 
@@ -45,7 +45,7 @@ _ALL: tuple[Handler, ...] = (
     NatGatewayHandler(),
     ScheduleGroupHandler(),
     ScheduleHandler(),
-    *STORAGE,
+    *STORAGE_HANDLERS,
 )
 HANDLERS: Mapping[str, Handler] = {handler.type: handler for handler in _ALL}
 
@@ -72,5 +72,5 @@ def invoke(token: str, args: Mapping[str, Any], clients: Clients) -> dict[str, A
     if token not in LOOKUPS:
         message = f"the direct engine does not support the function {token}"
         raise UnsupportedError(message, code="UnsupportedType", hint="use the pulumi engine for this program")
-    with answered(f"calling {token}"):
+    with convert_response_errors(f"calling {token}"):
         return LOOKUPS[token](args, clients)

@@ -3,12 +3,19 @@
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.tagging import listed, mapped
+from cloudgpu.aws.ec2.tagging import tags_to_dict, to_tag_list
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, completed, is_ours, tag_outputs
-from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
+from cloudgpu.aws.resources.described import (
+    DescribedHandler,
+    all_tags,
+    changed_tags,
+    complete_interrupted,
+    is_ours,
+    tag_outputs,
+)
+from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import retried
+from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import CloudGpuError
 
 _RELEASE_S = 60
@@ -47,39 +54,39 @@ class RoleHandler(DescribedHandler):
             "AssumeRolePolicyDocument": inputs["assumeRolePolicy"],
             "Path": inputs["path"],
             "MaxSessionDuration": int(inputs["maxSessionDuration"]),
-            "Tags": listed(all_tags(ctx, inputs)),
+            "Tags": to_tag_list(all_tags(ctx, inputs)),
         }
         for key, name in (("description", "Description"), ("permissionsBoundary", "PermissionsBoundary")):
             if inputs.get(key):
                 request[name] = inputs[key]
-        with typed(f"creating role {inputs['name']}"):
+        with convert_errors(f"creating role {inputs['name']}"):
             ctx.clients.client("iam").create_role(**request)
         return self._settled(ctx, inputs["name"], inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         """Return the role that an interrupted create with this token left behind, with its policies set, or None."""
         role = _described(ctx.clients, inputs["name"])
-        if not role or not is_ours(ctx, mapped(role.get("Tags"))):
+        if not role or not is_ours(ctx, tags_to_dict(role.get("Tags"))):
             return None
-        return completed(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(role, inputs))
+        return complete_interrupted(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(role, inputs))
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
         role = _described(ctx.clients, physical_id)
-        return _physical(role, {"tags": mapped(role.get("Tags"))}) if role else None
+        return _physical(role, {"tags": tags_to_dict(role.get("Tags"))}) if role else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the trust policy, description, session duration, policies and tags."""
         iam = ctx.clients.client("iam")
         before, after = changed_tags(ctx, old), changed_tags(ctx, new)
-        with typed(f"changing role {physical_id}"):
+        with convert_errors(f"changing role {physical_id}"):
             iam.update_assume_role_policy(RoleName=physical_id, PolicyDocument=new["assumeRolePolicy"])
             iam.update_role(
                 RoleName=physical_id,
                 Description=new.get("description") or "",
                 MaxSessionDuration=int(new["maxSessionDuration"]),
             )
-            iam.tag_role(RoleName=physical_id, Tags=listed(after))
+            iam.tag_role(RoleName=physical_id, Tags=to_tag_list(after))
             removed = sorted(before.keys() - after.keys())
             if removed:
                 iam.untag_role(RoleName=physical_id, TagKeys=removed)
@@ -89,12 +96,12 @@ class RoleHandler(DescribedHandler):
         """Remove the role's policies, remove the role from every instance profile, then delete the role."""
 
         def attempt() -> None:
-            strip(ctx.clients, physical_id)
-            with typed(f"deleting role {physical_id}"):
+            remove_attachments(ctx.clients, physical_id)
+            with convert_errors(f"deleting role {physical_id}"):
                 ctx.clients.client("iam").delete_role(RoleName=physical_id)
 
         try:
-            retried(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
+            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
@@ -102,7 +109,7 @@ class RoleHandler(DescribedHandler):
     def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> ExistingResource:
         """Make the policies match the program. If the program specifies no policies, leave them unchanged."""
         iam = ctx.clients.client("iam")
-        with typed(f"setting the policies of role {name}"):
+        with convert_errors(f"setting the policies of role {name}"):
             if inputs.get("managedPolicyArns") is not None:
                 _set_managed(iam, name, frozenset(inputs["managedPolicyArns"]))
             if inputs.get("inlinePolicies") is not None:
@@ -111,10 +118,10 @@ class RoleHandler(DescribedHandler):
         return _physical(role, inputs)
 
 
-def strip(clients: Clients, name: str) -> None:
+def remove_attachments(clients: Clients, name: str) -> None:
     """Remove everything that prevents a role from being deleted."""
     iam = clients.client("iam")
-    with typed(f"removing the policies of role {name}"):
+    with convert_errors(f"removing the policies of role {name}"):
         _set_managed(iam, name, frozenset())
         _set_inline(iam, name, {})
         pages = iam.get_paginator("list_instance_profiles_for_role").paginate(RoleName=name)
@@ -144,7 +151,7 @@ def _set_inline(iam: Any, name: str, requested: Mapping[str, str]) -> None:  # n
 def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
     """Make a call, ignoring that the resource no longer exists: a concurrent teardown may have deleted it."""
     try:
-        with typed(f"removing {', '.join(arguments.values())}"):
+        with convert_errors(f"removing {', '.join(arguments.values())}"):
             call(**arguments)
     except CloudGpuError as err:
         if not is_gone(err):
@@ -153,7 +160,7 @@ def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
 
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
     try:
-        with typed(f"describing role {name}"):
+        with convert_errors(f"describing role {name}"):
             role: dict[str, Any] = clients.client("iam").get_role(RoleName=name)["Role"]
     except CloudGpuError as err:
         if is_gone(err):
@@ -170,6 +177,6 @@ def _physical(role: dict[str, Any], inputs: Properties) -> ExistingResource:
         "createDate": role["CreateDate"].strftime("%Y-%m-%dT%H:%M:%SZ"),
         "name": role["RoleName"],
         "path": role["Path"],
-        **tag_outputs(inputs, mapped(role.get("Tags"))),
+        **tag_outputs(inputs, tags_to_dict(role.get("Tags"))),
     }
     return ExistingResource(role["RoleName"], outputs)

@@ -6,9 +6,9 @@ from urllib.parse import unquote
 
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler
-from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import retried
+from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import CloudGpuError
 
 _ROLE_WAIT_S = 60
@@ -32,7 +32,7 @@ class RolePolicyHandler(DescribedHandler):
         Raises:
             BadRequestError: IAM rejects the policy, or the role does not exist.
         """
-        retried(ctx.clock, lambda: _put(ctx.clients, inputs), when=is_gone, total_s=_ROLE_WAIT_S)
+        retry(ctx.clock, lambda: _put(ctx.clients, inputs), when=is_gone, total_s=_ROLE_WAIT_S)
         return _physical(inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
@@ -57,7 +57,7 @@ class RolePolicyHandler(DescribedHandler):
         """Delete the policy from the role."""
         role, name = physical_id.split(":", 1)
         try:
-            with typed(f"deleting policy {name} of role {role}"):
+            with convert_errors(f"deleting policy {name} of role {role}"):
                 ctx.clients.client("iam").delete_role_policy(RoleName=role, PolicyName=name)
         except CloudGpuError as err:
             if not is_gone(err):
@@ -65,7 +65,7 @@ class RolePolicyHandler(DescribedHandler):
 
 
 def _put(clients: Clients, inputs: Properties) -> None:
-    with typed(f"adding policy {inputs['name']} to role {inputs['role']}"):
+    with convert_errors(f"adding policy {inputs['name']} to role {inputs['role']}"):
         clients.client("iam").put_role_policy(
             RoleName=inputs["role"], PolicyName=inputs["name"], PolicyDocument=inputs["policy"]
         )
@@ -73,7 +73,7 @@ def _put(clients: Clients, inputs: Properties) -> None:
 
 def _text(clients: Clients, role: str, name: str) -> str | None:
     try:
-        with typed(f"reading policy {name} of role {role}"):
+        with convert_errors(f"reading policy {name} of role {role}"):
             document: Any = clients.client("iam").get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
     except CloudGpuError as err:
         if is_gone(err):

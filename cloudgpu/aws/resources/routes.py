@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler
 from cloudgpu.aws.resources.network_part import NetworkPartHandler
-from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
@@ -93,7 +93,7 @@ class RouteTableAssociationHandler(DescribedHandler):
             CloudError: The AWS request failed or AWS is unreachable.
         """
         request = {"SubnetId": inputs["subnetId"], "RouteTableId": inputs["routeTableId"]}
-        with typed(f"associating {inputs['routeTableId']} with {inputs['subnetId']}"):
+        with convert_errors(f"associating {inputs['routeTableId']} with {inputs['subnetId']}"):
             association_id = ctx.clients.client("ec2").associate_route_table(**request)["AssociationId"]
         return ExistingResource(association_id, dict(inputs))
 
@@ -124,7 +124,7 @@ class RouteTableAssociationHandler(DescribedHandler):
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the association."""
         try:
-            with typed(f"deleting route table association {physical_id}"):
+            with convert_errors(f"deleting route table association {physical_id}"):
                 ctx.clients.client("ec2").disassociate_route_table(AssociationId=physical_id)
         except CloudGpuError as err:
             if not is_gone(err):
@@ -132,6 +132,6 @@ class RouteTableAssociationHandler(DescribedHandler):
 
 
 def _associations(clients: Clients, name: str, value: str) -> list[dict[str, Any]]:
-    with typed("listing route table associations"):
+    with convert_errors("listing route table associations"):
         tables = clients.client("ec2").describe_route_tables(Filters=[{"Name": name, "Values": [value]}])
     return [association for table in tables["RouteTables"] for association in table.get("Associations") or ()]

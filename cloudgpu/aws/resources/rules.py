@@ -55,20 +55,20 @@ class PortRule:
         return permission
 
 
-def wanted(rules: Iterable[Mapping[str, Any]] | None, group_id: str) -> frozenset[PortRule]:
+def parse_pulumi_rules(rules: Iterable[Mapping[str, Any]] | None, group_id: str) -> frozenset[PortRule]:
     """Convert rules from Pulumi's form. `self` becomes the ID of the group."""
     return frozenset(rule for rule_set in rules or () for rule in _from_pulumi(rule_set, group_id))
 
 
-def present(permissions: Iterable[Mapping[str, Any]]) -> frozenset[PortRule]:
+def parse_aws_rules(permissions: Iterable[Mapping[str, Any]]) -> frozenset[PortRule]:
     """Convert rules from AWS's form."""
     return frozenset(rule for permission in permissions for rule in _from_aws(permission))
 
 
-def shown(permissions: Iterable[Mapping[str, Any]], group_id: str) -> list[dict[str, Any]]:
+def to_pulumi_rules(permissions: Iterable[Mapping[str, Any]], group_id: str) -> list[dict[str, Any]]:
     """Convert rules from AWS's form to Pulumi's form: one entry per port range and description, in a fixed order."""
     grouped: dict[tuple[str, int, int, str], dict[str, Any]] = {}
-    for rule in sorted(present(permissions)):
+    for rule in sorted(parse_aws_rules(permissions)):
         head = (rule.protocol, rule.from_port, rule.to_port, rule.description)
         _show(grouped.setdefault(head, _empty(rule)), rule, group_id)
     return [grouped[head] for head in sorted(grouped)]

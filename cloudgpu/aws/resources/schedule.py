@@ -3,10 +3,10 @@
 from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import DescribedHandler, completed
-from cloudgpu.aws.session.errors import is_gone, is_taken, typed
+from cloudgpu.aws.resources.described import DescribedHandler, complete_interrupted
+from cloudgpu.aws.session.errors import convert_errors, is_gone, is_taken
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import retried
+from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import BadRequestError, CloudGpuError
 
 _ROLE_WAIT_S = 90
@@ -48,10 +48,10 @@ class ScheduleHandler(DescribedHandler):
         """
 
         def send() -> None:
-            with typed(f"creating schedule {inputs['name']}"):
+            with convert_errors(f"creating schedule {inputs['name']}"):
                 ctx.clients.client("scheduler").create_schedule(ClientToken=ctx.token, **_request(inputs))
 
-        retried(ctx.clock, send, when=_role_unknown, total_s=_ROLE_WAIT_S)
+        retry(ctx.clock, send, when=_role_unknown, total_s=_ROLE_WAIT_S)
         return _present(ctx.clients, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
@@ -59,7 +59,9 @@ class ScheduleHandler(DescribedHandler):
         schedule = _described(ctx.clients, inputs["groupName"], inputs["name"])
         if schedule is None:
             return None
-        return completed(lambda: self.update(ctx, physical_id(inputs), {}, inputs), lambda: _physical(schedule))
+        return complete_interrupted(
+            lambda: self.update(ctx, physical_id(inputs), {}, inputs), lambda: _physical(schedule)
+        )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state; None if the schedule does not exist or has run and deleted itself."""
@@ -71,17 +73,17 @@ class ScheduleHandler(DescribedHandler):
         """Change the time, target and state. AWS resets omitted properties to their defaults, so all are sent."""
 
         def send() -> None:
-            with typed(f"changing schedule {physical_id}"):
+            with convert_errors(f"changing schedule {physical_id}"):
                 ctx.clients.client("scheduler").update_schedule(**_request(new))
 
-        retried(ctx.clock, send, when=_role_unknown, total_s=_ROLE_WAIT_S)
+        retry(ctx.clock, send, when=_role_unknown, total_s=_ROLE_WAIT_S)
         return _present(ctx.clients, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the schedule. A schedule that has run has already deleted itself."""
         group, _, name = physical_id.partition("/")
         try:
-            with typed(f"deleting schedule {physical_id}"):
+            with convert_errors(f"deleting schedule {physical_id}"):
                 ctx.clients.client("scheduler").delete_schedule(GroupName=group, Name=name)
         except CloudGpuError as err:
             if not is_gone(err) and not is_taken(err):  # the group is being deleted together with its schedules
@@ -110,7 +112,7 @@ def _request(inputs: Properties) -> dict[str, Any]:
 
 def _described(clients: Clients, group: str, name: str) -> dict[str, Any] | None:
     try:
-        with typed(f"describing schedule {group}/{name}"):
+        with convert_errors(f"describing schedule {group}/{name}"):
             schedule: dict[str, Any] = clients.client("scheduler").get_schedule(GroupName=group, Name=name)
     except CloudGpuError as err:
         if is_gone(err):

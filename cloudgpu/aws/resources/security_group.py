@@ -3,13 +3,20 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.tagging import mapped, retag, specification
+from cloudgpu.aws.ec2.tagging import retag, tag_specification, tags_to_dict
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, completed, is_ours, tag_outputs
-from cloudgpu.aws.resources.rules import RULE_KEYS, PortRule, present, shown, wanted
-from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
+from cloudgpu.aws.resources.described import (
+    DescribedHandler,
+    all_tags,
+    changed_tags,
+    complete_interrupted,
+    is_ours,
+    tag_outputs,
+)
+from cloudgpu.aws.resources.rules import RULE_KEYS, PortRule, parse_aws_rules, parse_pulumi_rules, to_pulumi_rules
+from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import retried
+from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import CloudError, CloudGpuError
 
 _RELEASE_S = 600
@@ -36,11 +43,11 @@ class SecurityGroupHandler(DescribedHandler):
         request = {
             "GroupName": inputs["name"],
             "Description": inputs["description"],
-            "TagSpecifications": [specification("security-group", all_tags(ctx, inputs))],
+            "TagSpecifications": [tag_specification("security-group", all_tags(ctx, inputs))],
         }
         if inputs.get("vpcId"):
             request["VpcId"] = inputs["vpcId"]
-        with typed(f"creating security group {inputs['name']}"):
+        with convert_errors(f"creating security group {inputs['name']}"):
             group_id = ctx.clients.client("ec2").create_security_group(**request)["GroupId"]
         return self._settled(ctx, group_id, inputs)
 
@@ -49,14 +56,14 @@ class SecurityGroupHandler(DescribedHandler):
         filters = [{"Name": "group-name", "Values": [inputs["name"]]}]
         if inputs.get("vpcId"):
             filters.append({"Name": "vpc-id", "Values": [inputs["vpcId"]]})
-        with typed(f"looking for security group {inputs['name']}"):
+        with convert_errors(f"looking for security group {inputs['name']}"):
             groups = ctx.clients.client("ec2").describe_security_groups(Filters=filters)["SecurityGroups"]
-        ours = [group for group in groups if is_ours(ctx, mapped(group.get("Tags")))]
+        ours = [group for group in groups if is_ours(ctx, tags_to_dict(group.get("Tags")))]
         if not ours:
             return None
         group_id = ours[0]["GroupId"]
         region = ctx.clients.region
-        return completed(
+        return complete_interrupted(
             lambda: self._settled(ctx, group_id, inputs),
             lambda: _physical(_required(ctx.clients, group_id), inputs, region),
         )
@@ -64,7 +71,7 @@ class SecurityGroupHandler(DescribedHandler):
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
         group = _described(ctx.clients, physical_id)
-        return _physical(group, {"tags": mapped(group.get("Tags"))}, ctx.clients.region) if group else None
+        return _physical(group, {"tags": tags_to_dict(group.get("Tags"))}, ctx.clients.region) if group else None
 
     def drift(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> tuple[str, ...]:
         """Describe every rule that was added or removed outside of cloudgpu. Changed descriptions do not count.
@@ -77,7 +84,9 @@ class SecurityGroupHandler(DescribedHandler):
         return tuple(
             f"security group {physical_id}: {difference}"
             for preposition, key, described in sides
-            for difference in _differences(wanted(inputs.get(key), physical_id), present(group[described]), preposition)
+            for difference in _differences(
+                parse_pulumi_rules(inputs.get(key), physical_id), parse_aws_rules(group[described]), preposition
+            )
         )
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
@@ -89,11 +98,11 @@ class SecurityGroupHandler(DescribedHandler):
         """Delete the group once no interface uses it."""
 
         def attempt() -> None:
-            with typed(f"deleting security group {physical_id}"):
+            with convert_errors(f"deleting security group {physical_id}"):
                 ctx.clients.client("ec2").delete_security_group(GroupId=physical_id)
 
         try:
-            retried(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
+            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
@@ -101,11 +110,11 @@ class SecurityGroupHandler(DescribedHandler):
     def _settled(self, ctx: HandlerContext, group_id: str, inputs: Properties) -> ExistingResource:
         """Make the rules match the inputs, regardless of where an earlier attempt was interrupted."""
         # A new group may not be visible to every AWS server yet.
-        group = retried(ctx.clock, lambda: _required(ctx.clients, group_id), when=is_gone, total_s=_APPEAR_S)
+        group = retry(ctx.clock, lambda: _required(ctx.clients, group_id), when=is_gone, total_s=_APPEAR_S)
         ec2 = ctx.clients.client("ec2")
-        ingress = wanted(inputs.get("ingress"), group_id), present(group["IpPermissions"])
-        egress = wanted(inputs.get("egress"), group_id), present(group["IpPermissionsEgress"])
-        with typed(f"setting the rules of security group {group_id}"):
+        ingress = parse_pulumi_rules(inputs.get("ingress"), group_id), parse_aws_rules(group["IpPermissions"])
+        egress = parse_pulumi_rules(inputs.get("egress"), group_id), parse_aws_rules(group["IpPermissionsEgress"])
+        with convert_errors(f"setting the rules of security group {group_id}"):
             _change(*ingress, group_id, _Side(ec2, "ingress"))
             _change(*egress, group_id, _Side(ec2, "egress"))
         return _physical(_required(ctx.clients, group_id), inputs, ctx.clients.region)
@@ -151,7 +160,7 @@ def _described(clients: Clients, group_id: str) -> dict[str, Any] | None:
 
 
 def _required(clients: Clients, group_id: str) -> dict[str, Any]:
-    with typed(f"describing security group {group_id}"):
+    with convert_errors(f"describing security group {group_id}"):
         groups = clients.client("ec2").describe_security_groups(GroupIds=[group_id])["SecurityGroups"]
     if not groups:
         message = f"security group {group_id} does not exist"
@@ -170,8 +179,8 @@ def _physical(group: dict[str, Any], inputs: Properties, region: str) -> Existin
         "name": group["GroupName"],
         "description": group["Description"],
         "vpcId": group.get("VpcId", ""),
-        "ingress": shown(group["IpPermissions"], group_id),
-        "egress": shown(group["IpPermissionsEgress"], group_id),
-        **tag_outputs(inputs, mapped(group.get("Tags"))),
+        "ingress": to_pulumi_rules(group["IpPermissions"], group_id),
+        "egress": to_pulumi_rules(group["IpPermissionsEgress"], group_id),
+        **tag_outputs(inputs, tags_to_dict(group.get("Tags"))),
     }
     return ExistingResource(group_id, outputs)

@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.network_part import NetworkPartHandler
-from cloudgpu.aws.session.errors import is_gone, refusal, typed
+from cloudgpu.aws.session.errors import convert_errors, error_from_code, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import awaited
+from cloudgpu.aws.session.waiters import poll
 from cloudgpu.errors import CloudGpuError, UnsupportedError
 
 _DELETION_S = 300
@@ -64,20 +64,20 @@ class VpcEndpointHandler(NetworkPartHandler):
         """Delete the endpoint and wait until AWS has removed it and its routes."""
         super().delete(ctx, physical_id, outputs)
         what = f"VPC endpoint {physical_id} to be deleted"
-        awaited(
-            ctx.clock, lambda: self._by_id(ctx.clients, physical_id) is None or None, what=what, total_s=_DELETION_S
-        )
+        poll(ctx.clock, lambda: self._by_id(ctx.clients, physical_id) is None or None, what=what, total_s=_DELETION_S)
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
         """Delete the endpoint. Raise the error for its ID that a successful response may contain."""
         response = clients.client("ec2").delete_vpc_endpoints(VpcEndpointIds=[physical_id])
         for failure in response.get("Unsuccessful") or ():
             error = failure.get("Error") or {}
-            raise refusal(error.get("Code", ""), error.get("Message", ""), f"deleting VPC endpoint {physical_id}")
+            raise error_from_code(
+                error.get("Code", ""), error.get("Message", ""), f"deleting VPC endpoint {physical_id}"
+            )
 
     def _by_id(self, clients: Clients, physical_id: str) -> dict[str, Any] | None:
         try:
-            with typed(f"describing VPC endpoint {physical_id}"):
+            with convert_errors(f"describing VPC endpoint {physical_id}"):
                 endpoints = clients.client("ec2").describe_vpc_endpoints(VpcEndpointIds=[physical_id])[self.plural]
         except CloudGpuError as err:
             if is_gone(err):

@@ -10,12 +10,14 @@ import boto3
 from botocore import exceptions as boto
 
 from cloudgpu import files
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.files import FileRefusedError
 from cloudgpu.text import command
 
-EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "UnauthorizedSSOTokenError", "LoginRefreshRequired"})
+EXPIRED_CODES = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "UnauthorizedSSOTokenError", "LoginRefreshRequired"}
+)
 """Values of `AuthError.code` for expired credentials."""
 
 _SIGN_ON = (boto.SSOError, boto.TokenRetrievalError, boto.NoAuthTokenError)
@@ -88,7 +90,7 @@ def check_configuration(environ: Mapping[str, str]) -> None:
         if not path.name or str(path) == os.devnull or path.is_dir():
             continue  # users disable a file with /dev/null, and a CA bundle may be a directory
         try:
-            files.check(path, files.KEY_BYTES * 4)
+            files.require_regular_file(path, files.KEY_BYTES * 4)
         except FileRefusedError as err:
             message = f"the AWS configuration file {path} cannot be read: {err.strerror}"
             raise AuthError(message, code="InvalidConfig", hint=f"set {name} to another file, or unset it") from err
@@ -119,7 +121,7 @@ def open_chain(profile: str, region: str) -> tuple[boto3.Session, CredentialSour
 
 
 @contextmanager
-def renewable(login: CredentialSource) -> Iterator[None]:
+def add_renewal_hint(login: CredentialSource) -> Iterator[None]:
     """Add the hint for renewing these credentials to an expired-token error, which AWS returns only when they are used.
 
     Raises:
@@ -128,7 +130,7 @@ def renewable(login: CredentialSource) -> Iterator[None]:
     try:
         yield
     except AuthError as err:
-        if err.code in EXPIRED:
+        if err.code in EXPIRED_CODES:
             err.hint = login.renewal
         raise
 
@@ -153,7 +155,7 @@ def _explain_errors(login: CredentialSource, doing: str) -> Iterator[None]:
         CloudError: The credential provider is unreachable.
     """
     try:
-        with typed(doing):
+        with convert_errors(doing):
             yield
     except CloudError as err:
         raise _with_explanation(err, login, doing) from err.__cause__
@@ -165,7 +167,7 @@ def _with_explanation(err: CloudError, login: CredentialSource, doing: str) -> C
         if isinstance(cause, classes):
             code, text, hint = explain(cause, login)
             return AuthError(f"{doing}: {text}", code=code, hint=hint)
-    if isinstance(err, AuthError) and err.code in EXPIRED:
+    if isinstance(err, AuthError) and err.code in EXPIRED_CODES:
         return AuthError(err.message, code=err.code, request_id=err.request_id, hint=login.renewal)
     return err
 

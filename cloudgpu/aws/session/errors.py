@@ -84,16 +84,16 @@ _CREDENTIALS: tuple[tuple[tuple[type[boto.BotoCoreError], ...], str, str, str], 
 
 
 @contextmanager
-def typed(doing: str) -> Iterator[None]:
+def convert_errors(doing: str) -> Iterator[None]:
     """Convert botocore exceptions in the block to cloudgpu errors. `doing` describes the operation.
 
     Raises:
-        CloudGpuError: The operation failed; `fault` chooses the class.
+        CloudGpuError: The operation failed; `error_from_botocore` chooses the class.
     """
     try:
         yield
     except (boto.ClientError, boto.BotoCoreError) as err:
-        raise fault(err, doing) from err
+        raise error_from_botocore(err, doing) from err
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         # botocore's parsers raise these errors if a response contains, for example, text instead of a number.
         if isinstance(err, ResponseParserError) or not _is_of_botocore(err):
@@ -120,8 +120,8 @@ def _is_of_botocore(err: Exception) -> bool:
 
 
 @contextmanager
-def answered(doing: str) -> Iterator[None]:
-    """Like `typed`, and convert malformed responses to a `CloudError`; for blocks that parse responses.
+def convert_response_errors(doing: str) -> Iterator[None]:
+    """Like `convert_errors`, and convert malformed responses to a `CloudError`; for blocks that parse responses.
 
     An endpoint, a proxy or a newer AWS may omit or misspell fields that botocore does not check, and botocore raises a
     bare `ValueError` for a malformed number. Keep other code out of the block, or its bugs are misreported.
@@ -130,7 +130,7 @@ def answered(doing: str) -> Iterator[None]:
         CloudGpuError: The operation failed. For a malformed response the code is `UNREACHABLE`, because the call may
             have taken effect.
     """
-    with typed(doing), malformed_as(partial(_malformed, doing)):
+    with convert_errors(doing), malformed_as(partial(_malformed, doing)):
         yield
 
 
@@ -138,16 +138,16 @@ def _malformed(doing: str, why: str) -> CloudError:
     return CloudError(f"{doing}: malformed response: {why}", code=UNREACHABLE, hint=_REPORT)
 
 
-def fault(err: boto.ClientError | boto.BotoCoreError, doing: str) -> CloudGpuError:
+def error_from_botocore(err: boto.ClientError | boto.BotoCoreError, doing: str) -> CloudGpuError:
     """Return the cloudgpu error for a botocore exception."""
     if isinstance(err, boto.ClientError):
         return _from_error_response(err, doing)
     return _without_response(err, doing)
 
 
-def refusal(code: str, message: str, doing: str, *, request_id: str = "") -> LaunchError | CloudError:
+def error_from_code(code: str, message: str, doing: str, *, request_id: str = "") -> LaunchError | CloudError:
     """Return the error for an AWS error code, classified by the failover table. An unknown code is a bad request."""
-    rule = launch_error_codes.known(_code(code, message)) or launch_error_codes.REFUSED
+    rule = launch_error_codes.find_rule(_code(code, message)) or launch_error_codes.DEFAULT_RULE
     reason = message.rstrip(".")
     text = f"{doing}: {_EXPIRED[code]}: {reason} ({code})" if code in _EXPIRED else f"{doing}: {reason} ({code})"
     hint = _HINTS.get(code) or _HINTS.get(_root(_code(code, message))) or _hint(code, rule.error)
@@ -196,14 +196,14 @@ def _from_error_response(err: boto.ClientError, doing: str) -> LaunchError | Clo
     code, message = str(error.get("Code", "")), str(error.get("Message", ""))
     request_id = str(metadata.get("RequestId", ""))
     status = metadata.get("HTTPStatusCode", 0)
-    if status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED and launch_error_codes.known(code) is None:
+    if status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED and launch_error_codes.find_rule(code) is None:
         return ThrottledError(
             f"{doing}: {message} ({code or status})",
             code=code,
             request_id=request_id,
             hint="try again in a few minutes: AWS returned a server error",
         )
-    return refusal(code, message, doing, request_id=request_id)
+    return error_from_code(code, message, doing, request_id=request_id)
 
 
 def _without_response(err: boto.BotoCoreError, doing: str) -> CloudGpuError:

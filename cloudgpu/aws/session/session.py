@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import boto3
 from botocore.config import Config
 
-from cloudgpu.aws.session.credentials import CredentialSource, check_configuration, open_chain, renewable
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.credentials import CredentialSource, add_renewal_hint, check_configuration, open_chain
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.eventual_consistency import NewResources
 
 _CONNECT_TIMEOUT_S = 5
@@ -129,7 +129,7 @@ class Session:
             AuthError: The credentials are not accepted.
             CloudError: AWS is unreachable.
         """
-        with renewable(self._login), typed("reading the identity of the credentials"):
+        with add_renewal_hint(self._login), convert_errors("reading the identity of the credentials"):
             caller = self.client("sts").get_caller_identity()
         return Identity(str(caller["Account"]), str(caller["Arn"]), self._login)
 
@@ -143,7 +143,7 @@ class Session:
 
     def _build(self, service: str, *, once: bool) -> Any:  # noqa: ANN401
         factory: Any = self._source.client  # its type stubs accept only literal service names
-        with typed(f"creating the {service} client"):
+        with convert_errors(f"creating the {service} client"):
             client = factory(
                 service,
                 region_name=_ENDPOINT_REGIONS.get(service, self.region),
@@ -168,7 +168,7 @@ def connect(endpoint: CloudEndpoint, region: str, profile: str | None = None, on
     if not endpoint.url:
         source, login = open_chain(profile or "", region)
         return Session(source, endpoint, region, on_call, login)
-    with typed("reading the AWS configuration"):
+    with convert_errors("reading the AWS configuration"):
         source = boto3.Session(
             aws_access_key_id=endpoint.access_key_id,
             aws_secret_access_key=endpoint.secret_access_key,

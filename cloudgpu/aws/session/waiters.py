@@ -13,7 +13,7 @@ _LONGEST_S = 10.0
 _GROWTH = 1.4
 
 
-def retried(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError], bool], total_s: float) -> T:
+def retry(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError], bool], total_s: float) -> T:
     """Call until it succeeds. Retry errors that `when` accepts for `total_s` seconds, with growing pauses.
 
     Raises:
@@ -30,7 +30,7 @@ def retried(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuErro
         pause_s = min(_LONGEST_S, pause_s * _GROWTH)
 
 
-def awaited(clock: Clock, look: Callable[[], T | None], *, what: str, total_s: float) -> T:
+def poll(clock: Clock, look: Callable[[], T | None], *, what: str, total_s: float) -> T:
     """Poll with growing pauses until `look` returns a value.
 
     Raises:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cloudgpu.aws.ec2.tagging import mapped
-from cloudgpu.aws.session.errors import answered, is_gone
+from cloudgpu.aws.ec2.tagging import tags_to_dict
+from cloudgpu.aws.session.errors import convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.storage.objects import ending
+from cloudgpu.aws.storage.objects import checked_pages
 from cloudgpu.errors import CloudError, CloudGpuError
 
 _AT_ONCE: Final = 1000
@@ -24,8 +24,8 @@ def bucket_tags(clients: Clients, name: str) -> dict[str, str] | None:
         CloudError: The bucket belongs to another account, or S3 is unreachable.
     """
     try:
-        with answered(f"reading the tags of bucket {name}"):
-            return mapped(clients.client("s3").get_bucket_tagging(Bucket=name).get("TagSet"))
+        with convert_response_errors(f"reading the tags of bucket {name}"):
+            return tags_to_dict(clients.client("s3").get_bucket_tagging(Bucket=name).get("TagSet"))
     except CloudGpuError as err:
         if isinstance(err, CloudError) and err.code == _NO_TAGS:
             return {}
@@ -34,7 +34,7 @@ def bucket_tags(clients: Clients, name: str) -> dict[str, str] | None:
         raise
 
 
-def empty(clients: Clients, name: str) -> int:
+def empty_bucket(clients: Clients, name: str) -> int:
     """Delete every object, object version and multipart upload, and return the number deleted.
 
     Raises:
@@ -43,8 +43,8 @@ def empty(clients: Clients, name: str) -> int:
     s3 = clients.client("s3")
     count = 0
     try:
-        with answered(f"emptying bucket {name}"):
-            for page in ending(s3.get_paginator("list_object_versions").paginate(Bucket=name), *_LISTED):
+        with convert_response_errors(f"emptying bucket {name}"):
+            for page in checked_pages(s3.get_paginator("list_object_versions").paginate(Bucket=name), *_LISTED):
                 keys = list(_keys(page))
                 for start in range(0, len(keys), _AT_ONCE):
                     _delete(s3, name, keys[start : start + _AT_ONCE])
@@ -59,15 +59,17 @@ def empty(clients: Clients, name: str) -> int:
     return count
 
 
-def holds(clients: Clients, name: str) -> int | None:
+def bucket_size(clients: Clients, name: str) -> int | None:
     """Return the total size of a bucket in bytes, or None if it has too many objects to add up quickly.
 
     Raises:
         CloudError: The S3 request failed or S3 is unreachable.
     """
     count = size = 0
-    with answered(f"listing bucket {name}"):
-        for page in ending(clients.client("s3").get_paginator("list_objects_v2").paginate(Bucket=name), "Contents"):
+    with convert_response_errors(f"listing bucket {name}"):
+        for page in checked_pages(
+            clients.client("s3").get_paginator("list_objects_v2").paginate(Bucket=name), "Contents"
+        ):
             rows = page.get("Contents") or ()
             count += len(rows)
             size += sum(int(row["Size"]) for row in rows)

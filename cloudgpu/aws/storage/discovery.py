@@ -7,13 +7,13 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final, get_args
 
-from cloudgpu.aws.ec2.tagging import mapped
+from cloudgpu.aws.ec2.tagging import tags_to_dict
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.session.errors import UNREACHABLE, answered
+from cloudgpu.aws.session.errors import UNREACHABLE, convert_response_errors
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.storage.buckets import bucket_tags, empty, holds
-from cloudgpu.aws.storage.storage_tags import STORAGE, PartKind, StoragePart, TaggedStorage
+from cloudgpu.aws.storage.buckets import bucket_size, bucket_tags, empty_bucket
+from cloudgpu.aws.storage.storage_tags import STORAGE_TAG, PartKind, StoragePart, TaggedStorage
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError
 
@@ -49,23 +49,23 @@ def stored(clients: Clients, name: str = "") -> tuple[TaggedStorage, ...]:
     ]
     with ThreadPoolExecutor(_AT_ONCE) as workers:
         parts = [part for result in workers.map(lambda query: query(), queries) for part in result]
-    ours = [part for part in parts if STORAGE in part.tags and name in ("", part.tags[STORAGE])]
+    ours = [part for part in parts if STORAGE_TAG in part.tags and name in ("", part.tags[STORAGE_TAG])]
 
     def owner_key(part: StoragePart) -> tuple[str, str]:
-        return part.tags[STORAGE], part.tags.get(_TOKEN, "")
+        return part.tags[STORAGE_TAG], part.tags.get(_TOKEN, "")
 
     grouped = groupby(sorted(ours, key=lambda part: (*owner_key(part), _ORDER[part.kind], part.id)), key=owner_key)
     all_storage = [TaggedStorage(key[0], key[1], clients.region, tuple(rows)) for key, rows in grouped]
     return tuple(_with_users(clients, stored) for stored in all_storage)
 
 
-def end(clients: Clients, stored: TaggedStorage, clock: Clock) -> list[str]:
+def delete_storage(clients: Clients, stored: TaggedStorage, clock: Clock) -> list[str]:
     """Delete every part, including the data. Return a message for each part that could not be deleted."""
     messages: list[str] = []
     for part in sorted(stored.parts, key=lambda part: (_ORDER[part.kind], part.id)):
         try:
             if part.kind == "s3":
-                empty(clients, part.id)
+                empty_bucket(clients, part.id)
             outputs = {"deploymentType": part.deployment, "skipFinalBackup": True}
             handler(_HANDLER_TYPES[part.kind]).delete(HandlerContext(clients, clock, "", {}), part.id, outputs)
         except CloudGpuError as err:
@@ -75,13 +75,13 @@ def end(clients: Clients, stored: TaggedStorage, clock: Clock) -> list[str]:
 
 def _efs(clients: Clients) -> Iterator[StoragePart]:
     efs = clients.client("efs")
-    with answered(f"listing EFS file systems in {clients.region}"):
+    with convert_response_errors(f"listing EFS file systems in {clients.region}"):
         pages = efs.get_paginator("describe_file_systems").paginate()
         systems = [row for page in pages for row in page["FileSystems"]]
-        ours = [_file_system(row, clients.region) for row in systems if STORAGE in mapped(row.get("Tags"))]
+        ours = [_file_system(row, clients.region) for row in systems if STORAGE_TAG in tags_to_dict(row.get("Tags"))]
     for part in ours:
         yield part
-        with answered(f"listing the mount targets of {part.id}"):
+        with convert_response_errors(f"listing the mount targets of {part.id}"):
             targets = [row["MountTargetId"] for row in efs.describe_mount_targets(FileSystemId=part.id)["MountTargets"]]
         # Mount targets have no tags. They belong to the storage of their file system.
         yield from (StoragePart("mount-target", target, clients.region, part.tags) for target in targets)
@@ -90,20 +90,20 @@ def _efs(clients: Clients) -> Iterator[StoragePart]:
 def _file_system(row: Mapping[str, Any], region: str) -> StoragePart:
     size = Decimal(row["SizeInBytes"]["Value"]) / _GIB
     state, created = str(row["LifeCycleState"]), row["CreationTime"]
-    return StoragePart("efs", row["FileSystemId"], region, mapped(row.get("Tags")), state, size, created)
+    return StoragePart("efs", row["FileSystemId"], region, tags_to_dict(row.get("Tags")), state, size, created)
 
 
 def _lustre(clients: Clients) -> Iterator[StoragePart]:
     fsx, region = clients.client("fsx"), clients.region
-    with answered(f"looking for Lustre file systems in {region}"):
+    with convert_response_errors(f"looking for Lustre file systems in {region}"):
         pages = fsx.get_paginator("describe_file_systems").paginate()
         systems = [row for page in pages for row in page["FileSystems"] if row["FileSystemType"] == "LUSTRE"]
         links = list(_links(fsx)) if systems else []
-        ours = [row for row in systems if STORAGE in mapped(row.get("Tags"))]
+        ours = [row for row in systems if STORAGE_TAG in tags_to_dict(row.get("Tags"))]
         zones = _zones(clients, {str(subnet) for row in ours for subnet in row["SubnetIds"]})
         parts = [_lustre_system(row, region, zones) for row in ours]
         parts += [
-            StoragePart("link", row["AssociationId"], region, mapped(row.get("Tags")), row["Lifecycle"])
+            StoragePart("link", row["AssociationId"], region, tags_to_dict(row.get("Tags")), row["Lifecycle"])
             for row in links
         ]
     yield from parts
@@ -115,7 +115,7 @@ def _lustre_system(row: Mapping[str, Any], region: str, zones: Mapping[str, str]
         "lustre",
         row["FileSystemId"],
         region,
-        mapped(row.get("Tags")),
+        tags_to_dict(row.get("Tags")),
         str(row["Lifecycle"]),
         Decimal(row["StorageCapacity"]),
         row["CreationTime"],
@@ -129,7 +129,7 @@ def _zones(clients: Clients, subnets: set[str]) -> dict[str, str]:
     """Return the zone of each subnet, omitting subnets that no longer exist."""
     if not subnets:
         return {}
-    with answered(f"reading the zones of subnets in {clients.region}"):
+    with convert_response_errors(f"reading the zones of subnets in {clients.region}"):
         filters = [{"Name": "subnet-id", "Values": sorted(subnets)}]
         rows = clients.client("ec2").describe_subnets(Filters=filters)["Subnets"]
         return {str(row["SubnetId"]): str(row["AvailabilityZone"]) for row in rows}
@@ -154,8 +154,8 @@ def _links(fsx: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
 
 
 def _volumes(clients: Clients) -> Iterator[StoragePart]:
-    filters = [{"Name": "tag-key", "Values": [STORAGE]}]
-    with answered(f"looking for volumes in {clients.region}"):
+    filters = [{"Name": "tag-key", "Values": [STORAGE_TAG]}]
+    with convert_response_errors(f"looking for volumes in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_volumes").paginate(Filters=filters)
         rows = [row for page in pages for row in page["Volumes"] if row["State"] not in ("deleting", "deleted")]
         parts = [_volume(row, clients.region) for row in rows]
@@ -167,7 +167,7 @@ def _volume(row: Mapping[str, Any], region: str) -> StoragePart:
         str(attachment["InstanceId"]) for attachment in row.get("Attachments") or () if attachment.get("InstanceId")
     )
     size, created, zone = Decimal(row["Size"]), row["CreateTime"], str(row["AvailabilityZone"])
-    tags = mapped(row.get("Tags"))
+    tags = tags_to_dict(row.get("Tags"))
     return StoragePart("ebs", row["VolumeId"], region, tags, row["State"], size, created, attached=users, zone=zone)
 
 
@@ -175,20 +175,20 @@ def _buckets(clients: Clients, name: str) -> Iterator[StoragePart]:
     """Yield buckets by name, because S3 has no search by tag. Names start with `cloudgpu-` and the storage name."""
     prefix = f"{_NAME_PREFIX}{name}"
     s3 = clients.client("s3")
-    with answered("looking for buckets"):
+    with convert_response_errors("looking for buckets"):
         pages = s3.get_paginator("list_buckets").paginate(Prefix=prefix, BucketRegion=clients.region)
         rows = [(str(row["Name"]), row.get("CreationDate")) for page in pages for row in page.get("Buckets") or ()]
     for bucket, created in rows:
         tags = bucket_tags(clients, bucket) or {}
-        if STORAGE in tags:
-            size_bytes = holds(clients, bucket)
+        if STORAGE_TAG in tags:
+            size_bytes = bucket_size(clients, bucket)
             size = None if size_bytes is None else Decimal(size_bytes) / _GIB
             yield StoragePart("s3", bucket, clients.region, tags, "", size, created)
 
 
 def _groups(clients: Clients) -> Iterator[StoragePart]:
-    filters = [{"Name": "tag-key", "Values": [STORAGE]}]
-    with answered(f"looking for security groups in {clients.region}"):
+    filters = [{"Name": "tag-key", "Values": [STORAGE_TAG]}]
+    with convert_response_errors(f"looking for security groups in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_security_groups").paginate(Filters=filters)
         parts = [_group(row, clients.region) for page in pages for row in page["SecurityGroups"]]
     yield from parts
@@ -196,7 +196,9 @@ def _groups(clients: Clients) -> Iterator[StoragePart]:
 
 def _group(row: Mapping[str, Any], region: str) -> StoragePart:
     peers = {pair["GroupId"] for rule in row["IpPermissions"] for pair in rule.get("UserIdGroupPairs") or ()}
-    return StoragePart("security-group", row["GroupId"], region, mapped(row.get("Tags")), peers=tuple(sorted(peers)))
+    return StoragePart(
+        "security-group", row["GroupId"], region, tags_to_dict(row.get("Tags")), peers=tuple(sorted(peers))
+    )
 
 
 def _with_users(clients: Clients, stored: TaggedStorage) -> TaggedStorage:
@@ -211,7 +213,7 @@ def _with_users(clients: Clients, stored: TaggedStorage) -> TaggedStorage:
 def _members(clients: Clients, groups: Iterable[str]) -> set[str]:
     """Return the instances in one of these security groups, which may therefore have mounted the storage."""
     filters = [{"Name": "group-id", "Values": sorted(groups)}]
-    with answered("listing the instances that may mount storage"):
+    with convert_response_errors("listing the instances that may mount storage"):
         pages = clients.client("ec2").get_paginator("describe_network_interfaces").paginate(Filters=filters)
         rows = [row for page in pages for row in page["NetworkInterfaces"]]
         return {row["Attachment"]["InstanceId"] for row in rows if (row.get("Attachment") or {}).get("InstanceId")}
@@ -222,10 +224,12 @@ def _described(clients: Clients, ids: Sequence[str]) -> Iterator[str]:
     if not ids:
         return
     filters = [{"Name": "instance-id", "Values": list(ids)}]
-    with answered("describing the instances that use storage"):
+    with convert_response_errors("describing the instances that use storage"):
         pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
         rows = [row for page in pages for group in page["Reservations"] for row in group["Instances"]]
         alive = [row for row in rows if row["State"]["Name"] != "terminated"]
-        cluster_by_id = {str(row["InstanceId"]): mapped(row.get("Tags")).get("cloudgpu:cluster", "") for row in alive}
+        cluster_by_id = {
+            str(row["InstanceId"]): tags_to_dict(row.get("Tags")).get("cloudgpu:cluster", "") for row in alive
+        }
     for instance_id, cluster in sorted(cluster_by_id.items()):
         yield f"{instance_id} (cluster {cluster})" if cluster else instance_id

@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.aws.session.errors import UNREACHABLE, answered, is_gone, typed
+from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors, convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import BadRequestError, CloudError, CloudGpuError, StateError
 from cloudgpu.files import open_for_reading
-from cloudgpu.recipe.file_names import unusable
+from cloudgpu.recipe.file_names import find_unusable_name
 from cloudgpu.text import printable
 
 _AT_ONCE = 8
@@ -73,7 +73,7 @@ class S3Location:
         return cls(bucket, prefix.strip("/"))
 
 
-def listing(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
+def list_objects(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
     """Return the object at a URL, or all objects below it, sorted by key and without folder markers.
 
     Raises:
@@ -84,7 +84,7 @@ def listing(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
     """
     address = S3Location.parse(url)
     try:
-        with answered(f"listing {url}"):
+        with convert_response_errors(f"listing {url}"):
             objects = _bounded(url, below(clients.client("s3"), address))
     except CloudGpuError as err:
         if is_gone(err):
@@ -92,7 +92,7 @@ def listing(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
         raise
     if not objects:
         raise _no_objects(clients, address, url)
-    unusable_name = unusable(item.relative for item in objects)
+    unusable_name = find_unusable_name(item.relative for item in objects)
     if unusable_name is not None:
         message = (
             f"{url} contains {printable(unusable_name[0])[:_SHOWN]!r}, which cannot be a file name: {unusable_name[1]}"
@@ -112,15 +112,15 @@ def _bounded(url: str, objects: Iterator[ObjectInfo]) -> tuple[ObjectInfo, ...]:
 def bucket_region(clients: Clients, url: str) -> str:
     """Return the region of a URL's bucket, or the region of the clients if S3 does not report it."""
     try:
-        with answered(f"reading the region of {url}"):
-            return region_of_bucket(clients.client("s3"), S3Location.parse(url)) or clients.region
+        with convert_response_errors(f"reading the region of {url}"):
+            return look_up_bucket_region(clients.client("s3"), S3Location.parse(url)) or clients.region
     except CloudGpuError:
         return clients.region  # listing the bucket will report the error
 
 
-def region_of_bucket(s3: Any, address: S3Location) -> str:  # noqa: ANN401
+def look_up_bucket_region(s3: Any, address: S3Location) -> str:  # noqa: ANN401
     """Return the region of a bucket; empty if S3 does not report it."""
-    with answered(f"reading the region of bucket {address.bucket}"):
+    with convert_response_errors(f"reading the region of bucket {address.bucket}"):
         response = s3.head_bucket(Bucket=address.bucket)
     region = response.get("BucketRegion") or response["ResponseMetadata"].get("HTTPHeaders", {}).get(_REGION_HEADER)
     return str(region or "")
@@ -134,11 +134,11 @@ def check_readable(clients: Clients, url: str, key: str) -> None:
         CloudError: The AWS request failed or AWS is unreachable.
     """
     address = S3Location.parse(url)
-    with typed(f"reading s3://{address.bucket}/{key}"):
+    with convert_errors(f"reading s3://{address.bucket}/{key}"):
         clients.client("s3").head_object(Bucket=address.bucket, Key=key)
 
 
-def presigned(clients: Clients, url: str, keys: Iterable[str], expires_s: int) -> dict[str, str]:
+def presign_urls(clients: Clients, url: str, keys: Iterable[str], expires_s: int) -> dict[str, str]:
     """Return a presigned URL for each key, valid for `expires_s` seconds. Makes no calls.
 
     Raises:
@@ -150,7 +150,7 @@ def presigned(clients: Clients, url: str, keys: Iterable[str], expires_s: int) -
             message, code="AuthorizationQueryParametersError", hint="request a shorter validity period"
         )
     address, s3 = S3Location.parse(url), clients.client("s3")
-    with typed(f"presigning URLs for {url}"):
+    with convert_errors(f"presigning URLs for {url}"):
         return {
             key: s3.generate_presigned_url(
                 "get_object", Params={"Bucket": address.bucket, "Key": key}, ExpiresIn=expires_s
@@ -168,7 +168,7 @@ def put_files(clients: Clients, url: str, directory: Path) -> UploadResult:
     """
     address, s3 = S3Location.parse(url), clients.client("s3")
     _ensure_bucket(clients, address.bucket)
-    with answered(f"listing {url}"):
+    with convert_response_errors(f"listing {url}"):
         sizes = {item.key: item.size for item in below(s3, address)}
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     with ThreadPoolExecutor(_AT_ONCE) as workers:
@@ -184,7 +184,7 @@ def below(s3: Any, address: S3Location) -> Iterator[ObjectInfo]:  # noqa: ANN401
     """Yield the object `data/set` and everything under `data/set/`, but not `data/set-2`."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.prefix)
     under = f"{address.prefix}/" if address.prefix else ""
-    for page in ending(pages, "Contents"):
+    for page in checked_pages(pages, "Contents"):
         for item in map(_object_info, page.get("Contents") or ()):
             key = item.key
             if key.endswith("/") or not (key == address.prefix or key.startswith(under)):
@@ -193,7 +193,7 @@ def below(s3: Any, address: S3Location) -> Iterator[ObjectInfo]:  # noqa: ANN401
             yield replace(item, relative=relative)
 
 
-def ending(pages: Iterable[Mapping[str, Any]], *content_keys: str) -> Iterator[Mapping[str, Any]]:
+def checked_pages(pages: Iterable[Mapping[str, Any]], *content_keys: str) -> Iterator[Mapping[str, Any]]:
     """Yield the pages of an S3 listing, checking that the responses are listing pages and that the listing ends.
 
     Raises:
@@ -234,7 +234,7 @@ def _put(s3: Any, address: S3Location, path: Path, directory: Path, sizes: Mappi
     except OSError as err:
         message = f"cannot read {path}: {err.strerror}"
         raise StateError(message, hint="make the file readable, or remove it from the directory") from err
-    with answered(f"uploading {path} to s3://{address.bucket}/{key}"):
+    with convert_response_errors(f"uploading {path} to s3://{address.bucket}/{key}"):
         if sizes.get(key) == size:
             existing_digest = s3.head_object(Bucket=address.bucket, Key=key)["Metadata"].get(_SHA256)
             if existing_digest == digest:
@@ -251,7 +251,7 @@ def _digest(path: Path) -> str:
 def _ensure_bucket(clients: Clients, bucket: str) -> None:
     s3 = clients.client("s3")
     try:
-        with typed(f"checking bucket {bucket}"):
+        with convert_errors(f"checking bucket {bucket}"):
             s3.head_bucket(Bucket=bucket)
     except CloudGpuError as err:
         if not is_gone(err):
@@ -261,14 +261,14 @@ def _ensure_bucket(clients: Clients, bucket: str) -> None:
     # us-east-1 is the default and is not a valid location constraint.
     location = {} if clients.region == "us-east-1" else {"LocationConstraint": clients.region}
     options = {"CreateBucketConfiguration": location} if location else {}
-    with typed(f"creating bucket {bucket}"):
+    with convert_errors(f"creating bucket {bucket}"):
         s3.create_bucket(Bucket=bucket, **options)
 
 
 def _no_bucket(clients: Clients, address: S3Location) -> BadRequestError:
     """Return the error for a missing bucket, with similar names if the caller may list buckets."""
     try:
-        with answered("listing buckets"):
+        with convert_response_errors("listing buckets"):
             names = [bucket["Name"] for bucket in clients.client("s3").list_buckets().get("Buckets") or ()]
     except CloudGpuError:
         names = []
@@ -279,7 +279,7 @@ def _no_bucket(clients: Clients, address: S3Location) -> BadRequestError:
 def _no_objects(clients: Clients, address: S3Location, url: str) -> BadRequestError:
     parent, _, name = address.prefix.rpartition("/")
     below = f"{parent}/" if parent else ""
-    with answered(f"listing s3://{address.bucket}/{below}"):
+    with convert_response_errors(f"listing s3://{address.bucket}/{below}"):
         page = clients.client("s3").list_objects_v2(Bucket=address.bucket, Prefix=below, Delimiter="/")
         folders = [prefix["Prefix"].rstrip("/") for prefix in page.get("CommonPrefixes") or ()]
         names = [

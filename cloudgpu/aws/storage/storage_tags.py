@@ -6,9 +6,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final, Literal
 
-STORAGE: Final = "cloudgpu:storage"
-KEEP: Final = "cloudgpu:keep"
-MADE_FOR: Final = "cloudgpu:made-for"
+STORAGE_TAG: Final = "cloudgpu:storage"
+KEEP_TAG: Final = "cloudgpu:keep"
+MADE_FOR_TAG: Final = "cloudgpu:made-for"
 _KIND: Final = "cloudgpu:kind"
 
 PartKind = Literal["link", "mount-target", "efs", "lustre", "ebs", "s3", "security-group"]
@@ -91,7 +91,7 @@ class TaggedStorage:
     @property
     def made_for(self) -> str:
         """Cluster that the storage was created for and is deleted with; empty for named storage."""
-        return self.tag(MADE_FOR)
+        return self.tag(MADE_FOR_TAG)
 
     @property
     def security_group_id(self) -> str:
@@ -101,4 +101,4 @@ class TaggedStorage:
     @property
     def disposable(self) -> bool:
         """Return True if the tags allow the data to be deleted with the storage."""
-        return self.tag(KEEP) == "false"
+        return self.tag(KEEP_TAG) == "false"

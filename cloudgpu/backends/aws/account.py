@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloudgpu.aws.iam.grants import Grant
-from cloudgpu.aws.iam.permission_probe import PermissionResult, verdicts
+from cloudgpu.aws.iam.permission_probe import PermissionResult, probe_permissions
 from cloudgpu.aws.pricing.quotas import QuotaLimit, gpu_quotas
 from cloudgpu.aws.session.session import Identity, Session
 
@@ -23,9 +23,9 @@ class AwsAccount:
         """
         return self.session.identity()
 
-    def verdicts(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
+    def permission_results(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
         """Return, for each permission, whether the identity has it."""
-        return verdicts(self.session, identity, grants)
+        return probe_permissions(self.session, identity, grants)
 
     def quotas(self) -> Sequence[QuotaLimit]:
         """Return the vCPU quotas for GPU instances.

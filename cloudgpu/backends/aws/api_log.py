@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cloudgpu import files
 from cloudgpu.clock import Clock
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 
 
 class LoggedCall(Protocol):
@@ -56,7 +56,7 @@ class ApiCallLog:
                 files.open_for_appending(path).close()
             except OSError as err:
                 if required:
-                    raise unwritable(path, err) from err
+                    raise unwritable_error(path, err) from err
                 self._path = None
 
     def __call__(self, call: LoggedCall) -> None:

@@ -40,7 +40,7 @@ class AwsCatalog:
 
     def types(self, region: str) -> Mapping[str, TypeFacts]:
         """Return the instance types with NVIDIA GPUs in a region."""
-        return instance_types.described(self.cloud.clients(region))
+        return instance_types.describe_gpu_types(self.cloud.clients(region))
 
     def zones(self, region: str) -> Mapping[str, tuple[str, ...]]:
         """Return the zones that offer each instance type."""
@@ -60,7 +60,7 @@ class AwsCatalog:
         Raises:
             CloudError: No parameter could be read; the parameters or the permission may be missing.
         """
-        images = machine_images.named(self.cloud.clients, [(parameter, region) for parameter in parameters])
+        images = machine_images.resolve_image_ids(self.cloud.clients, [(parameter, region) for parameter in parameters])
         if parameters and not images:
             message = f"cannot read any SSM parameter of a machine image in {region}"
             raise CloudError(message, hint="check that your credentials have the permission ssm:GetParameter")
@@ -68,4 +68,4 @@ class AwsCatalog:
 
     def quotas(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota, by quota key."""
-        return quotas.limits(self.cloud.clients(region))
+        return quotas.vcpu_limits(self.cloud.clients(region))

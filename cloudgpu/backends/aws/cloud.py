@@ -12,7 +12,7 @@ from threading import Lock
 from cloudgpu.aws.ec2 import billing_times, host_keys, instances, machine_images, reservations
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance
-from cloudgpu.aws.ec2.retag import relabel
+from cloudgpu.aws.ec2.retag import add_missing_tags
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.pricing import offers, quotas
 from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
@@ -21,7 +21,14 @@ from cloudgpu.backends.aws.account import AwsAccount
 from cloudgpu.backends.aws.api_log import ApiCallLog
 from cloudgpu.backends.aws.engines import Engines
 from cloudgpu.backends.aws.inspector import AwsInspector
-from cloudgpu.backends.aws.node_addresses import HEAD, by_session, by_ssm, private, region_of, way
+from cloudgpu.backends.aws.node_addresses import (
+    HEAD,
+    private,
+    public_address_setting,
+    region_of,
+    session_manager_addresses,
+    uses_session_manager,
+)
 from cloudgpu.backends.aws.regions import AwsRegions
 from cloudgpu.backends.aws.storage import AwsStorage
 from cloudgpu.backends.base import TaggedResource
@@ -92,7 +99,7 @@ class AwsCloud:
     def account(self) -> str:
         """Return the account ID of the credentials in use."""
         if not self._account:
-            ask = self._regions.answered_anywhere if self._deleting else self._regions.answered_as_usual
+            ask = self._regions.query_any_region if self._deleting else self._regions.query_usual_region
             self._account = ask(lambda session: session.account())
         return self._account
 
@@ -110,20 +117,22 @@ class AwsCloud:
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """Return the machine image for each (SSM parameter, region) pair, without unreadable parameters."""
-        return machine_images.named(self._session, wanted)
+        return machine_images.resolve_image_ids(self._session, wanted)
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Return the zones that offer each instance type, by (instance type, region) pair."""
         return offers.quotes(self._session, wanted)
 
     @property
-    def engine_asked_for(self) -> str:
+    def requested_engine(self) -> str:
         """Engine selected by the user; empty if the user selected none."""
         return self._engines.asked_for
 
     def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
         """Look up a capacity reservation and return the result with the time of the lookup."""
-        return ReservationLookup(reservations.look_up(self._session, reservation_id, regions), self._clock.now())
+        return ReservationLookup(
+            reservations.find_reservation(self._session, reservation_id, regions), self._clock.now()
+        )
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
         """Return the number of Elastic IPs that the account can still allocate, by region."""
@@ -131,11 +140,11 @@ class AwsCloud:
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota in a region, by quota key."""
-        return quotas.limits(self._session(region))
+        return quotas.vcpu_limits(self._session(region))
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
         """Return the account's running vCPUs in a region, by quota."""
-        return quotas.running(self._session(region))
+        return quotas.vcpus_in_use(self._session(region))
 
     def engine(self, record: ClusterRecord) -> Engine:
         """Return the engine that created the cluster, with the cluster's tags and identity.
@@ -186,7 +195,11 @@ class AwsCloud:
         described = instances.describe(clients, list(awaited))
         for instance in described:
             _require_live(record, instance)
-        addresses = by_session(described) if by_ssm(record) else self._reach(described, private(record, instance_ids))
+        addresses = (
+            session_manager_addresses(described)
+            if uses_session_manager(record)
+            else self._reach(described, private(record, instance_ids))
+        )
         reachable = [instance for instance in described if instance.id in addresses]
         with ThreadPoolExecutor(_MAX_PARALLEL_CONSOLES) as consoles:
             keys = list(consoles.map(lambda instance: host_keys.fingerprints(clients, instance.id), reachable))
@@ -212,12 +225,12 @@ class AwsCloud:
             gpu=record.gpu,
             gpus=record.gpus_per_node,
             simulated=self.target == "rehearsal",
-            reach="ssm" if by_ssm(record) else "direct",
+            reach="ssm" if uses_session_manager(record) else "direct",
             bastion=self._settings.bastion,
-            jump=HEAD if index != HEAD and way(record) == "nat" else None,
+            jump=HEAD if index != HEAD and public_address_setting(record) == "nat" else None,
         )
 
-    def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+    def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the state of each instance, `terminated` for instances that AWS no longer lists."""
         states = dict.fromkeys(instance_ids, "terminated")
         if instance_ids:
@@ -227,11 +240,11 @@ class AwsCloud:
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
         """Return start and termination times by instance ID, leaving out instances that AWS no longer lists."""
-        return billing_times.of_instances(self._session(region), instance_ids)
+        return billing_times.instance_lifetimes(self._session(region), instance_ids)
 
     def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
         """Return the lifetimes of a cluster's NAT gateways and Elastic IPs that AWS still reports."""
-        return billing_times.of_network(self._session(region), token)
+        return billing_times.network_resource_lifetimes(self._session(region), token)
 
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[FoundResource]:
         """Return all resources with the cluster's tag in these regions and IAM; fail if any search fails."""
@@ -253,7 +266,7 @@ class AwsCloud:
         """Set these tags on the instances, volumes and interfaces among these resources that lack them."""
         for region in sorted({resource.region for resource in found} - {GLOBAL}):
             here = [resource for resource in found if resource.region == region]
-            relabel(self._session(region), here, tags)
+            add_missing_tags(self._session(region), here, tags)
 
     def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
         """Terminate instances by their IDs and wait until AWS confirms their termination."""
@@ -274,9 +287,9 @@ class AwsCloud:
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
         """List the objects below an S3 URL, with URLs presigned for the bucket's region."""
         clients = self._session(objects.bucket_region(self._session(self._settings.region), url))
-        listed = objects.listing(clients, url)
+        listed = objects.list_objects(clients, url)
         objects.check_readable(clients, url, listed[0].key)
-        urls = objects.presigned(clients, url, [item.key for item in listed], expires_s)
+        urls = objects.presign_urls(clients, url, [item.key for item in listed], expires_s)
         return [RemoteFile(urls[item.key], item.relative, item.size, None, item.etag) for item in listed]
 
     def bucket_service(self, url: str) -> S3Service:
@@ -380,7 +393,9 @@ def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.R
     Raises:
         RehearsalError: The rehearsal cloud cannot be started.
     """
-    return rehearsal.ensure(home, clock, envs=settings.env_cache, idle_minutes=float(settings.rehearsal_idle_minutes))
+    return rehearsal.ensure_running(
+        home, clock, envs=settings.env_cache, idle_minutes=float(settings.rehearsal_idle_minutes)
+    )
 
 
 def own_address() -> str:

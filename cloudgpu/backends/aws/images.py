@@ -19,17 +19,17 @@ class AwsImages:
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
         """Return a region's images, and snapshots whose image is deleted; all of them, or only those named `name`."""
         clients = self.cloud.clients(region)
-        images = baked_images.found(clients, name)
-        return (*images, *baked_images.orphans(clients, name, images))
+        images = baked_images.find_images(clients, name)
+        return (*images, *baked_images.find_orphaned_snapshots(clients, name, images))
 
     def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
         """Create an image of an instance and return the image ID."""
-        return baked_images.make(self.cloud.clients(region), instance_id, name, tags)
+        return baked_images.start_image(self.cloud.clients(region), instance_id, name, tags)
 
     def ready(self, region: str, name: str) -> OwnImage:
         """Wait until the image is available, and return it."""
-        return baked_images.ready(self.cloud.clients(region), self.clock, name)
+        return baked_images.wait_for_image(self.cloud.clients(region), self.clock, name)
 
     def end(self, image: OwnImage) -> None:
         """Delete an image and its snapshots."""
-        baked_images.end(self.cloud.clients(image.region), image)
+        baked_images.delete_image(self.cloud.clients(image.region), image)

@@ -16,11 +16,11 @@ class AwsInspector:
 
     def dataset(self, url: str) -> DatasetSeen:
         """Return a summary of the objects below an S3 URL."""
-        return input_checks.dataset_seen(self._session(self._region), url)
+        return input_checks.check_dataset(self._session(self._region), url)
 
     def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
         """Return whether a named resource exists and, if unknown, the reason. Roles do not depend on the region."""
-        return input_checks.named_seen(self._session(region or self._region), kind, name)
+        return input_checks.check_named_resource(self._session(region or self._region), kind, name)
 
     def regions(self) -> Sequence[str]:
         """Return every region that is enabled for the account."""

@@ -13,7 +13,7 @@ _SSH_PORT = 22
 _REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]+")
 
 
-def way(record: ClusterRecord) -> str:
+def public_address_setting(record: ClusterRecord) -> str:
     """Return how the cluster's nodes are exposed: the `publicAddress` setting of its program."""
     return record.config.get("publicAddress") or "auto"
 
@@ -21,15 +21,15 @@ def way(record: ClusterRecord) -> str:
 def private(record: ClusterRecord, instance_ids: Sequence[str]) -> Set[str]:
     """Return the nodes without a public address: none, all, or all except the first."""
     by_exposure = {"private": instance_ids, "nat": instance_ids[HEAD + 1 :]}
-    return frozenset(by_exposure.get(way(record), ()))
+    return frozenset(by_exposure.get(public_address_setting(record), ()))
 
 
-def by_ssm(record: ClusterRecord) -> bool:
+def uses_session_manager(record: ClusterRecord) -> bool:
     """Return True if SSH to the nodes goes through Session Manager."""
     return record.config.get("reach") == "ssm"
 
 
-def by_session(instances: Sequence[Instance]) -> dict[str, tuple[str, int]]:
+def session_manager_addresses(instances: Sequence[Instance]) -> dict[str, tuple[str, int]]:
     """Return the Session Manager address of each node, which is its instance ID, and the SSH port."""
     return {instance.id: (instance.id, _SSH_PORT) for instance in instances if instance.private_address}
 

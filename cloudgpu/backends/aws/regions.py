@@ -37,7 +37,7 @@ class AwsRegions:
         self._usual = usual
         self._clock = clock
 
-    def answered_as_usual(self, query: Callable[[Session], _T]) -> _T:
+    def query_usual_region(self, query: Callable[[Session], _T]) -> _T:
         """Run an account-wide query in the usual region only.
 
         Raises:
@@ -45,7 +45,7 @@ class AwsRegions:
         """
         return query(self._session_of(self._usual))
 
-    def answered_anywhere(self, query: Callable[[Session], _T]) -> _T:
+    def query_any_region(self, query: Callable[[Session], _T]) -> _T:
         """Run an account-wide query in the usual region and, if that fails, in other regions.
 
         Raises:
@@ -66,7 +66,7 @@ class AwsRegions:
 
     def names(self) -> tuple[str, ...]:
         """Return every region that the account can use."""
-        return self.answered_anywhere(tag_search.enabled_regions)
+        return self.query_any_region(tag_search.enabled_regions)
 
     def search(self, cluster: str, regions: Sequence[str]) -> SearchResult:
         """Search these regions (`global`: IAM) for the cluster's tag, or for any cluster's tag if the name is empty."""

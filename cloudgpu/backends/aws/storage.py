@@ -7,8 +7,8 @@ from typing import Protocol
 from cloudgpu.aws.ec2.volumes import attach
 from cloudgpu.aws.session.session import Session
 from cloudgpu.aws.storage import discovery
-from cloudgpu.aws.storage.buckets import empty
-from cloudgpu.aws.storage.storage_tags import MADE_FOR, TaggedStorage
+from cloudgpu.aws.storage.buckets import empty_bucket
+from cloudgpu.aws.storage.storage_tags import MADE_FOR_TAG, TaggedStorage
 from cloudgpu.backends.aws.engines import Engines
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
@@ -52,7 +52,7 @@ class AwsStorage:
         return self.cloud.account()
 
     @property
-    def engine_asked_for(self) -> str:
+    def requested_engine(self) -> str:
         """Engine selected by the user; empty if the user selected none."""
         return self.engines.asked_for
 
@@ -72,11 +72,11 @@ class AwsStorage:
         """Delete all objects in the storage's bucket, if it has a bucket."""
         for part in stored.parts:
             if part.kind == "s3":
-                empty(self.cloud.clients(stored.region), part.id)
+                empty_bucket(self.cloud.clients(stored.region), part.id)
 
     def end(self, stored: TaggedStorage) -> list[str]:
         """Delete all parts of a storage with their data. Return one line per part that could not be deleted."""
-        return discovery.end(self.cloud.clients(stored.region), stored, self.clock)
+        return discovery.delete_storage(self.cloud.clients(stored.region), stored, self.clock)
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
         """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""
@@ -95,5 +95,5 @@ def storage_tags(record: StorageRecord) -> Mapping[str, str]:
         "cloudgpu:team": record.team,
         "cloudgpu:keep": "false" if record.disposable else "true",
         "cloudgpu:token": record.token,
-        **({MADE_FOR: record.made_for} if record.made_for else {}),
+        **({MADE_FOR_TAG: record.made_for} if record.made_for else {}),
     }

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from cloudgpu.backends.base import Backend
 from cloudgpu.backends.hosts.agent_messages import LeasesResponse
 from cloudgpu.backends.hosts.nodes import node_of
-from cloudgpu.decoding import decoded, described
+from cloudgpu.decoding import decode_as, describe_error
 from cloudgpu.errors import CloudGpuError, HostKeyError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.usage import HostSeen
@@ -67,7 +67,7 @@ class HostsBackend:
         """Return a constant in place of an account ID."""
         return ACCOUNT
 
-    def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+    def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Return `running` for each host on which the cluster's lease exists, else `terminated`.
 
         Raises:
@@ -136,7 +136,7 @@ class HostsBackend:
             for outcome in outcomes.values():
                 if not isinstance(outcome, CloudGpuError):
                     opened.callback(outcome.close)
-            strangers = {node.index: stranger(node) for node in nodes if not node.host_keys}
+            strangers = {node.index: unconfirmed_key_error(node) for node in nodes if not node.host_keys}
             yield {node.index: (outcomes | strangers)[node.index] for node in nodes}
 
     def told(self, nodes: Sequence[Node], ask: Callable[[Host], _T]) -> dict[int, _T | CloudGpuError]:
@@ -153,7 +153,7 @@ class HostsBackend:
         return {node.zone: _seen(responses[node.index]) for node in nodes}
 
 
-def stranger(node: Node) -> HostKeyError:
+def unconfirmed_key_error(node: Node) -> HostKeyError:
     """Return the error for a host whose key has not been confirmed."""
     host = f"{node.zone} ({node.user}@{node.address}:{node.port})"
     message = f"the host key of {host} is neither in the inventory nor in your known_hosts"
@@ -167,9 +167,9 @@ def _seen(response: object) -> HostSeen:
     if not isinstance(response, dict):
         return HostSeen(problem="its agent sent no response")
     try:
-        state = decoded(LeasesResponse, response)
+        state = decode_as(LeasesResponse, response)
     except ValueError as err:
-        return HostSeen(problem=f"its agent sent a malformed response: {described(err)}")
+        return HostSeen(problem=f"its agent sent a malformed response: {describe_error(err)}")
     leased = {gpu for lease in state.leases for gpu in lease.gpus}
     foreign = [process for process in state.processes if process.gpu not in leased]
     return HostSeen(

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.hosts.context import HostsContext
-from cloudgpu.backends.missing_rows import missing_nodes, reopened, unusable
+from cloudgpu.backends.missing_rows import has_failed, missing_nodes, reopen_row
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ledger.entry import Spending, Surcharge
 from cloudgpu.plan.host_sets import HostSet
@@ -14,14 +14,14 @@ from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 
-def opened(context: HostsContext, record: ClusterRecord, chosen: HostSet) -> None:
+def open_rows(context: HostsContext, record: ClusterRecord, chosen: HostSet) -> None:
     """Open a row for each host of the chosen set, before any of the hosts is leased."""
     now = context.clock.now()
     for host, rate in zip(chosen.hosts, chosen.rates, strict=True):
         context.ledger.open(_spending(record, chosen.pool, host, rate, now))
 
 
-def launched(context: HostsContext, record: ClusterRecord) -> None:
+def start_billing(context: HostsContext, record: ClusterRecord) -> None:
     """Start billing, after every host has been leased."""
     now = context.clock.now()
     for entry in ClusterBilling(context).rows(record):
@@ -30,25 +30,25 @@ def launched(context: HostsContext, record: ClusterRecord) -> None:
             context.ledger.launched(entry.spending.entry_id, [f"{host}@{record.name}"], now)
 
 
-def restored(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]) -> None:
+def restore_rows(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]) -> None:
     """Restore the missing rows of hosts, billed from the creation of the cluster's record at the record's price.
 
     Raises:
         LedgerError: The ledger is not lenient and cannot be written.
     """
     missing = missing_nodes(record, ClusterBilling(context).rows(record))
-    if not missing or unusable(context.ledger):
+    if not missing or has_failed(context.ledger):
         return
     rate = Decimal(record.node_hourly_usd) or None
     for host in (node.zone for node in nodes if f"{node.zone}@{record.name}" in missing):
         row = _spending(record, "", host, rate, record.created_at)
-        if not reopened(context.ledger, row):
+        if not reopen_row(context.ledger, row):
             return
         context.ledger.launched(row.entry_id, [f"{host}@{record.name}"], record.created_at)
     context.emit(Note(f"the ledger had no row for {', '.join(missing)}; restored from the record"))
 
 
-def closed(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -> None:
+def close_rows(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -> None:
     """Close the rows of released hosts. An expired lease is billed only until its expiry."""
     at, released = min(context.clock.now(), record.expires_at), frozenset(hosts)
     rows = [

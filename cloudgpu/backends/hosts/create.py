@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 from cloudgpu import bounds
-from cloudgpu.backends.deletion import end_after
+from cloudgpu.backends.deletion import delete_after_failure
 from cloudgpu.backends.hosts import billing
 from cloudgpu.backends.hosts.agent_messages import LeasesResponse, TakenResponse
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.delete import HostTeardown
-from cloudgpu.backends.hosts.nodes import member
+from cloudgpu.backends.hosts.nodes import cluster_member
 from cloudgpu.backends.launch_request import Requester
 from cloudgpu.backends.reuse import (
     ProvisionedCluster,
@@ -21,7 +21,7 @@ from cloudgpu.backends.reuse import (
     require_matching,
     require_usable,
 )
-from cloudgpu.decoding import described
+from cloudgpu.decoding import describe_error
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
     CapacityError,
@@ -176,16 +176,16 @@ class HostProvisioning:
         hosts = [by_name[name] for name in chosen.hosts]
         instance_type = chosen.instance_type
         nodes = [
-            member(node, record.name, record.token, instance_type, chosen.gpus_per_node)
+            cluster_member(node, record.name, record.token, instance_type, chosen.gpus_per_node)
             for node in context.cloud.nodes(hosts)
         ]
         record = context.records.save_cluster(record, context.clock.now())
         self._write(record, nodes)
-        billing.opened(context, record, chosen)
+        billing.open_rows(context, record, chosen)
         context.emit(Note(f"leasing {chosen.gpus_per_node} x {chosen.gpu} on {chosen.label}"))
         nodes = self._lease_all(record, nodes)
         self._write(record, nodes)
-        billing.launched(context, record)
+        billing.start_billing(context, record)
         record = context.records.save_cluster(replace(record, state="up"), context.clock.now())
         return ProvisionedCluster(record, Inventory(record.name, tuple(nodes)), made=True, tried=tuple(tried))
 
@@ -207,7 +207,7 @@ class HostProvisioning:
                 agents = all_or_raise(run_on_all(hosts, install_agent))
                 responses = all_or_raise(run_on_all(hosts, lambda host: self._take(record, agents[host.node.index])))
             except Exception as err:
-                end_after(self._teardown.end, record, err)
+                delete_after_failure(self._teardown.end, record, err)
                 if isinstance(err, AgentReplyError) and err.code in _TAKEN:
                     raise CapacityError(err.message, code=err.code, hint=err.hint) from err
                 raise
@@ -250,8 +250,8 @@ class HostProvisioning:
 def _with_devices(node: Node, response: Mapping[str, Any]) -> Node:
     """Return the node with its leased GPUs; empty if all the host's GPUs are leased and none must be hidden."""
     try:
-        devices = tuple(bounds.count(device) for device in response["devices"])
+        devices = tuple(bounds.checked_count(device) for device in response["devices"])
     except (TypeError, ValueError) as err:
-        message = f"{node.zone}: its agent reported invalid GPUs: {described(err)}"
+        message = f"{node.zone}: its agent reported invalid GPUs: {describe_error(err)}"
         raise RemoteCommandError(message, hint="run the command again") from None
     return replace(node, devices=() if len(devices) == count_field(response, "of") else devices)

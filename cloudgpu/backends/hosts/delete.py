@@ -7,12 +7,12 @@ from typing import Any
 
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.deletion import DeletionResult, check_identity, check_recorded
-from cloudgpu.backends.deletion_records import end_runs, forget
+from cloudgpu.backends.deletion_records import cancel_unfinished_runs, remove_local_record
 from cloudgpu.backends.hosts import billing
 from cloudgpu.backends.hosts.agent_messages import LeaveResponse
 from cloudgpu.backends.hosts.context import HostsContext
-from cloudgpu.backends.hosts.nodes import host_of, member, own_directory
-from cloudgpu.decoding import decoded, described
+from cloudgpu.backends.hosts.nodes import cluster_directory, cluster_member, host_of
+from cloudgpu.decoding import decode_as, describe_error
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node
@@ -20,7 +20,7 @@ from cloudgpu.run.agent import ask_once, find_login_home
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
-from cloudgpu.state.identifiers import checked_cluster
+from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.text import command
 
@@ -49,7 +49,7 @@ class HostTeardown:
             UsageError: The name is not a valid cluster name, or there is no record and the inventory cannot be read.
         """
         del default_region
-        path = self._context.home.cluster(checked_cluster(name)).root / "lease"
+        path = self._context.home.cluster(require_cluster_name(name)).root / "lease"
         with ClusterLease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
             if lease.problem:
                 self._context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
@@ -71,20 +71,20 @@ class HostTeardown:
         nodes = self._nodes(record)
 
         def leave(host: Host) -> dict[str, Any]:
-            home = own_directory(host.node, find_login_home(host))
+            home = cluster_directory(host.node, find_login_home(host))
             request = {"token": record.token, "home": home, "keep_cache": host.node.zone in keep}
             return ask_once(host, "leave", request, LeaveResponse)
 
         outcome = self._request_release(nodes, leave)
-        billing.restored(self._context, record, nodes)
-        billing.closed(self._context, record, outcome.released)
+        billing.restore_rows(self._context, record, nodes)
+        billing.close_rows(self._context, record, outcome.released)
         if outcome.left:
             message = f"cluster {record.name} is not fully deleted: {'; '.join(outcome.left)}"
             until = f"its leases expire at {record.expires_at:%Y-%m-%d %H:%M} UTC"
             hint = f"run `{command('cloudgpu', 'down', record.name)}` again when the hosts are reachable; {until}"
             raise TeardownError(message, left=outcome.left, hint=hint)
         usd = self._billing.usd(self._billing.rows(record), self._context.clock.now())
-        unsaved = end_runs(self._context, record.name) if runs_too else ()
+        unsaved = cancel_unfinished_runs(self._context, record.name) if runs_too else ()
         return DeletionResult(
             record.name,
             known=True,
@@ -92,13 +92,13 @@ class HostTeardown:
             usd=usd,
             run_id=record.run_id,
             own=True,
-            unsaved=(*unsaved, *forget(self._context, record.name)),
+            unsaved=(*unsaved, *remove_local_record(self._context, record.name)),
         )
 
     def forget(self, record: ClusterRecord) -> None:
         """Close the ledger rows and remove the record of a cluster that left nothing on any host."""
-        billing.closed(self._context, record, [node.zone for node in self._nodes(record)])
-        forget(self._context, record.name)
+        billing.close_rows(self._context, record, [node.zone for node in self._nodes(record)])
+        remove_local_record(self._context, record.name)
 
     def _recorded(self, name: str) -> ClusterRecord | None:
         try:
@@ -124,7 +124,7 @@ class HostTeardown:
             raise TeardownError(message, left=unknown, hint=hint)
         nodes = self._context.cloud.nodes([known[name] for name in names])
         instance_type, gpus = record.instance_type, record.gpus_per_node
-        return tuple(member(node, record.name, record.token, instance_type, gpus) for node in nodes)
+        return tuple(cluster_member(node, record.name, record.token, instance_type, gpus) for node in nodes)
 
     def _delete_unrecorded(self, name: str) -> DeletionResult:
         """Delete clusters with this name that belong to the caller from every host of the inventory."""
@@ -145,7 +145,7 @@ class HostTeardown:
             )
         orphans = tuple(host for host in outcome.released if answers[host]["clusters"])
         usd = self._billing.settle(self._billing.rows_without_record(name), running=bool(orphans))
-        unsaved = (*end_runs(self._context, name), *forget(self._context, name))
+        unsaved = (*cancel_unfinished_runs(self._context, name), *remove_local_record(self._context, name))
         return DeletionResult(name, known=False, orphans=orphans, usd=usd, own=True, unsaved=unsaved)
 
     def _request_release(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _ReleaseOutcome:
@@ -158,9 +158,9 @@ class HostTeardown:
                 left.append(f"{node.zone} could not be queried: {response.message}")
                 continue
             try:
-                remaining = decoded(LeaveResponse, response).left
+                remaining = decode_as(LeaveResponse, response).left
             except ValueError as err:
-                left.append(f"{node.zone} sent a malformed response: {described(err)}")
+                left.append(f"{node.zone} sent a malformed response: {describe_error(err)}")
                 continue
             if remaining:
                 left.append(f"{node.zone} still has {', '.join(remaining)}")

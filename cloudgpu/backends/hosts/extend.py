@@ -6,16 +6,16 @@ from decimal import Decimal
 
 from cloudgpu.backends.expiry_extension import (
     ExtensionResult,
-    confirmed,
-    moments,
-    refuse_costly,
-    to_extend,
-    written_down,
+    record_confirmation,
+    record_new_expiry,
+    require_extendable,
+    require_within_budget,
+    resolve_expiry,
 )
 from cloudgpu.backends.hosts.agent_messages import ExtendedResponse
-from cloudgpu.backends.hosts.billing import restored
+from cloudgpu.backends.hosts.billing import restore_rows
 from cloudgpu.backends.hosts.context import HostsContext
-from cloudgpu.backends.hosts.nodes import own_directory
+from cloudgpu.backends.hosts.nodes import cluster_directory
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.run.agent import ask_once, find_login_home
 from cloudgpu.ssh.base import Host
@@ -45,19 +45,19 @@ class HostExtending:
         with ClusterLease(
             self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
         ).hold(tidy=True):
-            record = to_extend(self._context, name, max_usd)
-            restored(self._context, record, stored_inventory(self._context.home, record).nodes)
-            before, requested = moments(record, until, by)
+            record = require_extendable(self._context, name, max_usd)
+            restore_rows(self._context, record, stored_inventory(self._context.home, record).nodes)
+            before, requested = resolve_expiry(record, until, by)
             first = record.first_expires_at or before
             later = replace(record, expires_at=requested, confirmed_expires_at=before, first_expires_at=first)
-            refuse_costly(later)
-            later = written_down(self._context, later)
+            require_within_budget(later)
+            later = record_new_expiry(self._context, later)
             self._renew(later)
-            return confirmed(self._context, later, before)
+            return record_confirmation(self._context, later, before)
 
     def _renew(self, record: ClusterRecord) -> None:
         def renew(host: Host) -> None:
-            home = own_directory(host.node, find_login_home(host))
+            home = cluster_directory(host.node, find_login_home(host))
             until = int(record.expires_at.timestamp())
             request = {"action": "extend", "token": record.token, "home": home, "expires_epoch_s": until}
             ask_once(host, "lease", request, ExtendedResponse)

@@ -8,9 +8,9 @@ from cloudgpu.hosts.host import OwnHost
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.bastion import known_keys
 
-BASE = ".cloudgpu/hosts"
+HOSTS_DIRECTORY = ".cloudgpu/hosts"
 """Directory in the login user's home that contains one directory per cluster."""
-ASKING = f"{BASE}/-"
+QUERY_DIRECTORY = f"{HOSTS_DIRECTORY}/-"
 """Base directory of hosts that are only queried; it is never created."""
 
 
@@ -38,13 +38,13 @@ def node_of(host: OwnHost, known_hosts: Sequence[Path], *, index: int = 0) -> No
         bastion_keys=() if jump is None else jump.host_keys,
         key="" if host.key is None else str(host.key),
         interface=host.network_interface,
-        base=ASKING,
+        base=QUERY_DIRECTORY,
     )
 
 
-def member(node: Node, cluster: str, token: str, instance_type: str, gpus: int) -> Node:
+def cluster_member(node: Node, cluster: str, token: str, instance_type: str, gpus: int) -> Node:
     """Return a host's node as a member of a cluster that leases this many of its GPUs."""
-    base = f"{BASE}/{cluster}-{token[:8]}"
+    base = f"{HOSTS_DIRECTORY}/{cluster}-{token[:8]}"
     return replace(node, instance_id=f"{node.zone}@{cluster}", instance_type=instance_type, gpus=gpus, base=base)
 
 
@@ -53,6 +53,6 @@ def host_of(instance_id: str) -> str:
     return instance_id.rpartition("@")[0]
 
 
-def own_directory(node: Node, home: str) -> str:
+def cluster_directory(node: Node, home: str) -> str:
     """Return the cluster's directory below the login user's home directory."""
     return f"{home}/{node.base}"

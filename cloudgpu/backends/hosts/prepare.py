@@ -38,7 +38,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         for tool in ("apt-get", "dnf", "yum")
     },
 }
-WHAT = tuple(_COMMANDS)
+COMPONENTS = tuple(_COMMANDS)
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,16 @@ class InstallStep:
     commands: tuple[str, ...]
 
 
-def lacking(
+def find_missing_components(
     backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog
 ) -> list[tuple[HostScan, tuple[str, ...]]]:
     """Return each host with its missing components that `prepare` can install."""
     return [(scanned, _missing_components(scanned)) for scanned in scan(backend, hosts, catalog, None)]
 
 
-def steps(found: Sequence[tuple[HostScan, tuple[str, ...]]], requested: Sequence[str]) -> list[InstallStep]:
+def plan_install_steps(
+    found: Sequence[tuple[HostScan, tuple[str, ...]]], requested: Sequence[str]
+) -> list[InstallStep]:
     """Return the commands that install the requested components on the hosts that lack them.
 
     Raises:
@@ -66,7 +68,7 @@ def steps(found: Sequence[tuple[HostScan, tuple[str, ...]]], requested: Sequence
     """
     for what in requested:
         if what not in _COMMANDS:
-            supported = ", ".join(WHAT)
+            supported = ", ".join(COMPONENTS)
             raise UsageError(f"`hosts prepare` cannot install {what}", hint=f"components it can install: {supported}")
     planned = []
     for scanned, missing in found if requested else ():
@@ -76,7 +78,7 @@ def steps(found: Sequence[tuple[HostScan, tuple[str, ...]]], requested: Sequence
     return planned
 
 
-def carry_out(backend: HostsBackend, planned: Sequence[InstallStep], emit: Emit) -> None:
+def run_install_steps(backend: HostsBackend, planned: Sequence[InstallStep], emit: Emit) -> None:
     """Run the commands, in parallel across hosts and in order on each host.
 
     Raises:

@@ -8,7 +8,7 @@ from cloudgpu.backends.hosts.agent_messages import HostFacts, LeasesResponse
 from cloudgpu.backends.hosts.backend import HostsBackend
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.gpu_spec import spec_name
-from cloudgpu.decoding import MALFORMED, described
+from cloudgpu.decoding import MALFORMED, describe_error
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.host import Jump, OwnHost
 from cloudgpu.launch.inventory import Node
@@ -113,27 +113,27 @@ def _scanned(
     if isinstance(response, CloudGpuError):
         return HostScan(host, response.message, response.hint, key)
     try:
-        fields = fields_of(host, response, catalog)
+        fields = inventory_fields(host, response, catalog)
         differs = tuple(_differences(host, response, catalog))
     except AgentReplyError as err:
         return HostScan(host, err.message, err.hint, key)
     except MALFORMED as err:
         return HostScan(
             host,
-            f"its agent sent a malformed response: {described(err)}",
+            f"its agent sent a malformed response: {describe_error(err)}",
             "check that its python3 is 3.8 or newer",
             key,
         )
     return HostScan(host, pinned=key, facts={**response, "fields": fields}, differs=differs)
 
 
-def fields_of(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict[str, Any]:
+def inventory_fields(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict[str, Any]:
     """Return the inventory fields that follow from a host's description."""
     shown = facts["gpus"]
     addresses = [address["address"] for address in facts["addresses"]]
     inner = addresses[0] if len(addresses) == 1 and addresses[0] != host.address else ""
     return {
-        "gpus": spelled(shown, catalog),
+        "gpus": format_gpu_spec(shown, catalog),
         "driver": str(shown[0]["driver"]) if shown else "",
         "cores": count_field(facts, "cpus"),
         "memory": f"{max(1, count_field(facts, 'memory_mib') // _MIB_A_GIB)}GiB",
@@ -141,7 +141,7 @@ def fields_of(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict
     }
 
 
-def spelled(gpus: Sequence[Mapping[str, Any]], catalog: Catalog) -> str:
+def format_gpu_spec(gpus: Sequence[Mapping[str, Any]], catalog: Catalog) -> str:
     """Return a GPU spec such as `V100-16GB:8`; empty if the GPUs are mixed or not in the catalog."""
     if len({str(gpu["name"]) for gpu in gpus}) != 1:
         return ""
@@ -162,7 +162,7 @@ def _differences(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> l
         lines.append(f"no GPU: {facts['gpu_error'] or 'nvidia-smi is missing'}")
     elif host.gpus and len(shown) != host.gpus:
         lines.append(f"it has {len(shown)} GPUs, but the inventory lists {host.gpus}")
-    gpu_spec = spelled(shown, catalog)
+    gpu_spec = format_gpu_spec(shown, catalog)
     model = gpu_spec.partition(":")[0]
     if gpu_spec and host.gpu and not f"{model}-".startswith(f"{spec_name(host.gpu)}-"):
         lines.append(f"its GPUs are {model}, but the inventory lists {spec_name(host.gpu)}")

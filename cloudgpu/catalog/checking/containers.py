@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from cloudgpu.catalog.checking.known import CatalogData, DataProblem, version
+from cloudgpu.catalog.checking.known import CatalogData, DataProblem, parse_version
 from cloudgpu.catalog.compatibility import month_of
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth
@@ -14,7 +14,7 @@ _MONTH: Final = re.compile(r"\d\d\.(0[1-9]|1[0-2])")
 _TAGGED: Final = re.compile(r"[^\s:]+/[^\s:]+:[\w.-]+")
 
 
-def months_sound(data: CatalogData) -> Iterator[DataProblem]:
+def check_months(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every month is valid, has a source, and lists only older branches as other drivers."""
     for month in data.software.ngc.values():
         if not _MONTH.fullmatch(month.month):
@@ -25,20 +25,20 @@ def months_sound(data: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(month.month, f"its other drivers are not all older than R{month.driver}")
 
 
-def months_rise(data: CatalogData) -> Iterator[DataProblem]:
+def check_month_order(data: CatalogData) -> Iterator[DataProblem]:
     """Check that months are in order, and that CUDA version, driver and lowest compute capability never decrease."""
     for before, after in pairwise(data.software.ngc.values()):
         if after.month <= before.month:
             yield DataProblem(after.month, f"it comes after {before.month}")
-        if version(after.cuda) < version(before.cuda):
+        if parse_version(after.cuda) < parse_version(before.cuda):
             yield DataProblem(after.month, f"CUDA {after.cuda} after {before.cuda} of {before.month}")
         if after.driver < before.driver:
             yield DataProblem(after.month, f"driver R{after.driver} after R{before.driver} of {before.month}")
-        if before.lowest and after.lowest and version(after.lowest) < version(before.lowest):
+        if before.lowest and after.lowest and parse_version(after.lowest) < parse_version(before.lowest):
             yield DataProblem(after.month, f"compute capability {after.lowest} after {before.lowest} of {before.month}")
 
 
-def months_serve(data: CatalogData) -> Iterator[DataProblem]:
+def check_months_for_gpus(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every month in a GPU's supported range can run on the GPU."""
     for gpu in data.catalog.gpus.values():
         for month in data.software.ngc.values():
@@ -47,10 +47,10 @@ def months_serve(data: CatalogData) -> Iterator[DataProblem]:
 
 
 def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[DataProblem]:
-    if month.lowest is not None and version(gpu.compute_capability) < version(month.lowest):
+    if month.lowest is not None and parse_version(gpu.compute_capability) < parse_version(month.lowest):
         yield DataProblem(gpu.name, f"{month.month} is in its range but needs {month.lowest}")
-    cuda = version(month.cuda)
-    if gpu.first_cuda is not None and cuda[:2] < version(gpu.first_cuda):
+    cuda = parse_version(month.cuda)
+    if gpu.first_cuda is not None and cuda[:2] < parse_version(gpu.first_cuda):
         yield DataProblem(
             gpu.name, f"{month.month} is in its range with CUDA {month.cuda}, but the GPU needs {gpu.first_cuda}"
         )
@@ -60,7 +60,7 @@ def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[DataProblem]:
         yield DataProblem(gpu.name, f"{month.month} is in its range with driver R{month.driver}")
 
 
-def images_sound(data: CatalogData) -> Iterator[DataProblem]:
+def check_images(data: CatalogData) -> Iterator[DataProblem]:
     """Check the tag, source and compute capabilities of every image, and the architectures it is the last image for."""
     last: set[tuple[str, str]] = set()
     for image in data.software.images:
@@ -68,7 +68,7 @@ def images_sound(data: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(image.image, "not an image with a tag")
         if not image.source:
             yield DataProblem(image.image, "it has no source")
-        if image.lowest and image.highest and version(image.highest) < version(image.lowest):
+        if image.lowest and image.highest and parse_version(image.highest) < parse_version(image.lowest):
             yield DataProblem(image.image, f"native code from {image.lowest} to {image.highest}")
         yield from _beyond_its_month(image, data)
         for architecture in image.last_for:
@@ -81,11 +81,11 @@ def images_sound(data: CatalogData) -> Iterator[DataProblem]:
 
 def _beyond_its_month(image: FrameworkImage, data: CatalogData) -> Iterator[DataProblem]:
     month = data.software.ngc.get(month_of(image.image))
-    if month and month.lowest and image.lowest and version(image.lowest) < version(month.lowest):
+    if month and month.lowest and image.lowest and parse_version(image.lowest) < parse_version(month.lowest):
         yield DataProblem(image.image, f"it claims {image.lowest}, but its month starts at {month.lowest}")
 
 
 def _serves(image: FrameworkImage, gpu: Gpu) -> bool:
-    if image.lowest is None or version(gpu.compute_capability) < version(image.lowest):
+    if image.lowest is None or parse_version(gpu.compute_capability) < parse_version(image.lowest):
         return False
-    return image.highest is None or version(gpu.compute_capability)[0] <= version(image.highest)[0]
+    return image.highest is None or parse_version(gpu.compute_capability)[0] <= parse_version(image.highest)[0]

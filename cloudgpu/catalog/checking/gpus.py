@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Final, TypeVar
 
-from cloudgpu.catalog.checking.known import CatalogData, DataProblem, version
+from cloudgpu.catalog.checking.known import CatalogData, DataProblem, parse_version
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.images import driver_for
 from cloudgpu.errors import RecipeError
@@ -15,10 +15,10 @@ _FIRST_OPEN: Final = 75
 """Lowest compute capability (Turing) whose GPUs have the GSP processor that open kernel modules require."""
 
 
-def windows_ordered(data: CatalogData) -> Iterator[DataProblem]:
+def check_version_ranges(data: CatalogData) -> Iterator[DataProblem]:
     """Check that no range ends before it begins."""
     for gpu in data.catalog.gpus.values():
-        first_cuda = None if gpu.first_cuda is None else version(gpu.first_cuda)[0]
+        first_cuda = None if gpu.first_cuda is None else parse_version(gpu.first_cuda)[0]
         if _crossed(gpu.first_driver, gpu.last_driver):
             yield DataProblem(gpu.name, f"drivers from R{gpu.first_driver} to R{gpu.last_driver}")
         if _crossed(first_cuda, gpu.last_cuda_major):
@@ -33,7 +33,7 @@ def _crossed(first: Ordered | None, last: Ordered | None) -> bool:
     return first is not None and last is not None and first > last
 
 
-def gpus_sensible(data: CatalogData) -> Iterator[DataProblem]:
+def check_gpus(data: CatalogData) -> Iterator[DataProblem]:
     """Check the memory sizes, kernel modules, NVLink rate and replacement of every GPU."""
     available = {instance_type.gpu for instance_type in data.catalog.rentable if not instance_type.retired}
     for gpu in data.catalog.gpus.values():
@@ -48,7 +48,7 @@ def gpus_sensible(data: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(gpu.name, f"AWS does not offer its replacement {gpu.replacement}")
 
 
-def drivers_fit(data: CatalogData) -> Iterator[DataProblem]:
+def check_bootstrap_drivers(data: CatalogData) -> Iterator[DataProblem]:
     """Check that the GPU supports the driver branch and the kernel modules that the bootstrap installs."""
     for gpu in data.catalog.gpus.values():
         try:
@@ -62,7 +62,7 @@ def drivers_fit(data: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(gpu.name, f"the bootstrap installs {driver.flavour} modules, which do not support it")
 
 
-def gpus_sourced(data: CatalogData) -> Iterator[DataProblem]:
+def check_gpu_sources(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every value of a GPU has a source, even if the value is unknown."""
     names = [spec.name for spec in fields(Gpu) if spec.name != "sources"]
     for gpu in data.catalog.gpus.values():

@@ -31,12 +31,12 @@ class DataProblem:
 Rule = Callable[[CatalogData], Iterator[DataProblem]]
 
 
-def known() -> CatalogData:
+def load_bundled_data() -> CatalogData:
     """Return the catalog bundled with this version of cloudgpu."""
     return CatalogData(load(), software())
 
 
-def version(text: str) -> Version:
+def parse_version(text: str) -> Version:
     """Parse a version such as `12.6.3` into comparable numbers.
 
     Raises:
@@ -47,5 +47,5 @@ def version(text: str) -> Version:
 
 def runs_on(capability: str, code: str) -> bool:
     """Return True if a GPU runs code built for another compute capability: same major version, no higher minor one."""
-    gpu, built = version(capability), version(code)
+    gpu, built = parse_version(capability), parse_version(code)
     return gpu[0] == built[0] and gpu >= built

@@ -10,7 +10,7 @@ _ALWAYS: Final = ("hardware", "lifecycle", "network", "nvme", "usage_classes", "
 _IF_PRESENT: Final = ("zones", "on_demand_usd", "spot_usd", "capacity_block_usd", "replacement")
 
 
-def hardware_known(data: CatalogData) -> Iterator[DataProblem]:
+def check_hardware(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every type has a known GPU and memory size, and no more EFA interfaces than network cards."""
     for instance_type in data.catalog.types.values():
         gpu = data.catalog.gpus.get(instance_type.gpu)
@@ -32,7 +32,7 @@ def hardware_known(data: CatalogData) -> Iterator[DataProblem]:
             )
 
 
-def end_told(data: CatalogData) -> Iterator[DataProblem]:
+def check_retirement(data: CatalogData) -> Iterator[DataProblem]:
     """Check that retired types have a date and a replacement, and that every other type is offered somewhere."""
     for instance_type in data.catalog.rentable:
         if not instance_type.retired:
@@ -50,7 +50,7 @@ def end_told(data: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(instance_type.name, f"its replacement {instance_type.replacement} is not available")
 
 
-def offers_sound(data: CatalogData) -> Iterator[DataProblem]:
+def check_offers(data: CatalogData) -> Iterator[DataProblem]:
     """Check that zones and prices are in known regions, and that machines outside AWS have no AWS offers."""
     regions = frozenset(data.catalog.regions)
     for instance_type in data.catalog.types.values():
@@ -69,7 +69,7 @@ def offers_sound(data: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(instance_type.name, f"its provider is {instance_type.provider}, but it has AWS offers")
 
 
-def prices_sound(data: CatalogData) -> Iterator[DataProblem]:
+def check_prices(data: CatalogData) -> Iterator[DataProblem]:
     """Check that prices are positive, spot prices do not exceed on-demand, and Capacity Block prices fit the type."""
     for instance_type in data.catalog.types.values():
         for region, usd in (*instance_type.on_demand_usd.items(), *instance_type.capacity_block_usd.items()):
@@ -82,7 +82,7 @@ def prices_sound(data: CatalogData) -> Iterator[DataProblem]:
                 yield DataProblem(instance_type.name, f"spot from {low} to {high} USD per hour in {region}")
 
 
-def types_sourced(data: CatalogData) -> Iterator[DataProblem]:
+def check_type_sources(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every value of a type has a source."""
     for instance_type in data.catalog.types.values():
         for name in _sourced_fields(instance_type):

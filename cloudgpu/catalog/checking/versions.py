@@ -9,7 +9,7 @@ from cloudgpu.catalog.checking.known import CatalogData, DataProblem
 _VERSION: Final = re.compile(r"\d+(\.\d+)*", re.ASCII)
 
 
-def versions_readable(data: CatalogData) -> Iterator[DataProblem]:
+def check_versions(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every CUDA, PyTorch and EFA software version and compute capability is numbers separated by dots."""
     for where, text in _versions(data):
         if text is not None and not _VERSION.fullmatch(text):

@@ -4,39 +4,39 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from cloudgpu.catalog.checking.known import CatalogData, DataProblem, Version, runs_on, version
+from cloudgpu.catalog.checking.known import CatalogData, DataProblem, Version, parse_version, runs_on
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.software import TorchWheels
 
 _OPEN: Final[Version] = (9999,)
 
 
-def wheels_apart(data: CatalogData) -> Iterator[DataProblem]:
+def check_wheels(data: CatalogData) -> Iterator[DataProblem]:
     """Check every row of wheels, and that a PyTorch version has one row per CUDA version and one default."""
     rows = data.software.torch
     for wheels in rows:
         if not wheels.source:
             yield DataProblem(_name(wheels), "it has no source")
-        if _end(wheels.last) < version(wheels.first):
+        if _end(wheels.last) < parse_version(wheels.first):
             yield DataProblem(_name(wheels), f"its last version is {wheels.last}")
-        rising = sorted(set(wheels.capabilities), key=version)
+        rising = sorted(set(wheels.capabilities), key=parse_version)
         if list(wheels.capabilities) != rising or not rising:
             yield DataProblem(_name(wheels), "its compute capabilities are not in order")
         if wheels.default_from is not None and not _inside(wheels):
             yield DataProblem(_name(wheels), f"it is the default from {wheels.default_from} to {wheels.default_to}")
     for cuda in dict.fromkeys(wheels.cuda for wheels in rows):
-        spans = [(version(wheels.first), _end(wheels.last)) for wheels in rows if wheels.cuda == cuda]
+        spans = [(parse_version(wheels.first), _end(wheels.last)) for wheels in rows if wheels.cuda == cuda]
         yield from _overlaps(cuda, spans)
     yield from _overlaps("default wheels", _default_spans(rows))
 
 
-def wheels_agree(data: CatalogData) -> Iterator[DataProblem]:
+def check_wheels_for_gpus(data: CatalogData) -> Iterator[DataProblem]:
     """Check that the PyTorch versions of each GPU match the wheels."""
     rows = data.software.torch
     for gpu in data.catalog.gpus.values():
         serving = [wheels for wheels in rows if _serves(wheels, gpu)]
         ends = [wheels.last for wheels in serving]
-        last = max((end for end in ends if end is not None), key=version, default=None)
+        last = max((end for end in ends if end is not None), key=parse_version, default=None)
         if None in ends:
             last = None
         if last != gpu.last_torch:
@@ -51,7 +51,7 @@ def wheels_agree(data: CatalogData) -> Iterator[DataProblem]:
             )
 
 
-def fabric_sound(data: CatalogData) -> Iterator[DataProblem]:
+def check_efa_minimums(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every EFA minimum has a source, a type with EFA, and a CUDA version that supports the type's GPU."""
     for minimum in data.software.fabric.values():
         instance_type = data.catalog.types.get(minimum.instance_type)
@@ -61,7 +61,7 @@ def fabric_sound(data: CatalogData) -> Iterator[DataProblem]:
         if not minimum.source:
             yield DataProblem(minimum.instance_type, "its EFA minimum has no source")
         gpu = data.catalog.gpus.get(instance_type.gpu)
-        if gpu is not None and _end(minimum.cuda) < version(gpu.first_cuda or "0"):
+        if gpu is not None and _end(minimum.cuda) < parse_version(gpu.first_cuda or "0"):
             yield DataProblem(minimum.instance_type, f"CUDA {minimum.cuda} does not support {instance_type.gpu}")
 
 
@@ -70,17 +70,19 @@ def _name(wheels: TorchWheels) -> str:
 
 
 def _end(text: str | None) -> Version:
-    return version(text) if text else _OPEN
+    return parse_version(text) if text else _OPEN
 
 
 def _inside(wheels: TorchWheels) -> bool:
-    begin, end = version(wheels.default_from or wheels.first), _end(wheels.default_to)
-    return version(wheels.first) <= begin <= end <= _end(wheels.last)
+    begin, end = parse_version(wheels.default_from or wheels.first), _end(wheels.default_to)
+    return parse_version(wheels.first) <= begin <= end <= _end(wheels.last)
 
 
 def _default_spans(rows: Sequence[TorchWheels]) -> list[tuple[Version, Version]]:
     return [
-        (version(wheels.default_from), _end(wheels.default_to)) for wheels in rows if wheels.default_from is not None
+        (parse_version(wheels.default_from), _end(wheels.default_to))
+        for wheels in rows
+        if wheels.default_from is not None
     ]
 
 
@@ -100,7 +102,7 @@ def _first_default_without(rows: Sequence[TorchWheels], gpu: Gpu) -> str | None:
     Versions before the first wheel with support do not count.
     """
     dropped: str | None = None
-    defaults = [(version(wheels.default_from), wheels) for wheels in rows if wheels.default_from is not None]
+    defaults = [(parse_version(wheels.default_from), wheels) for wheels in rows if wheels.default_from is not None]
     for _, wheels in sorted(defaults, key=lambda pair: pair[0], reverse=True):
         if _serves(wheels, gpu):
             return dropped

@@ -17,15 +17,15 @@ def attach(
     Follows the run until it finishes, downloads its outputs, deletes the cluster if the run created it, and prints the
     cost. Ctrl-C detaches and leaves the run running.
     """
-    from cloudgpu.app.runs.attach import found_run
+    from cloudgpu.app.runs.attach import find_run
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.run import exit_code, show_outcome
-    from cloudgpu.cli.terminal.interruption import going_on, tell_what_runs, told_when_interrupted
+    from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines, report_clusters_on_signal
 
     wiring = wire(json=json)
-    record = found_run(wiring.records, run)
-    tell_what_runs(wiring.records, record.cluster)
-    with told_when_interrupted(wiring.screen, *going_on(record.run_id)):
+    record = find_run(wiring.records, run)
+    report_clusters_on_signal(wiring.records, record.cluster)
+    with print_on_interrupt(wiring.screen, *reattach_lines(record.run_id)):
         outcome = wiring.watching(record).attach(record.run_id, keep=keep)
     if json:
         wiring.screen.document(outcome.as_json())

@@ -6,15 +6,15 @@ from cloudgpu.text import command
 
 def cancel(run: RunName = "", json: Json = False) -> None:
     """Cancel a run and keep its cluster running."""
-    from cloudgpu.app.runs.attach import found_run
+    from cloudgpu.app.runs.attach import find_run
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.terminal.interruption import tell_what_runs, told_when_interrupted
+    from cloudgpu.cli.terminal.interruption import print_on_interrupt, report_clusters_on_signal
 
     wiring = wire(json=json)
-    record = found_run(wiring.records, run)
-    tell_what_runs(wiring.records, record.cluster)
+    record = find_run(wiring.records, run)
+    report_clusters_on_signal(wiring.records, record.cluster)
     again = f"the run may still be running; to continue: {command('cloudgpu', 'cancel', record.run_id)}"
-    with told_when_interrupted(wiring.screen, again):
+    with print_on_interrupt(wiring.screen, again):
         ended = wiring.watching(record).cancel(record.run_id)
     if json:
         wiring.screen.document({"run_id": ended.run_id, "state": ended.state, "cluster": ended.cluster})

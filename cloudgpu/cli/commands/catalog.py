@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.commands.options import Json, On, whole
+from cloudgpu.cli.commands.options import Json, On, integer_parser
 from cloudgpu.errors import CloudError
 from cloudgpu.text import command
 
@@ -17,7 +17,9 @@ AllRegions = Annotated[bool, typer.Option("--all-regions", help="Read every regi
 Number = Annotated[
     int | None,
     typer.Argument(
-        metavar="[NUMBER]", parser=whole(), help="Refresh number from `catalog history`; 0 is the bundled catalog."
+        metavar="[NUMBER]",
+        parser=integer_parser(),
+        help="Refresh number from `catalog history`; 0 is the bundled catalog.",
     ),
 ]
 
@@ -31,15 +33,15 @@ def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = N
     exits 8.
     """
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.catalog import refreshed_json, refreshed_lines
+    from cloudgpu.cli.render.catalog import refresh_json, refresh_lines
 
     wiring = wire(json=json, target=on)
     selected = [] if all_regions else regions or [wiring.settings.region]
     result = wiring.catalog_refresh().refresh(selected, everywhere=all_regions)
     if json:
-        wiring.screen.document(refreshed_json(result))
+        wiring.screen.document(refresh_json(result))
     else:
-        wiring.screen.lines(refreshed_lines(result))
+        wiring.screen.lines(refresh_lines(result))
     if result.unread:
         raise typer.Exit(CloudError.exit_code)
 
@@ -54,18 +56,18 @@ def show(
 
     Makes no cloud calls.
     """
-    from cloudgpu.app.planning.catalog_age import knowledge
+    from cloudgpu.app.planning.catalog_age import read_catalog_status
     from cloudgpu.catalog import load
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.catalog import knowledge_json, knowledge_lines
+    from cloudgpu.cli.render.catalog import catalog_status_json, catalog_status_lines
 
     wiring = wire(json=json, quits=True, target=on)
-    catalog_status = knowledge(wiring.catalog_snapshots, wiring.settings.target, load(), region)
+    catalog_status = read_catalog_status(wiring.catalog_snapshots, wiring.settings.target, load(), region)
     now = wiring.clock.now()
     if json:
-        wiring.screen.document(knowledge_json(catalog_status, now))
+        wiring.screen.document(catalog_status_json(catalog_status, now))
     else:
-        wiring.screen.lines(knowledge_lines(catalog_status, now))
+        wiring.screen.lines(catalog_status_lines(catalog_status, now))
 
 
 @app.command("history")

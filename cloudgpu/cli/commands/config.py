@@ -1,7 +1,7 @@
 """`cloudgpu config`: show every setting, its value and its source."""
 
 from cloudgpu.cli.commands.options import Json
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.table import align_columns
 
 
 def config(json: Json = False) -> None:
@@ -22,4 +22,4 @@ def config(json: Json = False) -> None:
         ("setting", "value", "from"),
         *((setting.name, setting.shown or "-", setting.origin) for setting in origins),
     ]
-    wiring.screen.lines(columns(rows))
+    wiring.screen.lines(align_columns(rows))

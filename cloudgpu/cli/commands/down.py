@@ -35,7 +35,7 @@ def down(  # noqa: PLR0917
     still finds a resource, and 0 if the cluster was already deleted. To delete clusters that are not recorded on this
     machine, use `cloudgpu sweep`.
     """
-    from cloudgpu.app.clusters.delete_many import ClusterSelection, chosen
+    from cloudgpu.app.clusters.delete_many import ClusterSelection, select_clusters
     from cloudgpu.app.runs.stages import Stages
     from cloudgpu.cli.context.wiring import wire
 
@@ -43,12 +43,12 @@ def down(  # noqa: PLR0917
     stages = Stages(wiring.clock, wiring.emit)
     if names or every or mine or run:
         owner = wiring.settings.owner if mine else None
-        choice = chosen(wiring.records, names or [], every=every, run_id=run, owner=owner)
+        choice = select_clusters(wiring.records, names or [], every=every, run_id=run, owner=owner)
     else:
         only = wiring.only_cluster()
         choice = ClusterSelection((only,) if only else (), asked=False)
     if choice.names:
-        wiring.questions.confirm(f"Delete {_named(choice.names)}?", yes=yes or choice.asked)
+        wiring.prompts.confirm(f"Delete {_named(choice.names)}?", yes=yes or choice.asked)
     if every or mine or len(choice.names) > 1:
         _delete_several(wiring, choice.names, stages, json=json)
     elif choice.names:
@@ -58,44 +58,52 @@ def down(  # noqa: PLR0917
 
 
 def _delete_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) -> None:
-    from cloudgpu.cli.render.cluster import ended_json, ended_lines, unfinished_json
-    from cloudgpu.cli.terminal.interruption import reporting_partial_result, tell_what_runs, told_when_interrupted
+    from cloudgpu.cli.render.cluster import deletion_json, deletion_lines, unfinished_json
+    from cloudgpu.cli.terminal.interruption import (
+        print_on_interrupt,
+        report_clusters_on_signal,
+        reporting_partial_result,
+    )
 
-    tell_what_runs(wiring.records, cluster)
+    report_clusters_on_signal(wiring.records, cluster)
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', cluster)}"
     with (
         reporting_partial_result(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)),
-        told_when_interrupted(wiring.screen, unfinished),
+        print_on_interrupt(wiring.screen, unfinished),
         stages.stage("down"),
     ):
         ended = wiring.teardown(cluster).down(cluster, wiring.settings.region)
     if json:
-        wiring.screen.document(ended_json(ended, stages))
+        wiring.screen.document(deletion_json(ended, stages))
     else:
-        wiring.screen.lines(ended_lines(ended))
+        wiring.screen.lines(deletion_lines(ended))
 
 
 def _delete_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", *, json: bool) -> None:
-    from cloudgpu.app.clusters.delete_many import TeardownResults, end_all
-    from cloudgpu.cli.render.cluster import all_ended_json, all_ended_lines
-    from cloudgpu.cli.terminal.interruption import reporting_partial_result, tell_what_runs, told_when_interrupted
+    from cloudgpu.app.clusters.delete_many import TeardownResults, delete_clusters
+    from cloudgpu.cli.render.cluster import deletions_json, deletions_lines
+    from cloudgpu.cli.terminal.interruption import (
+        print_on_interrupt,
+        report_clusters_on_signal,
+        reporting_partial_result,
+    )
 
     results = TeardownResults(())
-    tell_what_runs(wiring.records, *clusters)
+    report_clusters_on_signal(wiring.records, *clusters)
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', *clusters)}"
     with (
-        reporting_partial_result(lambda: all_ended_json(results, stages)),
-        told_when_interrupted(wiring.screen, unfinished),
+        reporting_partial_result(lambda: deletions_json(results, stages)),
+        print_on_interrupt(wiring.screen, unfinished),
     ):
         with stages.stage("down") if clusters else nullcontext():
-            results = end_all(clusters, wiring.teardowns, wiring.settings.region, wiring.emit)
+            results = delete_clusters(clusters, wiring.teardown_factory, wiring.settings.region, wiring.emit)
         if not json:
-            wiring.screen.lines(all_ended_lines(results))
+            wiring.screen.lines(deletions_lines(results))
         failure = results.error()
         if failure is not None:
             raise failure
     if json:
-        wiring.screen.document(all_ended_json(results, stages))
+        wiring.screen.document(deletions_json(results, stages))
 
 
 def _named(names: tuple[str, ...]) -> str:

@@ -39,20 +39,20 @@ def execute(  # noqa: PLR0917
     Nodes with identical output are shown together. Exits 0 if the command succeeds on every node, 5 if it fails on any
     node, and 9 if a node cannot be reached. Ctrl-C stops the command on every node.
     """
-    from cloudgpu.app.access.cluster_nodes import find_cluster_nodes, reached
-    from cloudgpu.app.access.execute import as_json, chosen_indices, exit_code, shell_line
+    from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
+    from cloudgpu.app.access.execute import as_json, exit_code, parse_node_indices, shell_line
     from cloudgpu.app.access.execute import execute as run
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.node_output import show_line, show_outcomes
+    from cloudgpu.cli.render.node_output import line_printer, show_outcomes
 
     line = shell_line([*(command or []), *(context.obj or [])])
     wiring = wire(json=json)
-    login = wiring.node_access.means
+    login = wiring.node_access.node_login
     cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, cluster or wiring.only_cluster())
-    indices = chosen_indices(node, len(cluster_nodes.nodes))
+    indices = parse_node_indices(node, len(cluster_nodes.nodes))
     stdin_data = _stdin_data() if stdin else None
-    on_line = show_line(wiring.screen) if stream and not json else None
-    with reached(login, cluster_nodes, indices) as nodes:
+    on_line = line_printer(wiring.screen) if stream and not json else None
+    with connect_to_nodes(login, cluster_nodes, indices) as nodes:
         outcomes = run(nodes, line, wiring.clock, stdin=stdin_data, on_line=on_line)
     if json:
         wiring.screen.document(as_json(cluster_nodes.record.name, line, outcomes))

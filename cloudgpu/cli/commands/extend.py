@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu import bounds
-from cloudgpu.cli.commands.options import Json, seconds
+from cloudgpu.cli.commands.options import Json, option_seconds
 from cloudgpu.errors import UsageError
 
 
@@ -37,19 +37,19 @@ def extend(
     from cloudgpu.app.clusters.extend import ClusterExtender
     from cloudgpu.cli.context.local import as_target
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.expiry_extension import extended_json, extended_lines
-    from cloudgpu.cli.terminal.interruption import tell_what_runs
+    from cloudgpu.cli.render.expiry_extension import extension_json, extension_lines
+    from cloudgpu.cli.terminal.interruption import report_clusters_on_signal
 
     if bool(by) == bool(until):
         raise UsageError(
             "specify either --by or --until", hint="for example: cloudgpu extend --by 2h, or --until 2026-11-21T18:00Z"
         )
-    longer, expiry, cap = timedelta(seconds=seconds(by, "--by")), _parse_expiry(until), _usd(max_usd)
+    longer, expiry, cap = timedelta(seconds=option_seconds(by, "--by")), _parse_expiry(until), _usd(max_usd)
     wiring = wire(json=json)
     name = cluster or wiring.only_cluster()
     if not name:
         raise UsageError("no cluster is running", hint="list clusters: cloudgpu status")
-    tell_what_runs(wiring.records, name)
+    report_clusters_on_signal(wiring.records, name)
     target = as_target(wiring.records.target(name) or wiring.settings.target)
     if target == "ssh":
         from cloudgpu.backends.hosts.extend import HostExtending
@@ -59,9 +59,9 @@ def extend(
         extending = ClusterExtender(wiring.cloud_context(wiring.cloud(target)), wiring.connect)
         extended = extending.extend(name, until=expiry, by=longer, max_usd=cap)
     if json:
-        wiring.screen.document(extended_json(extended))
+        wiring.screen.document(extension_json(extended))
     else:
-        wiring.screen.lines(extended_lines(extended, wiring.clock.now()))
+        wiring.screen.lines(extension_lines(extended, wiring.clock.now()))
 
 
 def _usd(text: str) -> Decimal | None:
@@ -89,7 +89,7 @@ def _parse_expiry(text: str) -> datetime | None:
     if not text:
         return None
     try:
-        return bounds.moment(text.replace(" UTC", "Z"))
+        return bounds.parse_time(text.replace(" UTC", "Z"))
     except ValueError as err:
         raise UsageError(
             f"--until: {text!r} is not a valid time: {err}", hint="use that form, or give a duration: --by 2h"

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from cloudgpu.cli.commands.options import Json, On, whole
+from cloudgpu.cli.commands.options import Json, On, integer_parser
 from cloudgpu.errors import UsageError
 from cloudgpu.text import command
 
@@ -52,7 +52,7 @@ def gpus(  # noqa: PLR0917
     ] = "",
     arch: Annotated[str, typer.Option("--arch", help="Show only this GPU architecture, such as volta.")] = "",
     count: Annotated[
-        int | None, typer.Option("--count", parser=whole(1, 999), help="Exact number of GPUs per instance.")
+        int | None, typer.Option("--count", parser=integer_parser(1, 999), help="Exact number of GPUs per instance.")
     ] = None,
     region: Annotated[
         str, typer.Option("--region", help="Region to compare. Default: the cheapest region of each type.")
@@ -62,7 +62,10 @@ def gpus(  # noqa: PLR0917
     ] = False,
     sort: Annotated[
         Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"],
-        typer.Option("--sort", help="Sort order; usd-per-pflop-h and usd-per-tb-s relate the price to the speed."),
+        typer.Option(
+            "--sort",
+            help="Sort order; usd-per-pflop-h is price per FP16 compute, usd-per-tb-s is price per memory bandwidth.",
+        ),
     ] = "usd-per-hour",
     everything: Annotated[
         bool, typer.Option("--all", help="Include retired types and machines that are not from AWS.")
@@ -71,9 +74,9 @@ def gpus(  # noqa: PLR0917
     json: Json = False,
 ) -> None:
     """Compare GPUs; see `HELP`."""
-    from cloudgpu.app.planning.gpu_search import GpuQuery, answer
+    from cloudgpu.app.planning.gpu_search import GpuQuery, search_gpus
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.gpus import answer_json, answer_lines
+    from cloudgpu.cli.render.gpus import gpu_search_json, gpu_search_lines
 
     if context.invoked_subcommand is not None:
         _refuse_given(context)
@@ -81,11 +84,11 @@ def gpus(  # noqa: PLR0917
     wiring = wire(json=json, quits=True, target=on)
     market: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
     query = GpuQuery(min_memory, min_total_memory, arch, count, region, market, everything, sort)
-    results = answer(query, wiring.catalog, wiring.settings.region)
+    results = search_gpus(query, wiring.catalog, wiring.settings.region)
     if json:
-        wiring.screen.document(answer_json(results))
+        wiring.screen.document(gpu_search_json(results))
     else:
-        wiring.screen.lines(answer_lines(results, wiring.clock.now().date(), wiring.screen.width))
+        wiring.screen.lines(gpu_search_lines(results, wiring.clock.now().date(), wiring.screen.width))
 
 
 def _refuse_given(context: typer.Context) -> None:

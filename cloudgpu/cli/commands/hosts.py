@@ -121,19 +121,19 @@ def prepare(
 
     Installs only the components that you list with --install, and shows the commands before running them.
     """
-    from cloudgpu.backends.hosts.prepare import carry_out, lacking, steps
+    from cloudgpu.backends.hosts.prepare import find_missing_components, plan_install_steps, run_install_steps
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.hosts import lacking_lines, prepared_json, step_lines
+    from cloudgpu.cli.render.hosts import missing_component_lines, prepared_json, step_lines
 
     wiring = wire(json=json, hosts=hosts)
     backend, chosen = wiring.hosts.backend, _chosen(wiring, names)
-    results = lacking(backend, chosen, wiring.catalog)
-    planned = steps(results, install or [])
+    results = find_missing_components(backend, chosen, wiring.catalog)
+    planned = plan_install_steps(results, install or [])
     if not json:
-        wiring.screen.lines(step_lines(planned) if install else lacking_lines(results))
+        wiring.screen.lines(step_lines(planned) if install else missing_component_lines(results))
     if planned:
-        wiring.questions.confirm("Run these commands?", yes=yes)
-        carry_out(backend, planned, wiring.emit)
+        wiring.prompts.confirm("Run these commands?", yes=yes)
+        run_install_steps(backend, planned, wiring.emit)
     if json:
         wiring.screen.document(prepared_json(results, planned))
 
@@ -201,7 +201,7 @@ def _trusting(wiring: "Wiring", pairs: list[str]) -> "Trust":
         wiring.screen.remark(
             f"compare it with `ssh-keygen -lf /etc/ssh/{_FILES.get(key.kind, 'ssh_host_*.pub')}` on the host"
         )
-        return wiring.questions.agreed(
+        return wiring.prompts.agreed(
             f"Is this the key of {host.name}?",
             hint=f"verify the fingerprint on the host, then add {command('--trust', f'{host.name}=...')}",
         )

@@ -33,24 +33,24 @@ def bake(  # noqa: PLR0917
     Launches one node of the first available instance type, waits for its bootstrap to finish, checks the node, removes
     its keys, creates an image and terminates the node. Nodes that boot the image skip the bootstrap steps.
     """
-    from cloudgpu.app.images.bake import bake_cluster
-    from cloudgpu.app.planning.planner import refuse
+    from cloudgpu.app.images.bake import bake_cluster_name
+    from cloudgpu.app.planning.planner import plan_error
     from cloudgpu.app.runs.stages import Stages
     from cloudgpu.cli.context import plans
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.image import baked_lines
     from cloudgpu.cli.render.plan import plan_lines
-    from cloudgpu.cli.terminal.interruption import tell_what_runs
+    from cloudgpu.cli.terminal.interruption import report_clusters_on_signal
 
     wiring = wire(json=json, target=on, region=region)
     planned = plans.plan_recipe(wiring, recipe, [*(sets or []), "resources.nodes=1"], offline=False)
     wiring.screen.lines(plan_lines(planned.plan, ""))
     if planned.plan.errors:
-        raise refuse(planned.plan)
-    wiring.questions.confirm("Go ahead?", yes=yes)
+        raise plan_error(planned.plan)
+    wiring.prompts.confirm("Go ahead?", yes=yes)
     stages, name = Stages(wiring.clock, wiring.emit), name or planned.plan.recipe.name
-    tell_what_runs(wiring.records, bake_cluster(name))
-    baked = wiring.baking(planned.plan.target, stages).bake(planned.plan, name)
+    report_clusters_on_signal(wiring.records, bake_cluster_name(name))
+    baked = wiring.image_baker(planned.plan.target, stages).bake(planned.plan, name)
     if json:
         wiring.screen.document({**baked.as_json(), "stages": stages.as_json()})
     else:
@@ -81,14 +81,14 @@ def delete(name: Name, on: On = None, region: OneRegion = None, yes: Yes = False
     Running clusters are not affected, but new nodes cannot boot the image. If `image bake` was interrupted, also
     terminates its node.
     """
-    from cloudgpu.app.images.bake import delete as delete_image
+    from cloudgpu.app.images.bake import delete_image
     from cloudgpu.backends.lenient_ledger import check_ledger
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.image import deleted_json, deleted_lines
 
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
     target, region_name = wiring.settings.target, wiring.settings.region
-    wiring.questions.confirm(f"Delete image {name} in {region_name}?", yes=yes)
+    wiring.prompts.confirm(f"Delete image {name} in {region_name}?", yes=yes)
     context = wiring.cloud_cleanup_context(target)
     deleted = delete_image(context, wiring.images(target), region_name, name)
     check_ledger(context, f"image {name} is gone")

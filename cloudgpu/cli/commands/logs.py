@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.commands.options import RunName, whole
+from cloudgpu.cli.commands.options import RunName, integer_parser
 from cloudgpu.text import command
 
 
@@ -12,7 +12,7 @@ def logs(
     run: RunName = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the run finishes.")] = False,
     rank: Annotated[
-        int | None, typer.Option("--rank", parser=whole(0, 64_000), help="Show only the output of this rank.")
+        int | None, typer.Option("--rank", parser=integer_parser(0, 64_000), help="Show only the output of this rank.")
     ] = None,
 ) -> None:
     """Show the output of a run's ranks.
@@ -21,19 +21,19 @@ def logs(
     copy; no line is lost or repeated. Does not finish the run: to download outputs and delete the cluster, use
     `cloudgpu attach`.
     """
-    from cloudgpu.app.runs.attach import found_run, no_lines, stored_lines
+    from cloudgpu.app.runs.attach import explain_missing_lines, find_run, read_stored_lines
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.run import followed_code
-    from cloudgpu.cli.terminal.interruption import going_on, tell_what_runs, told_when_interrupted
+    from cloudgpu.cli.render.run import report_final_state
+    from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines, report_clusters_on_signal
     from cloudgpu.run.progress import RankLine
 
     wiring = wire(quits=True)
-    record = found_run(wiring.records, run)
+    record = find_run(wiring.records, run)
     shown = 0
-    for shown, (line_rank, line) in enumerate(stored_lines(wiring.home, record, rank), 1):  # noqa: B007
+    for shown, (line_rank, line) in enumerate(read_stored_lines(wiring.home, record, rank), 1):  # noqa: B007
         wiring.emit(RankLine(line_rank, line))
     if not shown and not follow:
-        wiring.screen.remark(no_lines(record))
+        wiring.screen.remark(explain_missing_lines(record))
     if record.state != "running":
         return
     if not follow:
@@ -41,7 +41,7 @@ def logs(
             f"the run is still running; to follow it: {command('cloudgpu', 'logs', '-f', record.run_id)}"
         )
         return
-    tell_what_runs(wiring.records, record.cluster)
-    with told_when_interrupted(wiring.screen, *going_on(record.run_id)):
+    report_clusters_on_signal(wiring.records, record.cluster)
+    with print_on_interrupt(wiring.screen, *reattach_lines(record.run_id)):
         followed = wiring.watching(record, only_rank=rank).logs(record.run_id)
-    raise typer.Exit(followed_code(followed, wiring.screen))
+    raise typer.Exit(report_final_state(followed, wiring.screen))

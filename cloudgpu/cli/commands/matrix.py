@@ -101,7 +101,7 @@ def write_table(path: Path, text: str) -> None:
 
 
 def _outcome(wiring: "Wiring", record: "MatrixRecord") -> "MatrixOutcome":
-    from cloudgpu.app.matrix.outcome import outcome_of
+    from cloudgpu.app.matrix.outcome import matrix_outcome
 
     table = str(wiring.home.matrix(record.name).table)
-    return outcome_of(record, wiring.records, wiring.ledger, wiring.clock.now(), table)
+    return matrix_outcome(record, wiring.records, wiring.ledger, wiring.clock.now(), table)

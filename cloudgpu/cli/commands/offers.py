@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.commands.options import Json, On, PreferOption, RecipeName, Region, Sets, preferring
+from cloudgpu.cli.commands.options import Json, On, PreferOption, RecipeName, Region, Sets, with_preference
 
 
 def offers(  # noqa: PLR0917
@@ -34,7 +34,7 @@ def offers(  # noqa: PLR0917
 
     wiring = wire(json=json, target=on, region=region)
     refuse_on_hosts(wiring.settings.target, "offers")
-    planned = plans.plan_recipe(wiring, recipe, preferring(sets, prefer), offline=offline, all_regions=all_regions)
+    planned = plans.plan_recipe(wiring, recipe, with_preference(sets, prefer), offline=offline, all_regions=all_regions)
     verdicts = explain(planned.question)
     if json:
         wiring.screen.document(offers_json(planned.plan, planned.question, verdicts))

@@ -77,7 +77,7 @@ RetryUntilUp = Annotated[
 RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="Run ID. Default: the latest run.")]
 
 
-def preferring(sets: list[str] | None, prefer: str | None) -> list[str]:
+def with_preference(sets: list[str] | None, prefer: str | None) -> list[str]:
     """Return the assignments of `--set`, followed by the assignment of `--prefer` so that it takes precedence."""
     return [*(sets or []), *([f"resources.prefer={prefer}"] if prefer else [])]
 
@@ -87,7 +87,7 @@ RETRY_UNTIL_UP = "24h"
 _DURATION = re.compile(r"([0-9]+[dhms])+")
 
 
-def spelled_out(arguments: list[str]) -> list[str]:
+def expand_retry_option(arguments: list[str]) -> list[str]:
     """Insert the default duration after a bare `--retry-until-up`; typer does not support optional option values."""
     completed: list[str] = []
     for position, argument in enumerate(arguments):
@@ -98,7 +98,7 @@ def spelled_out(arguments: list[str]) -> list[str]:
     return completed
 
 
-def whole(least: int = 0, most: int = bounds.MAX_COUNT) -> Callable[[str | int], int]:
+def integer_parser(least: int = 0, most: int = bounds.MAX_COUNT) -> Callable[[str | int], int]:
     """Return a parser for options whose value is an integer from `least` to `most`, in ASCII digits.
 
     typer's own `int` also accepts `1_000`, `+5` and non-ASCII digits.
@@ -106,7 +106,7 @@ def whole(least: int = 0, most: int = bounds.MAX_COUNT) -> Callable[[str | int],
 
     def parse(text: str | int) -> int:
         try:
-            return text if isinstance(text, int) else bounds.whole(text, least, most)
+            return text if isinstance(text, int) else bounds.parse_whole_number(text, least, most)
         except ValueError as err:
             raise typer.BadParameter(str(err)) from None
 
@@ -114,7 +114,7 @@ def whole(least: int = 0, most: int = bounds.MAX_COUNT) -> Callable[[str | int],
     return parse
 
 
-def seconds(duration: str, option: str) -> int:
+def option_seconds(duration: str, option: str) -> int:
     """Return a duration option in seconds, or 0 if it was not given.
 
     Raises:

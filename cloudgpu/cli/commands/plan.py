@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.commands.options import Json, On, PreferOption, RecipeName, Region, Sets, preferring
+from cloudgpu.cli.commands.options import Json, On, PreferOption, RecipeName, Region, Sets, with_preference
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def plan(  # noqa: PLR0917
         typer.Option("--out", metavar="FILE", help="Save the plan for `up --plan` and `train --plan`."),
     ] = None,
     resources: Annotated[
-        bool, typer.Option("--resources", help="Also list every resource that would be created.")
+        bool, typer.Option("--resources", help="Also list every resource_words that would be created.")
     ] = False,
     region: Region = None,
     json: Json = False,
@@ -37,7 +37,7 @@ def plan(  # noqa: PLR0917
     Shows the candidates in the order they would be tried, their prices, the worst-case cost and every problem found.
     Changes nothing. Exits 3 if only the budget prevents the run, and 7 if any other problem does.
     """
-    from cloudgpu.app.planning.planner import refuse
+    from cloudgpu.app.planning.planner import plan_error
     from cloudgpu.cli.context import plans
     from cloudgpu.cli.context.hosts import refuse_on_hosts
     from cloudgpu.cli.context.wiring import wire
@@ -52,7 +52,7 @@ def plan(  # noqa: PLR0917
     wiring = wire(json=json, target=on, region=region)
     if out is not None or resources or explain:
         refuse_on_hosts(wiring.settings.target, "--out, --resources and --explain")
-    assigned = preferring(sets, prefer)
+    assigned = with_preference(sets, prefer)
     planned = plans.plan_recipe(wiring, recipe, assigned, offline=offline)
     forecasts = plans.forecast(wiring, planned.plan) if resources else None
     if json:
@@ -68,12 +68,12 @@ def plan(  # noqa: PLR0917
             ]
         )
     if planned.plan.errors:
-        raise typer.Exit(refuse(planned.plan).exit_code)
+        raise typer.Exit(plan_error(planned.plan).exit_code)
     if out is not None:
         from cloudgpu.app.planning.plan_files import save
-        from cloudgpu.cli.commands.saved_plan import world_of
+        from cloudgpu.cli.commands.saved_plan import current_plan_inputs
 
-        now, world = wiring.clock.now(), world_of(wiring, planned, out)
+        now, world = wiring.clock.now(), current_plan_inputs(wiring, planned, out)
         save(out, planned, world, sets=assigned, region=wiring.settings.region, now=now)
         if not json:
             apply = command("cloudgpu", "train", "--plan", str(out))
@@ -86,24 +86,24 @@ def _resources_json(forecasts: "tuple[ResourceForecast, ...] | None") -> dict[st
 
 
 def _resource_lines(forecasts: "tuple[ResourceForecast, ...] | None") -> list[str]:
-    from cloudgpu.cli.terminal.progress import resource
+    from cloudgpu.cli.terminal.progress import resource_words
 
     return (
-        ["", "would create:", *(f"    + {resource(forecast.type)} {forecast.name}" for forecast in forecasts)]
+        ["", "would create:", *(f"    + {resource_words(forecast.type)} {forecast.name}" for forecast in forecasts)]
         if forecasts
         else []
     )
 
 
 def _explanation_lines(planned: "Planned") -> list[str]:
-    from cloudgpu.cli.render.offers import explained_lines
+    from cloudgpu.cli.render.offers import explanation_lines
     from cloudgpu.plan.explain import explain
 
-    return ["", *explained_lines(planned.plan, explain(planned.question))]
+    return ["", *explanation_lines(planned.plan, explain(planned.question))]
 
 
 def _explanation_json(planned: "Planned") -> dict[str, Any]:
-    from cloudgpu.cli.render.offers import explained_json
+    from cloudgpu.cli.render.offers import explanation_json
     from cloudgpu.plan.explain import explain
 
-    return explained_json(explain(planned.question))
+    return explanation_json(explain(planned.question))

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.commands.options import Json, On, whole
+from cloudgpu.cli.commands.options import Json, On, integer_parser
 from cloudgpu.errors import CloudError
 
 Gpu = Annotated[
@@ -22,7 +22,7 @@ Regions = Annotated[
 def quota(  # noqa: PLR0917
     gpu: Gpu = "",
     instance_type: Type = "",
-    nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="Number of nodes needed.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", parser=integer_parser(1, 1000), help="Number of nodes needed.")] = 1,
     regions: Regions = None,
     all_regions: Annotated[
         bool, typer.Option("--all-regions", help="Query every region enabled for the account.")
@@ -41,12 +41,12 @@ def quota(  # noqa: PLR0917
     Shows the limit, usage and headroom in vCPUs, and how to request an increase. Quotas apply per region, separately
     to on-demand and spot instances. If a quota cannot be read, it is shown as unknown and the command exits 8.
     """
-    from cloudgpu.app.planning.quota_report import MARKETS, lines, wanted
+    from cloudgpu.app.planning.quota_report import MARKETS, quota_report_lines, report_subjects
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.quota import quota_json, quota_lines
 
     wiring = wire(json=json, target=on)
-    instance_types = wanted(wiring.catalog, gpu=gpu, instance_type=instance_type)
+    instance_types = report_subjects(wiring.catalog, gpu=gpu, instance_type=instance_type)
     target = wiring.settings.target
     region_names = None if all_regions else regions or [wiring.settings.region]
     headroom = wiring.quota_headroom
@@ -55,11 +55,11 @@ def quota(  # noqa: PLR0917
             f"querying {target} in {'every region' if region_names is None else f'{len(region_names)} regions'}"
         )
     region_quotas = (
-        headroom.remembered(target, region_names)
+        headroom.cached(target, region_names)
         if offline
         else headroom.asked(wiring.cloud(target), region_names, anew=True)
     )
-    rows = lines(region_quotas, instance_types, (market,) if market else MARKETS, nodes)
+    rows = quota_report_lines(region_quotas, instance_types, (market,) if market else MARKETS, nodes)
     now = wiring.clock.now()
     if json:
         wiring.screen.document(quota_json(rows, region_quotas, target, now))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.commands.options import Json, On, RecipeName, Sets, whole
+from cloudgpu.cli.commands.options import Json, On, RecipeName, Sets, integer_parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ def new(  # noqa: PLR0917
             help="GPU and number per node, such as V100-32GB:8 (see `cloudgpu gpus`), or an instance type.",
         ),
     ],
-    nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="Number of nodes.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", parser=integer_parser(1, 1000), help="Number of nodes.")] = 1,
     region: Annotated[
         str,
         typer.Option(
@@ -57,7 +57,7 @@ def new(  # noqa: PLR0917
     """
     from pathlib import Path
 
-    from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write
+    from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
 
@@ -68,7 +68,7 @@ def new(  # noqa: PLR0917
         wiring.settings.region,
     )
     folder = Path("recipes") / name
-    write(scaffold, folder)
+    write_scaffold(scaffold, folder)
     if json:
         wiring.screen.document(scaffold_json(scaffold, folder))
     else:
@@ -83,7 +83,7 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
     """
     from cloudgpu.cli.context.local import recipe_roots
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.recipe import check_lines, refusal
+    from cloudgpu.cli.render.recipe import check_lines, invalid_recipes_error
     from cloudgpu.recipe import loading
 
     wiring = wire(json=json)
@@ -94,7 +94,7 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
         checked = [_checked_with_problems(path, sets or []) for path in paths]
         if any(result.problems for result in checked):
             wiring.screen.lines(check_lines(checked))
-            raise refusal(checked)
+            raise invalid_recipes_error(checked)
     if not json:
         wiring.screen.lines(check_lines(checked))
     elif len(paths) == 1:
@@ -141,7 +141,7 @@ def list_recipes(json: Json = False) -> None:
 
     wiring = wire(json=json)
     summaries, invalid = [], []
-    for path in loading.known(recipe_roots()):
+    for path in loading.find_named_recipes(recipe_roots()):
         try:
             summaries.append(summary(loading.load(path).recipe))
         except RecipeError as err:

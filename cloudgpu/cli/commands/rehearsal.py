@@ -83,7 +83,7 @@ def reset(yes: Yes = False, json: Json = False) -> None:
     from cloudgpu.rehearsal import reset
 
     wiring = wire(json=json, needs_disk=False)
-    wiring.questions.confirm("Delete the simulated cloud of this home and everything in it?", yes=yes)
+    wiring.prompts.confirm("Delete the simulated cloud of this home and everything in it?", yes=yes)
     existed = reset.reset(wiring.home)
     if json:
         wiring.screen.document({"simulated": True, "existed": existed})

@@ -99,8 +99,8 @@ def prices(rows: PriceRows = None, json: Json = False) -> None:
 def faults(file: FaultFile = "", json: Json = False) -> None:
     """Inject scripted faults into the simulated API.
 
-    Replaces the fault script, whose rules make API calls fail, or delay, hold or cut them, before or after they take
-    effect. docs/reference/faults.md lists the fields of a rule. Starts the rehearsal cloud if necessary.
+    Replaces the fault script. Its rules fail, delay or hold API calls, or drop their connection, before or after the
+    call takes effect. docs/reference/faults.md lists the fields of a rule. Starts the rehearsal cloud if necessary.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -156,7 +156,7 @@ def read_rows(rows: Sequence[str]) -> dict[str, int]:
     for row in rows:
         key, _, count = row.rpartition("=")
         try:
-            table[key] = bounds.whole(count if key.count("/") == 2 else "", most=_MOST)  # noqa: PLR2004
+            table[key] = bounds.parse_whole_number(count if key.count("/") == 2 else "", most=_MOST)  # noqa: PLR2004
         except ValueError:
             message = f"{row!r} does not have the form A/B/C=NUMBER"
             hint = f"for example: 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'; at most {_MOST:,}"

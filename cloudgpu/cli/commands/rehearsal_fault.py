@@ -26,19 +26,19 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
     necessary.
     """
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.fault import in_force_lines
+    from cloudgpu.cli.render.fault import active_fault_lines
     from cloudgpu.rehearsal import client
     from cloudgpu.rehearsal.faults import scripts
 
-    selected = [scripts.find(name) for name in names]
-    combined = scripts.combine(selected, read_given(given or []))
+    selected = [scripts.find_script(name) for name in names]
+    combined = scripts.combine_scripts(selected, read_given(given or []))
     wiring = wire(json=json)
     now = client.put_script(wiring.rehearsal(), {"names": [script.name for script in selected], **combined})
     wiring.quota_headroom.forget("rehearsal")
     if json:
         wiring.screen.document({"simulated": True, **now})
     else:
-        wiring.screen.lines(in_force_lines(now))
+        wiring.screen.lines(active_fault_lines(now))
 
 
 @app.command("list")
@@ -53,9 +53,9 @@ def list_all(json: Json = False) -> None:
     from cloudgpu.rehearsal.faults import scripts
 
     wiring = wire(json=json)
-    cloud = client.running(wiring.home)
+    cloud = client.find_running(wiring.home)
     applied = list(client.script(cloud)["names"]) if cloud else []
-    library = list(scripts.library().values())
+    library = list(scripts.builtin_scripts().values())
     if json:
         wiring.screen.document(library_json(library, applied))
     else:
@@ -69,7 +69,7 @@ def show(name: Name, json: Json = False) -> None:
     from cloudgpu.cli.render.fault import script_json, script_lines
     from cloudgpu.rehearsal.faults import scripts
 
-    script = scripts.find(name)
+    script = scripts.find_script(name)
     wiring = wire(json=json)
     if json:
         wiring.screen.document(script_json(script))
@@ -84,7 +84,7 @@ def clear(json: Json = False) -> None:
     Nodes that a fault has already affected are not repaired. Starts the rehearsal cloud if necessary.
     """
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.fault import in_force_lines
+    from cloudgpu.cli.render.fault import active_fault_lines
     from cloudgpu.rehearsal import client
 
     wiring = wire(json=json)
@@ -93,7 +93,7 @@ def clear(json: Json = False) -> None:
     if json:
         wiring.screen.document({"simulated": True, **now})
     else:
-        wiring.screen.lines(in_force_lines(now))
+        wiring.screen.lines(active_fault_lines(now))
 
 
 def read_given(rows: list[str]) -> dict[str, str]:

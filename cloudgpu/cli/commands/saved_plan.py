@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.commands.options import preferring
+from cloudgpu.cli.commands.options import with_preference
 from cloudgpu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class PlanSource:
         return plan_recipe(wiring, self.recipe, self.sets, offline=False)
 
 
-def asked(
+def select_plan_source(
     file: Path | None, recipe: str, sets: list[str] | None, prefer: str | None, **where: str | None
 ) -> PlanSource:
     """Return the plan source that the command line selects. `where` contains the options `on` and `region`.
@@ -49,7 +49,7 @@ def asked(
     if file is None:
         if not recipe:
             raise UsageError("missing argument RECIPE", hint="specify a recipe, or a saved plan with --plan FILE")
-        return PlanSource(where["on"], where["region"], recipe, tuple(preferring(sets, prefer)))
+        return PlanSource(where["on"], where["region"], recipe, tuple(with_preference(sets, prefer)))
     given = {
         "RECIPE": recipe,
         "--set": sets,
@@ -66,26 +66,26 @@ def asked(
     return PlanSource(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored)
 
 
-def show(planned: "Planned", cluster: str, wiring: "Wiring") -> None:
+def show_plan(planned: "Planned", cluster: str, wiring: "Wiring") -> None:
     """Show the plan before the confirmation prompt.
 
     Raises:
         CloudGpuError: The plan has errors, so it cannot be applied.
     """
-    from cloudgpu.app.planning.planner import refuse
+    from cloudgpu.app.planning.planner import plan_error
     from cloudgpu.cli.render.plan import plan_lines
 
     wiring.screen.lines(plan_lines(planned.plan, cluster))
     if planned.plan.errors:
-        raise refuse(planned.plan)
+        raise plan_error(planned.plan)
 
 
-def world_of(wiring: "Wiring", planned: "Planned", file: Path) -> "PlanInputs":
+def current_plan_inputs(wiring: "Wiring", planned: "Planned", file: Path) -> "PlanInputs":
     """Return the inputs of a plan, to save in the plan file or to compare with it."""
     from cloudgpu.app.planning import plan_files
     from cloudgpu.paths import Home
 
-    return plan_files.world_of(planned, wiring.cloud(planned.plan.target), Home(wiring.settings.home), file)
+    return plan_files.collect_plan_inputs(planned, wiring.cloud(planned.plan.target), Home(wiring.settings.home), file)
 
 
 def _agreed(wiring: "Wiring", file: Path, stored: "StoredPlan") -> "Planned":
@@ -98,4 +98,4 @@ def _agreed(wiring: "Wiring", file: Path, stored: "StoredPlan") -> "Planned":
     from cloudgpu.cli.context.plans import plan_recipe
 
     fresh = plan_recipe(wiring, stored.recipe, stored.sets, offline=False)
-    return plan_files.agreed(file, stored, fresh, world_of(wiring, fresh, file))
+    return plan_files.verify_saved_plan(file, stored, fresh, current_plan_inputs(wiring, fresh, file))

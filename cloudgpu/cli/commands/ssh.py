@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.commands.options import whole
+from cloudgpu.cli.commands.options import integer_parser
 
 
 def ssh(
@@ -14,12 +14,13 @@ def ssh(
         str, typer.Argument(metavar="[NAME]", help="Cluster name or run ID. Optional if only one cluster is running.")
     ] = "",
     node: Annotated[
-        int | None, typer.Option("--node", parser=whole(0, 999), help="Node index; 0 is the head node.")
+        int | None, typer.Option("--node", parser=integer_parser(0, 999), help="Node index; 0 is the head node.")
     ] = None,
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NODE] [-- COMMAND...]", help="Node index (default: 0) and command (default: a login shell)."
+            metavar="[NODE] [-- COMMAND...]",
+            help="Node index (default: 0) and command (default: a build_login_command shell).",
         ),
     ] = None,
     carry: Annotated[
@@ -33,16 +34,18 @@ def ssh(
     """
     import shlex
 
-    from cloudgpu.app.access.ssh import asked_for, login
+    from cloudgpu.app.access.ssh import build_login_command, parse_node_and_command
     from cloudgpu.cli.context.wiring import wire
 
     wiring = wire()
     name = cluster or wiring.only_cluster()
-    index, command = asked_for(node, words or [], context.obj or [])
+    index, command = parse_node_and_command(node, words or [], context.obj or [])
     if carry:
-        carrying = wiring.node_access.carrying(name, index)
+        carrying = wiring.node_access.proxy_command(name, index)
         os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - it replaces this process in the pipe
-    argv = login(wiring.records, wiring.home, wiring.node_access.means, cluster=name, index=index, command=command)
+    argv = build_login_command(
+        wiring.records, wiring.home, wiring.node_access.node_login, cluster=name, index=index, command=command
+    )
     if show:
         wiring.screen.raw(f"{shlex.join(argv)}\n")
         return

@@ -12,18 +12,20 @@ def ssh_config(
     cluster: Annotated[
         str, typer.Argument(metavar="[NAME]", help="Cluster name. Optional if only one cluster is running.")
     ] = "",
-    show: Annotated[bool, typer.Option("--print", help="Print the entries without changing ~/.ssh.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the entries. `down` also removes them.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the build_entries without changing ~/.ssh.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the build_entries. `down` also removes them.")
+    ] = False,
 ) -> None:
     """Add a cluster's nodes to ~/.ssh for ssh, scp and editors.
 
     Writes ~/.ssh/cloudgpu.d/NAME and, if it is missing, one Include line at the top of ~/.ssh/config. The nodes are
     named NAME-0, NAME-1 and so on, and NAME is the head node. Their host keys are pinned. `down` removes the entries.
     """
-    from cloudgpu.app.access.cluster_nodes import find_cluster_nodes, reached
-    from cloudgpu.app.access.ssh_config import entries, write
+    from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
+    from cloudgpu.app.access.ssh_config import build_entries, write_entries
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.state.ssh_config_record import remove as take_back
+    from cloudgpu.state.ssh_config_record import remove_entries as take_back
     from cloudgpu.state.user_ssh_config import SshFolder
 
     wiring = wire()
@@ -34,15 +36,15 @@ def ssh_config(
             wiring.screen.remark(trouble)
         wiring.screen.line(f"removed the entries of cluster {name} from {folder.ours}")
         return
-    login = wiring.node_access.means
+    login = wiring.node_access.node_login
     cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, name)
-    with reached(login, cluster_nodes, range(len(cluster_nodes.nodes))) as nodes:
-        ssh_entries = entries(wiring.home, login, cluster_nodes, nodes)
+    with connect_to_nodes(login, cluster_nodes, range(len(cluster_nodes.nodes))) as nodes:
+        ssh_entries = build_entries(wiring.home, login, cluster_nodes, nodes)
     name = cluster_nodes.record.name
     if show:
         wiring.screen.raw(ssh_entries.text)
         return
-    included = write(wiring.home, name, ssh_entries, folder)
+    included = write_entries(wiring.home, name, ssh_entries, folder)
     wiring.screen.line(f"added {', '.join(ssh_entries.names)} to {folder.ours / name}")
     if included:
         wiring.screen.line(f"added an Include line at the top of {folder.config}")

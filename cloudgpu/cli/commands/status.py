@@ -16,20 +16,20 @@ def status(
 
     Lists every cluster in this machine's records whose deletion is not confirmed, with the age of each record.
     """
-    from cloudgpu.app.clusters.status import billed, recorded
-    from cloudgpu.backends.missing_rows import gap_of
+    from cloudgpu.app.clusters.status import list_cluster_statuses, with_costs
+    from cloudgpu.backends.missing_rows import node_gap
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
 
     wiring = wire(json=json, needs_disk=False)
     now = wiring.clock.now()
-    clusters = recorded(wiring.records, now, wiring.billing.lenient())
+    clusters = list_cluster_statuses(wiring.records, now, wiring.billing.lenient())
     if refresh:
         clusters = wiring.node_access.refreshed(clusters)
         wiring.billing.restore_storage_rows()
-        clusters = billed(clusters, now, wiring.billing.lenient())
+        clusters = with_costs(clusters, now, wiring.billing.lenient())
     for status_row in (status_row for status_row in clusters if status_row.unbilled):
-        gap = gap_of(status_row.record, status_row.unbilled)
+        gap = node_gap(status_row.record, status_row.unbilled)
         wiring.screen.remark(f"warning: {gap.message}; to restore the ledger row: {gap.repair}")
     past = wiring.records.runs() if runs else []
     damaged = wiring.records.damaged_runs() if runs else []

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from cloudgpu.bounds import MAX_SIZE_GIB
-from cloudgpu.cli.commands.options import Json, On, OneRegion, Owner, Team, Yes, whole
+from cloudgpu.cli.commands.options import Json, On, OneRegion, Owner, Team, Yes, integer_parser
 
 app = typer.Typer(help="Manage storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -25,7 +25,9 @@ def create(  # noqa: PLR0917
     kind: Kind,
     size: Annotated[
         int,
-        typer.Option("--size", metavar="GIB", parser=whole(0, MAX_SIZE_GIB), help="Disk or Lustre only: size in GiB."),
+        typer.Option(
+            "--size", metavar="GIB", parser=integer_parser(0, MAX_SIZE_GIB), help="Disk or Lustre only: size in GiB."
+        ),
     ] = 0,
     zone: Annotated[
         str, typer.Option("--zone", help="Disk or Lustre only: zone. Only clusters in this zone can use the storage.")
@@ -62,18 +64,18 @@ def create(  # noqa: PLR0917
     Storage costs money until you delete it with `storage delete`. If storage with this name and the same options
     exists, makes no changes. If creation fails, deletes the incomplete storage immediately.
     """
-    from cloudgpu.app.storage.request import StorageOptions, price_of, request
+    from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.storage import created_json, created_lines, question
-    from cloudgpu.cli.terminal.interruption import tell_what_storage
+    from cloudgpu.cli.render.storage import created_json, created_lines, creation_question
+    from cloudgpu.cli.terminal.interruption import report_storage_on_signal
 
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team)
     typed = StorageOptions(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
-    storage_request = request(typed, wiring.settings.region, wiring.existing_storage_resources)
-    price, monthly_usd = price_of(storage_request, kind)
+    storage_request = make_storage_request(typed, wiring.settings.region, wiring.existing_storage_resources)
+    price, monthly_usd = request_price(storage_request, kind)
     simulated = wiring.settings.target == "rehearsal"
-    wiring.questions.confirm(question(storage_request, price, monthly_usd, simulated=simulated), yes=yes)
-    tell_what_storage(wiring.storage_records, name)
+    wiring.prompts.confirm(creation_question(storage_request, price, monthly_usd, simulated=simulated), yes=yes)
+    report_storage_on_signal(wiring.storage_records, name)
     created = wiring.storage(wiring.settings.target).create(storage_request)
     if json:
         wiring.screen.document(created_json(created, monthly_usd))
@@ -85,17 +87,17 @@ def create(  # noqa: PLR0917
 def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
     """List storage with its cost, age and users.
 
-    Queries the cloud for the storage of all users, in the configured region and in every region where this home has
+    Queries the cloud for the storage of all users, in the configured region and in every region where this machine has
     created storage. Costs include only capacity.
     """
-    from cloudgpu.app.storage.overview import overview
+    from cloudgpu.app.storage.overview import list_storage
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.status import damaged_line
     from cloudgpu.cli.render.storage import storage_lines
 
     wiring = wire(json=json, quits=True, target=on, region=region)
     cloud = wiring.storage_cloud(wiring.settings.target)
-    rows = overview(cloud, wiring.storage_records.all(), wiring.settings.region)
+    rows = list_storage(cloud, wiring.storage_records.all(), wiring.settings.region)
     damaged = wiring.storage_records.damaged()
     if json:
         wiring.screen.document({"storage": [row.as_json() for row in rows], "damaged": sorted(damaged)})
@@ -122,14 +124,14 @@ def delete(
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.storage import deleted_json, deleted_lines, deletion_question
-    from cloudgpu.cli.terminal.interruption import tell_what_storage
+    from cloudgpu.cli.terminal.interruption import report_storage_on_signal
 
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
     storage = wiring.storage(wiring.storage_target(name))
-    present = storage.deletable(name, wiring.settings.region, delete_data=delete_data)
+    present = storage.find_deletable(name, wiring.settings.region, delete_data=delete_data)
     if present is not None:
-        wiring.questions.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
-    tell_what_storage(wiring.storage_records, name)
+        wiring.prompts.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
+    report_storage_on_signal(wiring.storage_records, name)
     deleted = storage.delete(name, wiring.settings.region, delete_data=delete_data)
     storage.check_recorded(name)
     if json:

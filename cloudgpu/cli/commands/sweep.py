@@ -33,10 +33,10 @@ def sweep(
     could not be searched.
     """
     from cloudgpu.app.sweep.cluster_resources import SweepRequest
-    from cloudgpu.app.sweep.sweep import Sweep, SweepResult, problem
+    from cloudgpu.app.sweep.sweep import Sweep, SweepResult, sweep_error
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.sweep import seen_lines, sweep_json, swept_lines
-    from cloudgpu.cli.terminal.interruption import reporting_partial_result, tell_what_is_swept, told_when_interrupted
+    from cloudgpu.cli.render.sweep import findings_lines, sweep_json, swept_lines
+    from cloudgpu.cli.terminal.interruption import print_on_interrupt, report_sweep_on_signal, reporting_partial_result
 
     wiring = wire(json=json, needs_disk=False, target=on)
     settings, screen = wiring.settings, wiring.screen
@@ -44,18 +44,18 @@ def sweep(
     seen = sweeping.look(regions or [], SweepRequest(settings.owner, frozenset(owners or ()), all_mine))
     now, simulated, swept = wiring.clock.now(), settings.target == "rehearsal", SweepResult(())
     if not json:
-        screen.lines(seen_lines(seen, now, simulated=simulated))
+        screen.lines(findings_lines(seen, now, simulated=simulated))
     with (
         reporting_partial_result(lambda: sweep_json(seen, swept, now, simulated=simulated)),
-        told_when_interrupted(screen, "not everything is deleted yet; to continue: cloudgpu sweep --yes"),
+        print_on_interrupt(screen, "not everything is deleted yet; to continue: cloudgpu sweep --yes"),
     ):
         if yes:
-            tell_what_is_swept(seen.going)
+            report_sweep_on_signal(seen.going)
             swept = sweeping.end(seen.going, settings.region)
-            swept = swept.with_more(sweeping.end_storage(seen.storage_going, swept))
+            swept = swept.combined_with(sweeping.delete_storage(seen.deletable_storage, swept))
         if not json:
             screen.lines(swept_lines(seen, swept, yes=yes))
-        failure = problem(seen, swept)
+        failure = sweep_error(seen, swept)
         if failure is not None:
             raise failure
         sweeping.check_recorded(swept)

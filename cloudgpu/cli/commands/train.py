@@ -21,9 +21,9 @@ from cloudgpu.cli.commands.options import (
     SshCidr,
     Team,
     Yes,
-    seconds,
+    option_seconds,
 )
-from cloudgpu.cli.commands.saved_plan import asked, show
+from cloudgpu.cli.commands.saved_plan import select_plan_source, show_plan
 from cloudgpu.cli.commands.train_matrix import MatrixOptions, check_options, train_matrix
 
 MatrixOption = Annotated[
@@ -79,8 +79,8 @@ def train(  # noqa: PLR0917
     the same command again.
     """
     # Parse this first, so that a missing recipe is reported before the slow imports.
-    source = asked(plan, recipe, sets, prefer, on=on, region=region)
-    retry_s = seconds(retry_until_up, "--retry-until-up")
+    source = select_plan_source(plan, recipe, sets, prefer, on=on, region=region)
+    retry_s = option_seconds(retry_until_up, "--retry-until-up")
     options = MatrixOptions(
         axes=tuple(matrix or ()),
         table=csv,
@@ -100,8 +100,8 @@ def train(  # noqa: PLR0917
     from cloudgpu.cli.context.plans import find_reusable_cluster
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.run import exit_code, show_outcome
-    from cloudgpu.cli.terminal.interruption import tell_what_runs
-    from cloudgpu.state.identifiers import checked_cluster
+    from cloudgpu.cli.terminal.interruption import report_clusters_on_signal
+    from cloudgpu.state.identifiers import require_cluster_name
 
     wiring = wire(
         json=json,
@@ -113,13 +113,13 @@ def train(  # noqa: PLR0917
         engine=engine,
         install_pulumi="true" if install_pulumi else None,
     )
-    cluster = checked_cluster(cluster) if cluster else ""
+    cluster = require_cluster_name(cluster) if cluster else ""
     if axes:
         train_matrix(wiring, source, axes, options)
     planned = source.planned(wiring)
-    show(planned, cluster or find_reusable_cluster(wiring, planned.plan), wiring)
-    wiring.questions.confirm("Go ahead?", yes=yes)
-    tell_what_runs(wiring.records, cluster or find_reusable_cluster(wiring, planned.plan))
+    show_plan(planned, cluster or find_reusable_cluster(wiring, planned.plan), wiring)
+    wiring.prompts.confirm("Go ahead?", yes=yes)
+    report_clusters_on_signal(wiring.records, cluster or find_reusable_cluster(wiring, planned.plan))
     request = TrainRequest(
         plan=planned.plan,
         recipe_path=planned.path,
@@ -130,7 +130,7 @@ def train(  # noqa: PLR0917
         detach=detach,
         retry_s=retry_s,
         environ=environ(),
-        end_on_interrupt=wiring.questions.end_on_interrupt(on_interrupt),
+        delete_on_interrupt=wiring.prompts.delete_on_interrupt(on_interrupt),
     )
     outcome = wiring.training(planned.plan.target).train(request)
     if json:

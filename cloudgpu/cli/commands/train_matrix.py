@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cloudgpu.cli.commands.matrix import write_table
-from cloudgpu.cli.commands.saved_plan import PlanSource, show
+from cloudgpu.cli.commands.saved_plan import PlanSource, show_plan
 from cloudgpu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,21 +78,21 @@ def train_matrix(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]", o
         typer.Exit: The matrix has finished; contains the exit code.
     """
     from cloudgpu.cli.render.matrix import exit_code, outcome_lines, plan_lines
-    from cloudgpu.cli.terminal.interruption import tell_what_runs
+    from cloudgpu.cli.terminal.interruption import report_clusters_on_signal
 
     request = _request(wiring, source, _planned(wiring, source, axes), options)
     matrices = wiring.matrices(wiring.settings.target)
     start = matrices.beginning(request)
     if start.missing:
         cluster = matrices.cluster_name(start, request)
-        show(request.plan.lead, cluster, wiring)
+        show_plan(request.plan.lead, cluster, wiring)
         known = wiring.records.last_known(cluster)
         up = known if known is not None and known.state == "up" else None
         wiring.screen.lines(plan_lines(request.plan, start, up, wiring.clock.now()))
-        wiring.questions.confirm("Go ahead?", yes=options.yes)
+        wiring.prompts.confirm("Go ahead?", yes=options.yes)
     else:
         wiring.screen.line("every combination has a result; to rerun them, add --again")
-    tell_what_runs(wiring.records, matrices.cluster_name(start, request))
+    report_clusters_on_signal(wiring.records, matrices.cluster_name(start, request))
     outcome = matrices.run(request)
     if options.table is not None:
         write_table(options.table, outcome.as_csv())
@@ -126,19 +126,19 @@ def _planned(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]") -> "M
 def _request(wiring: "Wiring", source: PlanSource, plan: "MatrixPlan", options: MatrixOptions) -> "MatrixRequest":
     from cloudgpu.app.matrix.request import MatrixRequest
     from cloudgpu.cli.context.local import environ
-    from cloudgpu.state.identifiers import checked_cluster
+    from cloudgpu.state.identifiers import require_cluster_name
 
     return MatrixRequest(
         plan=plan,
         recipe_path=plan.lead.path,
         base=plan.lead.base,
         sets=source.sets,
-        cluster=checked_cluster(options.cluster) if options.cluster else "",
+        cluster=require_cluster_name(options.cluster) if options.cluster else "",
         keep=options.keep,
         keep_on_failure=options.keep_on_failure,
         fail_fast=options.fail_fast,
         again=options.again,
         retry_s=options.retry_s,
         environ=environ(),
-        end_on_interrupt=wiring.questions.end_on_interrupt(options.on_interrupt),
+        delete_on_interrupt=wiring.prompts.delete_on_interrupt(options.on_interrupt),
     )

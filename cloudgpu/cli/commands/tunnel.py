@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.commands.options import Json, whole
+from cloudgpu.cli.commands.options import Json, integer_parser
 
 _INTERRUPTED = 130
 
@@ -19,12 +19,14 @@ def tunnel(
             metavar="[[LOCAL:]PORT]...", help="Ports on the node. Default: the ports of the node's running services."
         ),
     ] = None,
-    node: Annotated[int, typer.Option("--node", parser=whole(0, 999), help="Node index; 0 is the head node.")] = 0,
+    node: Annotated[
+        int, typer.Option("--node", parser=integer_parser(0, 999), help="Node index; 0 is the head node.")
+    ] = 0,
     local: Annotated[
         int | None,
         typer.Option(
             "--local",
-            parser=whole(1, 65535),
+            parser=integer_parser(1, 65535),
             help="Local port. Default: the remote port, or the next free one.",
         ),
     ] = None,
@@ -34,8 +36,15 @@ def tunnel(
 
     Listens only on 127.0.0.1. Reconnects if the connection to the node is lost.
     """
-    from cloudgpu.app.access.cluster_nodes import find_cluster_nodes, reached
-    from cloudgpu.app.access.tunnels import described, hold, is_port_forward, open_all, parse_port_forwards, ports_of
+    from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
+    from cloudgpu.app.access.tunnels import (
+        describe_tunnel,
+        is_port_forward,
+        keep_connected,
+        open_tunnels,
+        parse_port_forwards,
+        service_ports,
+    )
     from cloudgpu.app.runs.service_urls import services_on
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.ssh.connection import SshHost
@@ -44,24 +53,24 @@ def tunnel(
     words = list(port or [])
     if cluster and is_port_forward(cluster) and wiring.records.cluster(cluster) is None:
         cluster, words = "", [cluster, *words]
-    login = wiring.node_access.means
+    login = wiring.node_access.node_login
     cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, cluster or wiring.only_cluster())
     cluster_nodes.node(node)
     served = services_on(wiring.records, cluster_nodes.record.name, wiring.home) if node == 0 else ()
-    forwards = parse_port_forwards(words or ports_of(served, cluster_nodes.record.name), local)
-    with reached(login, cluster_nodes, (node,)) as nodes:
+    forwards = parse_port_forwards(words or service_ports(served, cluster_nodes.record.name), local)
+    with connect_to_nodes(login, cluster_nodes, (node,)) as nodes:
         host = nodes[node]
         if not isinstance(host, SshHost):
             raise host
-        opened, name = open_all(host, forwards, wiring.emit), cluster_nodes.record.name
+        opened, name = open_tunnels(host, forwards, wiring.emit), cluster_nodes.record.name
         if json:
             rows = [{"remote": forward.remote, "local": forward.local} for forward in opened]
             wiring.screen.document({"cluster": name, "node": node, "tunnels": rows})
         wiring.screen.lines(
-            [*(described(forward, name, node, served) for forward in opened), "to close it, press Ctrl-C"]
+            [*(describe_tunnel(forward, name, node, served) for forward in opened), "to close it, press Ctrl-C"]
         )
         try:
-            hold(
+            keep_connected(
                 host,
                 cluster_nodes.record,
                 records=wiring.records,

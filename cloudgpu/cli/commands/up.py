@@ -20,9 +20,9 @@ from cloudgpu.cli.commands.options import (
     SshCidr,
     Team,
     Yes,
-    seconds,
+    option_seconds,
 )
-from cloudgpu.cli.commands.saved_plan import asked, show
+from cloudgpu.cli.commands.saved_plan import select_plan_source, show_plan
 
 
 def up(  # noqa: PLR0917
@@ -48,15 +48,19 @@ def up(  # noqa: PLR0917
     If the cluster already exists, verifies that it matches the recipe and makes no changes.
     """
     # Parse this first, so that a missing recipe is reported before the slow imports.
-    source = asked(plan, recipe, sets, prefer, on=on, region=region)
+    source = select_plan_source(plan, recipe, sets, prefer, on=on, region=region)
     from cloudgpu.app.clusters.factory import cluster_creator
     from cloudgpu.app.runs.stages import Stages
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.cluster import provisioned_json, provisioned_rows, provisioned_title, unfinished_json
-    from cloudgpu.cli.terminal.interruption import ask_about_cluster, reporting_partial_result, tell_what_runs
-    from cloudgpu.state.identifiers import checked_cluster
+    from cloudgpu.cli.terminal.interruption import (
+        ask_about_cluster,
+        report_clusters_on_signal,
+        reporting_partial_result,
+    )
+    from cloudgpu.state.identifiers import require_cluster_name
 
-    retry_s = seconds(retry_until_up, "--retry-until-up")
+    retry_s = option_seconds(retry_until_up, "--retry-until-up")
     wiring = wire(
         json=json,
         target=source.target,
@@ -68,12 +72,12 @@ def up(  # noqa: PLR0917
         install_pulumi="true" if install_pulumi else None,
     )
     planned = source.planned(wiring)
-    cluster = checked_cluster(name or planned.plan.recipe.name)
-    show(planned, cluster, wiring)
-    wiring.questions.confirm("Go ahead?", yes=yes)
+    cluster = require_cluster_name(name or planned.plan.recipe.name)
+    show_plan(planned, cluster, wiring)
+    wiring.prompts.confirm("Go ahead?", yes=yes)
     provisioning = cluster_creator(wiring.context(planned.plan.target), wiring.requester)
     stages = Stages(wiring.clock, wiring.emit)
-    tell_what_runs(wiring.records, cluster)
+    report_clusters_on_signal(wiring.records, cluster)
     with reporting_partial_result(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):
         try:
             with stages.stage("provision"):

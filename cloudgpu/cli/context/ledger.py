@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.backends.base import CostLedger
 from cloudgpu.cli.context.local import LocalContext
-from cloudgpu.cli.context.resources import opened
+from cloudgpu.cli.context.resources import open_resources
 from cloudgpu.errors import CloudGpuError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class LedgerWiring:
         local = self.local
         if local.needs_disk:
             local.home.ensure()
-        return opened.enter_context(open_ledger(local.settings.ledger_url, may_read_only=not local.needs_disk))
+        return open_resources.enter_context(open_ledger(local.settings.ledger_url, may_read_only=not local.needs_disk))
 
     def lenient(self) -> CostLedger:
         """Return a wrapper of the ledger whose failures do not stop the command; the ledger is opened on first use."""
@@ -48,11 +48,11 @@ class LedgerWiring:
             LedgerError: The ledger cannot be read.
             StateError: The records cannot be read.
         """
-        from cloudgpu.backends.missing_rows import gaps
+        from cloudgpu.backends.missing_rows import find_gaps
 
-        return gaps(self.local.records, self.local.storage_records.all(), self.ledger)
+        return find_gaps(self.local.records, self.local.storage_records.all(), self.ledger)
 
-    def warn_of_gaps(self) -> None:
+    def warn_of_missing_rows(self) -> None:
         """Print a warning to stderr for every missing ledger row. The ledger's own errors are not reported here."""
         with suppress(CloudGpuError):
             for gap in self.gaps():

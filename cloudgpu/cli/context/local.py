@@ -11,7 +11,7 @@ from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import Clock
 from cloudgpu.errors import UsageError
-from cloudgpu.paths import Home, bundled
+from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.settings import Settings, Target
 from cloudgpu.state.cluster_and_run_records import RecordStore
 
@@ -55,7 +55,7 @@ class LocalContext:
         return StorageRecords(self.home)
 
     @property
-    def questions(self) -> Prompts:
+    def prompts(self) -> Prompts:
         """The interface for prompting the user."""
         return Prompts(self.screen)
 
@@ -88,9 +88,9 @@ class LocalContext:
     @property
     def existing_storage_resources(self) -> dict[str, str]:
         """Existing resources that the settings specify for storage, keyed by their names in the storage program."""
-        from cloudgpu.app.clusters.existing_resources import for_storage
+        from cloudgpu.app.clusters.existing_resources import storage_program_config
 
-        return for_storage(self.settings)
+        return storage_program_config(self.settings)
 
     def storage_target(self, name: str) -> Target:
         """Return the target on which storage was created, or the configured target if there is no record of it."""
@@ -111,7 +111,7 @@ class LocalContext:
 
 def recipe_roots() -> tuple[Path, ...]:
     """Return the folders that are searched for recipe names: `recipes` here first, then the bundled recipes."""
-    return (Path.cwd() / "recipes", bundled("recipes"))
+    return (Path.cwd() / "recipes", bundled_folder("recipes"))
 
 
 def environ() -> dict[str, str]:

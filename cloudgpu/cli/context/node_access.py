@@ -87,7 +87,7 @@ class NodeAccess:
             session_plugin(settings.session_manager_plugin)
 
     @property
-    def means(self) -> "NodeLogin":
+    def node_login(self) -> "NodeLogin":
         """The collaborators for logging in to a node."""
         from cloudgpu.app.access.ssh import NodeLogin
 
@@ -128,23 +128,23 @@ class NodeAccess:
 
     def _bill(self, record: ClusterRecord) -> None:
         """Update the ledger from the cloud: restore missing rows, and record the end of terminated nodes."""
-        from cloudgpu.app.clusters.ledger_closing import note_ends
-        from cloudgpu.backends.missing_rows import restore, rows_of
+        from cloudgpu.app.clusters.ledger_closing import record_node_ends
+        from cloudgpu.backends.missing_rows import restore_missing_rows, rows_of
 
         if record.target == "ssh" or not record.instance_ids:
             return
         context = self.context("aws" if record.target == "aws" else "rehearsal")
         with suppress(CloudGpuError):  # the state of the nodes is still shown if the ledger fails
-            restore(context, record)
-            note_ends(context, rows_of(context.ledger, record.name, record.token))
+            restore_missing_rows(context, record)
+            record_node_ends(context, rows_of(context.ledger, record.name, record.token))
 
-    def carrying(self, cluster: str, index: int) -> "CarryingCommand":
+    def proxy_command(self, cluster: str, index: int) -> "CarryingCommand":
         """Return the command that carries SSH to a node through Session Manager."""
-        from cloudgpu.app.access.ssh import chosen, recorded
+        from cloudgpu.app.access.ssh import find_cluster_record, node_by_index
         from cloudgpu.state.inventories import stored_inventory
 
-        record = recorded(self.records, cluster)
-        node = chosen(stored_inventory(Home(self.settings.home), record).nodes, record, index)
+        record = find_cluster_record(self.records, cluster)
+        node = node_by_index(stored_inventory(Home(self.settings.home), record).nodes, record, index)
         return self._sessions(node).command(node)
 
     def _carrying_line(self, cluster: str, index: int) -> list[str]:

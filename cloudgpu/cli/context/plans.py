@@ -58,12 +58,12 @@ def plan_recipe(
 
 def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[ResourceForecast, ...]":
     """Preview the resources that a plan would create for its first candidate. Changes nothing, not even SSH keys."""
-    from cloudgpu.app.clusters.existing_resources import for_clusters
+    from cloudgpu.app.clusters.existing_resources import cluster_program_config
     from cloudgpu.app.planning.forecast import forecast
     from cloudgpu.backends.launch_request import Requester
 
     settings = wiring.settings
-    requester = Requester(settings.owner, settings.team, "", for_clusters(settings))
+    requester = Requester(settings.owner, settings.team, "", cluster_program_config(settings))
     cloud, home = wiring.cloud(plan.target), Home(settings.home)
     return forecast(plan, plan.recipe.name, cloud=cloud, requester=requester, home=home, clock=wiring.clock)
 

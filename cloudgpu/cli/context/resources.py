@@ -2,5 +2,5 @@
 
 from contextlib import ExitStack
 
-opened = ExitStack()
+open_resources = ExitStack()
 """The open resources. They are shared by the whole process, which runs one command at a time."""

@@ -74,19 +74,19 @@ class Wiring(LocalContext):
     def diagnose(self, *, storage: bool) -> "DiagnosticReport":
         """Check the requirements of a run on this command's target and, if `storage` is true, of `cloudgpu storage`."""
         from cloudgpu.app.diagnostics import local_checks
-        from cloudgpu.app.diagnostics.doctor import examine
+        from cloudgpu.app.diagnostics.doctor import run_checks
         from cloudgpu.aws.iam.permissions import GRANTS
         from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
         from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
 
         settings = self.settings
         extra_grants = (*(STORAGE_GRANTS if storage else ()), *(SESSION_GRANTS if settings.reach == "ssm" else ()))
-        return examine(
+        return run_checks(
             target=settings.target,
             region=settings.region,
             account=lambda: self._aws_cloud(settings.target).examined(),
             grants=(*GRANTS, *extra_grants),
-            machine=local_checks.of(settings, Home(settings.home)),
+            machine=local_checks.machine_checks(settings, Home(settings.home)),
         )
 
     def _aws_cloud(self, target: Target) -> "AwsCloud":
@@ -118,13 +118,15 @@ class Wiring(LocalContext):
     def requester(self) -> "Requester":
         """The owner and team to bill, the public key that nodes authorize, and existing resources to use."""
         from cloudgpu.app.clusters.create import Requester
-        from cloudgpu.app.clusters.existing_resources import for_clusters
+        from cloudgpu.app.clusters.existing_resources import cluster_program_config
         from cloudgpu.ssh.keys import ensure_key
 
         settings = self.settings
         if settings.target != "ssh":
             self.node_access.check()
-        return Requester(settings.owner, settings.team, ensure_key(settings.ssh_key).line, for_clusters(settings))
+        return Requester(
+            settings.owner, settings.team, ensure_key(settings.ssh_key).line, cluster_program_config(settings)
+        )
 
     @property
     def connect(self) -> Connect:
@@ -155,7 +157,7 @@ class Wiring(LocalContext):
 
     def context(self, target: Target) -> "Context":
         """Return the context for use cases that run on any target."""
-        self.billing.warn_of_gaps()
+        self.billing.warn_of_missing_rows()
         return self.hosts.context(self.ledger) if target == "ssh" else self.cloud_context(self.cloud(target))
 
     def cloud_context(self, cloud: Cloud) -> "CloudContext":
@@ -200,7 +202,7 @@ class Wiring(LocalContext):
 
         return AwsImages(self._aws_cloud(target), self.clock)
 
-    def baking(self, target: Target, stages: "Stages") -> "ImageBaker":
+    def image_baker(self, target: Target, stages: "Stages") -> "ImageBaker":
         """Return the use case `image bake` for a target."""
         from cloudgpu.app.images.bake import ImageBaker
 
@@ -229,7 +231,7 @@ class Wiring(LocalContext):
         return CloudContext(cloud, ledger, self.records, self.home, self.clock, self.settings.owner, self.emit)
 
     @property
-    def teardowns(self) -> "TeardownOf":
+    def teardown_factory(self) -> "TeardownOf":
         """A factory of the use case `down` for several concurrent threads, which share one context per target."""
         from cloudgpu.app.clusters.factory import cluster_deleter
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, time
 from typing import Any, Final
 
 from cloudgpu.app.planning.catalog_age import CatalogStatus
-from cloudgpu.app.planning.catalog_refresh import RefreshResult, line
+from cloudgpu.app.planning.catalog_refresh import RefreshResult, change_line
 from cloudgpu.catalog.snapshot_changes import Change
-from cloudgpu.cli.terminal.number_format import age, moment
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.number_format import age, format_time
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
 from cloudgpu.text import command
 
@@ -21,7 +21,7 @@ _MANY: Final = ("spot", "spot-new", "spot-gone", "price-new", "zone-new")
 _WORDS: Final = {"on_demand": "on-demand"}
 
 
-def refreshed_lines(result: RefreshResult) -> list[str]:
+def refresh_lines(result: RefreshResult) -> list[str]:
     """Return one line per change, and one per part of the data that was skipped or could not be read."""
     where = _where(result.entry.regions)
     simulated = "  [simulated]" if result.simulated else ""
@@ -46,7 +46,7 @@ def _shown(changes: Sequence[Change], number: int) -> list[str]:
     """Return one line per change, limited to the first `_SHOWN` changes of each kind in `_MANY`."""
     lines: list[str] = []
     for kind in dict.fromkeys(change.kind for change in changes):
-        changed = [line(change) for change in changes if change.kind == kind]
+        changed = [change_line(change) for change in changes if change.kind == kind]
         most = _SHOWN if kind in _MANY else len(changed)
         lines += changed[:most]
         if len(changed) > most:
@@ -56,7 +56,7 @@ def _shown(changes: Sequence[Change], number: int) -> list[str]:
     return lines
 
 
-def refreshed_json(result: RefreshResult) -> dict[str, Any]:
+def refresh_json(result: RefreshResult) -> dict[str, Any]:
     """Return the documented `catalog refresh --json` form."""
     return {
         "target": result.target,
@@ -72,7 +72,7 @@ def refreshed_json(result: RefreshResult) -> dict[str, Any]:
     }
 
 
-def knowledge_lines(status: CatalogStatus, now: datetime) -> list[str]:
+def catalog_status_lines(status: CatalogStatus, now: datetime) -> list[str]:
     """Return the data that was read from the target, with its age and source, and a summary of the bundled data."""
     first, last = status.shipped_priced_on
     simulated = "  [simulated]" if status.simulated else ""
@@ -80,20 +80,20 @@ def knowledge_lines(status: CatalogStatus, now: datetime) -> list[str]:
     if status.entry is None:
         lines.append(f"{status.target}: no data has been read yet; to read it: {_refresh(status.target)}")
     else:
-        read = f"snapshot {status.entry.number}, read {moment(status.entry.at)} by account {status.entry.account}"
+        read = f"snapshot {status.entry.number}, read {format_time(status.entry.at)} by account {status.entry.account}"
         lines += [f"{status.target}: {read}{simulated}", ""]
         rows = [
             (
                 part.region,
                 _WORDS.get(part.part, part.part),
                 str(part.rows),
-                moment(part.at),
+                format_time(part.at),
                 f"{age((now - part.at).total_seconds())} ago",
                 part.source,
             )
             for part in status.known
         ]
-        lines += columns([("region", "what", "rows", "read", "age", "source"), *rows], right={2})
+        lines += align_columns([("region", "what", "rows", "read", "age", "source"), *rows], right={2})
     lines += [f"retired since {part.on}: {name} ({part.source})" for name, part in sorted(status.retired.items())]
     old = age((now - datetime.combine(first, time(), UTC)).total_seconds())
     span = str(first) if first == last else f"{first} to {last}"
@@ -102,7 +102,7 @@ def knowledge_lines(status: CatalogStatus, now: datetime) -> list[str]:
     return lines + [f"  {source}" for source in status.sources]
 
 
-def knowledge_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
+def catalog_status_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
     """Return the documented `catalog show --json` form."""
     first, last = status.shipped_priced_on
     return {
@@ -136,18 +136,18 @@ def history_lines(history: History, target: str) -> list[str]:
     if not history.entries:
         return [f"{target}: no data has been read yet; to read it: {_refresh(target)}"]
     rows = [_history_row(entry, in_use=entry.number == history.current) for entry in history.entries]
-    lines = columns([("", "snapshot", "read", "over", "regions", "changed"), *rows], right={1, 3})
+    lines = align_columns([("", "snapshot", "read", "over", "regions", "changed"), *rows], right={1, 3})
     return lines if history.current else [*lines, f"{target}: the catalog bundled with cloudgpu is in use"]
 
 
 def _history_row(entry: SnapshotEntry, *, in_use: bool) -> tuple[str, ...]:
     where = _where(entry.regions)
-    return "*" if in_use else "", str(entry.number), moment(entry.at), str(entry.after), where, entry.summary
+    return "*" if in_use else "", str(entry.number), format_time(entry.at), str(entry.after), where, entry.summary
 
 
 def entry_lines(entry: SnapshotEntry) -> list[str]:
     """Return the summary and all changes of one refresh."""
-    head = f"snapshot {entry.number}, read {moment(entry.at)} from {_where(entry.regions)}: {entry.summary}"
+    head = f"snapshot {entry.number}, read {format_time(entry.at)} from {_where(entry.regions)}: {entry.summary}"
     return [head, *(f"  {text}" for text in entry.lines)]
 
 

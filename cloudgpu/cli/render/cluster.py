@@ -7,7 +7,7 @@ from cloudgpu.app.clusters.delete_many import TeardownResults
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.costs import cluster_hourly_usd
 from cloudgpu.backends.deletion import DeletionResult
-from cloudgpu.cli.terminal.number_format import moment, money, plural
+from cloudgpu.cli.terminal.number_format import format_time, money, plural
 from cloudgpu.cli.terminal.panel import Row
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.text import command
@@ -33,7 +33,7 @@ def provisioned_json(provisioned: ProvisionedCluster, stages: Stages) -> dict[st
             "hourly_usd": format(cluster_hourly_usd(record), "f"),
             "simulated": record.simulated,
         },
-        "left": [f"cluster {record.name} is running until {moment(record.expires_at)}"],
+        "left": [f"cluster {record.name} is running until {format_time(record.expires_at)}"],
     }
 
 
@@ -48,7 +48,7 @@ def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) 
     fields: dict[str, Any] = {"cluster": cluster, "run_id": "", "stages": stages.as_json(), "left": []}
     if record is None:
         return fields
-    until = f"its nodes power off at {moment(record.expires_at)}"
+    until = f"its nodes power off at {format_time(record.expires_at)}"
     left = f"cluster {cluster} is {'up' if record.state == 'up' else 'not confirmed deleted'}; {until}"
     return {**fields, "run_id": record.run_id, "simulated": record.simulated, "left": [left]}
 
@@ -65,7 +65,7 @@ def provisioned_rows(provisioned: ProvisionedCluster) -> list[Row]:
     record = provisioned.record
     return [
         ("nodes", f"{record.nodes} x {record.instance_type} in {record.zone}"),
-        ("expires", f"{moment(record.expires_at)}, even if this machine is off"),
+        ("expires", f"{format_time(record.expires_at)}, even if this machine is off"),
         *(
             (f"node {node.index}", f"{node.instance_id}  {node.user}@{node.address} port {node.port}")
             for node in provisioned.inventory.nodes
@@ -76,12 +76,12 @@ def provisioned_rows(provisioned: ProvisionedCluster) -> list[Row]:
     ]
 
 
-def ended_json(ended: DeletionResult, stages: Stages) -> dict[str, Any]:
+def deletion_json(ended: DeletionResult, stages: Stages) -> dict[str, Any]:
     """Return the documented `down --json` form."""
     return {**ended.as_json(), "stages": stages.as_json()}
 
 
-def all_ended_json(results: TeardownResults, stages: Stages) -> dict[str, Any]:
+def deletions_json(results: TeardownResults, stages: Stages) -> dict[str, Any]:
     """Return the documented `down --json` form for several clusters."""
     return {
         "clusters": [ended.as_json() for ended in results.ended],
@@ -90,14 +90,14 @@ def all_ended_json(results: TeardownResults, stages: Stages) -> dict[str, Any]:
     }
 
 
-def all_ended_lines(results: TeardownResults) -> list[str]:
+def deletions_lines(results: TeardownResults) -> list[str]:
     """Return the lines about the clusters that `down` deleted. Failures are reported by the command's error."""
     if not results.ended and not results.failed and not results.unrecorded:
         return ["no cluster is running; nothing to delete"]
-    return [line for ended in results.ended for line in ended_lines(ended)]
+    return [line for ended in results.ended for line in deletion_lines(ended)]
 
 
-def ended_lines(ended: DeletionResult) -> list[str]:
+def deletion_lines(ended: DeletionResult) -> list[str]:
     """Return the lines about what `down` deleted."""
     if ended.own:
         return [*_released_hosts(ended), *_bill(ended)]

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu import bounds
-from cloudgpu.cli.terminal.number_format import moment, money
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.number_format import format_time, money
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.errors import UsageError
 from cloudgpu.ledger.report import CostReport, ReportRow
 
@@ -22,7 +22,7 @@ def read_since(text: str | None, now: datetime) -> datetime | None:
     if text is None:
         return None
     try:
-        return bounds.age(text, now) if _AGE.fullmatch(text) else bounds.moment(text)
+        return bounds.parse_age(text, now) if _AGE.fullmatch(text) else bounds.parse_time(text)
     except ValueError:
         message = f"--since {text}: expected a date such as 2026-11-01, or an age such as 7d, 12h or 30m"
         raise UsageError(message, hint="use a date or an age that is not before the year 2000") from None
@@ -52,11 +52,11 @@ def report_json(report: CostReport, by: str) -> dict[str, Any]:
 
 def report_lines(report: CostReport, by: str) -> list[str]:
     """Return a table and the totals of real and simulated costs, which are never added together."""
-    since = "" if report.since is None else f" since {moment(report.since)}"
+    since = "" if report.since is None else f" since {format_time(report.since)}"
     if not report.rows:
         return [f"nothing was spent{since}"]
     rows = [_row(row) for row in report.rows]
-    table = columns([(by, "node hours", "cost", ""), *rows], right={1, 2})
+    table = align_columns([(by, "node hours", "cost", ""), *rows], right={1, 2})
     return [*table, "", f"real {money(report.real_usd)}, simulated {money(report.simulated_usd)}{since}"]
 
 

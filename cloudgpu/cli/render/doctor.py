@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport
-from cloudgpu.cli.terminal.table import wrapped
+from cloudgpu.cli.terminal.table import wrap_paragraph
 
 _STATE_WIDTH = len("unknown")
 _WIDTH = 120
@@ -22,6 +22,6 @@ def diagnostic_lines(report: DiagnosticReport) -> list[str]:
 def _lines(check: Diagnosis, name_width: int) -> Iterator[str]:
     begin = f"{check.state:<{_STATE_WIDTH}}  {check.name:<{name_width}}  "
     inset = " " * len(begin)
-    yield from wrapped(begin + check.detail, _WIDTH, inset)
+    yield from wrap_paragraph(begin + check.detail, _WIDTH, inset)
     if check.fix and check.state != "ok":
-        yield from wrapped(f"{inset}fix: {check.fix}", _WIDTH, inset)
+        yield from wrap_paragraph(f"{inset}fix: {check.fix}", _WIDTH, inset)

@@ -4,11 +4,11 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.backends.expiry_extension import ExtensionResult
-from cloudgpu.cli.terminal.number_format import distance, moment, money
+from cloudgpu.cli.terminal.number_format import format_time, money, relative_time
 from cloudgpu.text import command
 
 
-def extended_json(extended: ExtensionResult) -> dict[str, Any]:
+def extension_json(extended: ExtensionResult) -> dict[str, Any]:
     """Return the documented `extend --json` form."""
     record = extended.record
     return {
@@ -21,12 +21,12 @@ def extended_json(extended: ExtensionResult) -> dict[str, Any]:
     }
 
 
-def extended_lines(extended: ExtensionResult, now: datetime) -> list[str]:
+def extension_lines(extended: ExtensionResult, now: datetime) -> list[str]:
     """Return the lines with the new expiry and the worst-case cost until then."""
     record = extended.record
-    until = f"{moment(record.expires_at)} ({distance(record.expires_at, now)})"
+    until = f"{format_time(record.expires_at)} ({relative_time(record.expires_at, now)})"
     worst = f"{money(extended.worst_case_usd)} at most{' (simulated; nothing is charged)' if record.simulated else ''}"
     return [
-        f"cluster {record.name} now expires {until}, not {moment(extended.before)}; confirmed by every node",
+        f"cluster {record.name} now expires {until}, not {format_time(extended.before)}; confirmed by every node",
         f"  cost until then: {worst}; to delete it earlier: {command('cloudgpu', 'down', record.name)}",
     ]

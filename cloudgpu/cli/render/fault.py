@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.rehearsal.faults.scripts import FaultScript
 from cloudgpu.text import command
 
@@ -15,7 +15,7 @@ def library_lines(library: Sequence[FaultScript], applied: Sequence[str]) -> lis
     """Return one line per fault; a star marks the active faults."""
     rows = [("*" if script.name in applied else "", script.name, script.description) for script in library]
     now = f"active (*): {', '.join(applied)}" if applied else "active: none"
-    return [*columns(rows), now]
+    return [*align_columns(rows), now]
 
 
 def library_json(library: Sequence[FaultScript], applied: Sequence[str]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def script_json(script: FaultScript) -> dict[str, Any]:
     }
 
 
-def in_force_lines(now: Mapping[str, Any]) -> list[str]:
+def active_fault_lines(now: Mapping[str, Any]) -> list[str]:
     """Return the names and parts of the active faults."""
     if not any(now[part] for part in _PARTS):
         return ["simulated faults: none"]

@@ -11,10 +11,10 @@ from cloudgpu.catalog.profile import Profile
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.catalog.replacements import Replacement
 from cloudgpu.catalog.software import FrameworkImage, TorchWheels
-from cloudgpu.cli.render.gpus import days, offer_json, price, remark
+from cloudgpu.cli.render.gpus import availability_remark, format_price, format_price_age, offer_json
 from cloudgpu.cli.terminal.number_format import amount, money
 from cloudgpu.cli.terminal.panel import Row
-from cloudgpu.cli.terminal.table import columns, wrapped
+from cloudgpu.cli.terminal.table import align_columns, wrap_paragraph
 from cloudgpu.text import command
 
 UNKNOWN = "unknown"
@@ -104,7 +104,7 @@ def profile_json(profile: Profile) -> dict[str, Any]:
     }
 
 
-def sources_by_figure(profile: Profile) -> dict[tuple[str, str], list[str]]:
+def values_by_source(profile: Profile) -> dict[tuple[str, str], list[str]]:
     """Map each kind of value and source text to the names of the values from that source."""
     rows = [
         *(("", _LABELS.get(name, name.replace("_", " ")), text) for name, text in profile.gpu.sources.items()),
@@ -145,10 +145,13 @@ def _nvlink(gpu: Gpu) -> str:
 def _software(gpu: Gpu) -> Iterator[Row]:
     modules = " or ".join(gpu.modules)
     only = f"{modules} kernel modules{' only' if len(gpu.modules) == 1 else ''}"
-    yield "driver", f"{window(_branch(gpu.first_driver), _branch(gpu.last_driver))}; {only}"
-    yield "CUDA", window(gpu.first_cuda, None if gpu.last_cuda_major is None else f"{gpu.last_cuda_major}.x")
+    yield "driver", f"{format_version_range(_branch(gpu.first_driver), _branch(gpu.last_driver))}; {only}"
+    yield (
+        "CUDA",
+        format_version_range(gpu.first_cuda, None if gpu.last_cuda_major is None else f"{gpu.last_cuda_major}.x"),
+    )
     yield "cuDNN", "still supported" if gpu.last_cudnn is None else f"up to {gpu.last_cudnn}"
-    yield "NGC months", "none" if gpu.first_ngc is None else window(gpu.first_ngc, gpu.last_ngc)
+    yield "NGC months", "none" if gpu.first_ngc is None else format_version_range(gpu.first_ngc, gpu.last_ngc)
     yield "PyTorch", _torch(gpu)
     yield "machine image", gpu.image
 
@@ -165,7 +168,7 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-def window(first: str | None, last: str | None) -> str:
+def format_version_range(first: str | None, last: str | None) -> str:
     """Format a version range: `R384 to R580`, `R450 and later`, or `unknown to R580`."""
     begin = UNKNOWN if first is None else first
     if begin == last:
@@ -184,17 +187,17 @@ def _container(image: FrameworkImage) -> tuple[str, ...]:
 def _wheels(wheels: TorchWheels) -> tuple[str, ...]:
     default = ""
     if wheels.default_from is not None:
-        default = f"pip's default: {window(wheels.default_from, wheels.default_to)}"
-    return wheels.cuda, f"PyTorch {window(wheels.first, wheels.last)}", default
+        default = f"pip's default: {format_version_range(wheels.default_from, wheels.default_to)}"
+    return wheels.cuda, f"PyTorch {format_version_range(wheels.first, wheels.last)}", default
 
 
 def _type(offer: Offer, today: date) -> tuple[str, ...]:
     instance_type = offer.kind
-    read = "" if offer.priced_on is None else f"read {days(offer.priced_on, today)} ago"
+    read = "" if offer.priced_on is None else f"read {format_price_age(offer.priced_on, today)} ago"
     size = f"{instance_type.gpus} x {amount(instance_type.gpu_memory_gib)} GiB"
-    hourly = f"{UNKNOWN} price" if offer.hourly_usd is None else f"{price(offer)}/h"
+    hourly = f"{UNKNOWN} price" if offer.hourly_usd is None else f"{format_price(offer)}/h"
     block = "" if offer.block_usd is None else f", {money(offer.block_usd)}/h in a Capacity Block"
-    return instance_type.name, size, f"{hourly}{block}", offer.region or "", read, remark(offer)
+    return instance_type.name, size, f"{hourly}{block}", offer.region or "", read, availability_remark(offer)
 
 
 def _successor(gpu: Gpu) -> Iterator[tuple[str, ...]]:
@@ -237,30 +240,30 @@ def _next(profile: Profile) -> Iterator[str]:
         about = "create a recipe for it" if best is not None else "create a recipe for a replacement"
         create = command("cloudgpu", "recipe", "new", "my-run", "--gpu", use.spec, "--region", str(use.region))
         rows.append((create, about))
-    yield from columns(rows, indent="  ")
+    yield from align_columns(rows, indent="  ")
 
 
 def _block(title: str, rows: Iterator[Row] | Sequence[Row]) -> list[str]:
     cells = list(rows)
-    return ["", title, *columns(cells, indent="  ")] if cells else []
+    return ["", title, *align_columns(cells, indent="  ")] if cells else []
 
 
 def _table(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
-    return ["", title, *(columns(rows, indent="  ") or ["  none known"])]
+    return ["", title, *(align_columns(rows, indent="  ") or ["  none known"])]
 
 
 def _sources(profile: Profile) -> list[str]:
     """Return each source once, with the names of the values that are from it."""
     lines = [
         line
-        for (kind, text), names in sources_by_figure(profile).items()
+        for (kind, text), names in values_by_source(profile).items()
         for line in _wrapped(f"{kind}{', '.join(dict.fromkeys(names))}: {text}")
     ]
     return ["", "sources", *lines] if lines else []
 
 
 def _wrapped(text: str) -> list[str]:
-    first, *more = wrapped(text, _WIDTH, "    ")
+    first, *more = wrap_paragraph(text, _WIDTH, "    ")
     return [f"  {first}", *(f"  {line}" for line in more)]
 
 

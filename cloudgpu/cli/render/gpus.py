@@ -9,7 +9,7 @@ from cloudgpu.app.planning.gpu_search import GpuSearchResult
 from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.terminal.number_format import amount, money, plural
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.text import command
 
 _BLOCK = "in a block"
@@ -52,7 +52,7 @@ UNKNOWN = "-"
 OLD_DAYS = 30
 
 
-def answer_lines(answer: GpuSearchResult, today: date, width: int | None = None) -> list[str]:
+def gpu_search_lines(answer: GpuSearchResult, today: date, width: int | None = None) -> list[str]:
     """Return one line per type, followed by notes, near matches and suggested commands.
 
     Columns that do not fit the terminal's `width` are hidden, and a note lists them.
@@ -71,14 +71,14 @@ def answer_lines(answer: GpuSearchResult, today: date, width: int | None = None)
     ]
 
 
-def answer_json(answer: GpuSearchResult) -> dict[str, Any]:
+def gpu_search_json(answer: GpuSearchResult) -> dict[str, Any]:
     """Return the search result as JSON, with exact values."""
     return {
         "market": answer.asked.market,
         "sort": answer.asked.sort,
         "offers": [offer_json(offer) for offer in answer.found.offers],
         "nearly": [offer_json(offer) for offer in answer.found.nearly],
-        "loosened": [{"change": option.change, "types": option.types} for option in answer.loosened],
+        "loosened": [{"change": option.change, "types": option.types} for option in answer.relaxations],
     }
 
 
@@ -109,7 +109,7 @@ def offer_json(offer: Offer) -> dict[str, Any]:
     }
 
 
-def row(offer: Offer, today: date) -> tuple[str, ...]:
+def offer_cells(offer: Offer, today: date) -> tuple[str, ...]:
     """Return the table cells for one instance type."""
     instance_type = offer.kind
     return (
@@ -118,19 +118,19 @@ def row(offer: Offer, today: date) -> tuple[str, ...]:
         str(instance_type.gpus),
         amount(instance_type.gpu_memory_gib),
         amount(instance_type.gpu_memory_total_gib),
-        shown(offer.bandwidth_tb_s, lambda figure: f"{figure:.2f}"),
-        shown(offer.fp16_pflop_s, lambda figure: f"{figure:.3f}"),
-        price(offer),
-        shown(offer.block_usd, money),
-        shown(offer.usd_per_pflop_h, money),
-        shown(offer.usd_per_tb_s, money),
+        format_optional(offer.bandwidth_tb_s, lambda figure: f"{figure:.2f}"),
+        format_optional(offer.fp16_pflop_s, lambda figure: f"{figure:.3f}"),
+        format_price(offer),
+        format_optional(offer.block_usd, money),
+        format_optional(offer.usd_per_pflop_h, money),
+        format_optional(offer.usd_per_tb_s, money),
         offer.region or UNKNOWN,
-        days(offer.priced_on, today),
-        remark(offer),
+        format_price_age(offer.priced_on, today),
+        availability_remark(offer),
     )
 
 
-def price(offer: Offer) -> str:
+def format_price(offer: Offer) -> str:
     """Format a price as `$31.21`, or a spot price as the observed range."""
     if offer.hourly_usd is None:
         return UNKNOWN
@@ -139,12 +139,12 @@ def price(offer: Offer) -> str:
     return f"{money(offer.lowest_usd)} to {money(offer.hourly_usd)}"
 
 
-def days(read_on: date | None, today: date) -> str:
+def format_price_age(read_on: date | None, today: date) -> str:
     """Format the age of a price as `124 d`."""
     return UNKNOWN if read_on is None else f"{max(0, (today - read_on).days)} d"
 
 
-def remark(offer: Offer) -> str:
+def availability_remark(offer: Offer) -> str:
     """Return a remark on a type's availability or provider: retired, previous generation, or not offered on demand."""
     instance_type = offer.kind
     if instance_type.retired:
@@ -156,14 +156,14 @@ def remark(offer: Offer) -> str:
     return "previous generation" if instance_type.lifecycle == "previous" else ""
 
 
-def shown(figure: Decimal | None, text: Callable[[Decimal], str]) -> str:
+def format_optional(figure: Decimal | None, text: Callable[[Decimal], str]) -> str:
     """Format a number that may be unknown."""
     return UNKNOWN if figure is None else text(figure)
 
 
 def _table(answer: GpuSearchResult, today: date, width: int | None) -> tuple[list[str], list[str]]:
     """Return the table, and the headings of the columns that do not fit. The column sorted by is never hidden."""
-    rows = [row(offer, today) for offer in answer.found.offers]
+    rows = [offer_cells(offer, today) for offer in answer.found.offers]
     blocks = answer.asked.market == "on-demand" and any(offer.block_usd is not None for offer in answer.found.offers)
     headings = [heading for heading in _HEADINGS if blocks or heading != _BLOCK]
     may_go = [heading for heading, order in _LESS.items() if order != answer.asked.sort and heading in headings]
@@ -171,7 +171,7 @@ def _table(answer: GpuSearchResult, today: date, width: int | None) -> tuple[lis
     while True:
         positions = [_HEADINGS.index(heading) for heading in headings if heading not in left_out]
         cells = [tuple(cells[place] for place in positions) for cells in (_HEADINGS, *rows)]
-        lines = columns(cells, right={at for at, place in enumerate(positions) if place in _RIGHT})
+        lines = align_columns(cells, right={at for at, place in enumerate(positions) if place in _RIGHT})
         if width is None or len(left_out) == len(may_go) or max(map(len, lines)) <= width:
             return lines, left_out
         left_out.append(may_go[len(left_out)])
@@ -200,7 +200,7 @@ def _old(answer: GpuSearchResult, today: date) -> Iterator[str]:
 
 def _nothing(answer: GpuSearchResult) -> Iterator[str]:
     yield "no instance type matches all of these options"
-    for option in answer.loosened:
+    for option in answer.relaxations:
         yield f"  {option.change}: {plural(option.types, 'type')}"
 
 
@@ -211,7 +211,7 @@ def _nearly(answer: GpuSearchResult) -> Iterator[str]:
         for offer in answer.found.nearly:
             instance_type = offer.kind
             each = f"{instance_type.gpus} x {instance_type.gpu} {amount(instance_type.gpu_memory_gib)} GiB"
-            yield f"  {instance_type.name} ({each}), {price(offer)} an hour"
+            yield f"  {instance_type.name} ({each}), {format_price(offer)} an hour"
 
 
 def _next(answer: GpuSearchResult) -> Iterator[str]:
@@ -233,7 +233,7 @@ def _next(answer: GpuSearchResult) -> Iterator[str]:
     ]
     yield ""
     yield "next:"
-    yield from columns(rows, indent="  ")
+    yield from align_columns(rows, indent="  ")
 
 
 def _text(figure: Decimal | None, *, places: int | None = None) -> str | None:

@@ -5,10 +5,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.plan.host_sets import HostSet
-from cloudgpu.plan.money import shown
+from cloudgpu.plan.money import format_hourly_rate
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _HEADINGS = ("try", "hosts", "pool", "GPUs of each", "USD/h")
 _RIGHT = frozenset({0, 4})
 
 
-def hosts_shown(host_set: HostSet) -> str:
+def host_set_text(host_set: HostSet) -> str:
     """Format a set of hosts as `2 hosts with 8 x V100 32 GiB each`."""
     memory = f" {host_set.gpu_memory_gib.normalize():f} GiB" if host_set.gpu_memory_gib else ""
     count = f"{len(host_set.hosts)} hosts" if len(host_set.hosts) > 1 else f"host {host_set.hosts[0]}"
@@ -30,7 +30,7 @@ def hosts_shown(host_set: HostSet) -> str:
 def host_lines(sets: Sequence[HostSet]) -> list[str]:
     """Return the sets of hosts in a plan, in the order in which they will be tried."""
     rows = [_row(place, host_set) for place, host_set in enumerate(sets, start=1)]
-    return columns([_HEADINGS, *rows], right=_RIGHT, indent="  ")
+    return align_columns([_HEADINGS, *rows], right=_RIGHT, indent="  ")
 
 
 def _row(position: int, host_set: HostSet) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def _row(position: int, host_set: HostSet) -> tuple[str, ...]:
 def rate_text(rates: Sequence[Decimal | None]) -> str:
     """Format the sum of the rates; `unknown` if any rate is unknown."""
     known = [rate for rate in rates if rate is not None]
-    return "unknown" if len(known) < len(rates) else shown(sum(known, Decimal(0)))
+    return "unknown" if len(known) < len(rates) else format_hourly_rate(sum(known, Decimal(0)))
 
 
 def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost]) -> list[str]:
@@ -58,12 +58,15 @@ def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost]) -> list[str]:
             host.pool or "-",
             _gpus(host),
             host.driver or "unknown",
-            "unknown" if host.rate_usd is None else shown(host.rate_usd),
+            "unknown" if host.rate_usd is None else format_hourly_rate(host.rate_usd),
             "pinned" if host.host_keys else "from known_hosts",
         )
         for host in hosts
     ]
-    return [f"{len(hosts)} of {len(file.hosts)} hosts in {file.path}", *columns([heads, *rows], right={5}, indent="  ")]
+    return [
+        f"{len(hosts)} of {len(file.hosts)} hosts in {file.path}",
+        *align_columns([heads, *rows], right={5}, indent="  "),
+    ]
 
 
 def inventory_json(file: HostsFile, hosts: Sequence[OwnHost]) -> dict[str, Any]:
@@ -112,7 +115,7 @@ def scanned_json(results: "Sequence[HostScan]", added: Mapping[str, list[str]]) 
     return {"hosts": [result.as_json() | {"written": list(added.get(result.host.name, []))} for result in results]}
 
 
-def lacking_lines(results: "Sequence[tuple[HostScan, tuple[str, ...]]]") -> list[str]:
+def missing_component_lines(results: "Sequence[tuple[HostScan, tuple[str, ...]]]") -> list[str]:
     """Return the lines of `hosts prepare` if --install is not given: missing components and how to install them."""
     lines = []
     for result, missing in results:

@@ -7,7 +7,7 @@ from typing import Any
 from cloudgpu.app.images.bake import BakedImage, DeletedImage, image_json, monthly_usd
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.cli.terminal.number_format import age, money, plural
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.text import command
 
 _HEADINGS = ("name", "image", "state", "for", "region", "owner", "age", "GiB", "$/month at most")
@@ -17,7 +17,7 @@ def image_lines(images: Sequence[OwnImage], now: datetime, region: str) -> list[
     """Return a table of images, or a line if there are none."""
     if not images:
         return [f"no images in {region}"]
-    return columns([_HEADINGS, *(_row(image, now) for image in images)], right={6, 7, 8})
+    return align_columns([_HEADINGS, *(_row(image, now) for image in images)], right={6, 7, 8})
 
 
 def baked_lines(baked: BakedImage, recipe: str) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from cloudgpu.app.planning.image_search import ImageListing, MatchingImage
 from cloudgpu.catalog.compatibility import month_of
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.table import align_columns
 
 UNKNOWN = "unknown"
 
@@ -18,7 +18,7 @@ def images_lines(listing: ImageListing) -> list[str]:
     on = () if gpu is None else (f"on {gpu.name}",)
     head = ("framework", "image", "native code for", *on, "CUDA", "driver", "tag", "last for")
     rows = [_row(container) for container in listing.containers]
-    return [*columns([head, *rows]), "", *_legend(listing)]
+    return [*align_columns([head, *rows]), "", *_legend(listing)]
 
 
 def image_rows_json(listing: ImageListing) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
 from cloudgpu.app.matrix.planner import MatrixPlan
 from cloudgpu.app.matrix.request import MatrixProgress
 from cloudgpu.cli.render.status import damaged_line
-from cloudgpu.cli.terminal.number_format import age, distance, duration, moment, money, plural
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, plural, relative_time
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.run.metrics import Measured
@@ -68,7 +68,8 @@ def _time(plan: MatrixPlan, start: MatrixProgress, cluster: ClusterRecord | None
         expiry = DurationS(lead.expiry_s)
         yield f"the whole matrix costs {worst} USD at most: one cluster, and one expiry after {expiry}"
     else:
-        yield f"cluster {cluster.name} expires at {moment(cluster.expires_at)}, {distance(cluster.expires_at, now)}"
+        expires_at = cluster.expires_at
+        yield f"cluster {cluster.name} expires at {format_time(expires_at)}, {relative_time(expires_at, now)}"
     if count:
         each = duration(left_s / count)
         yield f"{plural(count, 'run')} in {age(left_s)}: {each} for each, including the launch of the nodes"
@@ -101,7 +102,7 @@ def outcome_lines(outcome: MatrixOutcome) -> list[str]:
 
 
 def _title(outcome: MatrixOutcome) -> str:
-    done = sum(row.good for row in outcome.rows)
+    done = sum(row.has_result for row in outcome.rows)
     what = f"{done} of {len(outcome.rows)} combinations have a result"
     return f"matrix {outcome.record.name}: {what}{' (simulated)' if outcome.record.simulated else ''}"
 
@@ -111,7 +112,7 @@ def _table(outcome: MatrixOutcome) -> list[str]:
     headings = [*axes, "state", *(_heading(outcome, name) for name in outcome.metrics), "took", "cost", "run"]
     rows = [_cells(outcome, row) for row in outcome.rows]
     figures = range(len(axes) + 1, len(axes) + 3 + len(outcome.metrics))
-    return columns([headings, *rows], right=set(figures), indent="  ")
+    return align_columns([headings, *rows], right=set(figures), indent="  ")
 
 
 def _heading(outcome: MatrixOutcome, name: str) -> str:
@@ -143,7 +144,7 @@ def _reasons(outcome: MatrixOutcome) -> Iterator[str]:
     if any(measured.share is not None for row in outcome.rows for measured in row.measured):
         yield "%  of the recipe's reference value"
     for row in outcome.rows:
-        if row.reason and not row.good:
+        if row.reason and not row.has_result:
             yield f"{row.label}: {row.reason}"
 
 
@@ -178,13 +179,13 @@ def list_lines(
     if not outcomes and not damaged:
         return ["no matrix has been run"]
     rows = [_listed(outcome, now) for outcome in outcomes]
-    table = columns([_HEADINGS, *rows]) if rows else []
+    table = align_columns([_HEADINGS, *rows]) if rows else []
     return [*table, *(damaged_line(name, reasons or {}) for name in damaged)]
 
 
 def _listed(outcome: MatrixOutcome, now: datetime) -> tuple[str, ...]:
     record: MatrixRecord = outcome.record
-    done = f"{sum(row.good for row in outcome.rows)} of {len(outcome.rows)}"
+    done = f"{sum(row.has_result for row in outcome.rows)} of {len(outcome.rows)}"
     values = " ".join(f"{name}={','.join(values)}" for name, values in record.axes)
     started_at = record.created_at
-    return record.name, record.recipe, done, moment(started_at), distance(started_at, now), values
+    return record.name, record.recipe, done, format_time(started_at), relative_time(started_at, now), values

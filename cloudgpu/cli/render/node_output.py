@@ -8,7 +8,7 @@ from cloudgpu.cli.terminal.screen import Screen
 _SIGNALLED = 128
 
 
-def show_line(screen: Screen) -> OnLine:
+def line_printer(screen: Screen) -> OnLine:
     """Return a callback that shows each line, prefixed with its node, as it arrives."""
 
     def shown(index: int, error: bool, line: str) -> None:
@@ -24,27 +24,27 @@ def show_line(screen: Screen) -> OnLine:
 def show_outcomes(outcomes: Sequence[NodeOutcome], screen: Screen) -> None:
     """Write the stdout of the nodes to stdout, and their stderr and failures to stderr."""
     alone = len(outcomes) == 1
-    for nodes, outcome in folded(outcomes):
+    for nodes, outcome in group_by_output(outcomes):
         if alone:
             _raw(outcome, screen)
         else:
-            screen.lines(block(nodes, outcome.stdout))
-            for line in block(f"{nodes}, standard error", outcome.stderr):
+            screen.lines(indented_block(nodes, outcome.stdout))
+            for line in indented_block(f"{nodes}, standard error", outcome.stderr):
                 screen.remark(line)
-        for line in bad_end(nodes, outcome):
+        for line in failure_lines(nodes, outcome):
             screen.remark(line)
 
 
-def folded(outcomes: Sequence[NodeOutcome]) -> list[tuple[str, NodeOutcome]]:
+def group_by_output(outcomes: Sequence[NodeOutcome]) -> list[tuple[str, NodeOutcome]]:
     """Group nodes with the same output and exit code. Groups are in the order of their first node."""
     groups: dict[tuple[object, ...], list[NodeOutcome]] = {}
     for outcome in outcomes:
         # Error messages contain the name of the node, so nodes that could not be reached are never grouped.
         groups.setdefault((outcome.exit_code, outcome.stdout, outcome.stderr, outcome.error), []).append(outcome)
-    return [(named([outcome.node for outcome in group]), group[0]) for group in groups.values()]
+    return [(node_label([outcome.node for outcome in group]), group[0]) for group in groups.values()]
 
 
-def named(indices: Sequence[int]) -> str:
+def node_label(indices: Sequence[int]) -> str:
     """Format node indices as `node 3` or `nodes 0-2, 5`."""
     runs: list[list[int]] = []
     for index in sorted(indices):
@@ -56,13 +56,13 @@ def named(indices: Sequence[int]) -> str:
     return f"node{'s' if len(indices) > 1 else ''} {listed}"
 
 
-def block(title: str, text: str) -> list[str]:
+def indented_block(title: str, text: str) -> list[str]:
     """Return the title and the indented lines of the text; an empty list if the text is empty."""
     lines = text.splitlines()
     return [f"{title}:", *(f"  {line}" for line in lines)] if lines else []
 
 
-def bad_end(nodes: str, outcome: NodeOutcome) -> list[str]:
+def failure_lines(nodes: str, outcome: NodeOutcome) -> list[str]:
     """Return the lines that describe a node's failure; an empty list if the command succeeded on the node."""
     if outcome.error:
         return [f"{nodes}: {outcome.error}", *([f"  hint: {outcome.hint}"] if outcome.hint else [])]

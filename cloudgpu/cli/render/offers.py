@@ -6,11 +6,11 @@ from typing import Any
 
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.cli.terminal.number_format import plural
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
-from cloudgpu.plan.explain import PLACES, CandidateExplanation, Group, grouped
-from cloudgpu.plan.money import shown
+from cloudgpu.plan.explain import ORDER_DESCRIPTIONS, CandidateExplanation, Group, group_by_rule
+from cloudgpu.plan.money import format_hourly_rate
 from cloudgpu.plan.plan import Plan
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.reservations import is_reserved
@@ -27,14 +27,14 @@ def offers_lines(plan: Plan, question: PlannerInput, verdicts: Sequence[Candidat
     head = (
         f"{plan.recipe.name}: {plural(len(plan.candidates), 'candidate')} for {plural(plan.nodes, 'node')}{simulated}"
     )
-    return [head, "", *_candidates(plan, question), *explained_lines(plan, verdicts)]
+    return [head, "", *_candidates(plan, question), *explanation_lines(plan, verdicts)]
 
 
-def explained_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Iterator[str]:
+def explanation_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Iterator[str]:
     """Yield the explanations grouped by rule. Accepted offers are counted, rejected offers are listed."""
-    for group in grouped(verdicts):
+    for group in group_by_rule(verdicts):
         if group.kept:
-            yield f"accepted: {group.count}; {group.verdicts[0].why} [{group.rule}]"
+            yield f"accepted: {group.count}; {group.permission_results[0].why} [{group.rule}]"
             continue
         yield f"rejected: {group.count} [{group.rule}]"
         yield from _rejected_lines(group)
@@ -45,7 +45,7 @@ def explained_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Ite
 def _rejected_lines(group: Group) -> Iterator[str]:
     """Yield one line per type, with the reason if the type was rejected in one place, else with the places."""
     of_type: dict[str, list[CandidateExplanation]] = {}
-    for verdict in group.verdicts:
+    for verdict in group.permission_results:
         of_type.setdefault(verdict.instance_type, []).append(verdict)
     for name, of_this_type in of_type.items():
         if len(of_this_type) == 1:
@@ -71,16 +71,16 @@ def offers_json(plan: Plan, question: PlannerInput, verdicts: Sequence[Candidate
             | {"hourly_usd": format(_in_all(candidate, plan), "f"), "quota": _quota_json(candidate, plan, question)}
             for candidate in plan.candidates
         ],
-        **explained_json(verdicts),
+        **explanation_json(verdicts),
         "findings": [finding.as_json() for finding in plan.findings],
     }
 
 
-def explained_json(verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
+def explanation_json(verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
     """Return the explanation of every offer as JSON, and the number of offers that each rule accepted or rejected."""
     return {
         "considered": [verdict.as_json() for verdict in verdicts],
-        "rules": [{"rule": group.rule, "kept": group.kept, "count": group.count} for group in grouped(verdicts)],
+        "rules": [{"rule": group.rule, "kept": group.kept, "count": group.count} for group in group_by_rule(verdicts)],
     }
 
 
@@ -93,18 +93,18 @@ def _candidates(plan: Plan, question: PlannerInput) -> list[str]:
             candidate.instance_type,
             candidate.zone,
             candidate.market,
-            shown(candidate.node_hourly_usd),
-            shown(_in_all(candidate, plan)),
+            format_hourly_rate(candidate.node_hourly_usd),
+            format_hourly_rate(_in_all(candidate, plan)),
             candidate.priced_on.isoformat(),
             _quota(candidate, plan, question),
         )
         for place, candidate in enumerate(plan.candidates, start=1)
     ]
-    return [*columns([_HEADINGS, *rows], right=_RIGHT, indent="  "), "", _order(plan), ""]
+    return [*align_columns([_HEADINGS, *rows], right=_RIGHT, indent="  "), "", _order(plan), ""]
 
 
 def _order(plan: Plan) -> str:
-    return f"tried in this order: {PLACES[plan.recipe.resources.prefer]}"
+    return f"tried in this order: {ORDER_DESCRIPTIONS[plan.recipe.resources.prefer]}"
 
 
 def _in_all(candidate: Candidate, plan: Plan) -> Decimal:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.cli.render.hosts import host_lines, hosts_shown
+from cloudgpu.cli.render.hosts import host_lines, host_set_text
 from cloudgpu.cli.terminal.number_format import duration
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.host_sets import HostSet
-from cloudgpu.plan.money import cents, shown, without
+from cloudgpu.plan.money import format_cents, format_hourly_rate, unpriced_suffix
 from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.plan import Expected, Plan
 from cloudgpu.recipe.schema import Recipe
@@ -58,7 +58,7 @@ def _hardware(plan: Plan) -> str:
         return "no available hardware"
     first = plan.candidates[0]
     if isinstance(first, HostSet):
-        return hosts_shown(first)
+        return host_set_text(first)
     others = len({candidate.instance_type for candidate in plan.candidates}) - 1
     also = f", or {others} other type{'s' if others > 1 else ''}" if others else ""
     gpus = f"{first.gpus_per_node} x {first.gpu} {first.gpu_memory_gib.normalize():f} GiB"
@@ -73,7 +73,7 @@ def _candidates(plan: Plan) -> list[str]:
     if sets:
         return [*host_lines(sets), ""]
     rows = [_row(place, candidate) for place, candidate in enumerate(plan.candidates, start=1)]
-    return [*columns([_HEADINGS, *rows], right=_RIGHT, indent="  "), ""]
+    return [*align_columns([_HEADINGS, *rows], right=_RIGHT, indent="  "), ""]
 
 
 def _row(place: int, candidate: Candidate) -> tuple[str, ...]:
@@ -112,9 +112,9 @@ def _costs(plan: Plan) -> Iterator[str]:
     expiry = _expiry(plan)
     rows = [_cost(item, plan.expiry_s) for item in plan.costs if item.per != "month"]
     yield ""
-    yield from columns([("at most", "USD/h", f"USD in {expiry}", "priced on"), *rows], right={1, 2}, indent="  ")
+    yield from align_columns([("at most", "USD/h", f"USD in {expiry}", "priced on"), *rows], right={1, 2}, indent="  ")
     yield ""
-    spelled = f"{plan.worst_case_usd} USD until the expiry after {expiry}{without(plan)}"
+    spelled = f"{plan.worst_case_usd} USD until the expiry after {expiry}{unpriced_suffix(plan)}"
     if plan.simulated:
         yield f"worst case on AWS: {spelled} (simulated: nothing is charged)"
     else:
@@ -123,14 +123,14 @@ def _costs(plan: Plan) -> Iterator[str]:
         yield _expected(plan.expected)
     for item in plan.costs:
         if item.per == "month":
-            monthly = "an unknown price" if item.usd is None else f"{cents(item.usd)} USD a month"
+            monthly = "an unknown price" if item.usd is None else f"{format_cents(item.usd)} USD a month"
             yield f"kept when the cluster is deleted: {item.label} at {monthly}"
 
 
 def _cost(item: CostItem, seconds: int) -> tuple[str, ...]:
     total = item.until_usd(seconds)
-    hourly = "-" if item.per != "hour" else _UNKNOWN if item.usd is None else shown(item.usd)
-    total_text = _UNKNOWN if total is None else cents(total)
+    hourly = "-" if item.per != "hour" else _UNKNOWN if item.usd is None else format_hourly_rate(item.usd)
+    total_text = _UNKNOWN if total is None else format_cents(total)
     return item.label, hourly, total_text, "" if item.priced_on is None else item.priced_on.isoformat()
 
 
@@ -144,7 +144,7 @@ def _findings(plan: Plan) -> Iterator[str]:
     for finding in plan.findings:
         yield f"{finding.severity}: {finding.message} [{finding.check}]"
         # Remedies that fix all errors together are shown once, at the end.
-        cures = [cure for cure in finding.cures if cure not in map(str, together)]
+        cures = [cure for cure in finding.all_fixes if cure not in map(str, together)]
         for place, cure in enumerate(cures):
             yield f"    {'fix: ' if place == 0 else 'or:  '}{cure}"
     if together:

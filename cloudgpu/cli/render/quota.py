@@ -5,26 +5,28 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.app.planning.quota_headroom import RegionQuotas
-from cloudgpu.app.planning.quota_report import Line
+from cloudgpu.app.planning.quota_report import QuotaReportLine
 from cloudgpu.cli.terminal.number_format import age, plural
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.table import align_columns
 
 _HEADINGS = ("region", "market", "type", "limit", "in use", "free", "a node", "nodes", "quota", "read")
 _RIGHT = frozenset({3, 4, 5, 6, 7})
 _UNKNOWN = "unknown"
 
 
-def quota_lines(lines: Sequence[Line], region_quotas: Sequence[RegionQuotas], target: str, now: datetime) -> list[str]:
+def quota_lines(
+    lines: Sequence[QuotaReportLine], region_quotas: Sequence[RegionQuotas], target: str, now: datetime
+) -> list[str]:
     """Return a table in vCPUs, the reasons for unknown values, and how to increase insufficient quotas."""
     simulated = "  [simulated]" if target == "rehearsal" else ""
     output = [f"vCPUs of running instances on {target}{simulated}", ""]
-    output += columns([_HEADINGS, *(_row(line, now) for line in lines)], right=_RIGHT)
+    output += align_columns([_HEADINGS, *(_row(line, now) for line in lines)], right=_RIGHT)
     reasons = [f"unknown: {line.region}: {reason}" for line in region_quotas for reason in line.trouble]
     remedies = [text for line in lines if line.enough is not True for text in _more(line)]
     return [*output, *([""] if reasons or remedies else []), *reasons, *remedies]
 
 
-def _row(line: Line, now: datetime) -> tuple[str, ...]:
+def _row(line: QuotaReportLine, now: datetime) -> tuple[str, ...]:
     headroom = line.room
     return (
         line.region,
@@ -44,7 +46,7 @@ def _count(figure: int | None) -> str:
     return _UNKNOWN if figure is None else str(figure)
 
 
-def _more(line: Line) -> Iterator[str]:
+def _more(line: QuotaReportLine) -> Iterator[str]:
     """Yield how to request an increase if the quota is insufficient or unknown."""
     if line.kind is None:
         return
@@ -57,7 +59,7 @@ def _more(line: Line) -> Iterator[str]:
 
 
 def quota_json(
-    lines: Sequence[Line], region_quotas: Sequence[RegionQuotas], target: str, now: datetime
+    lines: Sequence[QuotaReportLine], region_quotas: Sequence[RegionQuotas], target: str, now: datetime
 ) -> dict[str, Any]:
     """Return the documented `quota --json` form; null means unknown."""
     return {
@@ -68,7 +70,7 @@ def quota_json(
     }
 
 
-def _line_json(line: Line, now: datetime) -> dict[str, Any]:
+def _line_json(line: QuotaReportLine, now: datetime) -> dict[str, Any]:
     headroom = line.room
     read_at = headroom.read_at if headroom else None
     return {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.summary import Summary
 from cloudgpu.text import command
@@ -32,7 +32,7 @@ def list_lines(summaries: Sequence[Summary], invalid: Sequence[CheckedRecipe]) -
     """Return two lines per recipe: its hardware and software, and its description. Invalid recipes follow."""
     if not summaries and not invalid:
         return ["no recipes"]
-    rows = columns([_HEADINGS, *(_row(summary) for summary in summaries)]) if summaries else []
+    rows = align_columns([_HEADINGS, *(_row(summary) for summary in summaries)]) if summaries else []
     lines = rows[:1]
     for summary, row in zip(summaries, rows[1:], strict=True):
         lines += [row, *([f"    {summary.description}"] if summary.description else [])]
@@ -44,7 +44,7 @@ def check_lines(checked: Sequence[CheckedRecipe]) -> list[str]:
     return [f"{result.path}: {result.name} is a valid recipe" for result in checked if not result.problems]
 
 
-def refusal(checked: Sequence[CheckedRecipe]) -> RecipeError:
+def invalid_recipes_error(checked: Sequence[CheckedRecipe]) -> RecipeError:
     """Return the error for invalid recipes, with all problems of each."""
     invalid = [result for result in checked if result.problems]
     problems = [line for result in invalid for line in result.problems]

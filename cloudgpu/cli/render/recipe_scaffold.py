@@ -7,7 +7,7 @@ from typing import Any
 from cloudgpu.app.planning.recipe_scaffold import Scaffold
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.terminal.number_format import amount, money
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.text import command
 
 _WHAT = {
@@ -25,15 +25,15 @@ def scaffold_lines(scaffold: Scaffold, folder: Path) -> list[str]:
     each = " each" if scaffold.nodes > 1 else ""
     hardware = f"{scaffold.nodes} x {instance_type.name} ({gpus}{each}) in {offer.region}"
     hourly = _for_all(scaffold, offer)
-    if scaffold.dearest.kind != instance_type:
-        hourly += f" (at most {_for_all(scaffold, scaffold.dearest)}, on {scaffold.dearest.kind.name})"
+    if scaffold.most_expensive.kind != instance_type:
+        hourly += f" (at most {_for_all(scaffold, scaffold.most_expensive)}, on {scaffold.most_expensive.kind.name})"
     most = " on demand, less as spot capacity" if scaffold.market == "spot" else ""
     return [
         f"{folder} is ready: {hardware}, {hourly} an hour{most}",
-        *columns([(str(folder / file), _WHAT[file]) for file in scaffold.files], indent="  "),
+        *align_columns([(str(folder / file), _WHAT[file]) for file in scaffold.files], indent="  "),
         "",
         "next:",
-        *columns(
+        *align_columns(
             [
                 (command("cloudgpu", "plan", name), "what it would do and cost; changes nothing"),
                 (

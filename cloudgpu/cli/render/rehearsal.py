@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.cli.terminal.number_format import distance
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.cli.terminal.number_format import relative_time
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalStatus
 
 _HEADINGS = ("instance", "type", "zone", "state", "cluster", "log in", "host key")
@@ -44,10 +44,10 @@ def status_lines(status: RehearsalStatus, now: datetime) -> list[str]:
             "  commands that need it start it automatically; to start it now: cloudgpu rehearsal start",
         ]
     head = f"rehearsal cloud (simulated AWS) at {status.cloud.url}, {status.resident_mib:.0f} MiB of memory"
-    stops = "" if status.idle_stop_at is None else f"; stops automatically {distance(status.idle_stop_at, now)}"
+    stops = "" if status.idle_stop_at is None else f"; stops automatically {relative_time(status.idle_stop_at, now)}"
     if not status.nodes:
         return [head, f"  no nodes{stops}"]
-    return [head, *columns([_HEADINGS, *(_row(node) for node in status.nodes)], indent="  ")]
+    return [head, *align_columns([_HEADINGS, *(_row(node) for node in status.nodes)], indent="  ")]
 
 
 def _row(node: NodeInfo) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def failure_lines(outcome: RunOutcome) -> list[str]:
     return ["", head, *(f"  {line}" for line in outcome.tail)]
 
 
-def followed_code(followed: "FollowResult", screen: Screen) -> int:
+def report_final_state(followed: "FollowResult", screen: Screen) -> int:
     """Report the final state of the run, and return the exit code of `logs -f`."""
     verdict = followed.verdict
     if verdict.succeeded:

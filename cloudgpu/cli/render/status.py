@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.app.clusters.status import ClusterStatus
-from cloudgpu.backends.costs import cluster_hourly_usd, items_of
-from cloudgpu.cli.terminal.number_format import age, distance, duration, moment, money
-from cloudgpu.cli.terminal.table import columns
+from cloudgpu.backends.costs import cluster_hourly_usd, cost_items
+from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, relative_time
+from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.plan.costs import unpriced
 from cloudgpu.state.cluster_and_run_records import RunRecord
 from cloudgpu.text import command
@@ -37,7 +37,7 @@ def run_lines(
     if not runs and not damaged:
         return ["", "no runs"]
     up = {cluster.record.name for cluster in clusters}
-    rows = columns([_RUN_HEADINGS, *(_run_row(run, up, now) for run in runs)], right={4}) if runs else []
+    rows = align_columns([_RUN_HEADINGS, *(_run_row(run, up, now) for run in runs)], right={4}) if runs else []
     return ["", *rows, *(damaged_line(run_id, reasons or {}) for run_id in damaged)]
 
 
@@ -86,7 +86,7 @@ def _run_row(run: RunRecord, up: set[str], now: datetime) -> tuple[str, ...]:
     outdated = run.ended_at is None and run.cluster not in up
     state = "unknown" if outdated else run.state
     result = f"last seen {run.state}; its cluster is deleted" if outdated else run.reason or figures
-    return run.run_id, state, moment(run.started_at), distance(run.started_at, now), took, result
+    return run.run_id, state, format_time(run.started_at), relative_time(run.started_at, now), took, result
 
 
 def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
@@ -101,13 +101,15 @@ def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
     team = f", team {record.team}" if record.team else ""
     yield f"{record.name}  {cluster.state}{'  (simulated)' if record.simulated else ''}"
     yield f"  {record.nodes} x {record.instance_type} in {record.zone or 'no zone yet'}, owner {record.owner}{team}"
-    yield f"  {_money(cluster)}; expires {moment(record.expires_at)}, {distance(record.expires_at, now)}"
+    yield f"  {_money(cluster)}; expires {format_time(record.expires_at)}, {relative_time(record.expires_at, now)}"
     if record.confirmed_expires_at is not None:
-        at = moment(record.confirmed_expires_at)
+        at = format_time(record.confirmed_expires_at)
         again = command("cloudgpu", "extend", record.name, "--until", f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}")
         yield f"  an extension was interrupted: some nodes may expire at {at}; to complete it: {again}"
     yield from (f"  {node}  {state}" for node, state in cluster.nodes)
-    yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in cluster.runs)
+    yield from (
+        f"  run {run.run_id}  {run.state}, started {relative_time(run.started_at, now)}" for run in cluster.runs
+    )
     cloud = "its hosts" if record.target == "ssh" else "the cloud"
     if cluster.problem:
         yield f"  {cloud} could not be queried: {cluster.problem}"
@@ -119,6 +121,6 @@ def _money(cluster: ClusterStatus) -> str:
     hourly = money(cluster_hourly_usd(cluster.record))
     if cluster.record.simulated:
         return f"AWS would charge {hourly} an hour, {money(cluster.spent_usd)} so far"
-    unknown = unpriced(items_of(cluster.record)) if cluster.record.target == "ssh" else ()
+    unknown = unpriced(cost_items(cluster.record)) if cluster.record.target == "ssh" else ()
     besides = f", and items without a rate: {', '.join(unknown)}" if unknown else ""
     return f"{hourly} an hour, {money(cluster.spent_usd)} so far{besides}"

@@ -10,7 +10,7 @@ from cloudgpu.app.storage.overview import StorageRow
 from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.catalog.storage import StoragePrice
 from cloudgpu.cli.terminal.number_format import age, money
-from cloudgpu.cli.terminal.table import columns, wrapped
+from cloudgpu.cli.terminal.table import align_columns, wrap_paragraph
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.text import command
 
@@ -19,7 +19,7 @@ _WIDTH = 100
 _UNKNOWN = "unknown"
 
 
-def question(
+def creation_question(
     request: StorageRequest, price: StoragePrice | None, monthly_usd: Decimal | None, *, simulated: bool
 ) -> str:
     """Return the confirmation prompt of `storage create`."""
@@ -52,7 +52,7 @@ def created_json(created: CreatedStorage, monthly_usd: Decimal | None) -> dict[s
         "made": created.made,
         "region": record.region,
         "disposable": record.disposable,
-        **record.reached,
+        **record.access_details,
         "monthly_usd": None if monthly_usd is None else str(monthly_usd),
         "simulated": record.simulated,
         "left": [f"storage {record.name} exists until you delete it"],
@@ -63,7 +63,7 @@ def storage_lines(rows: Sequence[StorageRow], now: datetime) -> list[str]:
     """Return a table of storage and the total cost."""
     if not rows:
         return ["no storage"]
-    table = columns([_HEADINGS, *(_row(row, now) for row in rows)], right={2, 3, 4})
+    table = align_columns([_HEADINGS, *(_row(row, now) for row in rows)], right={2, 3, 4})
     return [*table, "", *_sum(rows)]
 
 
@@ -99,7 +99,7 @@ def _price(price: StoragePrice | None, monthly_usd: Decimal | None) -> str:
 
 
 def _reached(record: StorageRecord) -> list[tuple[str, str]]:
-    shown = record.reached
+    shown = record.access_details
     labels = (
         ("id", "id"),
         ("zone", "zone"),
@@ -138,7 +138,7 @@ def _sum(rows: Sequence[StorageRow]) -> list[str]:
     unknown = len(rows) - len(known)
     beside = f", and {unknown} of unknown cost" if unknown else ""
     text = f"{total} a month{beside}; capacity only, at list prices"
-    return wrapped(f"{text} (simulated; nothing is charged)" if rows[0].simulated else text, _WIDTH)
+    return wrap_paragraph(f"{text} (simulated; nothing is charged)" if rows[0].simulated else text, _WIDTH)
 
 
 def _size(size_gib: Decimal) -> str:

@@ -6,11 +6,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app.clusters.delete_many import lines
+from cloudgpu.app.clusters.delete_many import leftover_lines
 from cloudgpu.app.sweep.cluster_resources import ClusterResources, SweepDecision
 from cloudgpu.app.sweep.retained_resources import RetainedResource
 from cloudgpu.app.sweep.sweep import SweepFindings, SweepResult
-from cloudgpu.cli.terminal.number_format import age, distance, moment, money, plural
+from cloudgpu.cli.terminal.number_format import age, format_time, money, plural, relative_time
 
 _UNKNOWN = "unknown"
 _NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC", "vpc-endpoint": "VPC endpoint"}
@@ -27,7 +27,7 @@ def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, si
         "clusters": [
             {
                 **resource.as_json(now),
-                "goes": decision.goes,
+                "goes": decision.may_delete,
                 "why": decision.why,
                 "ended": (resource.label, resource.token) in ended,
             }
@@ -37,7 +37,7 @@ def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, si
             key: [
                 {
                     **resource.as_json(now),
-                    "goes": decision.goes,
+                    "goes": decision.may_delete,
                     "why": decision.why,
                     "ended": (resource.label, resource.token) in ended,
                 }
@@ -46,11 +46,11 @@ def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, si
             ]
             for key, noun in (("storage", "storage"), ("images", "image"))
         },
-        "left": [f"{resource.label}: {line}" for resource, err in swept.failed for line in lines(err)],
+        "left": [f"{resource.label}: {line}" for resource, err in swept.failed for line in leftover_lines(err)],
     }
 
 
-def seen_lines(findings: SweepFindings, now: datetime, *, simulated: bool) -> list[str]:
+def findings_lines(findings: SweepFindings, now: datetime, *, simulated: bool) -> list[str]:
     """Return one block per cluster, storage and image, then the regions that could not be searched."""
     where = plural(len(findings.regions), "region")
     clusters = plural(len(findings.clusters), "cluster") if findings.clusters else "no cluster resources"
@@ -65,10 +65,13 @@ def swept_lines(findings: SweepFindings, swept: SweepResult, *, yes: bool) -> li
     """Return the lines about deleted resources, or how to delete them. Failures are reported by the command's error."""
     if yes:
         return [f"deleted {resource.label}, verified by tag search" for resource in swept.ended]
-    going = [*(resource.label for resource in findings.going), *(resource.label for resource in findings.storage_going)]
+    going = [
+        *(resource.label for resource in findings.going),
+        *(resource.label for resource in findings.deletable_storage),
+    ]
     if not going:
         return []
-    counts = [(len(findings.going), "cluster"), (len(findings.storage_going), "storage resource")]
+    counts = [(len(findings.going), "cluster"), (len(findings.deletable_storage), "storage resource")]
     what = " and ".join(plural(count, noun) for count, noun in counts if count)
     return [f"nothing was deleted; to delete {what}, add --yes: {', '.join(going)}"]
 
@@ -80,14 +83,14 @@ def _retained_lines(resource: RetainedResource, decision: SweepDecision, now: da
     most = "at most " if resource.noun == "image" else ""
     yield f"{resource.label}  {owner}; {resource.kind} {resource.id} in {resource.region}"
     yield f"  {size}, {most}{_money(resource.monthly_usd)} a month, {since}"
-    yield f"  {'to delete' if decision.goes else 'kept'}: {decision.why}"
+    yield f"  {'to delete' if decision.may_delete else 'kept'}: {decision.why}"
 
 
 def _block(cluster: ClusterResources, decision: SweepDecision, now: datetime) -> Iterator[str]:
     owner = f"of {cluster.owner}" if cluster.owner else "of unknown owner"
     team = f", team {cluster.team}" if cluster.team else ""
     expiry = (
-        f"expires {moment(cluster.expires_at)}, {distance(cluster.expires_at, now)}"
+        f"expires {format_time(cluster.expires_at)}, {relative_time(cluster.expires_at, now)}"
         if cluster.expires_at
         else "expiry unknown"
     )
@@ -103,7 +106,7 @@ def _block(cluster: ClusterResources, decision: SweepDecision, now: datetime) ->
     others = Counter(thing.kind for thing in cluster.things if thing.kind != "instance")
     if others:
         yield f"  and {', '.join(plural(count, _noun(kind)) for kind, count in sorted(others.items()))}"
-    yield f"  {'to delete' if decision.goes else 'kept'}: {decision.why}"
+    yield f"  {'to delete' if decision.may_delete else 'kept'}: {decision.why}"
 
 
 def _place(region: str) -> str:

@@ -40,7 +40,7 @@ def reporting_partial_result(partial_result: Callable[[], dict[str, Any]]) -> It
 
 
 @contextmanager
-def told_when_interrupted(screen: Screen, *lines: str) -> Iterator[None]:
+def print_on_interrupt(screen: Screen, *lines: str) -> Iterator[None]:
     """Print these lines after Ctrl-C, then reraise the interrupt."""
     try:
         yield
@@ -49,28 +49,28 @@ def told_when_interrupted(screen: Screen, *lines: str) -> Iterator[None]:
         raise
 
 
-def tell_what_runs(records: "RecordStore", *clusters: str) -> None:
+def report_clusters_on_signal(records: "RecordStore", *clusters: str) -> None:
     """Register a report, for use after a signal, on the clusters that still run: these and any that are created."""
     from cloudgpu.app.sweep.still_running import StillRunning
 
     interruptions.tell(StillRunning(records, clusters).lines)
 
 
-def tell_what_storage(records: "StorageRecords", name: str) -> None:
+def report_storage_on_signal(records: "StorageRecords", name: str) -> None:
     """Register a report, for use after a signal, on whether this storage exists."""
     from cloudgpu.app.sweep.still_running import storage_lines
 
     interruptions.tell(lambda: storage_lines(records, name))
 
 
-def tell_what_is_swept(clusters: "Sequence[ClusterResources]") -> None:
+def report_sweep_on_signal(clusters: "Sequence[ClusterResources]") -> None:
     """Register a report, for use after a signal, on which of these clusters may not be deleted yet."""
     from cloudgpu.app.sweep.still_running import swept_clusters_lines
 
     interruptions.tell(lambda: swept_clusters_lines(clusters))
 
 
-def going_on(run_id: str) -> tuple[str, str]:
+def reattach_lines(run_id: str) -> tuple[str, str]:
     """Return the lines that tell the user how to reattach to or cancel a run that continues."""
     return (
         f"run {run_id} continues without this command",
@@ -84,13 +84,13 @@ def ask_about_cluster(wiring: "Wiring", cluster: str, choice: str) -> None:
     Raises:
         TeardownError: The cluster could not be deleted completely.
     """
-    from cloudgpu.cli.render.cluster import ended_lines
+    from cloudgpu.cli.render.cluster import deletion_lines
 
     record = wiring.records.cluster(cluster)
     if record is None:
         wiring.screen.lines(["", "interrupted before any resource was created; nothing is left"])
-    elif record.state != "up" and wiring.questions.end_on_interrupt(choice, "may be incomplete")(f"cluster {cluster}"):
-        wiring.screen.lines(ended_lines(wiring.teardown(cluster).down(cluster, record.region)))
+    elif record.state != "up" and wiring.prompts.delete_on_interrupt(choice, "may be incomplete")(f"cluster {cluster}"):
+        wiring.screen.lines(deletion_lines(wiring.teardown(cluster).down(cluster, record.region)))
     else:
         state = "is running" if record.state == "up" else "may be incomplete"
         wiring.screen.lines(

@@ -41,12 +41,12 @@ def age(seconds: float) -> str:
     return f"{max(0, int(seconds))} s"
 
 
-def moment(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """Format a time as `2026-11-21 03:35 UTC`."""
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def distance(at: datetime, now: datetime) -> str:
+def relative_time(at: datetime, now: datetime) -> str:
     """Format a time relative to now: `in 29 min`, `3 h ago`."""
     seconds = (at - now).total_seconds()
     return f"in {age(seconds)}" if seconds >= 0 else f"{age(-seconds)} ago"

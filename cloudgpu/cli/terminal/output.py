@@ -15,19 +15,19 @@ import typer
 
 from cloudgpu.text import printable
 
-Colour = Literal["bold", "dim", "red", "green", "yellow", "cyan", "bold red", "bold green", "bold yellow"]
+Color = Literal["bold", "dim", "red", "green", "yellow", "cyan", "bold red", "bold green", "bold yellow"]
 
 
 class ColoredText(NamedTuple):
     """A colored part of a line."""
 
     text: str
-    colour: Colour
+    colour: Color
 
 
 Line = str | tuple[str | ColoredText, ...]
 """One line without its line feed. It may contain any character; `Output` replaces unprintable characters."""
-UNREAD = 141
+BROKEN_PIPE_EXIT_CODE = 141
 """The exit code of a command whose reader closed the pipe, which equals a shell's exit code for SIGPIPE."""
 FILE_COLUMNS = 100
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -42,7 +42,7 @@ class Output:
 
     def __init__(self, stream: TextIO, *, colour: bool | None = None, quits: bool = False) -> None:
         self._stream = stream
-        self.colour = colour_wanted(stream, os.environ) if colour is None else colour
+        self.colour = supports_color(stream, os.environ) if colour is None else colour
         self._quits = quits
         self._unread = False
         # Several threads write: those of the ranks, the engine and the main thread. The lock keeps every line whole.
@@ -97,7 +97,7 @@ class Output:
             if text and not self._unread:
                 self._send(text)
         if self._unread and self._quits:
-            raise typer.Exit(UNREAD)
+            raise typer.Exit(BROKEN_PIPE_EXIT_CODE)
 
     def _send(self, text: str) -> None:
         try:
@@ -108,7 +108,7 @@ class Output:
             _to_nowhere(self._stream)
 
 
-def colour_wanted(stream: TextIO, environ: Mapping[str, str]) -> bool:
+def supports_color(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Return True for a color terminal, unless NO_COLOR is set to a non-empty value."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, cast
 
-from cloudgpu.cli.terminal.output import ColoredText, Colour, Line
-from cloudgpu.cli.terminal.table import wrapped
+from cloudgpu.cli.terminal.output import Color, ColoredText, Line
+from cloudgpu.cli.terminal.table import wrap_paragraph
 from cloudgpu.text import printable
 
 if TYPE_CHECKING:
@@ -17,17 +17,17 @@ Mood = Literal["green", "red", "yellow"]
 _WIDEST = 110
 
 
-def plain(title: str, rows: Sequence[Row], columns: int) -> list[str]:
+def plain_panel(title: str, rows: Sequence[Row], columns: int) -> list[str]:
     """Return the block without a frame."""
     label_width = max(len(label) for label, _ in rows)
     lines = ["", title]
     for label, text in rows:
         head = f"  {label:<{label_width}}  "
-        lines += wrapped(head + text, columns, " " * len(head))
+        lines += wrap_paragraph(head + text, columns, " " * len(head))
     return lines
 
 
-def framed(title: str, rows: Sequence[Row], mood: Mood, columns: int) -> list[Line]:
+def framed_panel(title: str, rows: Sequence[Row], mood: Mood, columns: int) -> list[Line]:
     """Return the block in a frame whose color shows the outcome."""
     from rich.console import Console
 
@@ -45,7 +45,7 @@ def _piece(segment: "Segment") -> str | ColoredText:
     if style is None:
         return segment.text
     words = [*(["bold"] if style.bold else []), *([style.color.name] if style.color else [])]
-    return ColoredText(segment.text, cast("Colour", " ".join(words))) if words else segment.text
+    return ColoredText(segment.text, cast("Color", " ".join(words))) if words else segment.text
 
 
 def _panel(title: str, rows: Sequence[Row], mood: Mood) -> "Panel":

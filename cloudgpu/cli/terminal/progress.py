@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from cloudgpu.backends.events import ProgressEvent, StageChange
 from cloudgpu.cli.terminal.number_format import duration
-from cloudgpu.cli.terminal.output import ColoredText, Colour, Line
+from cloudgpu.cli.terminal.output import Color, ColoredText, Line
 from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 
@@ -33,7 +33,7 @@ _WORDS: Mapping[str, str] = {
     "Fleet": "EC2 fleet",
 }
 _SIGNS = {"create": "+", "update": "~", "replace": "+-", "delete": "-", "adopt": "&"}
-_RANK_COLOURS: tuple[Colour, ...] = ("cyan", "green", "yellow")
+_RANK_COLOURS: tuple[Color, ...] = ("cyan", "green", "yellow")
 _CODE = re.compile(r"^(?P<reason>.*) \((?P<code>[A-Z][A-Za-z.]+)\)$", re.DOTALL)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # Lines that installers print for single packages. There are dozens of them, and they are not worth showing.
@@ -82,22 +82,22 @@ def _stage(stage: StageChange) -> Line:
 
 def _event(event: Event) -> list[Line]:
     if event.kind == "failed":
-        return [("    ", ColoredText("x", "red"), f" {resource(event.type)}: {refusal(event.detail)}")]
+        return [("    ", ColoredText("x", "red"), f" {resource_words(event.type)}: {shorten_aws_error(event.detail)}")]
     if event.kind == "waiting":
         return [(ColoredText(f"    ... {_waiting(event)}", "dim"),)]
     if event.kind == "start" or event.operation in ("same", "read"):
         return []
-    what = f"{resource(event.type)} {event.detail or event.name} ({event.seconds:.1f} s)"
+    what = f"{resource_words(event.type)} {event.detail or event.name} ({event.seconds:.1f} s)"
     return [("    ", ColoredText(_SIGNS[event.operation], "green"), f" {what}")]
 
 
-def resource(token: str) -> str:
+def resource_words(token: str) -> str:
     """Return the words for a Pulumi type: `aws:ec2/securityGroup:SecurityGroup` becomes `security group`."""
     kind = token.rpartition(":")[2]
     return _WORDS.get(kind) or _CAMEL.sub(" ", kind).lower()
 
 
-def refusal(detail: str) -> str:
+def shorten_aws_error(detail: str) -> str:
     """Shorten an AWS error to its code and first sentence: `InsufficientInstanceCapacity: launching 2 instances`."""
     match = _CODE.match(detail)
     if match is None:
@@ -119,4 +119,4 @@ def _waiting(event: Event) -> str:
     if event.type == "pulumi:log":
         return f"program message: {event.detail}"
     doing = "the deletion of " if event.operation == "delete" else ""
-    return f"waiting for {doing}{resource(event.type)} {event.name}, {event.detail}"
+    return f"waiting for {doing}{resource_words(event.type)} {event.name}, {event.detail}"

@@ -74,7 +74,7 @@ class Prompts:
             self._screen.line("the name does not match; nothing was done")
             raise typer.Exit(1)
 
-    def end_on_interrupt(self, choice: str, state: str = "is still running") -> Callable[[str], bool]:
+    def delete_on_interrupt(self, choice: str, state: str = "is still running") -> Callable[[str], bool]:
         """Return the callback that decides after Ctrl-C whether to delete a cluster.
 
         Args:

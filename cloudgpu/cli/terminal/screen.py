@@ -8,7 +8,7 @@ from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.render.error import detail_lines, error_json
 from cloudgpu.cli.terminal.json_text import json_text
 from cloudgpu.cli.terminal.output import ColoredText, Line, Output
-from cloudgpu.cli.terminal.panel import Mood, Row, framed, plain
+from cloudgpu.cli.terminal.panel import Mood, Row, framed_panel, plain_panel
 from cloudgpu.cli.terminal.progress import ProgressPrinter
 from cloudgpu.errors import CloudGpuError
 
@@ -51,7 +51,9 @@ class Screen:
     def panel(self, title: str, rows: Sequence[Row], mood: Mood) -> None:
         """Write the summary of a long command."""
         columns = self._out.columns
-        self._out.lines(framed(title, rows, mood, columns) if self._out.is_terminal else plain(title, rows, columns))
+        self._out.lines(
+            framed_panel(title, rows, mood, columns) if self._out.is_terminal else plain_panel(title, rows, columns)
+        )
 
     def document(self, value: Any) -> None:  # noqa: ANN401
         """Write the JSON document of a command."""

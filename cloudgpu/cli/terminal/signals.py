@@ -20,7 +20,7 @@ from cloudgpu.cli.terminal.json_text import json_text
 if TYPE_CHECKING:
     from cloudgpu.cli.terminal.screen import Screen
 
-HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 128 + int(signal.SIGINT)
 _UNREAD = 141
 
@@ -57,7 +57,7 @@ class Interruptions:
         if threading.current_thread() is threading.main_thread():
             before = {
                 signal_number: signal.getsignal(signal_number)
-                for signal_number in HEARD
+                for signal_number in HANDLED_SIGNALS
                 if signal.getsignal(signal_number) != signal.SIG_IGN
             }
         for signal_number in before:

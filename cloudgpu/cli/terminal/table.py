@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Collection, Sequence
 
 
-def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), indent: str = "") -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), indent: str = "") -> list[str]:
     """Return the rows as aligned lines with two spaces between columns. `right` contains the right-aligned columns."""
     if not rows:
         return []
@@ -19,7 +19,7 @@ def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), inden
     return lines
 
 
-def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+def wrap_paragraph(text: str, width: int, indent: str = "") -> list[str]:
     """Wrap a paragraph to `width` with indented continuation lines, keeping paths and commands on one line."""
     lines = textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return lines or [""]

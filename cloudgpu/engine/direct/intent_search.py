@@ -74,7 +74,7 @@ def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
     """Return the time by which the resource of this call is visible. Setting the clock back does not delay it."""
     delays, now = deployment.delays, deployment.clock.now()
     try:
-        sent_at = bounds.moment(intent.at)
+        sent_at = bounds.parse_time(intent.at)
     except ValueError:
         sent_at = now  # send time unreadable: wait as if the call was sent now
     if not ending:

@@ -18,11 +18,11 @@ from typing import Final, Self
 
 from cloudgpu import files
 from cloudgpu.clock import Clock
-from cloudgpu.decoding import decoded, malformed_as
+from cloudgpu.decoding import decode_as, malformed_as
 from cloudgpu.engine.direct.journal_state import Row, State
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.files import parse_json
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 
 _VERSION: Final = 1
 _CHECKSUM: Final = ',"crc":"00000000"}'
@@ -167,7 +167,7 @@ class Journal:
 
     def _fail(self, err: OSError) -> None:
         """Continue without writing, or raise an error if the rows are required."""
-        failure = unwritable(self.path, err)
+        failure = unwritable_error(self.path, err)
         if self._required:
             raise failure from err
         self.problem = failure.message
@@ -222,7 +222,7 @@ def _read_only(path: Path) -> int:
     try:
         return files.open_descriptor(path, os.O_RDONLY)
     except OSError as err:
-        raise unwritable(path, err) from err
+        raise unwritable_error(path, err) from err
 
 
 def _write(descriptor: int, data: bytes) -> None:
@@ -279,9 +279,9 @@ def _checked_header(path: Path, row: Row) -> Row:
     if row.get("version") != _VERSION:
         message = f"the journal {path} has version {row.get('version')}, but this cloudgpu reads version {_VERSION}"
         raise StateError(message, hint="use the cloudgpu version that wrote it")
-    decoded(str, row["salt"])
+    decode_as(str, row["salt"])
     # a header without an endpoint belongs to real AWS, the default of `JournalAccount`
-    return {**row, **asdict(decoded(JournalAccount, row))}
+    return {**row, **asdict(decode_as(JournalAccount, row))}
 
 
 def _same(header: Row, identity: JournalAccount) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 from cloudgpu.engine.base import ResourceState
 
 Row = dict[str, Any]
@@ -44,7 +44,7 @@ class Meta:
     @classmethod
     def from_row(cls, row: Row) -> "Meta":
         """Parse a journal row."""
-        return decoded(cls, row)
+        return decode_as(cls, row)
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Intent:
     @classmethod
     def from_row(cls, row: Row) -> "Intent":
         """Parse a journal row."""
-        intent = decoded(cls, row)
-        decoded(datetime, intent.at)
+        intent = decode_as(cls, row)
+        decode_as(datetime, intent.at)
         return intent
 
     def as_row(self) -> Row:
@@ -160,7 +160,7 @@ class State:
             intent.urn,
             intent.type,
             intent.name,
-            decoded(str, row["id"]),
+            decode_as(str, row["id"]),
             intent.region,
             intent.token,
             intent.inputs,
@@ -196,9 +196,9 @@ class State:
         self.live[row["urn"]] = replace(resource, meta=Meta.from_row(row["meta"]))
 
     def _renamed(self, row: Row) -> None:
-        old, new = decoded(str, row["from"]), decoded(str, row["to"])
+        old, new = decode_as(str, row["from"]), decode_as(str, row["to"])
         resource = self.live.pop(old)
-        self.live[new] = replace(resource, urn=new, name=decoded(str, row["name"]))
+        self.live[new] = replace(resource, urn=new, name=decode_as(str, row["name"]))
         self.live = {urn: _redirected(other, old, new) for urn, other in self.live.items()}
         self.condemned = [_redirected(other, old, new) for other in self.condemned]
 
@@ -234,7 +234,7 @@ class State:
 
 
 def _mapping(value: object) -> dict[str, Any]:
-    return decoded(dict[str, Any], value)
+    return decode_as(dict[str, Any], value)
 
 
 def _redirected(resource: Resource, old: str, new: str) -> Resource:

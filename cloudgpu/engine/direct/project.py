@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from cloudgpu import files
-from cloudgpu.decoding import MALFORMED, described
+from cloudgpu.decoding import MALFORMED, describe_error
 from cloudgpu.errors import BadRequestError, UnsupportedError
 
 
@@ -39,7 +39,7 @@ def read_project(directory: Path) -> Project:
         message = f"no Pulumi project in {directory}: {source.name} cannot be read ({err})"
         raise BadRequestError(message, hint="specify the directory that contains Pulumi.yaml") from err
     except (YAMLError, *MALFORMED) as err:
-        message = f"{source} is not valid YAML: {described(err)}"
+        message = f"{source} is not valid YAML: {describe_error(err)}"
         raise BadRequestError(message, hint="correct the file") from err
     if not isinstance(content, dict) or not isinstance(content.get("name"), str):
         message = f"{source} has no `name`"

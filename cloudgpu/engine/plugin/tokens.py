@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu import files
-from cloudgpu.aws.ec2.tagging import TOKEN
+from cloudgpu.aws.ec2.tagging import TOKEN_TAG
 from cloudgpu.engine.direct.diff import client_token
 from cloudgpu.engine.redaction import Redactor
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 
 _SALT: Final = "salt"
 
@@ -49,7 +49,7 @@ class Tokens:
         except (FileNotFoundError, ValueError):
             return 0
         except OSError as err:
-            raise unwritable(self._directory, err) from err
+            raise unwritable_error(self._directory, err) from err
 
     def _note(self, urn: str) -> Path:
         return self._directory / hashlib.sha256(urn.encode()).hexdigest()[:40]
@@ -62,7 +62,7 @@ class Tokens:
             self._write_once(path, secrets.token_hex(16))
             return files.read_text(path, files.SETTINGS_BYTES)
         except OSError as err:
-            raise unwritable(self._directory, err) from err
+            raise unwritable_error(self._directory, err) from err
 
     def _write_once(self, path: Path, text: str) -> None:
         """Write a file unless it exists. Resources are created concurrently and must all use the same salt."""
@@ -73,7 +73,7 @@ class Tokens:
         except FileExistsError:
             pass
         except OSError as err:
-            raise unwritable(self._directory, err) from err
+            raise unwritable_error(self._directory, err) from err
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -83,7 +83,7 @@ class Tokens:
             self._put(temporary, text)
             temporary.replace(path)
         except OSError as err:
-            raise unwritable(self._directory, err) from err
+            raise unwritable_error(self._directory, err) from err
 
     def _put(self, path: Path, text: str) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,4 +96,4 @@ class Tokens:
 def _cluster_token(urn: str, inputs: Mapping[str, Any]) -> str:
     """Return the cluster's token from the tags, or the stack's name for resources without tags."""
     tags = inputs.get("tags") or {}
-    return str(tags.get(TOKEN) or urn.split("::", 1)[0])
+    return str(tags.get(TOKEN_TAG) or urn.split("::", 1)[0])

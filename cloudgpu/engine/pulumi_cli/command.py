@@ -16,7 +16,7 @@ from semver import VersionInfo
 
 from cloudgpu import files
 from cloudgpu.clock import Clock
-from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.engine.plugin.server import PARENT_COMMAND_VARIABLE
 from cloudgpu.engine.processes import process_start
 from cloudgpu.errors import BusyError, CloudError, UsageError
@@ -238,7 +238,7 @@ def _recorded_process(note: Path) -> tuple[int, str] | None:
     """Return the recorded process ID and start time, or None if the note is missing or unreadable."""
     try:
         content = files.read_json(note, files.SETTINGS_BYTES)
-        return decoded(int, content["pid"]), decoded(str, content["start"])
+        return decode_as(int, content["pid"]), decode_as(str, content["start"])
     except (OSError, *MALFORMED):
         return None
 

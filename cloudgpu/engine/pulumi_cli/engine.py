@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu.aws.ec2 import tag_search
-from cloudgpu.aws.ec2.fleets import shortfall
+from cloudgpu.aws.ec2.fleets import shortfall_error
 from cloudgpu.aws.ec2.tagged_types import FoundResource
-from cloudgpu.aws.ec2.tagging import CLUSTER, TOKEN
+from cloudgpu.aws.ec2.tagging import CLUSTER_TAG, TOKEN_TAG
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.session.session import Clients
@@ -48,10 +48,10 @@ def delete_unrecorded_nodes(
     Raises:
         CloudGpuError: The AWS API call fails, or a resource was not deleted.
     """
-    cluster, token = tags.get(CLUSTER, ""), tags.get(TOKEN, "")
+    cluster, token = tags.get(CLUSTER_TAG, ""), tags.get(TOKEN_TAG, "")
     if not (cluster and token):
         return ()
-    tagged = tag_search.everything(clients, cluster, token)
+    tagged = tag_search.find_tagged_resources(clients, cluster, token)
     orphans = [row for row in tagged if _fleet(row) not in known and row.kind in ("fleet", "instance")]
     if orphans:
         tag_search.release(clients, orphans, clock)
@@ -282,6 +282,6 @@ def delete_incomplete_fleets(
     incomplete = [gang for gang in recorded_fleets(document) if gang.launched < gang.target]
     if not incomplete:
         return
-    reasons = [shortfall(clients, gang.id, got=gang.launched, wanted=gang.target) for gang in incomplete]
+    reasons = [shortfall_error(clients, gang.id, got=gang.launched, wanted=gang.target) for gang in incomplete]
     stack.destroy(listener(), [gang.urn for gang in incomplete])
     raise reasons[0]

@@ -9,7 +9,7 @@ from pulumi.automation import CommandError, ConcurrentUpdateError, StackNotFound
 from cloudgpu.engine.error_text import decode_error
 from cloudgpu.engine.urn import STACK_TYPE
 from cloudgpu.errors import BadRequestError, BusyError, CloudError, CloudGpuError, StateError
-from cloudgpu.plan.launch_error_codes import Skips, rule_of
+from cloudgpu.plan.launch_error_codes import Skips, rule_for_error
 
 _WIDEST: Final[tuple[Skips, ...]] = ("stop", "type", "region", "pool", "zone", "again")
 """When several resources fail, the error that rules out the most candidates wins."""
@@ -42,7 +42,7 @@ def error_of_failed_run(errors: Sequence[tuple[str, str]], err: CommandError, do
         )
     typed = [fault for urn, message in errors if (fault := decode_error(message, _resource_label(urn))) is not None]
     if typed:
-        return min(typed, key=lambda fault: _WIDEST.index(rule_of(fault).skips))
+        return min(typed, key=lambda fault: _WIDEST.index(rule_for_error(fault).skips))
     diagnostic = _diagnostic(errors, err)
     return decode_error(diagnostic, doing) or _untyped(errors, diagnostic, doing)
 

@@ -14,7 +14,7 @@ from typing import Final
 from cloudgpu import files
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.direct.project import read_project
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 
 _TOKEN_LETTERS: Final = 8
 
@@ -72,7 +72,7 @@ class Layout:
             # The quoting in `_project_file` is valid YAML for any path.
             files.replace(folder / "Pulumi.yaml", _project_file(project.name, project.directory).encode())
         except OSError as err:
-            raise unwritable(self.root, err) from err
+            raise unwritable_error(self.root, err) from err
         return folder
 
     def forget(self, stack: Stack) -> None:
@@ -86,7 +86,7 @@ class Layout:
         except FileNotFoundError:
             pass
         except OSError as err:
-            raise unwritable(self.root, err) from err
+            raise unwritable_error(self.root, err) from err
 
     def install_plugin(self) -> None:
         """Write the rehearsal plugin, a script that runs the plugin module with this Python interpreter.
@@ -100,7 +100,7 @@ class Layout:
                 self.plugin.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 files.replace(self.plugin, text.encode(), mode=0o700)
         except OSError as err:
-            raise unwritable(self.root, err) from err
+            raise unwritable_error(self.root, err) from err
 
 
 def stack_name(stack: Stack) -> str:

@@ -11,7 +11,7 @@ from cloudgpu import files
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 from cloudgpu.engine.base import Event, OnEvent
 from cloudgpu.engine.direct.deployment import Registry
 from cloudgpu.engine.direct.unanswered_delays import Delays
@@ -20,7 +20,7 @@ from cloudgpu.engine.pulumi_cli.command import stop_abandoned_cli, was_command_k
 from cloudgpu.engine.pulumi_cli.stacks import StackPort
 from cloudgpu.engine.pulumi_cli.state import FLEET, Pending, pending_operations, resolve_pending_operations
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 5.0
@@ -48,14 +48,14 @@ class Notes:
             StateError: The note cannot be read.
         """
         try:
-            return decoded(datetime, files.read_text(self.unsettled, files.SETTINGS_BYTES))
+            return decode_as(datetime, files.read_text(self.unsettled, files.SETTINGS_BYTES))
         except FileNotFoundError:
             return None
         except ValueError:
             # Truncated by a power failure: the recorded time is lost, so derive a time from the file's modification.
             return datetime.fromtimestamp(self.unsettled.stat().st_mtime, UTC) + _UNREAD_DOUBT
         except OSError as err:
-            raise unwritable(self.unsettled, err) from err
+            raise unwritable_error(self.unsettled, err) from err
 
     def mark_incomplete(self, until: datetime) -> None:
         """Record that the state may lack resources, and the time by which the cloud lists all of them.
@@ -66,7 +66,7 @@ class Notes:
         try:
             files.replace(self.unsettled, until.isoformat().encode())
         except OSError as err:
-            raise unwritable(self.unsettled, err) from err
+            raise unwritable_error(self.unsettled, err) from err
 
     def clear(self) -> None:
         """Record that the state is known again."""

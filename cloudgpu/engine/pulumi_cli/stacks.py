@@ -20,7 +20,7 @@ from cloudgpu.engine.pulumi_cli.command import PulumiCommand
 from cloudgpu.engine.pulumi_cli.errors import error_of_failed_run
 from cloudgpu.engine.pulumi_cli.events import Listener
 from cloudgpu.engine.pulumi_cli.layout import stack_name
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 
 Document = dict[str, Any]
 """A stack's state as Pulumi exports it."""
@@ -102,7 +102,7 @@ class CliStack:
         try:
             self._workspace.save_stack_settings(self._name, settings)
         except OSError as err:
-            raise unwritable(self._folder, err) from err
+            raise unwritable_error(self._folder, err) from err
         for name, text in secrets.items():
             arguments = ["config", "set", "--secret", "--stack", self._name, f"{_NAMESPACE}:{name}"]
             self._call(f"encrypting the setting {name}", partial(self._feed, arguments, text))

@@ -6,7 +6,7 @@ from cloudgpu.plan.checks.check import CheckInput, Issue, check
 
 
 @check("named", "error", "A missing key, role or network is reported before the launch that needs it.")
-def named_things_there(case: CheckInput) -> Iterator[Issue]:
+def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
     """Report named resources that are missing or could not be checked."""
     survey = case.question.quotes.survey
     if survey.regions_unknown:

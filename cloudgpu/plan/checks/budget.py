@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
-from cloudgpu.plan.money import breakdown, longest_expiry_within, without
+from cloudgpu.plan.money import breakdown, longest_expiry_within, unpriced_suffix
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.text import command
 
@@ -21,13 +21,14 @@ def within_budget(case: CheckInput) -> Iterator[Issue]:
     if worst is None:
         return
     if cap is None:
-        yield Issue(f"budget.max_usd is not set; the worst case is {worst} USD{without(plan)}", severity="note")
+        yield Issue(f"budget.max_usd is not set; the worst case is {worst} USD{unpriced_suffix(plan)}", severity="note")
     elif worst > cap:
         longest = longest_expiry_within(plan, cap)
         assignments = [f"budget.max_usd={worst}", *([f"budget.expiry={longest}"] if longest else [])]
         fix = ", or ".join(command("--set", assignment) for assignment in assignments)
         yield Issue(
-            f"the worst case is {worst} USD ({breakdown(plan)}{without(plan)}), above budget.max_usd {cap} USD", fix
+            f"the worst case is {worst} USD ({breakdown(plan)}{unpriced_suffix(plan)}), above budget.max_usd {cap} USD",
+            fix,
         )
 
 

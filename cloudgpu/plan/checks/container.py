@@ -29,7 +29,7 @@ def flags_fit(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("container-mounts", "error", "Data over a system directory hides the programs of the image.")
-def nothing_hidden(case: CheckInput) -> Iterator[Issue]:
+def mounts_hide_nothing(case: CheckInput) -> Iterator[Issue]:
     """Report data or storage at a path that hides files that the image needs."""
     recipe = case.question.recipe
     if recipe.environment.container is None:

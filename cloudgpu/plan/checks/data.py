@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
-from cloudgpu.plan.checks.disk_space import gib
+from cloudgpu.plan.checks.disk_space import format_gib
 from cloudgpu.plan.named_resources import DatasetSeen
 from cloudgpu.plan.plan import Severity
 from cloudgpu.recipe.sources import source_of
@@ -33,7 +33,7 @@ def data_reachable(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("data-role", "warning", "A role that you provide may lack permission to read the data.")
-def role_reads(case: CheckInput) -> Iterator[Issue]:
+def role_permissions(case: CheckInput) -> Iterator[Issue]:
     """Report the permissions that a role named in the settings needs for mounted and written buckets."""
     roles = [resource.name for resource in case.question.quotes.survey.named if resource.kind == "role"]
     recipe = case.question.recipe
@@ -49,7 +49,7 @@ def role_reads(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("dataset", "error", "Missing data is reported before nodes are launched that would wait for it.")
-def datasets_there(case: CheckInput) -> Iterator[Issue]:
+def datasets_exist(case: CheckInput) -> Iterator[Issue]:
     """Report datasets that are missing or could not be checked."""
     for name, dataset in case.question.quotes.survey.datasets.items():
         if dataset.presence == "missing":
@@ -63,10 +63,10 @@ def datasets_there(case: CheckInput) -> Iterator[Issue]:
     "warning",
     "Data transfer between regions is billed per gigabyte, for every node that downloads it.",
 )
-def data_near(case: CheckInput) -> Iterator[Issue]:
+def data_in_same_region(case: CheckInput) -> Iterator[Issue]:
     """Report datasets in another region than a candidate, with the cost of the transfer."""
     regions = dict.fromkeys(candidate.region for candidate in case.field.candidates)
-    downloads = {data.name: data.fetched_by(case.plan.nodes) for data in case.question.recipe.data}
+    downloads = {data.name: data.downloading_nodes(case.plan.nodes) for data in case.question.recipe.data}
     for name, dataset in case.question.quotes.survey.datasets.items():
         other_regions = [region for region in regions if dataset.region and region != dataset.region]
         if other_regions:
@@ -87,7 +87,7 @@ def _transfer_cost(dataset: DatasetSeen, nodes: int) -> str:
     at_least = "" if dataset.whole else "at least "
     copies = "one copy" if nodes == 1 else f"{nodes} copies"
     costs = "costs" if nodes == 1 else "cost"
-    return f"{copies} of {gib(dataset.size_bytes)} {costs} {at_least}{usd} USD ({rate})"
+    return f"{copies} of {format_gib(dataset.size_bytes)} {costs} {at_least}{usd} USD ({rate})"
 
 
 def _use_region_of_data(case: CheckInput, region: str) -> str:

@@ -34,7 +34,8 @@ def container_fits(case: CheckInput) -> Iterator[Issue]:
         needed = SYSTEM_GIB + _whole_gib(_PULLING * packed)
         if needed > disk:
             message = (
-                f"{container.image} is {gib(packed)} compressed and needs about three times that while it is unpacked, "
+                f"{container.image} is {format_gib(packed)} compressed and needs about three times that "
+                f"while it is unpacked, "
                 f"but the disk has {disk} GiB"
             )
             yield Issue(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
@@ -74,7 +75,9 @@ def data_fits(case: CheckInput) -> Iterator[Issue]:
     data_bytes = sum(size or 0 for _, size, _ in sizes) + (survey.workdir_bytes or 0)
     needed, disk = _whole_gib(data_bytes) + SYSTEM_GIB + _container_gib(case), int(recipe.resources.disk)
     if data_bytes and needed > disk:
-        parts = ", ".join(f"{name} {'' if whole else 'at least '}{gib(size or 0)}" for name, size, whole in sizes)
+        parts = ", ".join(
+            f"{name} {'' if whole else 'at least '}{format_gib(size or 0)}" for name, size, whole in sizes
+        )
         message = f"the disk has {disk} GiB, but at least {needed} GiB are needed ({parts or 'the work directory'})"
         yield Issue(message, command("--set", f"resources.disk={needed + needed // 10 + 1}GiB"))
 
@@ -84,11 +87,11 @@ def workdir_small(case: CheckInput) -> Iterator[Issue]:
     """Report a work directory larger than 2 GiB, which probably contains data or checkpoints."""
     size = case.question.quotes.survey.workdir_bytes
     if size is not None and size > _WORKDIR_LARGE:
-        message = f"the work directory is {gib(size)}, all of which is uploaded to every node"
+        message = f"the work directory is {format_gib(size)}, all of which is uploaded to every node"
         yield Issue(message, "exclude unneeded files in .cloudgpuignore, and declare data as a dataset")
 
 
-def gib(size_bytes: int) -> str:
+def format_gib(size_bytes: int) -> str:
     """Format a size in bytes as `1.5 GiB`."""
     return f"{size_bytes / _GIB:.1f} GiB"
 

@@ -31,7 +31,7 @@ _KEYLIKE: Final = re.compile(r"^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/_=.-]{16,}$")
 
 
 @check("secrets", "note", "Shows which of your environment variables are passed to the run.")
-def secrets_asked(case: CheckInput) -> Iterator[Issue]:
+def required_secrets(case: CheckInput) -> Iterator[Issue]:
     """Report the secrets that the caller's environment must provide."""
     secrets = _required_variables(case.question.recipe)
     if secrets:
@@ -39,7 +39,7 @@ def secrets_asked(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("secret-missing", "warning", "A secret that is not set would make the run fail after the launch.")
-def secrets_at_hand(case: CheckInput) -> Iterator[Issue]:
+def secrets_set(case: CheckInput) -> Iterator[Issue]:
     """Report secrets that are not set in the caller's environment."""
     set_variables = case.question.quotes.survey.set_variables
     if set_variables is None:
@@ -55,7 +55,7 @@ def secrets_at_hand(case: CheckInput) -> Iterator[Issue]:
     "error",
     "A key in a recipe is copied to logs, records and repositories, from which it cannot be removed.",
 )
-def no_keys_written(case: CheckInput) -> Iterator[Issue]:
+def no_credentials_in_recipe(case: CheckInput) -> Iterator[Issue]:
     """Report values that look like credentials, without showing the value."""
     for field, name, value in _texts(case.question.recipe):
         kind = next((kind for kind, pattern in _KEYS if pattern.search(value)), "")
@@ -69,7 +69,7 @@ def no_keys_written(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("variables", "error", "Ranks that disagree about world size or rendezvous address wait for each other forever.")
-def launcher_sets_them(case: CheckInput) -> Iterator[Issue]:
+def launcher_variables(case: CheckInput) -> Iterator[Issue]:
     """Report variables in `env` or `secrets` that the launcher sets itself."""
     recipe = case.question.recipe
     reserved = LAUNCHER_VARIABLES[recipe.launch.launcher]

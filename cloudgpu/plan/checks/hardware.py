@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.catalog.gpu_spec import misfit
+from cloudgpu.catalog.gpu_spec import find_spec_mismatch
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
-from cloudgpu.recipe.name_suggestions import nearest, suggestion
+from cloudgpu.recipe.name_suggestions import nearest_name, suggestion
 from cloudgpu.text import command
 
 
@@ -12,7 +12,7 @@ from cloudgpu.text import command
 def instance_types_known(case: CheckInput) -> Iterator[Issue]:
     """Report instance types that are not in the catalog or not offered by AWS."""
     for spec in case.question.specs:
-        problem = misfit(spec, case.question.catalog)
+        problem = find_spec_mismatch(spec, case.question.catalog)
         if problem is not None and problem.about == "instance-type":
             yield Issue(problem.message, problem.fix)
 
@@ -21,7 +21,7 @@ def instance_types_known(case: CheckInput) -> Iterator[Issue]:
 def gpus_known(case: CheckInput) -> Iterator[Issue]:
     """Report unknown GPUs, and counts or memory sizes that do not exist."""
     for spec in case.question.specs:
-        problem = misfit(spec, case.question.catalog)
+        problem = find_spec_mismatch(spec, case.question.catalog)
         if problem is not None and problem.about == "gpu":
             yield Issue(problem.message, problem.fix)
 
@@ -32,13 +32,13 @@ def regions_known(case: CheckInput) -> Iterator[Issue]:
     regions = case.question.catalog.regions
     for region in case.question.regions:
         if region not in regions:
-            similar = nearest(region, regions)
+            similar = nearest_name(region, regions)
             fix = command("--set", f"resources.regions={similar}") if similar else ""
             yield Issue(f"unknown region {region}{suggestion(region, regions)}", fix)
 
 
 @check("left-out", "error", "Requested hardware that is excluded is always reported, together with the rule.")
-def left_out(case: CheckInput) -> Iterator[Issue]:
+def excluded_candidates(case: CheckInput) -> Iterator[Issue]:
     """Report exclusions: as errors if no candidate is left, otherwise as warnings."""
     for exclusion in case.field.left_out:
         if case.field.candidates:
@@ -50,7 +50,7 @@ def left_out(case: CheckInput) -> Iterator[Issue]:
 @check(
     "candidates", "error", "A plan without candidates is never applied, even if no rule explains why there are none."
 )
-def nothing_left(case: CheckInput) -> Iterator[Issue]:
+def no_candidates(case: CheckInput) -> Iterator[Issue]:
     """Report that there are no candidates although no rule excluded a candidate."""
     question, field = case.question, case.field
     if question.types and question.known_regions == question.regions and not field.candidates and not field.left_out:
@@ -58,7 +58,7 @@ def nothing_left(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("gang", "note", "Results from different GPUs are not comparable, and a checkpoint must fit every GPU.")
-def gang_alike(case: CheckInput) -> Iterator[Issue]:
+def same_gpu_in_all_attempts(case: CheckInput) -> Iterator[Issue]:
     """Report that attempts may use different GPUs. All nodes of one attempt have the same type."""
     kinds = dict.fromkeys(f"{candidate.gpu} {candidate.gpu_memory_gib:f} GiB" for candidate in case.field.candidates)
     if len(kinds) > 1:

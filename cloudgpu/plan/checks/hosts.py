@@ -14,7 +14,7 @@ from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.checks.software_container import container_unfit
 from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
-from cloudgpu.plan.host_sets import groups, matching
+from cloudgpu.plan.host_sets import group_hosts, matching_hosts
 from cloudgpu.plan.plan import Severity
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.name_suggestions import suggestion
@@ -52,7 +52,7 @@ def hosts_fit(case: CheckInput) -> Iterator[Issue]:
     if not case.question.specs:
         yield Issue("the recipe specifies no GPUs", _usable_spec(view))
     for spec in case.question.specs:
-        groups_of_hosts = groups(case.question, parse_gpu_spec(spec))
+        groups_of_hosts = group_hosts(case.question, parse_gpu_spec(spec))
         largest = max((len(hosts) for hosts in groups_of_hosts), default=0)
         pool = f" in pool {recipe.resources.pool}" if recipe.resources.pool else ""
         if largest == 0:
@@ -88,7 +88,7 @@ def hosts_free(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("host-software", "error", "Software that needs a newer driver fails at its first kernel.")
-def driver_carries(case: CheckInput) -> Iterator[Issue]:
+def driver_supports_cuda(case: CheckInput) -> Iterator[Issue]:
     """Report hosts whose driver or GPU does not support the CUDA of the container or PyTorch."""
     view = _view(case)
     if view is None:
@@ -106,7 +106,7 @@ def driver_carries(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("host-unknown", "unknown", "Hosts that were not checked count as unknown, not as passed.")
-def hosts_asked(case: CheckInput) -> Iterator[Issue]:
+def hosts_contacted(case: CheckInput) -> Iterator[Issue]:
     """Report hosts that were not contacted or whose driver is unknown."""
     view = _view(case)
     if view is None:
@@ -139,7 +139,7 @@ def no_storage(case: CheckInput) -> Iterator[Issue]:
 
 def _matching_hosts(case: CheckInput) -> list[OwnHost]:
     """Return every host that matches the recipe."""
-    hosts = [host for spec in case.question.specs for host in matching(case.question, parse_gpu_spec(spec))]
+    hosts = [host for spec in case.question.specs for host in matching_hosts(case.question, parse_gpu_spec(spec))]
     return list(dict.fromkeys(hosts))
 
 

@@ -12,7 +12,7 @@ _MACHINE: Final = "linux/amd64"
 
 
 @check("image-there", "error", "An image that cannot be pulled wastes the nodes that wait for it.")
-def image_there(case: CheckInput) -> Iterator[Issue]:
+def image_exists(case: CheckInput) -> Iterator[Issue]:
     """Report an image that does not exist, that the registry refuses, or that could not be checked."""
     image = _image(case)
     if image is None or image.presence == "there":

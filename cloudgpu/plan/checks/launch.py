@@ -7,8 +7,8 @@ from typing import Final
 
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.plan import Severity
-from cloudgpu.recipe.batch import batch_of
-from cloudgpu.recipe.launching import LOCAL_KINDS, ON_THE_HEAD, ONE_A_NODE, kvstore_kind
+from cloudgpu.recipe.batch import samples_per_step
+from cloudgpu.recipe.launching import HEAD_LAUNCHERS, LOCAL_KINDS, RANK_PER_NODE_LAUNCHERS, kvstore_kind
 from cloudgpu.recipe.reserved_names import RUN_PORTS
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
@@ -56,7 +56,7 @@ _WITHOUT_MPI: Final = re.compile(
     r"python|ubuntu|debian|alpine|busybox)(?::|@|$)|^nvcr\.io/nvidia/cuda:"
 )
 """Matches images without Open MPI."""
-_ONE_PROCESS_FOR_ALL_GPUS: Final = frozenset({"kvstore", "tf-config", *ONE_A_NODE})
+_ONE_PROCESS_FOR_ALL_GPUS: Final = frozenset({"kvstore", "tf-config", *RANK_PER_NODE_LAUNCHERS})
 """Launchers whose single process per node is expected to use all GPUs."""
 
 
@@ -103,9 +103,9 @@ def every_gpu_used(case: CheckInput) -> Iterator[Issue]:
 @check(
     "batch", "error", "A batch that the ranks cannot share evenly leaves ranks without work or changes the training."
 )
-def batch_shared(case: CheckInput) -> Iterator[Issue]:
+def batch_divisible(case: CheckInput) -> Iterator[Issue]:
     """Report a global batch that is smaller than the number of ranks or not a multiple of it."""
-    batch = batch_of(case.question.recipe)
+    batch = samples_per_step(case.question.recipe)
     if batch is None:
         return
     for world_size, name in _world_sizes(case).items():
@@ -220,7 +220,7 @@ _LAUNCHERS: Final[Mapping[str, Callable[[CheckInput], Iterator[Issue]]]] = {
 def _world_sizes(case: CheckInput) -> dict[int, str]:
     """Return each possible number of ranks with a description of its origin."""
     nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks
-    if case.question.recipe.launch.launcher in ON_THE_HEAD:
+    if case.question.recipe.launch.launcher in HEAD_LAUNCHERS:
         return {1: "one process"}
     if ranks != "gpus" or not case.field.candidates:
         return {nodes * case.plan.ranks_per_node: f"{case.plan.ranks_per_node} per node"}

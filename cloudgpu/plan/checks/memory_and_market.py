@@ -26,7 +26,7 @@ def gpu_memory_short(question: PlannerInput, instance_type: InstanceType) -> Ite
 
 
 @type_rule("market", "A type that AWS does not offer in the requested market fails in every zone.")
-def sold_otherwise(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
+def not_sold_in_market(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types that AWS does not offer in the requested market."""
     market = question.market
     if not question.markets_of(instance_type):

@@ -5,13 +5,13 @@ from typing import Final
 
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
-from cloudgpu.plan.network_access import PublicAddress, contradiction, explained, several_interfaces
+from cloudgpu.plan.network_access import PublicAddress, access_notes, find_contradiction, several_interfaces
 
 
 @check("address", "error", "Nodes that cannot be reached still cost money, and so do addresses.")
 def reachable(case: CheckInput) -> Iterator[Issue]:
     """Report the access to nodes without an address from EC2, and the resources that the expiry does not delete."""
-    conflict = contradiction(case.question.network)
+    conflict = find_contradiction(case.question.network)
     if conflict:
         yield Issue(conflict, "change one of the settings: `cloudgpu config`")
         return
@@ -21,12 +21,12 @@ def reachable(case: CheckInput) -> Iterator[Issue]:
     }
     for (name, public_address), region in reversed(region_of.items()):
         traffic = other_price("nat_gateway_gb_usd", region)
-        for line in explained(public_address, case.plan.nodes, None if traffic is None else traffic.usd):
+        for line in access_notes(public_address, case.plan.nodes, None if traffic is None else traffic.usd):
             yield Issue(f"{name}: {line}", severity="note")
 
 
 @check("interfaces", "note", "EC2 assigns no public address to a node with several network interfaces.")
-def several_cards(case: CheckInput) -> Iterator[Issue]:
+def several_network_cards(case: CheckInput) -> Iterator[Issue]:
     """Report types with several interfaces, and the replacement for the public address."""
     for candidate in {candidate.instance_type: candidate for candidate in case.field.candidates}.values():
         instance_type = case.question.catalog.types[candidate.instance_type]
@@ -37,7 +37,7 @@ def several_cards(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("fabric", "warning", "A cluster never falls back from EFA to TCP silently.")
-def tcp_reported(case: CheckInput) -> Iterator[Issue]:
+def tcp_network(case: CheckInput) -> Iterator[Issue]:
     """Report clusters that communicate over TCP."""
     if case.plan.nodes == 1:
         return

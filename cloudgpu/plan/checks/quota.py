@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from cloudgpu.catalog.quotas import Quota, quota_of
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
-from cloudgpu.plan.quota_headroom import QuotaRoom
+from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.plan.reservations import is_reserved
 
 
 @check(
     "quota", "warning", "A cluster below the quota can still fail, because running instances count against the quota."
 )
-def quota_has_room(case: CheckInput) -> Iterator[Issue]:
+def quota_sufficient(case: CheckInput) -> Iterator[Issue]:
     """Report insufficient quota headroom, or a quota that could not be read."""
     catalog, quotes = case.question.catalog, case.question.quotes
     if not quotes.live and not quotes.quotas:
@@ -26,7 +26,7 @@ def quota_has_room(case: CheckInput) -> Iterator[Issue]:
         yield from _shortage(headroom, quota, candidate.region, needed, since)
 
 
-def _shortage(headroom: QuotaRoom | None, quota: Quota, region: str, needed: int, since: str) -> Iterator[Issue]:
+def _shortage(headroom: VcpuHeadroom | None, quota: Quota, region: str, needed: int, since: str) -> Iterator[Issue]:
     if headroom is None:
         message = f"{quota} in {region}: the limit is unknown, and {needed} vCPUs are needed"
         yield Issue(message, f"see {quota.console(region)}", "unknown")
@@ -40,7 +40,7 @@ def _shortage(headroom: QuotaRoom | None, quota: Quota, region: str, needed: int
 
 
 @check("offline", "unknown", "Checks that need the cloud never count as passed in an offline plan.")
-def asked_at_all(case: CheckInput) -> Iterator[Issue]:
+def account_queried(case: CheckInput) -> Iterator[Issue]:
     """Report the data of the account that an offline plan lacks."""
     quotes = case.question.quotes
     if quotes.live:
@@ -52,7 +52,7 @@ def asked_at_all(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("zones", "unknown", "The catalog's zones may differ from those of this account.")
-def zones_asked(case: CheckInput) -> Iterator[Issue]:
+def zones_queried(case: CheckInput) -> Iterator[Issue]:
     """Report regions whose zones could not be queried."""
     for region, why in case.question.quotes.zones_unknown.items():
         if any(candidate.region == region for candidate in case.field.candidates):

@@ -20,7 +20,7 @@ _OUTPUTS: Final = re.compile(r"(?<!\{)\{outputs\}")
 
 
 @check("outputs", "warning", "Files outside the work directory are lost with the node's disk.")
-def written_where_it_is_kept(case: CheckInput) -> Iterator[Issue]:
+def outputs_collected(case: CheckInput) -> Iterator[Issue]:
     """Report output paths outside the work directory, and `{outputs}` if `outputs` does not include it."""
     recipe = case.question.recipe
     if _OUTPUTS.search(recipe.launch.command) and not any(_includes_outputs(output) for output in recipe.outputs):
@@ -34,7 +34,7 @@ def written_where_it_is_kept(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("nothing-kept", "note", "A run without outputs is reported before it costs anything.")
-def something_kept(case: CheckInput) -> Iterator[Issue]:
+def results_collected(case: CheckInput) -> Iterator[Issue]:
     """Report a run that keeps only logs and metrics."""
     recipe = case.question.recipe
     copied = recipe.checkpoint is not None and recipe.checkpoint.to is not None

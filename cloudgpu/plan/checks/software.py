@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.images import carried_driver
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
-from cloudgpu.plan.checks.software_container import fitting
+from cloudgpu.plan.checks.software_container import image_support
 from cloudgpu.plan.checks.software_torch import nearest_build, packages_requiring_torch, torch_misfit
 
 
@@ -17,7 +17,7 @@ def container_untuned(case: CheckInput) -> Iterator[Issue]:
     if container is None:
         return
     for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
-        support = fitting(container.image, case.question.catalog.gpus[name], case.question)
+        support = image_support(container.image, case.question.catalog.gpus[name], case.question)
         if support.fit == "untuned":
             yield Issue(f"{container.image} is not tuned for {name}: {support.why}")
         elif support.fit is None:
@@ -49,7 +49,7 @@ def torch_rehearsed(case: CheckInput) -> Iterator[Issue]:
     "unknown",
     "A package that depends on PyTorch installs the newest one, which may have no code for the GPU.",
 )
-def torch_brought(case: CheckInput) -> Iterator[Issue]:
+def torch_as_dependency(case: CheckInput) -> Iterator[Issue]:
     """Report PyTorch installed as a dependency, if the newest release has no code for the GPU."""
     python = case.question.recipe.environment.python
     packages = packages_requiring_torch(python.requirements) if python is not None else ()

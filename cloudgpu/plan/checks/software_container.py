@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
-from cloudgpu.catalog.compatibility import Fit, judged, month_of
+from cloudgpu.catalog.compatibility import Fit, container_fit, month_of
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.checks.software_tags import parse_image_tag
@@ -41,7 +41,7 @@ def container_unfit(question: PlannerInput, instance_type: InstanceType) -> Iter
     if container is None:
         return
     gpu = question.catalog.gpus[instance_type.gpu]
-    support = fitting(container.image, gpu, question)
+    support = image_support(container.image, gpu, question)
     if support.fit == "no":
         yield Reason(
             f"{container.image} cannot run on {gpu.name} ({instance_type.name}): {support.why}",
@@ -49,14 +49,14 @@ def container_unfit(question: PlannerInput, instance_type: InstanceType) -> Iter
         )
 
 
-def fitting(image: str, gpu: Gpu, question: PlannerInput) -> ImageSupport:
+def image_support(image: str, gpu: Gpu, question: PlannerInput) -> ImageSupport:
     """Return whether an image runs on a GPU, from its catalog row, its NGC month, its tag or its repository."""
     software = question.software
     listed = next((row for row in software.images if row.image == image), None)
     if listed is not None and listed.lowest is None:
         return ImageSupport(None, "the catalog does not list the GPUs that it contains code for")
     if listed is not None:
-        compatibility = judged(listed, gpu)
+        compatibility = container_fit(listed, gpu)
         if compatibility.fit != "native":
             return ImageSupport(compatibility.fit, compatibility.why)
     month = month_of(image)
@@ -115,9 +115,11 @@ def _of_tag(image: str, gpu: Gpu, software: Software) -> ImageSupport | None:
 def _of_repository(image: str, gpu: Gpu, images: tuple[FrameworkImage, ...]) -> ImageSupport:
     """Return an unknown fit, and mention it if no other tag of the image's repository runs on the GPU."""
     tags = [row for row in images if repository(row.image) == repository(image) and row.lowest is not None]
-    fits = {judged(tag, gpu).fit for tag in tags}
+    fits = {container_fit(tag, gpu).fit for tag in tags}
     if fits == {"no"}:
-        return ImageSupport(None, f"none of its tags in the catalog runs on this GPU ({judged(tags[0], gpu).why})")
+        return ImageSupport(
+            None, f"none of its tags in the catalog runs on this GPU ({container_fit(tags[0], gpu).why})"
+        )
     return ImageSupport(None, "the image is not in the catalog")
 
 
@@ -149,7 +151,7 @@ def container_choices(image: str, gpu: Gpu, question: PlannerInput) -> Iterator[
     # Another variant, such as TensorFlow 2 instead of 1, requires more changes than another month.
     others = sorted(tags, key=lambda tag: (_variant(tag) != _variant(image), abs(_months(tag) - _months(image)), tag))
     for choice in dict.fromkeys([*of_nearest, *others]):
-        if choice != image and fitting(choice, gpu, question).fit == "native" and _exists(choice, question):
+        if choice != image and image_support(choice, gpu, question).fit == "native" and _exists(choice, question):
             yield choice
 
 

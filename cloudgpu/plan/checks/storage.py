@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
-from cloudgpu.plan.storage import GROUPED, existing_storage, looked_for
+from cloudgpu.plan.storage import GROUPED, existing_storage, possibly_existing_storage
 from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.text import command
 
 
 @check("storage", "error", "A run whose storage is missing or cannot be mounted fails after its nodes are launched.")
-def storage_there(case: CheckInput) -> Iterator[Issue]:
+def storage_exists(case: CheckInput) -> Iterator[Issue]:
     """Report storage that is missing, not available, attached to another instance, or unreachable for the nodes."""
     recipe, existing = case.question.recipe, case.question.quotes.storage
     regions = ", ".join(case.question.known_regions)
-    for storage in looked_for(recipe):
+    for storage in possibly_existing_storage(recipe):
         if storage.name not in existing:
             if storage.make is None:
                 message = f"cannot tell whether storage {storage.name} exists, and in which zone: it was not queried"
@@ -27,7 +27,7 @@ def storage_there(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("storage-zone", "note", "Storage in one zone excludes all other zones and their capacity.")
-def storage_binds(case: CheckInput) -> Iterator[Issue]:
+def storage_limits_zones(case: CheckInput) -> Iterator[Issue]:
     """Report that only the zones of existing storage are tried."""
     for locations in existing_storage(case.question.recipe, case.question.quotes.storage):
         zones = [location.zone for location in locations if location.zone]

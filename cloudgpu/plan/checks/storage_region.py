@@ -10,7 +10,7 @@ from cloudgpu.text import command
 
 
 @region_rule("storage", "Nodes cannot mount storage in another region, or in a zone that does not offer their type.")
-def storage_elsewhere(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
+def storage_in_other_region(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions without the storage, and regions where the storage's zone does not offer the type."""
     zones = question.zones_offering(instance_type, region)
     for locations in existing_storage(question.recipe, question.quotes.storage):

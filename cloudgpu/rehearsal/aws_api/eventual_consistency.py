@@ -38,7 +38,7 @@ _PREFIX_BY_ACTION: Mapping[str, str] = {
 }
 
 
-def note_made(behaviour: ActiveConditions, action: str, body: str | bytes) -> None:
+def record_new_resources(behaviour: ActiveConditions, action: str, body: str | bytes) -> None:
     """Record the ids of the new resources in the response to a create call."""
     prefix = _PREFIX_BY_ACTION.get(action)
     if prefix is None or not behaviour.now.unseen_calls:
@@ -48,7 +48,7 @@ def note_made(behaviour: ActiveConditions, action: str, body: str | bytes) -> No
         behaviour.made(resource_id)
 
 
-def refuse_unseen(behaviour: ActiveConditions, params: Any) -> None:  # noqa: ANN401 - wire data
+def reject_invisible(behaviour: ActiveConditions, params: Any) -> None:  # noqa: ANN401 - wire data
     """Reject a call that refers to a resource that is not visible yet.
 
     Raises:

@@ -12,7 +12,7 @@ from cloudgpu.files import parse_json
 _TAG_KEYS = ("aws:ResourceTag/", "ec2:ResourceTag/")
 
 
-def role_of(arn: str) -> Any:  # noqa: ANN401 - moto's role
+def find_role(arn: str) -> Any:  # noqa: ANN401 - moto's role
     """Return the role with this ARN, or None."""
     roles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].roles.values()
     return next((role for role in roles if role.arn == arn), None)

@@ -34,7 +34,7 @@ class NodeHost(Protocol):
     def forget(self, instance_id: str) -> None:
         """Remove the node's record and console."""
 
-    def give_credentials(self, credentials: RoleCredentials) -> None:
+    def set_credentials(self, credentials: RoleCredentials) -> None:
         """Set the credentials that the metadata service returns to nodes with a role."""
 
     def list(self) -> tuple[NodeReport, ...]:
@@ -49,10 +49,10 @@ class NodeHost(Protocol):
     def advance(self, seconds: float) -> None:
         """Advance the clock of power-off timers."""
 
-    def put_reach(self, instance_id: str, opened: Opened) -> None:
+    def set_access(self, instance_id: str, opened: Opened) -> None:
         """Set who can reach a node, whether it can reach the internet, and what it may mount."""
 
-    def keep_image(self, instance_id: str, image_id: str) -> None:
+    def record_image_packages(self, instance_id: str, image_id: str) -> None:
         """Record the packages installed on a node, so that nodes booted from the image have them too."""
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:

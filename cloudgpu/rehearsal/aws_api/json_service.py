@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cloudgpu import bounds
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.aws_api.interfaces import World
 
@@ -35,7 +35,7 @@ def answer(actions: Mapping[str, Action], world: World, region: str, target: str
         return _error_response(err)
 
 
-def paged(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tuple[list[Any], dict[str, str]]:
+def paginate(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tuple[list[Any], dict[str, str]]:
     """Return one page of a listing, and the response members that point to the next page.
 
     Raises:
@@ -43,7 +43,7 @@ def paged(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tu
     """
     text = str(params.get("NextToken") or "0")
     try:
-        start = bounds.whole(text)
+        start = bounds.parse_whole_number(text)
     except ValueError:
         raise JsonError("InvalidPaginationTokenException", "Invalid pagination token.") from None
     page_size = params.get("MaxResults")
@@ -56,7 +56,7 @@ def paged(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tu
 
 def _parameters(body: bytes) -> dict[str, Any]:
     try:
-        return decoded(dict[str, Any], parse_json(body or b"{}"))
+        return decode_as(dict[str, Any], parse_json(body or b"{}"))
     except ValueError as err:
         raise JsonError("SerializationException", str(err)) from err
 

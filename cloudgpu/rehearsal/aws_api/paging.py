@@ -6,7 +6,7 @@ from typing import Any
 from botocore.loaders import Loader
 from moto.core.responses import ActionResult
 
-from cloudgpu.rehearsal.aws_api.rules import page
+from cloudgpu.rehearsal.aws_api.rules import paginate_rows
 
 
 @cache
@@ -22,7 +22,7 @@ def _is_single_list(row: dict[str, Any]) -> bool:
     return isinstance(row.get("result_key"), str) and row.get("output_token") == "NextToken"
 
 
-def paged(action: str, params: dict[str, Any], response: ActionResult) -> ActionResult:
+def paginate_response(action: str, params: dict[str, Any], response: ActionResult) -> ActionResult:
     """Return the requested page of a response.
 
     The response is returned unchanged if it already has a token or the request specifies no page.
@@ -36,5 +36,5 @@ def paged(action: str, params: dict[str, Any], response: ActionResult) -> Action
     if listing is None or not isinstance(members, dict) or "NextToken" in members:
         return response
     key = str(listing["result_key"])
-    rows, token = page(list(members.get(key) or []), params)
+    rows, token = paginate_rows(list(members.get(key) or []), params)
     return ActionResult({**members, key: rows, "NextToken": token})

@@ -8,7 +8,7 @@ from typing import Any
 from cloudgpu.catalog import catalog
 from cloudgpu.catalog.hardware import InstanceType
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
+from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paginate
 
 _SERVICE = "AmazonEC2"
 _SERVED_IN = ("us-east-1", "eu-central-1", "ap-south-1")
@@ -74,7 +74,7 @@ def _paged(rows: list[Any], params: Mapping[str, Any]) -> tuple[list[Any], dict[
     if not 1 <= size <= _LARGEST_PAGE:
         raise JsonError("InvalidParameterException", f"MaxResults must be from 1 to {_LARGEST_PAGE}, not {size}.")
     try:
-        return paged(rows, params, limit=_LARGEST_PAGE)
+        return paginate(rows, params, limit=_LARGEST_PAGE)
     except JsonError as err:
         raise JsonError("InvalidNextTokenException", err.message) from err
 

@@ -7,14 +7,16 @@ from moto.ec2.models import ec2_backends
 from moto.efs.models import efs_backends
 from moto.s3.models import s3_backends
 
-from cloudgpu.rehearsal.aws_api.fsx.records import systems_of
+from cloudgpu.rehearsal.aws_api.fsx.records import region_file_systems
 
 
 def file_systems() -> list[dict[str, Any]]:
     """Return all EFS and Lustre file systems, including file systems that are being deleted."""
     rows: list[dict[str, Any]] = []
     for _, region, backend in _iter(ec2_backends):
-        rows += [{"region": region, "id": system.id, "tags": dict(system.tags)} for system in systems_of(backend)]
+        rows += [
+            {"region": region, "id": system.id, "tags": dict(system.tags)} for system in region_file_systems(backend)
+        ]
     for _, region, backend in _iter(efs_backends):
         for name in backend.file_systems_by_id:
             tags = {row["Key"]: row["Value"] for row in backend.list_tags_for_resource(name)}
@@ -22,7 +24,7 @@ def file_systems() -> list[dict[str, Any]]:
     return rows
 
 
-def holding() -> frozenset[str]:
+def data_resource_ids() -> frozenset[str]:
     """Return the ids of all resources that may contain data of nodes."""
     ids = {str(row["id"]) for row in file_systems()}
     ids |= {str(name) for _, _, backend in _iter(ec2_backends) for name in backend.volumes}

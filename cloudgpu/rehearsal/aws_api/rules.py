@@ -77,7 +77,7 @@ def tag_list(tags: dict[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def page(rows: list[Any], params: dict[str, Any], *, limit: int = 1000) -> tuple[list[Any], str | None]:
+def paginate_rows(rows: list[Any], params: dict[str, Any], *, limit: int = 1000) -> tuple[list[Any], str | None]:
     """Return one page of a listing and the token of the next page, or None on the last page.
 
     Raises:
@@ -85,7 +85,7 @@ def page(rows: list[Any], params: dict[str, Any], *, limit: int = 1000) -> tuple
     """
     text = str(params.get("NextToken") or "0")
     try:
-        start = bounds.whole(text)
+        start = bounds.parse_whole_number(text)
     except ValueError:
         raise AwsError("InvalidParameterValue", f"Unable to parse pagination token: {text}") from None
     size = int(params.get("MaxResults") or limit)

@@ -13,7 +13,7 @@ _CREATES = re.compile(r"/[^/]+/?")
 _OK = 300
 
 
-def tag_new(request: HttpRequest, status: int) -> None:
+def tag_new_bucket(request: HttpRequest, status: int) -> None:
     """Apply the tags of a successful CreateBucket request to the new bucket."""
     created = request.method == "PUT" and status < _OK and not request.query() and _CREATES.fullmatch(request.raw_path)
     tags = _tags(request.body) if created else {}

@@ -7,7 +7,7 @@ from typing import Any
 from moto.core.exceptions import JsonRESTError
 from moto.scheduler.responses import EventBridgeSchedulerResponse
 
-from cloudgpu.rehearsal.aws_api.iam_permissions import role_of, trusts
+from cloudgpu.rehearsal.aws_api.iam_permissions import find_role, trusts
 
 SERVICE = "scheduler.amazonaws.com"
 _NAME = re.compile(r"[0-9a-zA-Z-_.]{1,64}")
@@ -88,7 +88,7 @@ class StrictScheduler(EventBridgeSchedulerResponse):
         if (self._get_param("FlexibleTimeWindow") or {}).get("Mode") not in ("OFF", "FLEXIBLE"):
             raise SchedulerError("ValidationException", "FlexibleTimeWindow.Mode must be OFF or FLEXIBLE.")
         target = self._get_param("Target") or {}
-        role = role_of(str(target.get("RoleArn")))
+        role = find_role(str(target.get("RoleArn")))
         if role is None or not trusts(role, SERVICE, group.arn):
             text = "The execution role you provide must allow AWS EventBridge Scheduler to assume the role."
             raise SchedulerError("ValidationException", text)

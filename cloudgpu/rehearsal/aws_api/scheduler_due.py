@@ -11,9 +11,9 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
 from moto.scheduler.models import scheduler_backends
 
-from cloudgpu.rehearsal.aws_api.iam_permissions import allows, role_of, trusts
+from cloudgpu.rehearsal.aws_api.iam_permissions import allows, find_role, trusts
 from cloudgpu.rehearsal.aws_api.interfaces import InstanceWorker
-from cloudgpu.rehearsal.aws_api.launch.run_instances import shut_down
+from cloudgpu.rehearsal.aws_api.launch.run_instances import mark_shutting_down
 from cloudgpu.rehearsal.aws_api.scheduler import SERVICE
 from cloudgpu.rehearsal.state.records import records_of
 
@@ -22,7 +22,7 @@ _SDK = ":scheduler:::aws-sdk:ec2:"
 _log = logging.getLogger(__name__)
 
 
-def carry_out_due(now: datetime, keeper: InstanceWorker) -> bool:
+def run_due_schedules(now: datetime, keeper: InstanceWorker) -> bool:
     """Run every one-time schedule that is due. Return True if any was due."""
     due = [(group, schedule) for group, schedule in _all() if _is_due(schedule, now)]
     for group, schedule in due:
@@ -64,14 +64,14 @@ def _invoke(group: Any, schedule: Any, keeper: InstanceWorker, now: datetime) ->
     if select_instances is None:
         message = f"the rehearsal cloud does not simulate the target {target['Arn']}"
         raise ValueError(message)
-    role = role_of(target["RoleArn"])
+    role = find_role(target["RoleArn"])
     if role is None or not trusts(role, SERVICE, group.arn):
         message = f"EventBridge Scheduler cannot assume the role {target['RoleArn']}"
         raise ValueError(message)
     region = schedule.arn.split(":")[3]
     instances = select_instances(region, role, json.loads(target.get("Input") or "{}"))
     running = [instance for instance in instances if instance.state != "terminated"]
-    shut_down(running, now)
+    mark_shutting_down(running, now)
     _log.info("schedule %s terminates %s", schedule.arn, ", ".join(instance.id for instance in running) or "nothing")
     keeper.end(region, [instance.id for instance in running])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
+from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paginate
 
 DEFAULT_VCPUS = 100_000
 """Limit if the quota table has no matching row: a number, as on AWS, but too high for a rehearsal to reach."""
@@ -58,7 +58,7 @@ def _get(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]
 
 def _list(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
     _require_ec2(params)
-    rows, more = paged([_description(world, region, quota) for quota in QUOTAS], params)
+    rows, more = paginate([_description(world, region, quota) for quota in QUOTAS], params)
     return {"Quotas": rows, **more}
 
 

@@ -10,14 +10,14 @@ from moto.ec2.models import ec2_backends
 from cloudgpu.errors import StateError
 from cloudgpu.rehearsal.aws_api.ec2 import instance_store
 from cloudgpu.rehearsal.aws_api.ec2.instance_lifecycle import NodeKeeper
-from cloudgpu.rehearsal.aws_api.ec2.reachability import retell
+from cloudgpu.rehearsal.aws_api.ec2.reachability import resend_access
 from cloudgpu.rehearsal.aws_api.interfaces import Parts, World
 from cloudgpu.rehearsal.aws_api.resource_inventory import list_resources
-from cloudgpu.rehearsal.aws_api.resource_inventory_storage import holding
-from cloudgpu.rehearsal.aws_api.scheduler_due import carry_out_due
+from cloudgpu.rehearsal.aws_api.resource_inventory_storage import data_resource_ids
+from cloudgpu.rehearsal.aws_api.scheduler_due import run_due_schedules
 from cloudgpu.rehearsal.aws_api.ssm_sessions import SsmSessions
 from cloudgpu.rehearsal.faults.search_lag import SearchLag
-from cloudgpu.rehearsal.nodes.mounts.shared_storage import tidy
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import delete_orphaned_folders
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.services import Services
 from cloudgpu.rehearsal.server.sigv4 import Scope
@@ -60,7 +60,7 @@ class SimulatedCloud:
 
     def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float = 0.0) -> HttpResponse:
         """Execute a verified request. Resources appear in tag searches only `lag_s` seconds after their creation."""
-        with self._search_lag.hiding(request.body, lag_s):
+        with self._search_lag.hide_recent_tags(request.body, lag_s):
             response = self._services.answer(request, scope)
         self._search_lag.note()
         return response
@@ -101,7 +101,7 @@ class SimulatedCloud:
             _log.critical("cannot reload the saved state: exiting as if killed", exc_info=True)
             os._exit(1)
         for backend in instance_store.backends():
-            retell(self._host, backend, records_of(backend))
+            resend_access(self._host, backend, records_of(backend))
 
     def regions(self) -> set[str]:
         """Return the regions with resources of the caller."""
@@ -119,15 +119,15 @@ class SimulatedCloud:
     def housekeep(self) -> None:
         """Delete data of deleted storage, remove old terminated instances, run due schedules, and save node changes."""
         with self._lock:
-            tidy(self._shared, holding())
-        self._keeper.forget_old()
-        self.carry_out_schedules()
+            delete_orphaned_folders(self._shared, data_resource_ids())
+        self._keeper.remove_old_instances()
+        self.run_due_schedules()
 
-    def carry_out_schedules(self) -> None:
+    def run_due_schedules(self) -> None:
         """Run the schedules that are due and save the result."""
         with self._lock:
-            if carry_out_due(self._time.now(), self._keeper):
-                self._keeper.note_change()
+            if run_due_schedules(self._time.now(), self._keeper):
+                self._keeper.mark_changed()
             self._save_nodes()
 
     def close(self, *, end_nodes: bool) -> None:
@@ -135,7 +135,7 @@ class SimulatedCloud:
         self._keeper.close()
         if end_nodes:
             self._keeper.terminate_all()
-            self._keeper.note_change()
+            self._keeper.mark_changed()
         self._save_nodes()
 
     def _save_nodes(self) -> None:
@@ -149,7 +149,7 @@ class SimulatedCloud:
                 try:
                     self._store.save(mutated=True)
                 except StateError:
-                    self._keeper.note_change()
+                    self._keeper.mark_changed()
                     raise
 
     def _instances(self) -> list[Any]:

@@ -7,7 +7,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 
-from cloudgpu.rehearsal.aws_api.ec2.reachability import reach_of
+from cloudgpu.rehearsal.aws_api.ec2.reachability import allowed_traffic
 from cloudgpu.rehearsal.aws_api.iam_permissions import allows
 from cloudgpu.rehearsal.aws_api.json_service import JsonError
 from cloudgpu.rehearsal.aws_api.ssm_sessions import SsmSessions
@@ -51,9 +51,11 @@ def _is_connected(sessions: SsmSessions, region: str, target: str) -> bool:
     running = (instance for instance in backend.all_instances() if instance.state == "running")
     instance = next((instance for instance in running if instance.id == target), None)
     record = records_of(backend).nodes.get(target)
-    if instance is None or record is None or not sessions.agent_calls(target):
+    if instance is None or record is None or not sessions.is_agent_connected(target):
         return False
-    return _may_call(record.role) and (reach_of(backend, instance).egress or _has_endpoints(backend, instance, region))
+    return _may_call(record.role) and (
+        allowed_traffic(backend, instance).egress or _has_endpoints(backend, instance, region)
+    )
 
 
 def _may_call(role_name: str) -> bool:

@@ -35,7 +35,7 @@ class SsmSessions:
     def __init__(self, nodes: Path) -> None:
         self._nodes = nodes
 
-    def agent_calls(self, instance_id: str) -> bool:
+    def is_agent_connected(self, instance_id: str) -> bool:
         """Return True if the agent of the node is connected."""
         return self._agent(instance_id).exists()
 
@@ -53,7 +53,7 @@ class SsmSessions:
         return Channel(channel_id, token, f"ws://127.0.0.1:{port}/v1/data-channel/{channel_id}?role=publish_subscribe")
 
     def _agent(self, instance_id: str) -> Path:
-        return self._nodes / "instances" / instance_id / "run" / sockets.AGENT
+        return self._nodes / "instances" / instance_id / "run" / sockets.AGENT_SOCKET
 
     def _serve(self, listener: socket.socket, token: str, instance_id: str) -> None:
         with contextlib.suppress(OSError, RehearsalError), listener:

@@ -27,7 +27,7 @@ class ActiveConditions:
             self._left: dict[tuple[str, str], int] = {}
             self._tokens: dict[str, tuple[float, float]] = {}
 
-    def skewed(self) -> datetime:
+    def skewed_now(self) -> datetime:
         """Return the current time of the simulated AWS, UTC."""
         return self._clock.now() + timedelta(seconds=self.now.clock_skew_s)
 
@@ -41,7 +41,7 @@ class ActiveConditions:
         """Count a call that refers to this resource. Return True if the call does not find the resource yet."""
         return self._spent("id", resource_id)
 
-    def profile_unknown(self, profile_id: str, made: datetime) -> bool:
+    def is_profile_unknown(self, profile_id: str, made: datetime) -> bool:
         """Count a launch with this instance profile. Return True if EC2 does not find the profile yet."""
         if not self.now.profile_calls or made < self.since:
             return False
@@ -49,10 +49,10 @@ class ActiveConditions:
             self._left.setdefault(("profile", profile_id), self.now.profile_calls)
         return self._spent("profile", profile_id)
 
-    def console_silent(self, instance_id: str) -> bool:
+    def is_console_empty(self, instance_id: str) -> bool:
         """Count a read of this console. Return True if the console is still empty."""
         if self.now.console_empty:
-            self.strike()
+            self.count_affected_call()
             return True
         if not self.now.console_calls:
             return False
@@ -60,7 +60,7 @@ class ActiveConditions:
             self._left.setdefault(("console", instance_id), self.now.console_calls)
         return self._spent("console", instance_id)
 
-    def throttles(self, region: str) -> bool:
+    def should_throttle(self, region: str) -> bool:
         """Take one token from the region's token bucket. Return True if the bucket is empty."""
         rate, burst = self.now.calls_per_s, float(self.now.burst)
         if not rate:
@@ -74,7 +74,7 @@ class ActiveConditions:
             self.struck += throttled
         return throttled
 
-    def strike(self) -> None:
+    def count_affected_call(self) -> None:
         """Count one call that a condition affected."""
         with self._lock:
             self.struck += 1
@@ -98,7 +98,7 @@ class SkewedClock:
 
     def now(self) -> datetime:
         """Return the current time of the simulated AWS, UTC."""
-        return self._behaviour.skewed()
+        return self._behaviour.skewed_now()
 
     def monotonic(self) -> float:
         """Return seconds since an arbitrary point."""

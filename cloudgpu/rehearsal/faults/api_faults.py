@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 
 Phase = Literal["before", "after_effect"]
 _KEYS = frozenset(
@@ -43,7 +43,7 @@ class MatchedCall:
     facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def frees(self) -> bool:
+    def releases_resources(self) -> bool:
         """Return True if the call releases resources; such calls are accepted even when the disk is full."""
         return bool(_FREEING.match(self.action))
 
@@ -109,7 +109,7 @@ def rule_from(row: Mapping[str, Any], position: int) -> FaultRule:
         message = f"fault rule {position}: `do` must be one of {effects}, and `phase` must be before or after_effect"
         raise ValueError(message)
     try:
-        return decoded(FaultRule, {"id": f"rule-{position}", **row})
+        return decode_as(FaultRule, {"id": f"rule-{position}", **row})
     except ValueError as err:
         message = f"fault rule {position}: {err}"
         raise ValueError(message) from err

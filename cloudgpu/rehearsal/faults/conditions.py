@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 
 _TYPES: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,)}
 
@@ -63,7 +63,7 @@ def conditions_from(row: Mapping[str, Any]) -> Conditions:
         if not _fits(known[name], value):
             message = f"condition {name}: {value!r} is not valid"
             raise ValueError(message)
-    return decoded(Conditions, dict(row))
+    return decode_as(Conditions, dict(row))
 
 
 def _type_name(annotation: Any) -> str:  # noqa: ANN401 - a type, or text for one

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 from cloudgpu.rehearsal.node_spec import NodeSpec
 
 NodeFaultKind = Literal[
@@ -20,7 +20,7 @@ NodeFaultKind = Literal[
     "rebalance",
     "bare-image",
 ]
-AT_BOOT = frozenset({"boot-fails", "boot-hangs", "disk-full", "clock-skew", "bare-image"})
+BOOT_FAULTS = frozenset({"boot-fails", "boot-hangs", "disk-full", "clock-skew", "bare-image"})
 """Faults that take effect only at boot. All other faults also affect running nodes immediately."""
 _SPOT = frozenset({"spot-notice", "rebalance"})
 _FACTS = ("instance_id", "instance_type", "region", "zone")
@@ -71,7 +71,7 @@ def node_fault_from(row: Mapping[str, Any]) -> NodeFault:
             message = f"node fault: {name} {row[name]!r} is not a number"
             raise ValueError(message)
     try:
-        return decoded(NodeFault, dict(row))
+        return decode_as(NodeFault, dict(row))
     except ValueError as err:
         message = f"node fault: {err}"
         raise ValueError(message) from err

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.decoding import MALFORMED, described
+from cloudgpu.decoding import MALFORMED, describe_error
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_text
 from cloudgpu.recipe.document import parse
@@ -43,34 +43,34 @@ class FaultScript:
 
 
 @cache
-def library() -> Mapping[str, FaultScript]:
+def builtin_scripts() -> Mapping[str, FaultScript]:
     """Return the built-in fault scripts by name."""
     folder = files("cloudgpu.rehearsal.faults.library")
     file_names = sorted(item.name for item in folder.iterdir() if item.name.endswith(".yaml"))
     texts = {name.removesuffix(".yaml"): (folder / name).read_text("utf-8") for name in file_names}
-    return {name: parsed(name, text) for name, text in texts.items()}
+    return {name: parse_script(name, text) for name, text in texts.items()}
 
 
-def find(name_or_file: str) -> FaultScript:
+def find_script(name_or_file: str) -> FaultScript:
     """Return the built-in fault script with this name, or parse the file at this path.
 
     Raises:
         UsageError: There is no such script, or it is not valid.
     """
-    if name_or_file in library():
-        return library()[name_or_file]
+    if name_or_file in builtin_scripts():
+        return builtin_scripts()[name_or_file]
     path = Path(name_or_file)
     if path.suffix not in (".yaml", ".yml", ".json") and not path.is_file():
-        message = f"unknown fault script {name_or_file}{suggestion(name_or_file, library())}"
+        message = f"unknown fault script {name_or_file}{suggestion(name_or_file, builtin_scripts())}"
         raise UsageError(message, hint="list them with `cloudgpu rehearsal fault list`, or specify the path of a file")
     try:
-        return parsed(path.name, read_text(path, SETTINGS_BYTES))
+        return parse_script(path.name, read_text(path, SETTINGS_BYTES))
     except OSError as err:
         message = f"cannot read the fault script {path}: {err}"
         raise UsageError(message, hint="see the example in docs/reference/faults.md") from err
 
 
-def parsed(name: str, text: str) -> FaultScript:
+def parse_script(name: str, text: str) -> FaultScript:
     """Parse a script: a mapping of parts, or a bare list of rules.
 
     Raises:
@@ -94,7 +94,7 @@ def parsed(name: str, text: str) -> FaultScript:
     return FaultScript(name, str(value.get("description", "")), dict(value.get("parameters") or {}), parts)
 
 
-def combine(scripts: Sequence[FaultScript], overrides: Mapping[str, str]) -> dict[str, Any]:
+def combine_scripts(scripts: Sequence[FaultScript], overrides: Mapping[str, str]) -> dict[str, Any]:
     """Combine several scripts: concatenate their lists and merge their mappings. The last value of a key wins.
 
     Raises:
@@ -123,7 +123,7 @@ def _check(name: str, parts: Mapping[str, Any]) -> None:
             node_fault_from(row)
         conditions_from(parts.get("cloud", {}))
     except MALFORMED as err:
-        raise _invalid(name, described(err)) from err
+        raise _invalid(name, describe_error(err)) from err
 
 
 def _invalid(name: str, why: str) -> UsageError:

@@ -23,7 +23,7 @@ class SearchLag:
         self._since = {key: self._since.get(key, now) for key in tagged}
 
     @contextmanager
-    def hiding(self, body: bytes, lag_s: float) -> Iterator[None]:
+    def hide_recent_tags(self, body: bytes, lag_s: float) -> Iterator[None]:
         """Hide tags that are younger than the lag while a call that searches by tag is handled."""
         hidden = self._hide(lag_s) if lag_s > 0 and _searches_by_tag(body) else []
         try:

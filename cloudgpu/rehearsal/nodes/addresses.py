@@ -39,7 +39,7 @@ class BoundAddress:
         self.metadata.close()
 
 
-def claim_new(directory: Path, preferred: str, used: set[str]) -> BoundAddress:
+def claim_free_address(directory: Path, preferred: str, used: set[str]) -> BoundAddress:
     """Bind the preferred address, the next free address of this home, or free ports of 127.0.0.1.
 
     Raises:
@@ -49,19 +49,19 @@ def claim_new(directory: Path, preferred: str, used: set[str]) -> BoundAddress:
         if address in used:
             continue
         try:
-            return claim(address, SSH_PORT, METADATA_PORT)
+            return bind_address(address, SSH_PORT, METADATA_PORT)
         except OSError as err:
             if err.errno == errno.EADDRNOTAVAIL:
                 break
             if err.errno not in _TAKEN:
                 raise RehearsalError(f"cannot bind {address}: {err.strerror}") from err
     try:
-        return claim("127.0.0.1", 0, 0)
+        return bind_address("127.0.0.1", 0, 0)
     except OSError as err:
         raise RehearsalError(f"no loopback port is free for a node: {err.strerror}") from err
 
 
-def claim(address: str, port: int, metadata_port: int) -> BoundAddress:
+def bind_address(address: str, port: int, metadata_port: int) -> BoundAddress:
     """Bind both sockets of an address.
 
     Raises:
@@ -76,7 +76,7 @@ def claim(address: str, port: int, metadata_port: int) -> BoundAddress:
         raise
 
 
-def rebound(old: BoundAddress, port: int) -> BoundAddress:
+def rebind_ssh_port(old: BoundAddress, port: int) -> BoundAddress:
     """Return the claim with its SSH port bound again, because closing a server closes its socket.
 
     Raises:

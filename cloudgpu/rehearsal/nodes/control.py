@@ -15,12 +15,12 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.faults.node_faults import node_fault_from
 from cloudgpu.rehearsal.nodes.fleet import NodeFleet
-from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials, pairs, spec_from_json
+from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials, spec_from_json, string_pairs
 
 _LOG = logging.getLogger(__name__)
 _LIMIT_BYTES = 64 * 1024 * 1024
@@ -69,7 +69,7 @@ class ControlServer:
         return await asyncio.start_unix_server(self._serve, sock=bound, limit=_LIMIT_BYTES)
 
     @property
-    def listened_to(self) -> bool:
+    def has_event_listener(self) -> bool:
         """Return True if a client is waiting for events."""
         return bool(self._listeners)
 
@@ -130,16 +130,16 @@ class ControlServer:
             access_key_id=str(request["access_key_id"]),
             secret_access_key=str(request["secret_access_key"]),
             session_token=str(request["session_token"]),
-            expires_at=decoded(datetime, request["expires_at"]),
+            expires_at=decode_as(datetime, request["expires_at"]),
         )
         self._save()
 
     async def _reach(self, request: dict[str, Any]) -> None:
-        opened = Opened(bool(request["ssh"]), bool(request["egress"]), pairs(request.get("mountable", ())))
-        await self._fleet.put_reach(request["instance_id"], opened)
+        opened = Opened(bool(request["ssh"]), bool(request["egress"]), string_pairs(request.get("mountable", ())))
+        await self._fleet.set_access(request["instance_id"], opened)
 
     async def _keep_image(self, request: dict[str, Any]) -> None:
-        self._fleet.keep_image(request["instance_id"], str(request["image_id"]))
+        self._fleet.record_image_packages(request["instance_id"], str(request["image_id"]))
 
     async def _faults(self, request: dict[str, Any]) -> None:
         await self._fleet.put_faults([node_fault_from(row) for row in request["faults"]])
@@ -179,7 +179,7 @@ class ControlServer:
 
 def _request(line: bytes) -> dict[str, Any]:
     try:
-        return decoded(dict[str, Any], parse_json(line))
+        return decode_as(dict[str, Any], parse_json(line))
     except ValueError:
         return {}
 

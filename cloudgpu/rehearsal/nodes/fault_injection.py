@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cloudgpu.rehearsal.faults.node_faults import AT_BOOT, NodeFault
+from cloudgpu.rehearsal.faults.node_faults import BOOT_FAULTS, NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
 
 
@@ -27,7 +27,7 @@ class FaultInjector:
         return tuple(
             fault
             for fault, affected in self._faults
-            if fault.do not in AT_BOOT and spec.instance_id not in affected and _claim(fault, affected, spec)
+            if fault.do not in BOOT_FAULTS and spec.instance_id not in affected and _claim(fault, affected, spec)
         )
 
 

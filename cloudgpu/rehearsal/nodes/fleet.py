@@ -217,7 +217,7 @@ class NodeFleet:
             if node.record.state == "running":
                 node.arm()
 
-    async def put_reach(self, instance_id: str, opened: Opened) -> None:
+    async def set_access(self, instance_id: str, opened: Opened) -> None:
         """Set whether a node accepts SSH, whether it can reach the internet, and what it may mount.
 
         Raises:
@@ -225,9 +225,9 @@ class NodeFleet:
             OSError: The record cannot be written, or another process uses the port.
         """
         async with self._lock(instance_id):
-            await self.find(instance_id).put_reach(opened)
+            await self.find(instance_id).set_access(opened)
 
-    def keep_image(self, instance_id: str, image_id: str) -> None:
+    def record_image_packages(self, instance_id: str, image_id: str) -> None:
         """Record the packages installed on a node as the packages of an image created from the node.
 
         Raises:
@@ -275,7 +275,7 @@ class NodeFleet:
         paths.create()
         key = asyncssh.generate_private_key("ssh-ed25519")
         record.write_private(paths.host_key, key.export_private_key().decode())
-        claim = addresses.claim_new(
+        claim = addresses.claim_free_address(
             self._directory, old.record.address if old else spec.address, self._used(spec.instance_id)
         )
         stored = SimulatedNodeRecord(
@@ -287,7 +287,7 @@ class NodeFleet:
         node = self._node(stored)
         record.save(paths.record, stored)
         node.body.layer.folder.mkdir(parents=True)
-        node.body.layer.lay(
+        node.body.layer.write_files(
             user=spec.user,
             hostname=hostname(claim.address),
             authorized_keys=spec.authorized_keys,
@@ -335,7 +335,7 @@ class NodeFleet:
 
     def _claim(self, stored: SimulatedNodeRecord) -> addresses.BoundAddress:
         try:
-            return addresses.claim(stored.address, stored.port, stored.metadata_port)
+            return addresses.bind_address(stored.address, stored.port, stored.metadata_port)
         except OSError as err:
             raise RehearsalError(f"address {stored.address}:{stored.port} is in use: {err.strerror}") from err
 

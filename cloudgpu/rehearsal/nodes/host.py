@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cloudgpu import files
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.layout import shift_within_limits
 from cloudgpu.rehearsal.nodes import namespaces, record, sockets, visible_paths
@@ -93,7 +93,9 @@ def _settings(arguments: list[str]) -> HostOptions:
 async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     _watch_children_by_descriptor()
     isolation = _isolation(settings)
-    seen = visible_paths.survey(settings.home, settings.envs, os.environ, shared_storage.prepare(settings.directory))
+    seen = visible_paths.find_visible_paths(
+        settings.home, settings.envs, os.environ, shared_storage.create_shared_folder(settings.directory)
+    )
     fleet = NodeFleet(settings.directory, seen, isolation, _stored_offset(settings))
     fleet.credentials = _stored_credentials(settings)
     control = ControlServer(fleet, lambda: _store(settings, fleet))
@@ -125,7 +127,7 @@ async def _until_shutdown(settings: HostOptions, control: ControlServer, fleet: 
             _LOG.warning("%s was deleted", settings.directory)
             return
         fleet.trim_consoles()
-        busy = fleet.any_running() or control.listened_to
+        busy = fleet.any_running() or control.has_event_listener
         if not busy and time.monotonic() - control.last_asked_s > _IDLE_S:
             _LOG.info("idle, exiting")
             return
@@ -144,7 +146,7 @@ def _isolation(settings: HostOptions) -> str:
         return "plain"
     probe = settings.directory / "probe"
     try:
-        refusal = namespaces.refusal(probe)
+        refusal = namespaces.unsupported_reason(probe)
     finally:
         shutil.rmtree(probe, ignore_errors=True)
     if refusal and settings.isolation == "cage":
@@ -169,7 +171,7 @@ def _stored_credentials(settings: HostOptions) -> RoleCredentials | None:
     if stored is None:
         return None
     try:
-        return decoded(RoleCredentials, stored)
+        return decode_as(RoleCredentials, stored)
     except ValueError as err:
         _LOG.warning("%s: cannot read the role credentials: %s", settings.clock, err)
         return None  # the server sends them again
@@ -177,7 +179,7 @@ def _stored_credentials(settings: HostOptions) -> RoleCredentials | None:
 
 def _stored(settings: HostOptions) -> dict[str, object]:
     try:
-        return decoded(dict[str, object], files.read_json(settings.clock, files.SETTINGS_BYTES))
+        return decode_as(dict[str, object], files.read_json(settings.clock, files.SETTINGS_BYTES))
     except (OSError, ValueError):
         return {}
 

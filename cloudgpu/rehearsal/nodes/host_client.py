@@ -124,7 +124,7 @@ class NodeHostClient:
         """
         self._call("advance", seconds=seconds)
 
-    def give_credentials(self, credentials: RoleCredentials) -> None:
+    def set_credentials(self, credentials: RoleCredentials) -> None:
         """Set the credentials that the metadata service returns to nodes with a role.
 
         Raises:
@@ -132,7 +132,7 @@ class NodeHostClient:
         """
         self._call("credentials", **(asdict(credentials) | {"expires_at": credentials.expires_at.isoformat()}))
 
-    def put_reach(self, instance_id: str, opened: Opened) -> None:
+    def set_access(self, instance_id: str, opened: Opened) -> None:
         """Set whether a node accepts SSH, whether it can reach the internet, and what it may mount.
 
         Raises:
@@ -140,7 +140,7 @@ class NodeHostClient:
         """
         self._call("reach", instance_id=instance_id, **asdict(opened))
 
-    def keep_image(self, instance_id: str, image_id: str) -> None:
+    def record_image_packages(self, instance_id: str, image_id: str) -> None:
         """Record the packages now installed on a node as the packages of an image.
 
         Raises:

@@ -51,7 +51,7 @@ class CagedBody:
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
         """Return the command on this machine that runs `argv` inside the node."""
-        enter = [*self.entering(), *namespace_script.LIMITED]
+        enter = [*self.entering(), *namespace_script.DROP_PRIVILEGES]
         session = ["setsid", "--ctty"] if terminal else ["setsid"]
         return [*enter, *session, "/bin/sh", "-c", _ENTER, cwd, *argv]
 
@@ -200,7 +200,7 @@ def _link_target(path: Path) -> str:
         return ""
 
 
-def refusal(probe: Path) -> str:
+def unsupported_reason(probe: Path) -> str:
     """Return why nodes cannot have namespaces on this machine, or an empty string if they can.
 
     Tries to create the namespaces in the empty folder `probe`.
@@ -226,7 +226,7 @@ def refusal(probe: Path) -> str:
         "--fork",
         "sh",
         "-c",
-        f"{attempt} && exec {' '.join(namespace_script.LIMITED)} true",
+        f"{attempt} && exec {' '.join(namespace_script.DROP_PRIVILEGES)} true",
     ]
     try:
         done = subprocess.run(

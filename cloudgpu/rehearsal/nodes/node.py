@@ -14,7 +14,7 @@ from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.faults.node_faults import NodeFault, NodeFaultKind
 from cloudgpu.rehearsal.nodes import addresses, record, superuser
 from cloudgpu.rehearsal.nodes.boot import user_data
-from cloudgpu.rehearsal.nodes.boot.base_image import NO_EGRESS
+from cloudgpu.rehearsal.nodes.boot.base_image import NO_EGRESS_FILE
 from cloudgpu.rehearsal.nodes.boot.boot import CloudInit, HostKeyText
 from cloudgpu.rehearsal.nodes.boot.console import Console
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
@@ -25,7 +25,7 @@ from cloudgpu.rehearsal.nodes.record import NodePaths, SimulatedNodeRecord, Time
 from cloudgpu.rehearsal.nodes.servers import command_answers, spot_notices
 from cloudgpu.rehearsal.nodes.servers.command_stubs import StandInServer
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, hostname
-from cloudgpu.rehearsal.nodes.servers.power_commands import Action, ending
+from cloudgpu.rehearsal.nodes.servers.power_commands import Action, immediate_action
 from cloudgpu.rehearsal.nodes.servers.sshd import LoginUser, NodeSshServer, SshDoors
 from cloudgpu.rehearsal.nodes.timers import NodeTimers
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials
@@ -164,7 +164,7 @@ class SimulatedNode:
         if self._active_fault("rebalance") and not self.record.rebalance_epoch_s:
             self._keep(rebalance_epoch_s=self._host.now_s())
 
-    async def put_reach(self, opened: Opened) -> None:
+    async def set_access(self, opened: Opened) -> None:
         """Allow or block SSH, access to the internet and storage. Open connections are kept.
 
         Raises:
@@ -179,7 +179,7 @@ class SimulatedNode:
         if opened.ssh == before.ssh_open:
             return
         if not opened.ssh:
-            self._doors.shut()
+            self._doors.close_port()
         elif self._listening.is_set():
             await self._listen_again()
 
@@ -208,14 +208,14 @@ class SimulatedNode:
         environment = self._environment() | {"INSTANCE_ID": self.record.spec.instance_id}
         boot = CloudInit(self.body, self.console, user_data.parse(self.record.spec.user_data), environment)
         try:
-            await boot.early(name, key)
+            await boot.run_boot_hooks(name, key)
             await self._listen(claim)
-            await boot.every_boot()
+            await boot.run_per_boot_scripts()
             if not self.record.scripts_done:
                 # Saved before the scripts run, as in cloud-init, so that a reboot during a script does not rerun it.
                 self._keep(scripts_done=True)
                 await boot.scripts()
-            boot.late(name, key)
+            boot.print_final_messages(name, key)
         finally:
             self.booting = False
         self._boot_failed = boot.failed
@@ -258,12 +258,12 @@ class SimulatedNode:
     async def _listen_again(self) -> None:
         """Listen on the same port again, because closing the server closed its socket."""
         if self._claim is not None and not self._active_fault("sshd-dies"):
-            self._claim = addresses.rebound(self._claim, self.record.port)
+            self._claim = addresses.rebind_ssh_port(self._claim, self.record.port)
             await self._listen(self._claim)
 
     def _show_egress(self) -> None:
         """Create or remove the file that makes downloads by the node's programs fail."""
-        mark = self.paths.run / NO_EGRESS
+        mark = self.paths.run / NO_EGRESS_FILE
         if self.record.spec.egress:
             mark.unlink(missing_ok=True)
         else:
@@ -271,7 +271,7 @@ class SimulatedNode:
 
     async def _show_disks(self) -> None:
         """Make attached volumes appear as devices."""
-        command = shared_folders.appearing(dict(self.record.spec.mountable), self.body.layer.shown)
+        command = shared_folders.device_creation_command(dict(self.record.spec.mountable), self.body.layer.shown)
         if command:
             await self._run(command)
 
@@ -288,10 +288,10 @@ class SimulatedNode:
     # Stand-ins and timers.
 
     async def _asked(self, program: str, arguments: Sequence[str], units: Mapping[str, str]) -> command_answers.Reply:
-        reply = command_answers.reply(program, arguments, units, self._scene())
+        reply = command_answers.simulate_command(program, arguments, units, self._scene())
         if reply.wait_for_boot:
             await self._boot_over.wait()
-            reply = command_answers.reply(program, arguments, units, self._scene())
+            reply = command_answers.simulate_command(program, arguments, units, self._scene())
         if reply.formatted:
             self._host.shared.format(reply.formatted)
         failed = await self._views.settle(program, reply)
@@ -326,7 +326,7 @@ class SimulatedNode:
 
     def _ring(self) -> None:
         if 0 < self.record.spot_end_epoch_s <= self._host.now_s():
-            self._host.ended(self, "off", spot_notices.SPOT_END)
+            self._host.ended(self, "off", spot_notices.SPOT_RECLAIM_REASON)
             return
         now = self._now_s()
         due = [timer for timer in self.record.timers if timer.due_epoch_s <= now]
@@ -337,7 +337,7 @@ class SimulatedNode:
             self._fire(timer)
 
     def _fire(self, timer: Timer) -> None:
-        action = ending(timer.command)
+        action = immediate_action(timer.command)
         if action is None:
             self._spawn(self._run(list(timer.command)))
         else:
@@ -358,7 +358,7 @@ class SimulatedNode:
         return self._host.now_s() + (skew.seconds if skew else 0.0)
 
     def _notices(self) -> Mapping[str, str]:
-        return spot_notices.standing(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)
+        return spot_notices.notice_entries(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)
 
     # Record and tasks.
 

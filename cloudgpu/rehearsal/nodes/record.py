@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from cloudgpu import files
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_to_json
@@ -176,7 +176,7 @@ def load(path: Path) -> SimulatedNodeRecord:
         OSError: The file cannot be read.
         ValueError: The record is damaged or incomplete.
     """
-    record = decoded(SimulatedNodeRecord, files.read_json(path))
+    record = decode_as(SimulatedNodeRecord, files.read_json(path))
     for part in (record, record.spec, *record.timers, *record.mounted):
         _check_numbers(part)
     return record

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
 
-AGENT = "agent.sock"
+AGENT_SOCKET = "agent.sock"
 """Socket in a node's run folder through which the SSM agent reaches SSH, regardless of security group rules."""
 _LIMIT_BYTES = 100
 """The limit is 107 on Linux and 103 on macOS."""

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 from cloudgpu.rehearsal.node_spec import NodeSpec
 
 PowerState = Literal["running", "off"]
@@ -65,7 +65,7 @@ class Opened:
     mountable: tuple[tuple[str, str], ...] = ()
 
 
-def pairs(rows: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
+def string_pairs(rows: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
     """Return pairs of strings from JSON rows."""
     return tuple((str(first), str(second)) for first, second in rows)
 
@@ -84,4 +84,4 @@ def spec_from_json(values: dict[str, Any]) -> NodeSpec:
     Raises:
         ValueError: A value is missing or has the wrong type, or the user data is not base64.
     """
-    return decoded(NodeSpec, values)
+    return decode_as(NodeSpec, values)

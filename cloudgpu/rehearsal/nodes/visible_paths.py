@@ -31,7 +31,7 @@ class VisiblePaths:
     """Folders that back shared storage: the writable folder, and its read-only view."""
 
 
-def survey(
+def find_visible_paths(
     home: Path, envs: Path, environment: Mapping[str, str], shared: tuple[Path, Path] | None = None
 ) -> VisiblePaths:
     """Determine which paths of this machine and user are visible to nodes. Create missing writable folders.

@@ -11,7 +11,7 @@ from pathlib import Path
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import StateError
 from cloudgpu.files import SETTINGS_BYTES, read_json
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 from cloudgpu.rehearsal.state.durable import write_durably
 from cloudgpu.text import command
 
@@ -102,7 +102,7 @@ def _create(path: Path) -> None:
     except FileExistsError:
         return
     except OSError as err:
-        raise unwritable(path, err) from err
+        raise unwritable_error(path, err) from err
     finally:
         draft.unlink(missing_ok=True)
 

@@ -10,7 +10,7 @@ def is_streaming(request: HttpRequest) -> bool:
     return request.headers.find("x-amz-content-sha256").startswith("STREAMING-")
 
 
-def plain(request: HttpRequest) -> HttpRequest:
+def decode_body(request: HttpRequest) -> HttpRequest:
     """Return the request with a decoded body; checksums in the trailer become ordinary headers.
 
     Raises:

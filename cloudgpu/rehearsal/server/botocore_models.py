@@ -17,6 +17,6 @@ def _read_once(path: str) -> Any:  # noqa: ANN401 - JSON
     return _read(JSONFileLoader(), path)
 
 
-def remember() -> None:
+def share_loader_cache() -> None:
     """Make all loaders of this process share one cache."""
     JSONFileLoader.load_file = lambda _, path: _read_once(path)  # type: ignore[method-assign,assignment]

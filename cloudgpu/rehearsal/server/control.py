@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cloudgpu.decoding import MALFORMED, decoded, described
+from cloudgpu.decoding import MALFORMED, decode_as, describe_error
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
@@ -57,7 +57,7 @@ class ControlApi:
         try:
             return _json(handler(parse_json(request.body or b"null")))
         except MALFORMED as err:
-            return _json({"error": described(err)}, 400)
+            return _json({"error": describe_error(err)}, 400)
         except CloudGpuError as err:
             return _json({"error": err.message}, 500)
 
@@ -102,7 +102,7 @@ class ControlApi:
         return self.market.prices
 
     def _advance(self, row: Any) -> dict[str, float]:  # noqa: ANN401
-        seconds = decoded(float, _of_type(row, dict).get("seconds", 0))
+        seconds = decode_as(float, _of_type(row, dict).get("seconds", 0))
         self.server.advance(seconds)
         return {"advanced_s": seconds}
 

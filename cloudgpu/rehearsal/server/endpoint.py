@@ -60,14 +60,14 @@ class EndpointApplication:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         """Return the response to one request."""
-        refused = refusal(request, self.port)
+        refused = forbidden_response(request, self.port)
         if refused is not None:
             return refused
         if request.raw_path.startswith(PREFIX):
             return self.control.answer(request)
         try:
             scope = verify(request, self.keyring.secret_of, self.clock.now())
-            request = aws_chunked.plain(request) if aws_chunked.is_streaming(request) else request
+            request = aws_chunked.decode_body(request) if aws_chunked.is_streaming(request) else request
         except SignatureError as err:
             return error_response(_service_of(request), err.code, err.message, 403)
         except ValueError as err:
@@ -77,7 +77,7 @@ class EndpointApplication:
 
     def guard(self, request: HttpRequest) -> HttpResponse | None:
         """Return an error for a large request that is not signed with a key of this home, or None to accept it."""
-        refused = refusal(request, self.port)
+        refused = forbidden_response(request, self.port)
         if refused is not None or request.raw_path.startswith(PREFIX):
             return refused or HttpResponse(413, {"Content-Type": "text/plain"}, b"the request body is too large")
         try:
@@ -115,7 +115,7 @@ class EndpointApplication:
         with self.lock:
             started = time.monotonic()
             if call.mutating:
-                cloud.admit(frees=call.frees)
+                cloud.admit(frees=call.releases_resources)
             response = cloud.answer(request, scope, lag_s=lag_s)
             cloud.save(mutated=call.mutating)
         elapsed_ms = (time.monotonic() - started) * 1000
@@ -151,7 +151,7 @@ def _service_of(request: HttpRequest) -> str:
     return "ssm" if request.headers.find("x-amz-target") else "s3"
 
 
-def refusal(request: HttpRequest, port: int) -> HttpResponse | None:
+def forbidden_response(request: HttpRequest, port: int) -> HttpResponse | None:
     """Return an error for a request from a web page or to another host name, or None to accept the request."""
     if request.headers.find("origin"):
         return _forbidden("requests from web pages are not allowed")

@@ -34,7 +34,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
 }
 """Protocol by service name, as used in request signatures; all other services use `query`."""
 _REQUEST_ID: Final = "rehearsal"
-NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+INVALID_XML_CHARACTER: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 does not allow, even escaped."""
 _NO_CODE: Final = re.compile(r"[^A-Za-z0-9_.:#/-]")
 _CODE: Final = re.compile(r"<Code>(.*?)</Code>", re.DOTALL)
@@ -50,7 +50,7 @@ def error_response(service: str, code: str, message: str, status: int) -> HttpRe
         content = json.dumps({"__type": code, "message": message}).encode()
         content_type = "application/json" if protocol == "rest-json" else "application/x-amz-json-1.1"
         return HttpResponse(status, {"Content-Type": content_type, "x-amzn-errortype": code}, content)
-    root = _XML_FORMS.get(protocol, _query)(service, code, NO_XML.sub("\ufffd", message))
+    root = _XML_FORMS.get(protocol, _query)(service, code, INVALID_XML_CHARACTER.sub("\ufffd", message))
     content = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return HttpResponse(status, {"Content-Type": "text/xml"}, content)
 

@@ -71,7 +71,7 @@ class LoopbackServer(ThreadingHTTPServer):
 def _is_large(length: str) -> bool:
     """Return True if a body of this Content-Length requires a signature. Invalid lengths are rejected later."""
     try:
-        return bounds.whole(length) > _LARGE_BODY
+        return bounds.parse_whole_number(length) > _LARGE_BODY
     except ValueError:
         return False
 

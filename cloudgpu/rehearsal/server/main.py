@@ -146,7 +146,7 @@ class RehearsalServer:
         except Exception:
             self._time.advance(-seconds)
             raise
-        self._ready_cloud().carry_out_schedules()
+        self._ready_cloud().run_due_schedules()
 
     def request_stop(self) -> None:
         """Request that the server terminate every node and stop."""
@@ -266,7 +266,7 @@ def _create_http_server(application: Application, guard: LargeBodyGuard, endpoin
 
 
 @contextmanager
-def sole_server(files: RehearsalFiles) -> Iterator[None]:
+def hold_server_lock(files: RehearsalFiles) -> Iterator[None]:
     """Hold the home's server lock; the kernel releases it when this process dies.
 
     Raises:
@@ -325,7 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     files = RehearsalFiles.of(home)
     try:
         files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with sole_server(files):
+        with hold_server_lock(files):
             host = NodeHostClient(files.nodes, envs=options.envs)
             server = RehearsalServer(home, host, SystemClock(), idle_minutes=options.idle_minutes)
             signal.signal(signal.SIGTERM, lambda *_: server.leave())

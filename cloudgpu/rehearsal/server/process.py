@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu.files import open_descriptor, open_for_appending, open_for_reading
-from cloudgpu.paths import Home, unwritable
+from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.rehearsal.layout import RehearsalFiles
 
 _LOG_TAIL_LINES = 15
@@ -23,19 +23,19 @@ _RESET_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SI
 
 
 @contextmanager
-def start_lock_held(files: RehearsalFiles) -> Iterator[None]:
+def hold_start_lock(files: RehearsalFiles) -> Iterator[None]:
     """Hold the lock under which one process at a time starts a server; the kernel releases it if that process dies."""
     try:
         files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = open_for_appending(files.start_lock)
     except OSError as err:
-        raise unwritable(files.root, err) from err
+        raise unwritable_error(files.root, err) from err
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def holder(files: RehearsalFiles) -> int | None:
+def running_server_pid(files: RehearsalFiles) -> int | None:
     """Return the pid of the running server, 0 if the server has not written its pid yet, or None if none is running.
 
     The pid is read from the lock file, so this works even if the endpoint file or the keys are damaged.
@@ -55,20 +55,20 @@ def holder(files: RehearsalFiles) -> int | None:
         os.close(lock)
 
 
-def end(pid: int, limit_s: float) -> bool:
+def kill_server(pid: int, limit_s: float) -> bool:
     """Kill a server that does not respond. Return True once it has exited."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
         deadline = time.monotonic() + limit_s / 2
-        while alive(pid) and time.monotonic() < deadline:
+        while is_alive(pid) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        if not alive(pid):
+        if not is_alive(pid):
             return True
     return False
 
 
-def options(envs: Path | None, idle_minutes: float | None) -> list[str]:
+def server_options(envs: Path | None, idle_minutes: float | None) -> list[str]:
     """Return the server's command-line options. If an argument is None, the server uses its default."""
     arguments = [] if envs is None else ["--envs", str(envs.absolute())]
     return arguments if idle_minutes is None else [*arguments, "--idle-minutes", str(idle_minutes)]
@@ -83,7 +83,7 @@ def spawn(home: Home, files: RehearsalFiles, arguments: Sequence[str]) -> int:
     try:
         log = open_descriptor(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     except OSError as err:
-        raise unwritable(files.log, err) from err
+        raise unwritable_error(files.log, err) from err
     command = [sys.executable, "-m", "cloudgpu.rehearsal.server", "--home", str(home.root.absolute()), *arguments]
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -109,7 +109,7 @@ def last_log_lines(log: Path) -> str:
     return " | ".join(lines[-_LOG_TAIL_LINES:]) or "no output"
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Return True if the process is running. Reap the process if it is an exited child of this process."""
     try:
         if os.waitpid(pid, os.WNOHANG)[0] == pid:

@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from cloudgpu.files import parse_json
-from cloudgpu.rehearsal.server.error_responses import NO_XML, PROTOCOLS, error_response
+from cloudgpu.rehearsal.server.error_responses import INVALID_XML_CHARACTER, PROTOCOLS, error_response
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 
 MAX_TAGS: Final = 50
@@ -42,7 +42,7 @@ def _form_error(request: HttpRequest, service: str) -> HttpResponse | None:
         return error_response(service, "MalformedQueryString", message, 400)
     for name, value in fields:
         # Otherwise the value would be stored, and clients could not parse any later response that contains it.
-        if NO_XML.search(name) or NO_XML.search(value):
+        if INVALID_XML_CHARACTER.search(name) or INVALID_XML_CHARACTER.search(value):
             message = f"The parameter {name[:100]!a} contains a character that is not allowed."
             return error_response(service, "InvalidParameterValue", message, 400)
     tags = Counter(match[1] for name, _ in fields if (match := _TAG_KEY.fullmatch(name)))

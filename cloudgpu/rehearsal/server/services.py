@@ -51,7 +51,7 @@ class Services:
         except (OperationNotFoundError, NotImplementedError, ExpatError, ServiceException) as err:
             return _error_of(scope.service, err)
         if scope.service == "s3":
-            s3_buckets.tag_new(request, int(status))
+            s3_buckets.tag_new_bucket(request, int(status))
         content = body.encode(errors="replace") if isinstance(body, str) else bytes(body)
         return repair_error_xml(scope.service, int(status), _string_headers(headers), content)
 

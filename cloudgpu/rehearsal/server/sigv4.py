@@ -184,7 +184,7 @@ def _parse_time(stamp: str) -> datetime:
 
 def _seconds(text: str, *, longest: int = _MAX_PRESIGNED_S) -> int:
     try:
-        return bounds.whole(text, most=longest)
+        return bounds.parse_whole_number(text, most=longest)
     except ValueError:
         message = "X-Amz-Expires must be less than a week (in seconds)"
         raise SignatureError("AuthorizationQueryParametersError", message) from None

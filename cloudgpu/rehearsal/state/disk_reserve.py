@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu import files
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 
 SIZE: Final = 2 * files.MIB
 """Enough for the old and new snapshot of a region with hundreds of instances, and for a batch that contains both."""
@@ -33,7 +33,7 @@ class Reserve:
             if not self._path.exists() or self._path.stat().st_size != SIZE:
                 self._make()
         except OSError as err:
-            raise unwritable(self._path.parent, err) from err
+            raise unwritable_error(self._path.parent, err) from err
         self._held = True
 
     def release(self) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cloudgpu import files
 from cloudgpu.errors import StateError
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 
 
 class NotSavedError(StateError):
@@ -28,4 +28,4 @@ def write_durably(path: Path, content: bytes) -> None:
     try:
         files.replace(path, content)
     except OSError as err:
-        raise unwritable(path, err) from err
+        raise unwritable_error(path, err) from err

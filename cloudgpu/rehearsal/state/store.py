@@ -27,7 +27,7 @@ from moto.s3.models import FakeKey, s3_backends
 
 from cloudgpu import files
 from cloudgpu.errors import StateError
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 from cloudgpu.rehearsal.state.disk_reserve import Reserve
 from cloudgpu.rehearsal.state.durable import write_durably
 from cloudgpu.rehearsal.state.pickling import current_module, take_apart
@@ -57,7 +57,7 @@ class Store:
             try:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as err:
-                raise unwritable(directory, err) from err
+                raise unwritable_error(directory, err) from err
 
     def save(self, *, mutated: bool) -> None:
         """Save the current state. After a call that changed nothing, save only new backends (a region's first use).
@@ -135,7 +135,7 @@ class Store:
             self._batch.unlink(missing_ok=True)
             files.sync_directory(self._state)
         except OSError as err:
-            raise unwritable(self._batch, err) from err
+            raise unwritable_error(self._batch, err) from err
 
     def _read_batch(self) -> dict[str, bytes]:
         if not self._batch.exists():

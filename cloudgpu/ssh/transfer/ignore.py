@@ -29,7 +29,7 @@ class IgnoreFile:
     """Prefix of every path, for an ignore file above the root: the path from the file's directory to the root."""
 
     def verdict(self, path: bytes, *, directory: bool) -> bool | None:
-        """Return the verdict of the last matching line.
+        """Return whether the last matching line ignores the path.
 
         True means ignored, False means included by `!`, and None means that no line matches.
 

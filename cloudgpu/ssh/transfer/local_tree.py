@@ -38,8 +38,8 @@ class FileListing:
 def files_to_send(root: Path) -> FileListing:
     """List the files of a work directory, applying ignore files.
 
-    Links within the directory are kept; absolute links become relative. Links that point outside the directory, sockets,
-    devices and unreadable files are listed in `skipped`.
+    Links within the directory are kept; absolute links become relative. Links that point outside the directory,
+    sockets, devices and unreadable files are listed in `skipped`.
 
     Raises:
         UsageError: `root` is not a readable directory.

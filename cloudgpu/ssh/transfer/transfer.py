@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from cloudgpu.errors import RemoteCommandError, StateError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 from cloudgpu.ssh.base import COMMAND_S, Result
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import node_label
@@ -136,7 +136,7 @@ def get_file(host: TransferConnection, path: str, to: Path) -> None:
                 raise _broken(host, f"cannot read {path}", running)
             landing.place(to.name)
     except OSError as err:
-        raise unwritable(to, err) from err
+        raise unwritable_error(to, err) from err
 
 
 def send_tree(host: TransferConnection, source: Path, files: Sequence[str], to: str) -> int:
@@ -200,7 +200,7 @@ def fetch_tree(
         if missing:
             skipped += _receive(host, source, missing, to)
     except OSError as err:
-        raise unwritable(to, err) from err
+        raise unwritable_error(to, err) from err
     if on_skipped is not None:
         for skip in skipped:
             on_skipped(skip)

@@ -90,7 +90,7 @@ def start_server(home: Home) -> tuple[RehearsalServer, FakeNodeHost, threading.T
 
 def cloud_of(home: Home) -> client.RehearsalClient:
     deadline = time.monotonic() + 30
-    while (cloud := client.running(home)) is None:
+    while (cloud := client.find_running(home)) is None:
         assert time.monotonic() < deadline, "the server did not come up"
         time.sleep(0.01)
     return cloud

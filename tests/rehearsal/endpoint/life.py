@@ -63,7 +63,7 @@ class Life:
         self._process = self._context.Process(target=_serve, args=(str(self.home.root), faults or [], prepare))
         self._process.start()
         deadline = time.monotonic() + 30
-        while (found := client.running(self.home)) is None or found.pid != self._process.pid:
+        while (found := client.find_running(self.home)) is None or found.pid != self._process.pid:
             assert self._process.is_alive(), "the server died at its start"
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -79,7 +79,7 @@ class Life:
 
     @property
     def cloud(self) -> client.RehearsalClient:
-        found = client.running(self.home)
+        found = client.find_running(self.home)
         assert found is not None
         return found
 

@@ -167,7 +167,7 @@ def test_many_launches_at_once_are_each_carried_out_once(rig):
 def test_stopping_ends_every_instance_of_the_record(rig):
     rig.ec2.run_instances(MinCount=2, MaxCount=2, ImageId=rig.ami(), InstanceType="g5.xlarge")
     rig.server.request_stop()
-    rig.until(lambda: client.running(rig.home) is None)
+    rig.until(lambda: client.find_running(rig.home) is None)
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_who_is_deaf_to_signals_starts_a_server_that_hears_them(home):
 
 
 def test_a_killed_server_is_started_again_on_the_same_address(home):
-    first = client.ensure(home)
+    first = client.ensure_running(home)
     s3 = boto3.client(
         "s3",
         "us-east-1",
@@ -218,8 +218,8 @@ def test_a_killed_server_is_started_again_on_the_same_address(home):
     os.kill(first.pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):  # the object that started it may wait for it as it is thrown away
         os.waitpid(first.pid, 0)
-    assert client.running(home) is None
-    again = client.ensure(home)
+    assert client.find_running(home) is None
+    again = client.ensure_running(home)
     assert (again.url, again.pid == first.pid) == (first.url, False)
     assert [row["Name"] for row in s3.list_buckets()["Buckets"]] == ["data"]
 
@@ -234,7 +234,7 @@ def test_a_taken_port_is_passed_over(home):
         files = RehearsalFiles.of(home)
         files.root.mkdir(parents=True)
         files.endpoint.write_text(json.dumps({"url": f"http://127.0.0.1:{port}", "pid": 1}))
-        cloud = client.ensure(home)
+        cloud = client.ensure_running(home)
     assert not cloud.url.endswith(f":{port}")
 
 
@@ -243,24 +243,24 @@ def test_a_server_that_dies_says_why(home):
     files.root.mkdir(parents=True)
     files.market.write_text("{")
     with pytest.raises(RehearsalError, match="is damaged"):
-        client.ensure(home)
+        client.ensure_running(home)
 
 
 def test_nothing_runs_and_stopping_says_so(home):
-    assert client.running(home) is None
+    assert client.find_running(home) is None
     assert client.stop(home) is False
     assert client.status(home).cloud is None
 
 
 def test_only_the_owner_can_read_the_keys(home):
-    client.ensure(home)
+    client.ensure_running(home)
     for path in (RehearsalFiles.of(home).keys, RehearsalFiles.of(home).endpoint, RehearsalFiles.of(home).log):
         assert path.stat().st_mode & 0o077 == 0
     assert RehearsalFiles.of(home).root.stat().st_mode & 0o077 == 0
 
 
 def test_the_printed_lines_are_all_that_a_stock_client_needs(home):
-    cloud = client.ensure(home)
+    cloud = client.ensure_running(home)
     lines = "\n".join(client.env_lines(cloud))
     code = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])"
     script = f'{lines}\nexec {sys.executable} -c "$1"'

@@ -3,7 +3,7 @@
 import pytest
 from botocore.exceptions import ClientError
 
-from cloudgpu.aws.ec2.tag_search import everything, release
+from cloudgpu.aws.ec2.tag_search import find_tagged_resources, release
 from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.rehearsal import client
@@ -245,7 +245,7 @@ def test_a_search_by_tag_finds_all_of_it_and_ends_it(rig):
 
     endpoint = CloudEndpoint(rig.cloud.url, rig.cloud.access_key_id, rig.cloud.secret_access_key)
     session = connect(endpoint, "us-east-1", None)
-    found = everything(session, "c")
+    found = find_tagged_resources(session, "c")
     assert [one.kind for one in found] == [
         "nat-gateway",
         "elastic-ip",
@@ -258,5 +258,5 @@ def test_a_search_by_tag_finds_all_of_it_and_ends_it(rig):
         "vpc",
     ]
     release(session, found, SystemClock())
-    assert everything(session, "c") == ()
+    assert find_tagged_resources(session, "c") == ()
     assert {kind: rows for kind, rows in client.list_resources(rig.cloud).items() if rows} == {}

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from botocore.exceptions import ClientError
 
-from cloudgpu.paths import unwritable
+from cloudgpu.paths import unwritable_error
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.state import store
@@ -149,7 +149,7 @@ def refusing(fails, write_durably):
 
     def failing(path, content):
         if fails.value:
-            raise unwritable(path, OSError(errno.ENOSPC, "full"))
+            raise unwritable_error(path, OSError(errno.ENOSPC, "full"))
         write_durably(path, content)
 
     return failing

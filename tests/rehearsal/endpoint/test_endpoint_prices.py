@@ -111,12 +111,12 @@ def test_what_runs_counts_against_the_limit_that_is_told(rig):
     clients = connect(CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1")
     client.put_quotas(cloud, {"us-east-1/p/on-demand": 192})
     on_demand = quota_of("p3dn.24xlarge", "on-demand")
-    assert (quotas.limits(clients)[on_demand.code], quotas.running(clients)) == (192, {})
+    assert (quotas.vcpu_limits(clients)[on_demand.code], quotas.vcpus_in_use(clients)) == (192, {})
     run = {"InstanceType": "p3dn.24xlarge", "MinCount": 1, "MaxCount": 1, "ImageId": rig.ami()}
     rig.ec2.run_instances(**run)
     rig.ec2.run_instances(**run, InstanceMarketOptions={"MarketType": "spot"})
-    assert quotas.running(clients) == {on_demand: 96, quota_of("p3dn.24xlarge", "spot"): 96}
+    assert quotas.vcpus_in_use(clients) == {on_demand: 96, quota_of("p3dn.24xlarge", "spot"): 96}
     # What is counted as free here is what the launch finds free.
     rig.ec2.run_instances(**run)
-    assert quotas.running(clients)[on_demand] == 192
+    assert quotas.vcpus_in_use(clients)[on_demand] == 192
     assert code_of(rig.ec2.run_instances, **run) == "VcpuLimitExceeded"

@@ -10,7 +10,7 @@ from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.direct.engine import DirectEngine, JournalAccount
-from cloudgpu.paths import bundled
+from cloudgpu.paths import bundled_folder
 from cloudgpu.rehearsal import client
 from tests.rehearsal.endpoint.conftest import PUBLIC_KEY, UBUNTU
 
@@ -67,7 +67,7 @@ class Gang:
 
     def stack(self):
         journal = self.rig.home.root / f"{self.name}.journal"
-        return Stack(self.name, "us-east-1", bundled("infra"), self.config, journal)
+        return Stack(self.name, "us-east-1", bundled_folder("infra"), self.config, journal)
 
 
 @pytest.mark.parametrize("sizes", [(2, 64), pytest.param((2, 16, 200), marks=pytest.mark.full)])

@@ -6,7 +6,7 @@ Up to CreateImage a bake is an `up`, and after it a `down`; both are killed ever
 import boto3
 import pytest
 
-from cloudgpu.app.images.bake import bake_cluster
+from cloudgpu.app.images.bake import bake_cluster_name
 from cloudgpu.state.cluster_and_run_records import RecordStore
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
@@ -28,7 +28,9 @@ def own(sandbox):
 def killed_and_deleted(sandbox, place):
     sandbox.kill_at(place, *BAKE)
     # Before the bake has written anything down there is nothing to delete, and it says so.
-    began = any(one.name == bake_cluster("base") for one in RecordStore(sandbox.home).clusters()) or own(sandbox) != (
+    began = any(one.name == bake_cluster_name("base") for one in RecordStore(sandbox.home).clusters()) or own(
+        sandbox
+    ) != (
         0,
         0,
     )

@@ -50,8 +50,8 @@ class Stage:
         return json.loads(self.ok(*argv, "--json").out)
 
     def apply(self, *names: str, **given: object) -> None:
-        found = [scripts.find(name) for name in names]
-        whole = scripts.combine(found, {name: str(value) for name, value in given.items()})
+        found = [scripts.find_script(name) for name in names]
+        whole = scripts.combine_scripts(found, {name: str(value) for name, value in given.items()})
         client.put_script(self.workspace.cloud, {"names": list(names), **whole})
 
     def clear(self) -> None:

@@ -74,7 +74,7 @@ LATER = ("spot-withdrawn", "rebalance")
 
 
 def test_every_fault_has_its_case():
-    assert sorted([*CASES, *LATER]) == sorted(scripts.library())
+    assert sorted([*CASES, *LATER]) == sorted(scripts.builtin_scripts())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -131,7 +131,7 @@ def test_faults_are_applied_shown_and_ended_by_commands(stage):
     ]
     listed = stage.json("rehearsal", "fault", "list")
     assert listed["applied"] == ["zone-dry", "slow-terminate"]
-    assert len(listed["faults"]) == len(scripts.library())
+    assert len(listed["faults"]) == len(scripts.builtin_scripts())
     shown = stage.json("rehearsal", "fault", "show", "denied")
     assert (shown["parameters"], list(shown["parts"])) == ({"action": "CreateFleet"}, ["rules"])
     assert stage.ok("rehearsal", "fault", "clear").out == "simulated faults: none\n"

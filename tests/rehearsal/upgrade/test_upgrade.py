@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.rehearsal.server.process import alive
+from cloudgpu.rehearsal.server.process import is_alive
 from cloudgpu.version import __version__
 from tests.rehearsal.conftest import Workspace
 
@@ -105,7 +105,7 @@ def test_everything_of_the_previous_version_is_followed_reused_and_deleted(
         # The nodes and their host stay; the next command starts a server, which reads the snapshots of 0.1.0.
         server = workspace.cloud.pid
         os.kill(server, signal.SIGTERM)
-        until(lambda: not alive(server))
+        until(lambda: not is_alive(server))
 
     status = workspace.json("status", "--refresh")
     assert [(row["cluster"], row["state"]) for row in status["clusters"]] == [("plain", "up")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app.planning.registry.images import RegistryImages
-from cloudgpu.app.runs.registry_logins import none_fetched
+from cloudgpu.app.runs.registry_logins import reject_login
 from cloudgpu.recipe.schema import Environment
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
@@ -40,7 +40,7 @@ def test_a_registry_is_asked_before_anything_is_bought(place: Path, pushed, logi
     def ask(tag: str, password: str = login.password, certificates: Path = trusted.parent, **given: str):
         box = {"image": f"{registry.address}/team/{tag}", "login": login.user, "password": "KEY", **given}
         environment = Environment.model_validate({"container": box})
-        return RegistryImages({"KEY": password}, none_fetched, certificates=certificates)(environment)
+        return RegistryImages({"KEY": password}, reject_login, certificates=certificates)(environment)
 
     there = ask("asked:1")
     assert (there.presence, there.platforms) == ("there", (f"linux/{MINE}",)), there
@@ -51,7 +51,7 @@ def test_a_registry_is_asked_before_anything_is_bought(place: Path, pushed, logi
     wrong = ask("asked:1", "wrong")
     assert (wrong.presence, "wrong" in repr(wrong)) == ("refused", False)
     anybody = Environment.model_validate({"container": {"image": there.image}})
-    assert RegistryImages({}, none_fetched, certificates=trusted.parent)(anybody).presence == "refused"
+    assert RegistryImages({}, reject_login, certificates=trusted.parent)(anybody).presence == "refused"
 
     # Who trusts somebody else for this registry trusts nobody else.
     another = tmp_path / "other" / registry.address

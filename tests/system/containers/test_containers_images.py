@@ -159,7 +159,7 @@ def test_a_node_without_room_or_without_docker_says_so(cluster, docker, base, tm
     with pytest.raises(RemoteCommandError, match=r"needs about .* GiB while it is unpacked") as caught:
         gang.agents[0].ask("image", request)
     assert caught.value.code == "disk-full"
-    assert "is never" in refused(gang, {"image": "none:1", "pull": "never"}).message
+    assert "is set to `never`" in refused(gang, {"image": "none:1", "pull": "never"}).message
     asleep = refused(cluster(DOCKER_HOST=f"unix://{tmp_path}/none.sock"), {"image": base})
     assert (asleep.code, "No such file" in asleep.message) == ("no-docker", True)
     empty = tmp_path / "empty"

@@ -64,7 +64,7 @@ class _Answers(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
     home = Home(tmp_path_factory.mktemp("home")).ensure()
-    yield client.ensure(home, SystemClock())
+    yield client.ensure_running(home, SystemClock())
     client.stop(home)
 
 

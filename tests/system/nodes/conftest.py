@@ -109,7 +109,7 @@ def _workspace(folder: Path, isolation: str) -> Iterator[Workspace]:
     if shutil.which("ssh") is None:
         pytest.skip("no OpenSSH client here")
     if isolation == "cage":
-        refusal = namespaces.refusal(folder / "probe") if sys.platform == "linux" else "not Linux"
+        refusal = namespaces.unsupported_reason(folder / "probe") if sys.platform == "linux" else "not Linux"
         if refusal:
             pytest.skip(f"no namespaces here: {refusal}")
     workspace = Workspace(folder / "home", isolation)

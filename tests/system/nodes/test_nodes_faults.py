@@ -144,17 +144,17 @@ def test_a_node_is_reached_as_its_groups_and_routes_say(workspace):
     node = workspace.client.start(workspace.spec(1, ssh_open=False))
     assert greeting(node) == ""
     assert workspace.finished(1), "it booted all the same"
-    workspace.client.put_reach(name, Opened(ssh=True, egress=True))
+    workspace.client.set_access(name, Opened(ssh=True, egress=True))
     assert scanned(node) == node.host_key
     hanging = socket.create_connection((node.address, node.port), 5)
     assert hanging.recv(64)
-    workspace.client.put_reach(name, Opened(ssh=False, egress=True))
+    workspace.client.set_access(name, Opened(ssh=False, egress=True))
     assert greeting(node) == ""
     hanging.settimeout(0.5)
     with contextlib.suppress(TimeoutError):
         assert hanging.recv(4096) != b"", "a connection that stands is not cut"
     hanging.close()
-    workspace.client.put_reach(name, Opened(ssh=True, egress=True))
+    workspace.client.set_access(name, Opened(ssh=True, egress=True))
     assert workspace.ssh(node, "true").returncode == 0
 
 
@@ -177,5 +177,5 @@ def test_what_fetches_fails_without_a_way_out(workspace):
             status, said = run(f"curl -sS -m 1 http://127.0.0.1:{server.getsockname()[1]}/")
         assert "no route to the internet" not in said
         assert status == 28
-    workspace.client.put_reach(f"i-{1:017x}", Opened(ssh=True, egress=True))
+    workspace.client.set_access(f"i-{1:017x}", Opened(ssh=True, egress=True))
     assert run("sudo apt-get update")[0] == 0

@@ -39,7 +39,7 @@ def test_nodes_processes_timers_clock_and_keys_survive_a_crash_of_the_host(works
     node = workspace.client.start(workspace.spec(role="r"))
     workspace.finished()
     keys = RoleCredentials("AKIAX", "secret", "token", datetime(2030, 1, 1, tzinfo=UTC))
-    workspace.client.give_credentials(keys)
+    workspace.client.set_credentials(keys)
     workspace.client.advance(100)
     workspace.ssh(node, "echo kept > mark; sleep 300 >/dev/null 2>&1 </dev/null & echo $! > pid; shutdown -h +60")
     _crash(workspace)

@@ -15,7 +15,7 @@ import pytest
 
 from cloudgpu.app.access.cluster_nodes import ClusterNodes
 from cloudgpu.app.access.execute import execute, shell_line
-from cloudgpu.app.access.ssh_config import entries, write
+from cloudgpu.app.access.ssh_config import build_entries, write_entries
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.node import connected_command
@@ -220,7 +220,7 @@ def test_the_real_client_finds_nodes_by_their_names_also_behind_another_one(sshd
     hosts = {node.index: connect(node, sshd.key, clock=SystemClock()) for node in nodes}
     means = SimpleNamespace(key=sshd.key)
     cluster = ClusterNodes(SimpleNamespace(name="lab"), nodes)
-    write(home, "lab", entries(home, means, cluster, hosts), folder)
+    write_entries(home, "lab", build_entries(home, means, cluster, hosts), folder)
     for host in hosts.values():
         host.close()
 

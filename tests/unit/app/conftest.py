@@ -91,7 +91,7 @@ class NoStorage:
 class ScriptedCloud:
     target: str = "rehearsal"
     endpoint: str = "rehearsal:KEY"
-    engine_asked_for: str = ""
+    requested_engine: str = ""
     refusals: dict = field(default_factory=dict)
     alive: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)
@@ -141,7 +141,7 @@ class ScriptedCloud:
         nodes = tuple(node(index, one, record.zone) for index, one in enumerate(instance_ids))
         return Inventory(record.name, nodes)
 
-    def nodes_alive(self, region, instance_ids):
+    def instance_states(self, region, instance_ids):
         return {one: self.alive.get(one, "terminated") for one in instance_ids}
 
     def lifetimes(self, region, instance_ids):

@@ -65,7 +65,7 @@ def launch(session):
 
 def test_the_account_is_asked_for_once(backend, monkeypatch):
     assert backend.account() == ACCOUNT
-    monkeypatch.setattr(backend._regions, "answered_as_usual", None)
+    monkeypatch.setattr(backend._regions, "query_usual_region", None)
     assert backend.account() == ACCOUNT
 
 
@@ -99,12 +99,12 @@ def test_credentials_that_no_region_takes_are_the_usual_regions_error(backend, m
 
 def test_an_instance_that_aws_does_not_describe_is_terminated(backend, launch):
     running = launch()
-    states = backend.nodes_alive("us-east-1", [running, "i-0123456789abcdef0"])
+    states = backend.instance_states("us-east-1", [running, "i-0123456789abcdef0"])
     assert states == {running: "running", "i-0123456789abcdef0": "terminated"}
-    assert backend.nodes_alive("us-east-1", []) == {}
+    assert backend.instance_states("us-east-1", []) == {}
     assert backend.lifetimes("us-east-1", [running])[running].alive
     backend.terminate("us-east-1", [running])
-    assert backend.nodes_alive("us-east-1", [running]) == {running: "terminated"}
+    assert backend.instance_states("us-east-1", [running]) == {running: "terminated"}
 
 
 def test_each_region_is_searched_and_one_that_fails_is_named(backend, monkeypatch):

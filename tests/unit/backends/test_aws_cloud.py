@@ -49,7 +49,7 @@ def aws(monkeypatch):
     state = SimpleNamespace(
         consoles=dict.fromkeys(IDS, 0),
         states=dict.fromkeys(IDS, "running"),
-        reached=0,
+        access_details=0,
         released=[],
         broken={},
         connected=[],
@@ -69,7 +69,7 @@ def aws(monkeypatch):
 
     def reach(found, private):
         state.private = private
-        state.reached += 1
+        state.access_details += 1
         return {one.id: ("203.0.113.7", 22) for one in found}
 
     def connect(_endpoint, region, _profile, on_call):
@@ -90,7 +90,7 @@ def test_a_console_is_read_until_it_has_shown_its_key_and_not_again(aws):
     assert [node.instance_id for node in inventory.nodes] == list(IDS)
     assert [node.index for node in inventory.nodes] == [0, 1, 2]
     assert aws.consoles == {"i-b": 2, "i-a": 1, "i-c": 2}
-    assert aws.reached == 2  # once a poll, however many nodes there are
+    assert aws.access_details == 2  # once a poll, however many nodes there are
 
 
 @pytest.mark.parametrize(

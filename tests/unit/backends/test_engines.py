@@ -73,7 +73,7 @@ def test_the_lines_for_a_pulumi_run_by_hand(engines):
 
 def test_a_new_clusters_record_names_its_engine(workspace, make):
     for asked, engine, name in (("", "direct", "a"), ("pulumi", "pulumi", "b")):
-        workspace.cloud.engine_asked_for = asked
+        workspace.cloud.requested_engine = asked
         standing = workspace.provisioning.up(make.plan(make.candidate()), name)
         assert standing.record.engine == engine
         assert workspace.records.cluster(name).engine == engine
@@ -85,13 +85,13 @@ def test_another_engine_is_refused_and_changes_nothing(workspace, make, state):
     workspace.provisioning.up(plan, "demo")
     workspace.records.save_cluster(replace(workspace.records.cluster("demo"), state=state), workspace.clock.now())
     workspace.cloud.calls.clear()
-    workspace.cloud.engine_asked_for = "pulumi"
+    workspace.cloud.requested_engine = "pulumi"
     with pytest.raises(UsageError, match="created with the direct engine, not pulumi") as caught:
         workspace.provisioning.up(plan, "demo")
     assert "cloudgpu down demo" in caught.value.hint
     assert workspace.cloud.calls == []
     assert workspace.records.cluster("demo").state == state
-    workspace.cloud.engine_asked_for = "direct"
+    workspace.cloud.requested_engine = "direct"
     workspace.provisioning.up(plan, "demo")
 
 
@@ -120,7 +120,7 @@ def test_down_without_the_engines_tool_ends_everything_by_tag(workspace, make):
 
 
 def test_a_refusal_under_either_engine_moves_on(workspace, make):
-    workspace.cloud.engine_asked_for = "pulumi"
+    workspace.cloud.requested_engine = "pulumi"
     workspace.cloud.refusals = {"us-east-1c": CapacityError("none", code="InsufficientInstanceCapacity")}
     standing = workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
     assert (standing.record.zone, standing.record.engine) == ("us-east-1d", "pulumi")

@@ -43,7 +43,7 @@ def test_the_rehearsal_cloud_counts_a_type_against_the_quota_that_is_named(marke
         if kind.name.startswith("p6") and market == "spot":
             assert not told, "public sources contradict each other"
             continue
-        assert told == CODES[instance_types.pool(kind.name, market), market], kind.name
+        assert told == CODES[instance_types.market_quota_family(kind.name, market), market], kind.name
 
 
 def test_the_rehearsal_cloud_knows_the_same_end_and_the_same_zones():

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.catalog.checking import RULES, CatalogData, known, problems
+from cloudgpu.catalog.checking import RULES, CatalogData, load_bundled_data, problems
 from cloudgpu.catalog.data_files import TYPE_FILES, read
 from cloudgpu.catalog.hardware import Memory
 
-KNOWN = known()
+KNOWN = load_bundled_data()
 
 
 def type_with(name: str, **changes: Any) -> CatalogData:

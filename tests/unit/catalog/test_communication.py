@@ -3,7 +3,7 @@
 import pytest
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.communication import has_efa, settings
+from cloudgpu.catalog.communication import has_efa, rank_variables
 
 TYPES = load().types
 
@@ -26,21 +26,21 @@ def test_what_is_said_to_have_efa_has_it(name: str) -> None:
     ],
 )
 def test_settings(instance_type: str, nodes: int, network: str, expected: dict[str, str]) -> None:
-    found = settings(instance_type, nodes, network)
+    found = rank_variables(instance_type, nodes, network)
     assert {one.name: one.value for one in found} == expected
     assert all(one.why for one in found)
 
 
 def test_sockets_where_the_recipe_wants_them_though_a_plugin_may_be_there() -> None:
-    assert {one.name for one in settings("p4d.24xlarge", 2, "tcp")} == {
+    assert {one.name for one in rank_variables("p4d.24xlarge", 2, "tcp")} == {
         "NCCL_NET",
         "NCCL_SOCKET_IFNAME",
         "NCCL_SOCKET_NTHREADS",
         "NCCL_NSOCKS_PERTHREAD",
     }
-    assert "NCCL_NET" not in {one.name for one in settings("g4dn.xlarge", 2, "tcp")}
+    assert "NCCL_NET" not in {one.name for one in rank_variables("g4dn.xlarge", 2, "tcp")}
 
 
 def test_what_a_recipe_says_is_not_said_again() -> None:
-    left = settings("g4dn.xlarge", 2, "auto", {"NCCL_SOCKET_IFNAME": "ens5"})
+    left = rank_variables("g4dn.xlarge", 2, "auto", {"NCCL_SOCKET_IFNAME": "ens5"})
     assert [one.name for one in left] == ["NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"]

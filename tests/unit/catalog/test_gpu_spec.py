@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.gpu_spec import GpuSpec, SpecMismatch, misfit, parse_gpu_spec, spelled, types_for_spec
+from cloudgpu.catalog.gpu_spec import (
+    GpuSpec,
+    SpecMismatch,
+    find_spec_mismatch,
+    format_gpu_spec,
+    parse_gpu_spec,
+    types_for_spec,
+)
 
 CATALOG = load()
 
@@ -47,7 +54,7 @@ def names(spec: str) -> list[str]:
 )
 def test_the_types_that_a_spec_means(spec: str, expected: list[str]):
     assert names(spec) == expected
-    assert (misfit(spec, CATALOG) is None) == bool(expected)
+    assert (find_spec_mismatch(spec, CATALOG) is None) == bool(expected)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +117,11 @@ def test_the_types_that_a_spec_means(spec: str, expected: list[str]):
     ],
 )
 def test_what_is_said_of_a_spec_that_means_nothing(spec: str, expected: SpecMismatch):
-    assert misfit(spec, CATALOG) == expected
+    assert find_spec_mismatch(spec, CATALOG) == expected
 
 
 def test_an_unknown_model_with_nothing_near_lists_what_there_is():
-    found = misfit("zzz:1", CATALOG)
+    found = find_spec_mismatch("zzz:1", CATALOG)
     assert found is not None
     assert found.message == "unknown GPU zzz"
     assert found.fix.startswith("known GPUs: K80, M40,")
@@ -123,14 +130,16 @@ def test_an_unknown_model_with_nothing_near_lists_what_there_is():
 
 @given(st.text(max_size=24))
 def test_any_text_is_a_spec_or_an_error(spec: str):
-    assert (misfit(spec, CATALOG) is None) == bool(types_for_spec(spec, CATALOG))
+    assert (find_spec_mismatch(spec, CATALOG) is None) == bool(types_for_spec(spec, CATALOG))
     assert all(kind.provider == "aws" for kind in types_for_spec(spec, CATALOG))
 
 
 def test_what_every_misfit_says_to_type_means_something():
     specs = [f"{model}{size}:{count}" for model in _models() for size in ("", "-16GB", "-60GB") for count in range(17)]
     specs += [kind.name for kind in CATALOG.types.values()]
-    told = [found.fix for found in (misfit(spec, CATALOG) for spec in specs) if found is not None and found.fix]
+    told = [
+        found.fix for found in (find_spec_mismatch(spec, CATALOG) for spec in specs) if found is not None and found.fix
+    ]
     assert len(set(told)) > 20
     for fix in set(told):
         match = re.fullmatch(r"--set resources\.(?:gpu|instance_type)=(\S+)", fix)
@@ -142,7 +151,7 @@ def test_what_every_misfit_says_to_type_means_something():
 
 def test_every_type_can_be_wished_for_by_its_gpu_as_it_is_spelled():
     for kind in CATALOG.rentable:
-        spec = spelled(CATALOG.gpus[kind.gpu], kind.gpus, kind.gpu_memory_gib)
+        spec = format_gpu_spec(CATALOG.gpus[kind.gpu], kind.gpus, kind.gpu_memory_gib)
         assert re.fullmatch(r"[A-Za-z0-9-]+:[1-9][0-9]?", spec), "as recipes allow it"
         meant = types_for_spec(spec, CATALOG)
         assert {one.gpu_memory_gib for one in meant} == {kind.gpu_memory_gib}
@@ -154,11 +163,11 @@ def test_how_a_spec_is_read_and_spelled():
     assert parse_gpu_spec("A100:8") == GpuSpec("A100", None, 8)
     assert parse_gpu_spec("A100-80GB") == GpuSpec("A100", 80)
     assert parse_gpu_spec("") == GpuSpec("")
-    assert spelled(CATALOG.gpus["V100"], 8, Decimal(32)) == "V100-32GB:8"
-    assert spelled(CATALOG.gpus["V100"], 8) == "V100:8"
-    assert spelled(CATALOG.gpus["T4"], 1, Decimal(16)) == "T4:1"
-    assert spelled(CATALOG.gpus["RTX PRO Server 6000"], 2, Decimal(96)) == "RTX-PRO-Server-6000:2"
+    assert format_gpu_spec(CATALOG.gpus["V100"], 8, Decimal(32)) == "V100-32GB:8"
+    assert format_gpu_spec(CATALOG.gpus["V100"], 8) == "V100:8"
+    assert format_gpu_spec(CATALOG.gpus["T4"], 1, Decimal(16)) == "T4:1"
+    assert format_gpu_spec(CATALOG.gpus["RTX PRO Server 6000"], 2, Decimal(96)) == "RTX-PRO-Server-6000:2"
 
 
 def _models() -> list[str]:
-    return [spelled(gpu, 1).partition(":")[0] for gpu in CATALOG.gpus.values()]
+    return [format_gpu_spec(gpu, 1).partition(":")[0] for gpu in CATALOG.gpus.values()]

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts, merged
-from cloudgpu.catalog.snapshot_apply import apply, unknown_gpus
-from cloudgpu.catalog.snapshot_document import document, snapshot_of
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts, merge_snapshots
+from cloudgpu.catalog.snapshot_apply import apply_snapshot, unknown_gpus
+from cloudgpu.catalog.snapshot_document import parse_snapshot, to_document
 
 NAMES = ("p3dn.24xlarge", "g5.48xlarge", "p3.16xlarge", "dgx-1-32gb")
 SHIPPED = replace(
@@ -57,12 +57,12 @@ def snapshot(regions, account="1", endpoint="", target="aws"):
 
 
 def test_an_empty_snapshot_changes_nothing():
-    assert apply(SHIPPED, snapshot({})) == SHIPPED
+    assert apply_snapshot(SHIPPED, snapshot({})) == SHIPPED
 
 
 @given(SNAPSHOTS)
 def test_what_was_read_holds_and_all_else_is_as_shipped(laid):
-    after = apply(SHIPPED, laid)
+    after = apply_snapshot(SHIPPED, laid)
     assert after.gpus == SHIPPED.gpus
     assert after.types["dgx-1-32gb"] == SHIPPED.types["dgx-1-32gb"]
     assert set(after.regions) == {*SHIPPED.regions, *laid.regions}
@@ -80,8 +80,8 @@ def test_what_was_read_holds_and_all_else_is_as_shipped(laid):
 
 @given(SNAPSHOTS)
 def test_laying_it_twice_is_laying_it_once(laid):
-    once = apply(SHIPPED, laid)
-    again = apply(once, laid)
+    once = apply_snapshot(SHIPPED, laid)
+    again = apply_snapshot(once, laid)
     assert {name: replace(kind, sources={}) for name, kind in again.types.items()} == {
         name: replace(kind, sources={}) for name, kind in once.types.items()
     }
@@ -90,13 +90,13 @@ def test_laying_it_twice_is_laying_it_once(laid):
 
 @given(SNAPSHOTS)
 def test_the_document_is_read_back_as_it_was(laid):
-    whole = replace(laid, retired=merged(None, laid, SHIPPED, TODAY).retired)
-    assert snapshot_of(json.loads(json.dumps(document(whole)))) == whole
+    whole = replace(laid, retired=merge_snapshots(None, laid, SHIPPED, TODAY).retired)
+    assert parse_snapshot(json.loads(json.dumps(to_document(whole)))) == whole
 
 
 @given(SNAPSHOTS, st.data())
 def test_a_damaged_document_is_refused_and_nothing_else(laid, data):
-    stored = copy.deepcopy(document(laid))
+    stored = copy.deepcopy(to_document(laid))
     place = stored
     while isinstance(place, (dict, list)) and place:
         key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
@@ -106,7 +106,7 @@ def test_a_damaged_document_is_refused_and_nothing_else(laid, data):
             break
         place = below
     try:
-        snapshot_of(stored)
+        parse_snapshot(stored)
     except ValueError:
         return
 
@@ -127,7 +127,7 @@ def test_a_damaged_document_is_refused_and_nothing_else(laid, data):
     ],
 )
 def test_what_makes_no_sense_is_said(place, value):
-    stored = document(
+    stored = to_document(
         snapshot(
             {
                 "us-east-1": read(
@@ -144,24 +144,24 @@ def test_what_makes_no_sense_is_said(place, value):
         inner = inner[key]
     inner[last] = value
     with pytest.raises(ValueError, match=r"it |is not|is reversed|has no time zone"):
-        snapshot_of(stored)
+        parse_snapshot(stored)
 
 
 def test_prices_older_than_the_shipped_ones_are_left_alone():
     day = datetime(2026, 7, 19, 23, tzinfo=UTC)
     assert day.date() < P3DN.priced_on
     old = snapshot({"us-east-1": read(day, on_demand={"p3dn.24xlarge": Decimal(1)})})
-    assert apply(SHIPPED, old).types["p3dn.24xlarge"].on_demand_usd == P3DN.on_demand_usd
+    assert apply_snapshot(SHIPPED, old).types["p3dn.24xlarge"].on_demand_usd == P3DN.on_demand_usd
 
 
 def test_the_date_of_a_price_is_that_of_the_older_of_both_readings():
     both = read(on_demand={"p3dn.24xlarge": Decimal(30)}, spot={"p3dn.24xlarge": (Decimal(6), Decimal(8))})
     earlier = replace(both, spot=replace(both.spot, at=NOW - timedelta(days=3)))
-    kind = apply(SHIPPED, snapshot({"us-east-1": earlier})).types["p3dn.24xlarge"]
+    kind = apply_snapshot(SHIPPED, snapshot({"us-east-1": earlier})).types["p3dn.24xlarge"]
     assert kind.price_read_on("us-east-1") == TODAY - timedelta(days=3)
     assert kind.price_read_on("us-west-2") == P3DN.priced_on
     # Spot prices were not read: the shipped date stands for them, and one date stands for both.
-    only = apply(SHIPPED, snapshot({"us-east-1": replace(both, spot=None)})).types["p3dn.24xlarge"]
+    only = apply_snapshot(SHIPPED, snapshot({"us-east-1": replace(both, spot=None)})).types["p3dn.24xlarge"]
     assert only.price_read_on("us-east-1") == P3DN.priced_on
     assert "us-east-1: a call, read since" in only.sources["on_demand_usd"]
 
@@ -172,21 +172,21 @@ def gone_from(*regions):
 
 def test_a_type_is_retired_when_no_region_that_sold_it_describes_it():
     *most, last = sorted(P3DN.zones)
-    partly = merged(None, gone_from(*most), SHIPPED, TODAY)
+    partly = merge_snapshots(None, gone_from(*most), SHIPPED, TODAY)
     assert partly.retired == {}
-    whole = merged(partly, gone_from(last), SHIPPED, TODAY + timedelta(days=1))
+    whole = merge_snapshots(partly, gone_from(last), SHIPPED, TODAY + timedelta(days=1))
     assert list(whole.retired) == ["p3dn.24xlarge"]
     assert last in whole.retired["p3dn.24xlarge"].source
-    later = merged(whole, gone_from(last), SHIPPED, TODAY + timedelta(days=9))
+    later = merge_snapshots(whole, gone_from(last), SHIPPED, TODAY + timedelta(days=9))
     assert later.retired["p3dn.24xlarge"].on == TODAY + timedelta(days=1)
-    kind = apply(SHIPPED, later).types["p3dn.24xlarge"]
+    kind = apply_snapshot(SHIPPED, later).types["p3dn.24xlarge"]
     assert (kind.retired, kind.retired_on) == (True, TODAY + timedelta(days=1))
     back = snapshot({last: read(NOW + timedelta(days=1), types={"p3dn.24xlarge": FACTS})})
-    assert merged(later, back, SHIPPED, TODAY).retired == {}
+    assert merge_snapshots(later, back, SHIPPED, TODAY).retired == {}
 
 
 def test_a_type_that_was_given_up_is_back_when_it_is_described():
-    kind = apply(SHIPPED, snapshot({"us-east-1": read(types={"p3.16xlarge": FACTS})})).types["p3.16xlarge"]
+    kind = apply_snapshot(SHIPPED, snapshot({"us-east-1": read(types={"p3.16xlarge": FACTS})})).types["p3.16xlarge"]
     assert (kind.lifecycle, kind.retired_on) == ("previous", None)
     assert SHIPPED.types["p3.16xlarge"].retired
 
@@ -194,7 +194,7 @@ def test_a_type_that_was_given_up_is_back_when_it_is_described():
 def test_a_new_type_is_added_when_its_gpu_is_known():
     facts = replace(FACTS, gpu="A10G", gpus=2, gpu_memory_gib=Decimal("22.4"))
     laid = snapshot({"us-east-1": read(types={"g9.xlarge": facts, "z9.xlarge": replace(FACTS, gpu="X9")})})
-    after = apply(SHIPPED, laid)
+    after = apply_snapshot(SHIPPED, laid)
     assert "z9.xlarge" not in after.types
     assert unknown_gpus(SHIPPED, laid) == {"z9.xlarge": "X9"}
     new = after.types["g9.xlarge"]
@@ -205,7 +205,7 @@ def test_a_new_type_is_added_when_its_gpu_is_known():
 
 @given(SNAPSHOTS, SNAPSHOTS)
 def test_the_newer_reading_of_each_source_is_kept(one, other):
-    both = merged(one, other, SHIPPED, TODAY)
+    both = merge_snapshots(one, other, SHIPPED, TODAY)
     for region, readings in both.regions.items():
         for part, kept in vars(readings).items():
             given_ = [getattr(laid.regions.get(region, RegionReadings()), part) for laid in (one, other)]
@@ -217,7 +217,7 @@ def test_the_newer_reading_of_each_source_is_kept(one, other):
 def test_another_account_sees_other_zones_and_quotas_and_another_endpoint_other_everything():
     parts = {"on_demand": {"p3dn.24xlarge": Decimal(30)}, "zones": {"p3dn.24xlarge": ("us-east-1a",)}, "quotas": {}}
     old = snapshot({"us-east-1": read(**parts)})
-    foreign = merged(old, snapshot({}, account="2"), SHIPPED, TODAY)
+    foreign = merge_snapshots(old, snapshot({}, account="2"), SHIPPED, TODAY)
     assert foreign.regions == {"us-east-1": read(on_demand=parts["on_demand"])}
-    assert merged(old, snapshot({}, endpoint="elsewhere"), SHIPPED, TODAY).regions == {}
-    assert merged(old, snapshot({}, target="rehearsal"), SHIPPED, TODAY).regions == {}
+    assert merge_snapshots(old, snapshot({}, endpoint="elsewhere"), SHIPPED, TODAY).regions == {}
+    assert merge_snapshots(old, snapshot({}, target="rehearsal"), SHIPPED, TODAY).regions == {}

@@ -7,11 +7,11 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.app.planning.catalog_refresh import line
+from cloudgpu.app.planning.catalog_refresh import change_line
 from cloudgpu.catalog import load
 from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
-from cloudgpu.catalog.snapshot_apply import apply
-from cloudgpu.catalog.snapshot_changes import changes, summary
+from cloudgpu.catalog.snapshot_apply import apply_snapshot
+from cloudgpu.catalog.snapshot_changes import changes, summarize_changes
 
 NAMES = ("p3dn.24xlarge", "p4d.24xlarge", "g5.48xlarge")
 SHIPPED = replace(load(), types={name: load().types[name] for name in NAMES})
@@ -27,8 +27,8 @@ def laid(retired=(), **rows):
 
 
 def differing(was, now):
-    before = apply(SHIPPED, was) if was else SHIPPED
-    return changes(before, apply(SHIPPED, now), was, now, [REGION])
+    before = apply_snapshot(SHIPPED, was) if was else SHIPPED
+    return changes(before, apply_snapshot(SHIPPED, now), was, now, [REGION])
 
 
 def as_shipped(field):
@@ -41,7 +41,7 @@ def test_what_is_read_as_it_is_shipped_is_no_change():
     same = laid(on_demand=as_shipped("on_demand_usd"), zones=as_shipped("zones"), spot=as_shipped("spot_usd"))
     found = differing(None, same)
     assert found == ()
-    assert summary(found) == "nothing changed"
+    assert summarize_changes(found) == "nothing changed"
 
 
 def test_every_kind_of_change_is_counted_and_told():
@@ -60,7 +60,7 @@ def test_every_kind_of_change_is_counted_and_told():
         quotas={"L-1": 192, "L-2": 5},
     )
     found = differing(was, now)
-    told = [line(one) for one in found]
+    told = [change_line(one) for one in found]
     assert told == [
         "price: p3dn.24xlarge us-east-1: 31.212 -> 29.5 USD/h (-5.5 %)",
         "price new: g9.xlarge us-east-1: 2 USD/h",
@@ -75,7 +75,7 @@ def test_every_kind_of_change_is_counted_and_told():
         "spot: p3dn.24xlarge us-east-1: 6.26-8.29 -> 6-9 USD/h",
         "spot gone: p4d.24xlarge us-east-1: was 2.4655-8.1915 USD/h",
     ]
-    assert summary(found) == (
+    assert summarize_changes(found) == (
         "1 price changed, 1 new price, 1 price gone, 1 type retired, 1 new type, 2 new zones, 1 zone gone, "
         "1 image updated, 1 quota changed, 1 spot price changed, 1 spot price gone"
     )
@@ -94,4 +94,4 @@ def test_the_way_back_is_the_way_there_turned_round(prices):
 
 def test_other_regions_are_not_told_of():
     now = laid(on_demand={})
-    assert changes(SHIPPED, apply(SHIPPED, now), None, now, ["eu-west-1"]) == ()
+    assert changes(SHIPPED, apply_snapshot(SHIPPED, now), None, now, ["eu-west-1"]) == ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.cli.commands.options import seconds, whole
+from cloudgpu.cli.commands.options import integer_parser, option_seconds
 from cloudgpu.cli.commands.rehearsal_conditions import read_prices, read_rows
 from cloudgpu.cli.main import main
 from cloudgpu.errors import UsageError
@@ -89,10 +89,10 @@ def test_the_range_is_named(refusal):
 
 
 def test_numbers_that_are_meant():
-    assert whole(1, 1000)("007") == 7
-    assert whole(1, 1000)(4) == 4
-    assert seconds("1d12h", "--by") == 129600
-    assert seconds("", "--by") == 0
+    assert integer_parser(1, 1000)("007") == 7
+    assert integer_parser(1, 1000)(4) == 4
+    assert option_seconds("1d12h", "--by") == 129600
+    assert option_seconds("", "--by") == 0
     assert read_rows(["*/*/spot=2"]) == {"*/*/spot": 2}
     assert read_prices(["us-east-1/p3dn.24xlarge/on-demand=29.5"]) == {"us-east-1/p3dn.24xlarge/on-demand": "29.5"}
     with pytest.raises(UsageError, match="REGION/TYPE/MARKET=USD"):

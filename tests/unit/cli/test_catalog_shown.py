@@ -7,18 +7,18 @@ import pytest
 from cloudgpu.app.planning.catalog_age import CatalogReading, CatalogStatus
 from cloudgpu.app.planning.catalog_refresh import RefreshResult, UnreadPart
 from cloudgpu.app.planning.quota_headroom import RegionQuotas
-from cloudgpu.app.planning.quota_report import lines, wanted
+from cloudgpu.app.planning.quota_report import quota_report_lines, report_subjects
 from cloudgpu.catalog import load
 from cloudgpu.catalog.snapshot import Retirement
 from cloudgpu.catalog.snapshot_changes import Change
 from cloudgpu.cli.render.catalog import (
+    catalog_status_json,
+    catalog_status_lines,
     entry_lines,
     history_json,
     history_lines,
-    knowledge_json,
-    knowledge_lines,
-    refreshed_json,
-    refreshed_lines,
+    refresh_json,
+    refresh_lines,
 )
 from cloudgpu.cli.render.quota import quota_json, quota_lines
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
@@ -38,7 +38,7 @@ def refreshed():
 
 
 def test_a_refresh_shows_what_changed_and_what_nobody_told(refreshed):
-    shown = refreshed_lines(refreshed)
+    shown = refresh_lines(refreshed)
     assert shown[:3] == [
         "rehearsal us-east-1: 1 price changed (snapshot 3)  [simulated]",
         "  price: p3dn.24xlarge us-east-1: 31.212 -> 29.5 USD/h (-5.5 %)",
@@ -53,7 +53,7 @@ def test_a_refresh_shows_what_changed_and_what_nobody_told(refreshed):
 
 
 def test_the_document_of_a_refresh_holds_every_change(refreshed):
-    told = refreshed_json(refreshed)
+    told = refresh_json(refreshed)
     assert (told["overlay"], told["simulated"], told["read_at"]) == (3, True, "2026-11-21T12:00:00+00:00")
     assert len(told["changes"]) == 23
     assert told["changes"][0] == {
@@ -80,7 +80,7 @@ def knowledge(**changes):
 
 
 def test_every_figure_has_its_age_and_source():
-    assert knowledge_lines(knowledge(), NOW + timedelta(hours=3)) == [
+    assert catalog_status_lines(knowledge(), NOW + timedelta(hours=3)) == [
         "aws: snapshot 3, read 2026-11-21 12:00 UTC by account 111122223333",
         "",
         "region     what       rows  read                  age      source",
@@ -90,15 +90,15 @@ def test_every_figure_has_its_age_and_source():
         "everything else is bundled with cloudgpu: 64 types, prices read 2026-07-20 (124 d ago)",
         "  AWS price list",
     ]
-    told = knowledge_json(knowledge(), NOW + timedelta(hours=3))
+    told = catalog_status_json(knowledge(), NOW + timedelta(hours=3))
     assert (told["read"][0]["age_s"], told["overlay"], told["simulated"]) == (10800, 3, False)
 
 
 def test_without_a_refresh_everything_is_as_shipped():
-    shown = knowledge_lines(knowledge(entry=None, known=(), retired={}), NOW)
+    shown = catalog_status_lines(knowledge(entry=None, known=(), retired={}), NOW)
     assert shown[0] == "aws: no data has been read yet; to read it: cloudgpu catalog refresh --on aws"
     assert shown[-2] == "everything is bundled with cloudgpu: 64 types, prices read 2026-07-20 (124 d ago)"
-    assert knowledge_json(knowledge(entry=None, known=(), retired={}), NOW)["overlay"] == 0
+    assert catalog_status_json(knowledge(entry=None, known=(), retired={}), NOW)["overlay"] == 0
 
 
 def test_the_history_marks_the_one_that_holds():
@@ -128,7 +128,7 @@ FOUND = (
 
 
 def test_quotas_are_told_in_nodes_with_the_way_to_more():
-    told = lines(FOUND, wanted(load(), gpu="V100", instance_type=""), ["on-demand"], 2)
+    told = quota_report_lines(FOUND, report_subjects(load(), gpu="V100", instance_type=""), ["on-demand"], 2)
     shown = quota_lines(told, FOUND, "aws", NOW + timedelta(minutes=5))
     assert shown == [
         "vCPUs of running instances on aws",
@@ -151,7 +151,7 @@ def test_quotas_are_told_in_nodes_with_the_way_to_more():
 
 
 def test_the_document_of_quotas_has_null_for_unknown():
-    told = lines(FOUND, wanted(load(), gpu="V100", instance_type=""), ["on-demand"], 2)
+    told = quota_report_lines(FOUND, report_subjects(load(), gpu="V100", instance_type=""), ["on-demand"], 2)
     document = quota_json(told, FOUND, "rehearsal", NOW + timedelta(minutes=5))
     known, unknown = document["quotas"]
     assert document["simulated"]

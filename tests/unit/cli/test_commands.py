@@ -15,7 +15,7 @@ from cloudgpu.cli import main as boundary
 from cloudgpu.cli.commands.rehearsal_conditions import limit_lines, read_prices, read_rows, read_rules
 from cloudgpu.cli.context import plans
 from cloudgpu.cli.context.wiring import wire
-from cloudgpu.cli.main import app, main, split
+from cloudgpu.cli.main import app, main, split_remote_command
 from cloudgpu.cli.terminal.interruption import reporting_partial_result
 from cloudgpu.errors import CloudGpuError, LedgerError, QuestionError, UsageError
 from cloudgpu.ledger.store import Ledger
@@ -175,10 +175,10 @@ def test_lists_are_documents_too(capsys):
 def test_a_question_without_a_terminal_is_an_error(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     with pytest.raises(QuestionError, match="Go ahead"):
-        wire().questions.confirm("Go ahead?", yes=False)
-    wire().questions.confirm("Go ahead?", yes=True)
-    assert wire().questions.end_on_interrupt("ask")("cluster s1") is False
-    assert wire().questions.end_on_interrupt("end")("cluster s1") is True
+        wire().prompts.confirm("Go ahead?", yes=False)
+    wire().prompts.confirm("Go ahead?", yes=True)
+    assert wire().prompts.delete_on_interrupt("ask")("cluster s1") is False
+    assert wire().prompts.delete_on_interrupt("end")("cluster s1") is True
 
 
 @pytest.mark.usefixtures("home")
@@ -209,7 +209,7 @@ def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr", Person())
     monkeypatch.setattr("typer.confirm", lambda *_args, **_named: False)
     with pytest.raises(typer.Exit) as end:
-        wire().questions.confirm("Go ahead?", yes=False)
+        wire().prompts.confirm("Go ahead?", yes=False)
     assert end.value.exit_code == 1
 
     def interrupted(*_args, **_named):
@@ -217,8 +217,8 @@ def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
 
     monkeypatch.setattr("typer.confirm", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        wire().questions.confirm("Go ahead?", yes=False)
-    assert wire().questions.end_on_interrupt("ask")("cluster s1") is False
+        wire().prompts.confirm("Go ahead?", yes=False)
+    assert wire().prompts.delete_on_interrupt("ask")("cluster s1") is False
     assert capsys.readouterr().out.count("nothing was done") == 2
 
 
@@ -233,7 +233,7 @@ def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
     ],
 )
 def test_what_stands_behind_the_dashes_is_for_the_node(arguments, own, remote):
-    assert split(arguments) == (own, remote)
+    assert split_remote_command(arguments) == (own, remote)
 
 
 def test_completion_can_be_shown():

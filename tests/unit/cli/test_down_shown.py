@@ -8,7 +8,7 @@ from cloudgpu.app.clusters.delete_many import TeardownResults
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.deletion import DeletionResult
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render.cluster import all_ended_json, all_ended_lines
+from cloudgpu.cli.render.cluster import deletions_json, deletions_lines
 from cloudgpu.cli.render.error import error_json
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
@@ -23,7 +23,7 @@ def stages(now):
 
 
 def test_as_text():
-    assert all_ended_lines(TeardownResults((A, B))) == [
+    assert deletions_lines(TeardownResults((A, B))) == [
         "cluster a is deleted, verified by tag search; 2 instances terminated",
         "  i-1",
         "  i-2",
@@ -31,11 +31,11 @@ def test_as_text():
         "cluster b is deleted, verified by tag search; 1 resource deleted",
         "  volume vol-1  (found only by its tag)",
     ]
-    assert all_ended_lines(TeardownResults(())) == ["no cluster is running; nothing to delete"]
+    assert deletions_lines(TeardownResults(())) == ["no cluster is running; nothing to delete"]
 
 
 def test_as_json(stages):
-    document = all_ended_json(TeardownResults((A,), (("b", AuthError("the token has expired")),)), stages)
+    document = deletions_json(TeardownResults((A,), (("b", AuthError("the token has expired")),)), stages)
     assert document == {"clusters": [A.as_json()], "left": ["b: the token has expired"], "stages": []}
 
 

@@ -1,7 +1,7 @@
 """`exec` for people: what nodes said, folded."""
 
 from cloudgpu.app.access.execute import NodeOutcome
-from cloudgpu.cli.render.node_output import named, show_line, show_outcomes
+from cloudgpu.cli.render.node_output import line_printer, node_label, show_outcomes
 from cloudgpu.cli.terminal.screen import Screen
 
 SAME = "Tesla V100\nTesla V100\n"
@@ -63,12 +63,12 @@ def test_nothing_said_is_nothing_shown(capsys):
 
 
 def test_lines_as_they_come_name_their_node(capsys):
-    show = show_line(Screen())
+    show = line_printer(Screen())
     show(0, False, "one")
     show(12, True, "two")
     assert capsys.readouterr() == ("[node 0] one\n", "[node 12] two\n")
 
 
 def test_ranges():
-    assert named([3]) == "node 3"
-    assert named([5, 0, 1, 2, 7, 8]) == "nodes 0-2, 5, 7-8"
+    assert node_label([3]) == "node 3"
+    assert node_label([5, 0, 1, 2, 7, 8]) == "nodes 0-2, 5, 7-8"

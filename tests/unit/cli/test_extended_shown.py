@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from cloudgpu.backends.expiry_extension import ExtensionResult
 from cloudgpu.cli.main import app
-from cloudgpu.cli.render.expiry_extension import extended_json, extended_lines
+from cloudgpu.cli.render.expiry_extension import extension_json, extension_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
@@ -24,17 +24,17 @@ def extended(target):
 
 
 def test_as_text():
-    assert extended_lines(extended("aws"), NOW) == [
+    assert extension_lines(extended("aws"), NOW) == [
         "cluster lab now expires 2026-11-21 15:00 UTC (in 3 h), not 2026-11-21 13:00 UTC; confirmed by every node",
         "  cost until then: $187.28 at most; to delete it earlier: cloudgpu down lab",
     ]
-    assert extended_lines(extended("rehearsal"), NOW)[1] == (
+    assert extension_lines(extended("rehearsal"), NOW)[1] == (
         "  cost until then: $187.28 at most (simulated; nothing is charged); to delete it earlier: cloudgpu down lab"
     )
 
 
 def test_as_json():
-    assert extended_json(extended("rehearsal")) == {
+    assert extension_json(extended("rehearsal")) == {
         "cluster": "lab",
         "simulated": True,
         "expired_before_at": "2026-11-21T13:00:00+00:00",

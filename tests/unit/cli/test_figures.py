@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.cli.terminal.number_format import age, distance, duration, moment, money, plural
-from cloudgpu.cli.terminal.table import columns, wrapped
+from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, plural, relative_time
+from cloudgpu.cli.terminal.table import align_columns, wrap_paragraph
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_ages(seconds, shown):
 
 def test_moments():
     at = datetime(2026, 11, 21, 3, 35, tzinfo=UTC)
-    assert moment(at) == "2026-11-21 03:35 UTC"
-    assert distance(at, at - timedelta(minutes=29)) == "in 29 min"
-    assert distance(at, at + timedelta(hours=3)) == "3 h ago"
+    assert format_time(at) == "2026-11-21 03:35 UTC"
+    assert relative_time(at, at - timedelta(minutes=29)) == "in 29 min"
+    assert relative_time(at, at + timedelta(hours=3)) == "3 h ago"
 
 
 def test_plurals():
@@ -67,13 +67,13 @@ CELL = st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126), min_
 
 @given(st.lists(st.tuples(CELL, CELL), min_size=1, max_size=6))
 def test_columns_align_and_lose_nothing(rows):
-    lines = columns(rows, right={1})
+    lines = align_columns(rows, right={1})
     assert [tuple(line.split()) for line in lines] == rows
     assert len({len(line) for line in lines}) == 1
 
 
 def test_paragraphs_never_tear_a_path():
     path = "/a/very-long/path-with-dashes/" + "x" * 80
-    assert wrapped(f"outputs in {path} as ever", 40, "  ") == ["outputs in", f"  {path}", "  as ever"]
-    assert wrapped("", 40) == [""]
-    assert columns([]) == []
+    assert wrap_paragraph(f"outputs in {path} as ever", 40, "  ") == ["outputs in", f"  {path}", "  as ever"]
+    assert wrap_paragraph("", 40) == [""]
+    assert align_columns([]) == []

@@ -20,9 +20,9 @@ from cloudgpu import errors
 from cloudgpu.app.access.execute import NodeOutcome
 from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render.node_output import show_line, show_outcomes
-from cloudgpu.cli.terminal.output import ColoredText, Colour, Output, ask, ask_for_text
-from cloudgpu.cli.terminal.panel import framed, plain
+from cloudgpu.cli.render.node_output import line_printer, show_outcomes
+from cloudgpu.cli.terminal.output import Color, ColoredText, Output, ask, ask_for_text
+from cloudgpu.cli.terminal.panel import framed_panel, plain_panel
 from cloudgpu.cli.terminal.screen import Screen
 from tests.unit.cli.hostile import HOSTILE, OURS, check, check_characters, hints, value, without_our_colours
 
@@ -121,8 +121,8 @@ def test_every_way_of_writing(streams):
     screen.trouble(HOSTILE, [HOSTILE], HOSTILE)
     screen.panel(HOSTILE, [(HOSTILE, HOSTILE), ("", HOSTILE)], "red")
     screen.document({HOSTILE: HOSTILE})
-    show_line(screen)(1, False, HOSTILE)
-    show_line(screen)(1, True, HOSTILE)
+    line_printer(screen)(1, False, HOSTILE)
+    line_printer(screen)(1, True, HOSTILE)
     check(*shown)
 
 
@@ -132,7 +132,7 @@ def test_every_public_method_of_the_screen_is_tried():
     assert {name for name, one in vars(Screen).items() if inspect.isfunction(one) and name[0] != "_"} == tried
 
 
-@pytest.mark.parametrize("colour", typing.get_args(Colour))
+@pytest.mark.parametrize("colour", typing.get_args(Color))
 @given(text=st.text())
 def test_text_cannot_add_or_remove_a_colour(colour, text):
     stream = io.StringIO()
@@ -147,7 +147,7 @@ def test_text_cannot_add_or_remove_a_colour(colour, text):
 @given(rows=st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=3), columns=st.integers(30, 120))
 def test_a_frame_has_as_many_colours_as_its_values_allow(rows, columns):
     stream = io.StringIO()
-    Output(stream, colour=True).lines(framed("title", rows, "green", columns))
+    Output(stream, colour=True).lines(framed_panel("title", rows, "green", columns))
     shown = without_our_colours(stream.getvalue())
     assert all(char.isprintable() or char == "\n" for char in shown)
     assert {line[:1] for line in shown.splitlines()[1:]} <= set("╭│╰")
@@ -155,13 +155,13 @@ def test_a_frame_has_as_many_colours_as_its_values_allow(rows, columns):
 
 @pytest.mark.parametrize("row", [("a", "x\ny"), ("a\ny", "x"), ("", "\n\n")])
 def test_a_value_starts_no_row_of_a_frame(row):
-    assert len(framed("title", [row], "green", 60)) == len(framed("title", [("a", "x y")], "green", 60))
+    assert len(framed_panel("title", [row], "green", 60)) == len(framed_panel("title", [("a", "x y")], "green", 60))
 
 
 @given(rows=st.lists(st.tuples(st.just("label"), st.text()), min_size=1, max_size=3))
 def test_a_panel_in_a_file_starts_no_line_with_a_value(rows):
     stream = io.StringIO()
-    Output(stream).lines(plain("title", rows, 60))
+    Output(stream).lines(plain_panel("title", rows, 60))
     assert all(line.startswith(("  ", "title")) or not line for line in stream.getvalue().split("\n"))
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.app.sweep.cluster_resources import ClusterResources
-from cloudgpu.app.sweep.still_running import NOTHING, StillRunning, storage_lines, swept_clusters_lines
+from cloudgpu.app.sweep.still_running import NOTHING_RUNNING, StillRunning, storage_lines, swept_clusters_lines
 from cloudgpu.cli.terminal import signals
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cli.terminal.signals import HEARD, Interruptions
+from cloudgpu.cli.terminal.signals import HANDLED_SIGNALS, Interruptions
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
@@ -75,7 +75,7 @@ def test_records_that_cannot_be_read_do_not_keep_a_command_from_leaving(heard):
 
 
 def test_what_is_ignored_stays_ignored_and_everything_is_as_before_afterwards():
-    before = {one: signal.getsignal(one) for one in HEARD}
+    before = {one: signal.getsignal(one) for one in HANDLED_SIGNALS}
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with Interruptions().heard(Screen()):
@@ -83,13 +83,13 @@ def test_what_is_ignored_stays_ignored_and_everything_is_as_before_afterwards():
             assert signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]
     finally:
         signal.signal(signal.SIGHUP, before[signal.SIGHUP])
-    assert {one: signal.getsignal(one) for one in HEARD} == before
+    assert {one: signal.getsignal(one) for one in HANDLED_SIGNALS} == before
 
 
 def test_what_runs_is_named_with_its_price_and_the_commands(records):
     records.save_cluster(replace(CLUSTER, name="other"), NOW)
     still = StillRunning(records)
-    assert still.lines() == [NOTHING]
+    assert still.lines() == [NOTHING_RUNNING]
     records.save_cluster(CLUSTER, NOW)
     records.save_run(RUN)
     assert still.lines() == [
@@ -114,7 +114,7 @@ def test_what_is_not_known_is_said_to_be_unknown(records):
 
 def test_storage_that_may_exist_is_named_with_the_command_that_deletes_it(records):
     storages = StorageRecords(records._home)
-    assert storage_lines(storages, "data") == [NOTHING]
+    assert storage_lines(storages, "data") == [NOTHING_RUNNING]
     record = StorageRecord("data", "efs", "t", "ann", "", "aws", "1", "", "us-west-2", NOW, disposable=False)
     storages.save(record)
     assert storage_lines(storages, "data") == [
@@ -131,7 +131,7 @@ def test_an_interrupted_sweep_names_the_clusters_that_it_was_deleting():
     one = ClusterResources(
         "lab\x1b[2J", "t", "ann", "", "", NOW, NOW, (), None, None, (), billed_in=("eu-west-1", "us-west-2")
     )
-    assert swept_clusters_lines([]) == [NOTHING]
+    assert swept_clusters_lines([]) == [NOTHING_RUNNING]
     assert swept_clusters_lines([one]) == [
         "cluster lab\ufffd[2J may not be deleted yet: eu-west-1, us-west-2",
         "    delete them: cloudgpu sweep --yes",

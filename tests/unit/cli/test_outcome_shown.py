@@ -17,7 +17,7 @@ def written(lines, *, colour=False):
 
 
 def shown(outcome, columns=100):
-    return "\n".join(panel.plain(outcome_title(outcome), outcome_rows(outcome), columns))
+    return "\n".join(panel.plain_panel(outcome_title(outcome), outcome_rows(outcome), columns))
 
 
 def test_a_run_that_succeeded(outcome):
@@ -55,7 +55,7 @@ def test_a_run_that_failed_names_rank_node_and_last_lines(outcome):
 
 def test_a_run_left_running_says_how_to_go_on_and_claims_no_cost(outcome):
     record = replace(outcome.record, state="running", ended_at=None, outputs=())
-    left = ("cluster s1 (2 x p3dn.24xlarge) is up until 2026-11-21 04:20 UTC; `cloudgpu down s1` deletes it now",)
+    left = ("cluster s1 (2 x p3dn.24xlarge) is running until 2026-11-21 04:20 UTC; `cloudgpu down s1` deletes it now",)
     text = shown(replace(outcome, record=record, measured=(), kept="detached", left=left))
     assert text.startswith("\nquickstart-k3fz8w is running (simulated)\n")
     assert "cost" not in text
@@ -64,7 +64,7 @@ def test_a_run_left_running_says_how_to_go_on_and_claims_no_cost(outcome):
   logs    cloudgpu logs quickstart-k3fz8w
   finish  cloudgpu attach quickstart-k3fz8w
   cancel  cloudgpu cancel quickstart-k3fz8w
-  left    cluster s1 (2 x p3dn.24xlarge) is up until 2026-11-21 04:20 UTC
+  left    cluster s1 (2 x p3dn.24xlarge) is running until 2026-11-21 04:20 UTC
           `cloudgpu down s1` deletes it now"""
         in text
     )
@@ -115,7 +115,7 @@ def test_candidates_that_were_tried_in_vain(outcome):
 
 
 def drawn(title, rows, mood, columns, *, colour=False):
-    return written(panel.framed(title, rows, mood, columns), colour=colour)
+    return written(panel.framed_panel(title, rows, mood, columns), colour=colour)
 
 
 def test_a_terminal_gets_a_frame_with_the_same_words(outcome):

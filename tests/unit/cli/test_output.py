@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from cloudgpu.cli.terminal.output import UNREAD, Output, colour_wanted
+from cloudgpu.cli.terminal.output import BROKEN_PIPE_EXIT_CODE, Output, supports_color
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import HostKeyError, NoCapacityError, RecipeError, UsageError
 from cloudgpu.hosts.loading import HostsFileError
@@ -40,7 +40,7 @@ class Unread(io.StringIO):
     ],
 )
 def test_colours_are_for_terminals_that_want_them(stream, environ, wanted):
-    assert colour_wanted(stream, environ) is wanted
+    assert supports_color(stream, environ) is wanted
 
 
 def test_work_goes_on_when_nobody_reads():
@@ -52,7 +52,7 @@ def test_work_goes_on_when_nobody_reads():
 def test_a_command_that_only_shows_ends_with_its_reader():
     with pytest.raises(typer.Exit) as end:
         Output(Unread(), quits=True).lines(["one"])
-    assert end.value.exit_code == UNREAD
+    assert end.value.exit_code == BROKEN_PIPE_EXIT_CODE
 
 
 def test_what_is_still_buffered_goes_nowhere():

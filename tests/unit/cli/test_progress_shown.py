@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.backends.events import StageChange
 from cloudgpu.cli.terminal.output import Output
-from cloudgpu.cli.terminal.progress import STAGES, ProgressPrinter, installer_line, refusal, resource
+from cloudgpu.cli.terminal.progress import STAGES, ProgressPrinter, installer_line, resource_words, shorten_aws_error
 from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 
@@ -78,11 +78,11 @@ def test_a_reason_is_said_again_when_it_is_another_one():
     ],
 )
 def test_resources_in_words(token, words):
-    assert resource(token) == words
+    assert resource_words(token) == words
 
 
 def test_a_refusal_without_a_code_stays_whole():
-    assert refusal("no such thing. Really.") == "no such thing. Really."
+    assert shorten_aws_error("no such thing. Really.") == "no such thing. Really."
 
 
 @pytest.mark.parametrize(

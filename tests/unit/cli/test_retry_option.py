@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.cli.commands.options import seconds, spelled_out
+from cloudgpu.cli.commands.options import expand_retry_option, option_seconds
 from cloudgpu.errors import UsageError
 
 
@@ -19,15 +19,15 @@ from cloudgpu.errors import UsageError
     ],
 )
 def test_the_duration_may_be_left_out(typed, told):
-    assert spelled_out(typed) == told
+    assert expand_retry_option(typed) == told
 
 
 def test_seconds_of_a_duration():
-    assert seconds("1h30m", "--retry-until-up") == 5400
-    assert seconds("", "--retry-until-up") == 0
+    assert option_seconds("1h30m", "--retry-until-up") == 5400
+    assert option_seconds("", "--retry-until-up") == 0
 
 
 def test_what_is_no_duration_is_told_with_its_option():
     with pytest.raises(UsageError, match="--retry-until-up 90: expected a duration") as caught:
-        seconds("90", "--retry-until-up")
+        option_seconds("90", "--retry-until-up")
     assert caught.value.hint == "for example: --retry-until-up 2h"

@@ -16,7 +16,7 @@ def test_a_cloud_that_does_not_start_leaves_the_other_clusters_to_be_asked(clust
         return SimpleNamespace(
             account=lambda: cluster.account,
             endpoint=cluster.endpoint,
-            nodes_alive=lambda region, ids: dict.fromkeys(ids, "running"),
+            instance_states=lambda region, ids: dict.fromkeys(ids, "running"),
         )
 
     records = SimpleNamespace(last_known=lambda name: None, save_cluster=lambda record, at: record)

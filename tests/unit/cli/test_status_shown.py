@@ -7,7 +7,7 @@ from decimal import Decimal
 from cloudgpu.app.clusters.create import ProvisionedCluster
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.deletion import DeletionResult
-from cloudgpu.cli.render.cluster import ended_lines, provisioned_json, provisioned_rows, provisioned_title
+from cloudgpu.cli.render.cluster import deletion_lines, provisioned_json, provisioned_rows, provisioned_title
 from cloudgpu.cli.render.cost import report_json, report_lines
 from cloudgpu.cli.render.rehearsal import status_json
 from cloudgpu.cli.render.rehearsal import status_lines as rehearsal_lines
@@ -93,7 +93,7 @@ def test_runs_with_their_age(run, now):
 def test_a_cluster_that_stands(cluster):
     standing = ProvisionedCluster(cluster, Inventory("s1", (NODE,)), made=True)
     assert (
-        "\n".join(panel.plain(provisioned_title(standing), provisioned_rows(standing), 100))
+        "\n".join(panel.plain_panel(provisioned_title(standing), provisioned_rows(standing), 100))
         == """
 cluster s1 is up (simulated)
   nodes    2 x p3dn.24xlarge in us-east-1c
@@ -103,7 +103,7 @@ cluster s1 is up (simulated)
   train    cloudgpu train RECIPE --cluster s1
   delete   cloudgpu down s1"""
     )
-    assert provisioned_title(replace(standing, made=False)).startswith("cluster s1 is already up")
+    assert provisioned_title(replace(standing, made=False)).startswith("cluster s1 is already running")
     clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
     stages = Stages(clock, lambda _what: None)
     with stages.stage("provision"):
@@ -119,19 +119,19 @@ cluster s1 is up (simulated)
 
 def test_what_down_confirmed():
     ended = DeletionResult("s1", known=True, instances=("i-1", "i-2"), usd=Decimal("0.0379"), simulated=True)
-    assert ended_lines(ended) == [
+    assert deletion_lines(ended) == [
         "cluster s1 is deleted, verified by tag search; 2 instances terminated",
         "  i-1",
         "  i-2",
         "  cost $0.0379 (simulated; nothing was charged)",
     ]
     orphan = DeletionResult("s1", known=False, orphans=("security-group sg-1",))
-    assert ended_lines(orphan) == [
+    assert deletion_lines(orphan) == [
         "cluster s1 is deleted, verified by tag search; 1 resource deleted",
         "  security-group sg-1  (found only by its tag)",
     ]
-    assert ended_lines(replace(ended, simulated=False))[-1] == "  cost $0.0379"
-    assert ended_lines(DeletionResult("x", known=False)) == [
+    assert deletion_lines(replace(ended, simulated=False))[-1] == "  cost $0.0379"
+    assert deletion_lines(DeletionResult("x", known=False)) == [
         "there is no cluster x: no resource has its tag; nothing to delete"
     ]
 

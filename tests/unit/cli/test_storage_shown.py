@@ -14,9 +14,9 @@ from cloudgpu.cli.main import main
 from cloudgpu.cli.render.storage import (
     created_json,
     created_lines,
+    creation_question,
     deleted_lines,
     deletion_question,
-    question,
     storage_lines,
 )
 from cloudgpu.state.storage_records import StorageRecord
@@ -69,14 +69,14 @@ def row(now):
 
 def test_the_question_names_the_price():
     lustre = StorageRequest("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
-    assert question(lustre, PRICE, Decimal("168.00"), simulated=False) == (
+    assert creation_question(lustre, PRICE, Decimal("168.00"), simulated=False) == (
         "Create lustre storage sets of 1200 GiB in us-east-1c: $168.00 a month?"
     )
     files = StorageRequest("home", "efs", "us-east-1", False, {})
-    assert question(files, storage_price("efs", "us-east-1"), None, simulated=True) == (
+    assert creation_question(files, storage_price("efs", "us-east-1"), None, simulated=True) == (
         "Create efs storage home in us-east-1: AWS would charge $0.3000 a month per GiB stored?"
     )
-    assert question(replace(files, region="us-west-2"), None, None, simulated=False) == (
+    assert creation_question(replace(files, region="us-west-2"), None, None, simulated=False) == (
         "Create efs storage home in us-west-2: an unknown price in this region?"
     )
 

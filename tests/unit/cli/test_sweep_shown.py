@@ -6,11 +6,11 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import SweepDecision, grouped
+from cloudgpu.app.sweep.cluster_resources import SweepDecision, group_by_cluster
 from cloudgpu.app.sweep.retained_resources import RetainedResource
 from cloudgpu.app.sweep.sweep import SweepFindings, SweepResult
 from cloudgpu.catalog import load
-from cloudgpu.cli.render.sweep import seen_lines, sweep_json, swept_lines
+from cloudgpu.cli.render.sweep import findings_lines, sweep_json, swept_lines
 from cloudgpu.errors import AuthError
 
 
@@ -48,13 +48,16 @@ def clusters(now):
         Thing("instance", "i-3", "us-west-2", gone, "running", since, "g5.xlarge", "spot"),
         Thing("security-group", "sg-1", "eu-west-1", old),
     ]
-    return grouped(things, load(), now)
+    return group_by_cluster(things, load(), now)
 
 
 @pytest.fixture
 def seen(clusters):
-    why = {"lab": SweepDecision(goes=False, why="yours, up"), "spot": SweepDecision(goes=True, why="past its expiry"),
-           "old": SweepDecision(goes=False, why="nobody known owns it")}  # fmt: skip
+    why = {
+        "lab": SweepDecision(may_delete=False, why="yours, up"),
+        "spot": SweepDecision(may_delete=True, why="past its expiry"),
+        "old": SweepDecision(may_delete=False, why="nobody known owns it"),
+    }
     judged = tuple((one, why[one.cluster]) for one in clusters)
     return SweepFindings(
         ("eu-west-1", "us-east-1"), (("us-west-1", "cannot reach it"), ("global", "left alone")), judged
@@ -62,7 +65,7 @@ def seen(clusters):
 
 
 def test_as_text(seen, now):
-    assert seen_lines(seen, now, simulated=True) == [
+    assert findings_lines(seen, now, simulated=True) == [
         "3 clusters in 2 regions (simulated)",
         "lab  of ann, team vision; expires 2026-11-21 05:30 UTC, in 2 h",
         "  2 x p3dn.24xlarge on-demand in us-east-1 and IAM, for 2 h",
@@ -93,7 +96,7 @@ def test_what_was_ended_and_what_would_be(seen, clusters):
 
 
 def test_nothing_is_said_too(now):
-    assert seen_lines(SweepFindings(("us-east-1",), (), ()), now, simulated=False) == [
+    assert findings_lines(SweepFindings(("us-east-1",), (), ()), now, simulated=False) == [
         "no cluster resources in 1 region"
     ]
 
@@ -149,12 +152,15 @@ def test_storage_and_images_are_listed_with_what_ends_them(now):
         (),
         (),
         (
-            (scratch, SweepDecision(goes=True, why="disposable, and its cluster lab is gone")),
-            (base, SweepDecision(goes=False, why=f"`{base.ends_by}` ends it")),
-            (logs, SweepDecision(goes=False, why=f"holds data that was to be kept; `{logs.ends_by}` ends it")),
+            (scratch, SweepDecision(may_delete=True, why="disposable, and its cluster lab is gone")),
+            (base, SweepDecision(may_delete=False, why=f"`{base.delete_command}` ends it")),
+            (
+                logs,
+                SweepDecision(may_delete=False, why=f"holds data that was to be kept; `{logs.delete_command}` ends it"),
+            ),
         ),
     )
-    assert seen_lines(seen, now, simulated=False) == [
+    assert findings_lines(seen, now, simulated=False) == [
         "no cluster resources in 2 regions",
         "storage scratch-1  of ann; lustre fs-1 in us-east-1",
         "  1200 GiB, $168.00 a month, created 5 h ago",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from cloudgpu import bounds
-from cloudgpu.decoding import AnyFloat, decoded, described, malformed_as
+from cloudgpu.decoding import AnyFloat, decode_as, describe_error, malformed_as
 from cloudgpu.errors import StateError
 from cloudgpu.files import parse_json
 
@@ -37,7 +37,7 @@ class Everything:
     tags: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
     rate: Annotated[str, bounds.usd] = "0"
-    ranks: Mapping[Annotated[str, bounds.whole], tuple[int, ...]] = field(default_factory=dict)
+    ranks: Mapping[Annotated[str, bounds.parse_whole_number], tuple[int, ...]] = field(default_factory=dict)
 
 
 def test_every_kind_of_value_is_read():
@@ -56,7 +56,7 @@ def test_every_kind_of_value_is_read():
         "more": {"x": [None, {}]},
         "written by a newer version": 1,
     }
-    assert decoded(Everything, stored) == Everything(
+    assert decode_as(Everything, stored) == Everything(
         name="lab",
         state="down",
         whole=5,
@@ -73,7 +73,7 @@ def test_every_kind_of_value_is_read():
 
 
 def test_a_time_without_a_zone_is_utc():
-    assert decoded(datetime, "2026-11-22T12:00:00") == datetime(2026, 11, 22, 12, tzinfo=UTC)
+    assert decode_as(datetime, "2026-11-22T12:00:00") == datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_time_without_a_zone_is_utc():
 )
 def test_another_shape_is_refused_and_says_where(stored: Any, told: str):
     with pytest.raises(ValueError, match=r".") as caught:
-        decoded(Everything, stored)
+        decode_as(Everything, stored)
     assert told in str(caught.value)
     assert len(str(caught.value)) < 200
 
@@ -129,7 +129,7 @@ def test_other_errors_pass_through():
 
 
 def test_what_is_said_of_a_malformed_document_is_one_short_line():
-    told = described(ValueError("a\n\x1b[31m" + "b" * 500))
+    told = describe_error(ValueError("a\n\x1b[31m" + "b" * 500))
     assert told.isprintable()
     assert len(told) < 320
-    assert described(RecursionError()) == "RecursionError"
+    assert describe_error(RecursionError()) == "RecursionError"

@@ -34,4 +34,4 @@ def test_a_link_that_leads_nowhere_is_said(tmp_path):
 def test_a_rehearsal_cloud_behind_a_link_that_leads_nowhere_is_said(tmp_path):
     (tmp_path / "rehearsal").symlink_to(tmp_path / "unmounted")
     with pytest.raises(StateError, match=r"it is a link to .*/unmounted, which does not exist"):
-        client.ensure(Home(tmp_path))
+        client.ensure_running(Home(tmp_path))

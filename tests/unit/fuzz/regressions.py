@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any
 
-from cloudgpu.catalog.snapshot_document import document
+from cloudgpu.catalog.snapshot_document import to_document
 from tests.unit.fuzz.samples_home import DISK, SNAPSHOT
 from tests.unit.fuzz.targets_agent import LEASE, ORDER, REPORT, START, STATUS
 from tests.unit.fuzz.targets_aws import _INSTANCE, _LIMITS
@@ -70,7 +70,7 @@ REGRESSIONS: tuple[tuple[str, Any], ...] = (
     ("ssh entries mark", b'{"folder": "\\u0000"}'),
     (
         "catalogue snapshot file",
-        _bytes(document(SNAPSHOT)).replace(b"2026-11-22T12:00:00+00:00", b"0001-01-01T00:00:00+23:59"),
+        _bytes(to_document(SNAPSHOT)).replace(b"2026-11-22T12:00:00+00:00", b"0001-01-01T00:00:00+23:59"),
     ),
     ("journal", _journal_text([{key: one for key, one in JOURNAL[0].items() if key != "endpoint"}])),
     ("agent request", _DEEP),

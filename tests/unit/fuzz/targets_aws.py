@@ -15,7 +15,7 @@ from cloudgpu.app.planning.registry.http import (
     RegistryDeniedError,
     SourceResponse,
     UnreachableError,
-    challenge,
+    parse_challenge,
 )
 from cloudgpu.app.planning.registry.images import _described
 from cloudgpu.app.sweep import cluster_resources
@@ -222,17 +222,17 @@ def _spot(answer: Any) -> None:
 
 
 def _types(answer: Any) -> None:
-    conforms(dict[str, TypeFacts], instance_types.described(_clients(answer)))
+    conforms(dict[str, TypeFacts], instance_types.describe_gpu_types(_clients(answer)))
 
 
 def _limits(answer: Any) -> None:
-    found = quotas.limits(_clients(answer))
+    found = quotas.vcpu_limits(_clients(answer))
     conforms(dict[str, int], found)
     assert all(vcpus >= 0 for vcpus in found.values())
 
 
 def _running(answer: Any) -> None:
-    found = quotas.running(_clients(answer), lambda _: 4)
+    found = quotas.vcpus_in_use(_clients(answer), lambda _: 4)
     assert all(vcpus is None or vcpus >= 0 for vcpus in found.values())
 
 
@@ -245,7 +245,7 @@ def _addresses(answer: Any) -> None:
 
 
 def _instances(answer: Any) -> None:
-    for one in instances.matching(_clients(answer), {"instance-id": ["i-1"]}):
+    for one in instances.find_instances(_clients(answer), {"instance-id": ["i-1"]}):
         conforms(instances.Instance, one)
 
 
@@ -263,24 +263,24 @@ def _stored(answer: Any) -> None:
 
 
 def _lifetimes(answer: Any) -> None:
-    conforms(Mapping[str, billing_times.Lifetime], billing_times.of_instances(_clients(answer), ["i-1"]))
-    conforms(tuple[billing_times.Lifetime, ...], billing_times.of_network(_clients(answer), "token"))
+    conforms(Mapping[str, billing_times.Lifetime], billing_times.instance_lifetimes(_clients(answer), ["i-1"]))
+    conforms(tuple[billing_times.Lifetime, ...], billing_times.network_resource_lifetimes(_clients(answer), "token"))
 
 
 def _own_images(answer: Any) -> None:
     clients = _clients(answer)
-    found = baked_images.found(clients)
-    for one in [*found, *baked_images.orphans(clients, "", found)]:
+    found = baked_images.find_images(clients)
+    for one in [*found, *baked_images.find_orphaned_snapshots(clients, "", found)]:
         conforms(baked_images.OwnImage, one)
 
 
 def _reservation(answer: Any) -> None:
-    found = reservations.look_up(lambda _: _clients(answer), "cr-1", ["us-east-1"])
+    found = reservations.find_reservation(lambda _: _clients(answer), "cr-1", ["us-east-1"])
     assert found is None or conforms(Reservation, found)
 
 
 def _machine_image(answer: Any) -> None:
-    for image in machine_images.named(lambda _: _clients(answer), [("/p", "us-east-1")]).values():
+    for image in machine_images.resolve_image_ids(lambda _: _clients(answer), [("/p", "us-east-1")]).values():
         assert isinstance(image, str)
 
 
@@ -297,16 +297,16 @@ def _login(answer: Any) -> None:
 
 
 def _bucket(answer: Any) -> None:
-    size = buckets.holds(_clients(answer), "b")
+    size = buckets.bucket_size(_clients(answer), "b")
     assert size is None or size >= 0
     conforms(dict[str, str], buckets.bucket_tags(_clients(answer), "b") or {})
 
 
 def _listing(answer: Any) -> None:
-    for one in objects.listing(_clients(answer), "s3://b/a/"):
+    for one in objects.list_objects(_clients(answer), "s3://b/a/"):
         conforms(type(one), one)
         assert one.size >= 0
-    input_checks.dataset_seen(_clients(answer), "s3://b/a/")
+    input_checks.check_dataset(_clients(answer), "s3://b/a/")
 
 
 def _address(text: str) -> None:
@@ -315,7 +315,7 @@ def _address(text: str) -> None:
 
 
 def _shortfall(answer: Any) -> None:
-    err = fleets.shortfall(_clients(answer), "fleet-1", got=0, wanted=2)
+    err = fleets.shortfall_error(_clients(answer), "fleet-1", got=0, wanted=2)
     assert isinstance(err, CloudGpuError)
     raise err
 
@@ -326,7 +326,7 @@ def _expiry_tag(text: str) -> None:
 
 
 def _challenge(text: str) -> None:
-    found = challenge(text)
+    found = parse_challenge(text)
     assert found is None or found.scheme in ("bearer", "basic")
 
 
@@ -347,7 +347,7 @@ def _manifest(body: bytes) -> None:
 
 def _index(value: Any) -> None:
     if isinstance(value, dict):
-        conforms(dict[str, str], manifests.by_platform(value))
+        conforms(dict[str, str], manifests.digests_by_platform(value))
         size = manifests.packed_bytes(value)
         assert size is None or (conforms(int, size) and size >= 0)
         conforms(str, manifests.config_digest(value))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from cloudgpu.app.clusters import status
 from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.catalog.snapshot import CatalogSnapshot, merged
-from cloudgpu.catalog.snapshot_apply import apply, unknown_gpus
-from cloudgpu.catalog.snapshot_document import document, snapshot_of
+from cloudgpu.catalog.snapshot import CatalogSnapshot, merge_snapshots
+from cloudgpu.catalog.snapshot_apply import apply_snapshot, unknown_gpus
+from cloudgpu.catalog.snapshot_document import parse_snapshot, to_document
 from cloudgpu.cli.render import status as show_status
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.direct import journal
@@ -76,7 +76,7 @@ def _cluster(content: bytes) -> None:
 
 def _clusters_shown(content: bytes) -> None:
     written("home/clusters/lab/cluster.json", content)
-    shown = status.recorded(RecordStore(_home()), NOW)
+    shown = status.list_cluster_statuses(RecordStore(_home()), NOW)
     assert len(shown) == 1
     _show(show_status.status_lines(shown, NOW))
     json.dumps([one.as_json() for one in shown], allow_nan=False)
@@ -111,7 +111,7 @@ def _storage(content: bytes) -> None:
     one = records.get("data")
     assert one is not None
     conforms(StorageRecord, one)
-    json.dumps(one.reached)
+    json.dumps(one.access_details)
 
 
 def _inventory(content: bytes) -> None:
@@ -137,7 +137,7 @@ def _cooldowns(content: bytes) -> None:
 
 def _history(content: bytes) -> None:
     written("home/catalog/aws/index.json", content)
-    written("home/catalog/aws/overlay-0001.json", json.dumps(document(SNAPSHOT)).encode())
+    written("home/catalog/aws/overlay-0001.json", json.dumps(to_document(SNAPSHOT)).encode())
     snapshots = CatalogSnapshots(_home(), "aws")
     found = snapshots.history()
     for entry in found.entries:
@@ -154,22 +154,22 @@ def _snapshot(content: bytes) -> None:
 
 
 def _snapshot_document(value: Any) -> None:
-    _check_snapshot(snapshot_of(value))
+    _check_snapshot(parse_snapshot(value))
 
 
 def _check_snapshot(found: CatalogSnapshot) -> None:
     conforms(CatalogSnapshot, found)
-    assert snapshot_of(_plain(document(found))) == found
+    assert parse_snapshot(_plain(to_document(found))) == found
     catalog = load_catalog()
-    laid = apply(catalog, found)
+    laid = apply_snapshot(catalog, found)
     assert set(catalog.types) <= set(laid.types)
     unknown_gpus(catalog, found)
-    merged(SNAPSHOT, found, catalog, NOW.date())
+    merge_snapshots(SNAPSHOT, found, catalog, NOW.date())
 
 
 def _quotas(content: bytes) -> None:
     written("home/catalog/aws/quotas.json", content)
-    for region in QuotaHeadroom(_home(), CLOCK).remembered("aws", None):
+    for region in QuotaHeadroom(_home(), CLOCK).cached("aws", None):
         conforms(type(region), region)
         for key in region.limits or ():
             region.room(key)
@@ -231,14 +231,14 @@ def _lease(content: bytes) -> None:
 
 
 def _plan_file(content: bytes) -> None:
-    _check_plan(saved_plan.read(content.decode("utf-8", "replace"), "a.plan"))
+    _check_plan(saved_plan.parse_saved_plan(content.decode("utf-8", "replace"), "a.plan"))
 
 
 def _sealed_plan(value: Any) -> None:
     """A plan whose hash is right whatever it holds: the hash keeps out accidents, nobody's intentions."""
     if isinstance(value, dict):
         value = {**value, "sha256": saved_plan._checksum(value)}
-    _check_plan(saved_plan.read(json.dumps(value), "a.plan"))
+    _check_plan(saved_plan.parse_saved_plan(json.dumps(value), "a.plan"))
 
 
 def _check_plan(plan: saved_plan.StoredPlan) -> None:
@@ -247,7 +247,7 @@ def _check_plan(plan: saved_plan.StoredPlan) -> None:
         conforms(Candidate, one)
         assert one.node_hourly_usd >= 0
         hourly_usd(one.beside)
-    assert saved_plan.read(saved_plan.written(plan), "a.plan") == plan
+    assert saved_plan.parse_saved_plan(saved_plan.format_saved_plan(plan), "a.plan") == plan
     list(saved_plan._input_changes(plan.world, PLAN.world))
 
 
@@ -286,7 +286,7 @@ def _process_note(content: bytes) -> None:
 
 def _ssh_mark(content: bytes) -> None:
     written("home/clusters/lab/ssh-config.json", content)
-    told = ssh_config_record.remove(_home(), "lab")
+    told = ssh_config_record.remove_entries(_home(), "lab")
     assert all(isinstance(one, str) for one in told)
 
 
@@ -346,8 +346,8 @@ TARGETS = (
         _cooldowns,
     ),
     Target("catalogue snapshot index", files(INDEX), _history),
-    Target("catalogue snapshot file", files(document(SNAPSHOT)), _snapshot),
-    Target("catalogue snapshot document", values(document(SNAPSHOT)), _snapshot_document, (ValueError,)),
+    Target("catalogue snapshot file", files(to_document(SNAPSHOT)), _snapshot),
+    Target("catalogue snapshot document", values(to_document(SNAPSHOT)), _snapshot_document, (ValueError,)),
     Target(
         "remembered quotas",
         files(
@@ -374,12 +374,12 @@ TARGETS = (
     Target("lease", files(_HOLDER), _lease),
     Target(
         "plan file",
-        st.one_of(files(json.loads(saved_plan.written(PLAN))), spoiled(saved_plan.written(PLAN))),
+        st.one_of(files(json.loads(saved_plan.format_saved_plan(PLAN))), spoiled(saved_plan.format_saved_plan(PLAN))),
         _plan_file,
     ),
     Target(
         "sealed plan",
-        values({k: v for k, v in json.loads(saved_plan.written(PLAN)).items() if k != "sha256"}),
+        values({k: v for k, v in json.loads(saved_plan.format_saved_plan(PLAN)).items() if k != "sha256"}),
         _sealed_plan,
         (UsageError,),
     ),

@@ -29,7 +29,7 @@ from cloudgpu.rehearsal.nodes.programs.sftp import Server
 from cloudgpu.rehearsal.nodes.servers import power_commands
 from cloudgpu.rehearsal.nodes.servers.command_stubs import _parsed as _parsed_command
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, parse_head
-from cloudgpu.rehearsal.nodes.servers.nvidia_smi import answer as nvidia_smi
+from cloudgpu.rehearsal.nodes.servers.nvidia_smi import simulate_nvidia_smi as nvidia_smi
 from cloudgpu.rehearsal.nodes.values import RoleCredentials, spec_from_json, spec_to_json
 from cloudgpu.rehearsal.server import aws_chunked
 from cloudgpu.rehearsal.server.access_keys import AccessKey, Keyring
@@ -57,9 +57,9 @@ from tests.unit.fuzz.target import Target, scratch, written
 
 
 def _fault_script(content: bytes) -> None:
-    found = scripts.find(str(written("faults.yaml", content)))
+    found = scripts.find_script(str(written("faults.yaml", content)))
     given = {name: "5" for name in found.parameters if isinstance(name, str)}
-    whole = scripts.combine([found], given)
+    whole = scripts.combine_scripts([found], given)
     json.dumps(whole)
     FaultRules().put(whole["rules"])
 
@@ -179,13 +179,13 @@ def _chunked(body: bytes) -> None:
     headers = Headers(
         {"x-amz-content-sha256": "STREAMING-", "x-amz-decoded-content-length": "5", "content-encoding": "aws-chunked"}
     )
-    found = aws_chunked.plain(HttpRequest("PUT", "/b/k", headers, body))
+    found = aws_chunked.decode_body(HttpRequest("PUT", "/b/k", headers, body))
     assert len(found.body) == 5
 
 
 def _chunked_length(text: str) -> None:
     headers = Headers({"x-amz-content-sha256": "STREAMING-", "x-amz-decoded-content-length": text})
-    aws_chunked.plain(HttpRequest("PUT", "/b/k", headers, CHUNKED))
+    aws_chunked.decode_body(HttpRequest("PUT", "/b/k", headers, CHUNKED))
 
 
 class _Controlled:
@@ -235,8 +235,8 @@ def _smi(text: str) -> None:
 
 def _power_words(text: str) -> None:
     arguments = text.split(" ")
-    power_commands.ending(arguments)
-    for read in (power_commands.shutdown, power_commands.systemd_run):
+    power_commands.immediate_action(arguments)
+    for read in (power_commands.parse_shutdown, power_commands.parse_systemd_run):
         try:
             found = read(arguments, NOW)
         except ValueError:
@@ -246,15 +246,15 @@ def _power_words(text: str) -> None:
 
 
 def _moment(text: str) -> None:
-    assert power_commands.moment(text, NOW).utcoffset() == timedelta()
+    assert power_commands.parse_time(text, NOW).utcoffset() == timedelta()
 
 
 def _span(text: str) -> None:
-    assert power_commands.span(text) >= timedelta()
+    assert power_commands.parse_time_span(text) >= timedelta()
 
 
 def _timer_file(text: str) -> None:
-    power_commands.timer_file("a.timer", {"a.timer": text, "a.service": text}, NOW)
+    power_commands.parse_timer_unit("a.timer", {"a.timer": text, "a.service": text}, NOW)
 
 
 def _standin(data: bytes) -> None:
@@ -319,9 +319,9 @@ def _host_request(line: bytes) -> None:
 
 
 def _json_call(body: bytes) -> None:
-    from cloudgpu.rehearsal.aws_api.json_service import answer, paged
+    from cloudgpu.rehearsal.aws_api.json_service import answer, paginate
 
-    actions = {"List": lambda _world, _region, params: {"rows": paged(["a", "b"], params)[0]}}
+    actions = {"List": lambda _world, _region, params: {"rows": paginate(["a", "b"], params)[0]}}
     status, _headers, text = answer(actions, None, "us-east-1", "Service.List", body)  # type: ignore[arg-type]
     assert status in (200, 400)
     json.loads(text)

@@ -13,7 +13,7 @@ from tests.unit.fuzz.target import Target, scratch, written
 def _endpoint(content: bytes) -> None:
     found = RehearsalFiles(scratch() / "rehearsal-files")
     written(str(found.endpoint.relative_to(scratch())), content)
-    assert isinstance(client.known_id(found), str)
+    assert isinstance(client.saved_key_id(found), str)
 
 
 def _failure(content: bytes) -> None:

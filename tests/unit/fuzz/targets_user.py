@@ -14,7 +14,7 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from cloudgpu.app.access.execute import chosen_indices
+from cloudgpu.app.access.execute import parse_node_indices
 from cloudgpu.app.access.tunnels import parse_port_forwards
 from cloudgpu.app.runs import datasets
 from cloudgpu.app.runs.run_recipe import recipe_of
@@ -28,12 +28,12 @@ from cloudgpu.backends.hosts.agent_messages import (
 )
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.catalog.gpu_spec import misfit, types_for_spec
-from cloudgpu.catalog.memory_text import gib
+from cloudgpu.catalog.gpu_spec import find_spec_mismatch, types_for_spec
+from cloudgpu.catalog.memory_text import parse_gib
 from cloudgpu.cli.commands.extend import _parse_expiry
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.clock import ManualClock
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 from cloudgpu.engine.direct.project import Project, read_project
 from cloudgpu.engine.plugin.configuration import read_configuration
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
@@ -41,7 +41,7 @@ from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
 from cloudgpu.hosts.usage import HostSeen
 from cloudgpu.recipe.document import as_yaml, parse
-from cloudgpu.recipe.loading import check, load
+from cloudgpu.recipe.loading import load, validate_recipe
 from cloudgpu.recipe.matrix import read_axes
 from cloudgpu.recipe.schema import Metric, Recipe
 from cloudgpu.recipe.set_option import assign
@@ -115,7 +115,7 @@ OWN = OwnHost("box1", "10.0.0.1", 22, "me", 1, gpu="v100", gpus=8, gpu_memory_gi
 def _recipe(content: bytes) -> None:
     folder = written("recipe/recipe.yaml", content).parent
     loaded = load(folder / "recipe.yaml")
-    again, found = check(parse(as_yaml(loaded.recipe)).value, folder)
+    again, found = validate_recipe(parse(as_yaml(loaded.recipe)).value, folder)
     assert again == loaded.recipe
     assert found == ()
 
@@ -129,7 +129,7 @@ def _assigned(text: str) -> None:
     values_: dict[str, Any] = json.loads(json.dumps(RECIPE))
     assign(values_, name, value)
     json.dumps(values_)
-    check(values_, scratch())
+    validate_recipe(values_, scratch())
 
 
 def _axes(text: str) -> None:
@@ -164,12 +164,12 @@ def _size(text: str) -> None:
 def _gpu_spec(text: str) -> None:
     catalog = load_catalog()
     types_for_spec(text, catalog)
-    misfit(text, catalog)
+    find_spec_mismatch(text, catalog)
 
 
 def _memory(text: str) -> None:
-    assert gib(text).is_finite()
-    assert gib(text) >= 0
+    assert parse_gib(text).is_finite()
+    assert parse_gib(text) >= 0
 
 
 def _source(text: str) -> None:
@@ -183,7 +183,7 @@ def _ports(text: str) -> None:
 
 
 def _indices(text: str) -> None:
-    assert all(0 <= one < 4 for one in chosen_indices(text, 4))
+    assert all(0 <= one < 4 for one in parse_node_indices(text, 4))
 
 
 def _until(text: str) -> None:
@@ -243,7 +243,7 @@ def _host_answer(content: bytes) -> None:
     for answer in _answers(_Stream(content), 1.0, NODE):  # type: ignore[arg-type]
         for shape in (LeasesResponse, TakenResponse, ExtendedResponse, LeaveResponse, HostFacts):
             with contextlib.suppress(CloudGpuError):  # one document is an answer to one of the questions only
-                conforms(shape, decoded(shape, require_shape(NODE, "lease", answer, shape)))
+                conforms(shape, decode_as(shape, require_shape(NODE, "lease", answer, shape)))
 
 
 class _Probed:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cloudgpu.launch.launchers import launch
-from cloudgpu.recipe.loading import check
+from cloudgpu.recipe.loading import validate_recipe
 from cloudgpu.recipe.reserved_names import LAUNCHER_VARIABLES
 from tests.unit.launch.test_every_launcher import CONTAINED
 from tests.unit.launch.test_torchrun import nodes
@@ -18,7 +18,7 @@ RECIPES = re.findall(r"<!-- recipe -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 @pytest.mark.parametrize("text", RECIPES, ids=lambda text: text.split("name: ")[1].split()[0])
 def test_a_recipe_on_the_page_is_launched(text: str, tmp_path: Path) -> None:
-    recipe, problems = check(yaml.safe_load(text), tmp_path)
+    recipe, problems = validate_recipe(yaml.safe_load(text), tmp_path)
     assert recipe is not None, problems
     assert not problems
     gang = launch(recipe, nodes(recipe.resources.nodes), CONTAINED)

@@ -51,7 +51,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path):
 
 
 def test_the_second_of_two_that_make_the_tables_finds_them_made(ledger):
-    with database.writing(ledger.engine) as connection:
+    with database.write_transaction(ledger.engine) as connection:
         database._create(connection)
         assert connection.exec_driver_sql("SELECT version FROM cloudgpu_ledger").scalars().all() == [schema.VERSION]
 

@@ -25,7 +25,9 @@ def planned(environment=None, **resources):
             "launch": {"with": "torchrun", "command": "train.py"},
         }
     )
-    return planner.planned(PlannerInput(recipe, "rehearsal", CATALOG, Quotes(), "us-east-1", date(2026, 8, 1)))
+    return planner.plan_with_findings(
+        PlannerInput(recipe, "rehearsal", CATALOG, Quotes(), "us-east-1", date(2026, 8, 1))
+    )
 
 
 def suggested(plan, field, bound=frozenset()):

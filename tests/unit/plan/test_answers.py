@@ -11,7 +11,7 @@ from cloudgpu.catalog import load
 from cloudgpu.plan import planner
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes
-from cloudgpu.plan.quota_headroom import QuotaRoom
+from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.recipe.loading import LoadedRecipe
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
@@ -44,7 +44,7 @@ def torch(*requirements, **more):
 
 
 def make(one, *, target="aws", quotes=None, network=None) -> Plan:
-    return planner.make(
+    return planner.build_plan(
         one,
         target=target,
         catalog=CATALOG,
@@ -203,7 +203,7 @@ def test_caffe2_on_a_t4_is_only_warned_of():
 
 
 def test_two_p3dn_need_more_than_a_quota_of_96():
-    room = {("us-east-1", "L-417A185B"): QuotaRoom(96, 0)}
+    room = {("us-east-1", "L-417A185B"): VcpuHeadroom(96, 0)}
     plan = make(recipe(instance_type="p3dn.24xlarge", nodes=2), quotes=Quotes(live=True, quotas=room))
     (found,) = plan.errors
     assert "L-417A185B" in found.message

@@ -16,7 +16,7 @@ from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.validation_errors import problems
+from cloudgpu.recipe.validation_errors import field_problems
 
 CATALOG = load()
 
@@ -35,7 +35,7 @@ def recipe(**sections) -> Recipe:
 
 
 def make(one: Recipe, quotes: Quotes | None = None, region: str = "us-east-1"):
-    return planner.make(
+    return planner.build_plan(
         one, target="aws", catalog=CATALOG, quotes=quotes or Quotes(), default_region=region, today=date(2026, 8, 1)
     )
 
@@ -183,7 +183,7 @@ def test_data_of_unknown_size_or_price_is_said_to_be_left_out(changes):
 def test_another_currency_is_refused_as_such():
     with pytest.raises(ValidationError) as caught:
         recipe(budget={"max_usd": "50 EUR"})
-    (problem,) = problems(caught.value, {"budget": {"max_usd": "50 EUR"}})
+    (problem,) = field_problems(caught.value, {"budget": {"max_usd": "50 EUR"}})
     assert (
         problem.text == "budget.max_usd: expected a number of US dollars, the only currency that is known, got 50 EUR"
     )

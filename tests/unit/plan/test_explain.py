@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
-from cloudgpu.cli.render.offers import explained_lines, offers_json, offers_lines
+from cloudgpu.cli.render.offers import explanation_lines, offers_json, offers_lines
 from cloudgpu.plan import planner
-from cloudgpu.plan.explain import explain, grouped
+from cloudgpu.plan.explain import explain, group_by_rule
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.quota_headroom import QuotaRoom
+from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
 
@@ -35,7 +35,7 @@ def asked(quotes: Quotes | None = None, **resources) -> PlannerInput:
 
 
 def rules_of(question: PlannerInput) -> dict[str, int]:
-    return {group.rule: group.count for group in grouped(explain(question)) if not group.kept}
+    return {group.rule: group.count for group in group_by_rule(explain(question)) if not group.kept}
 
 
 def test_what_is_kept_has_its_place_and_what_decided_it():
@@ -96,20 +96,20 @@ OPTIONS = [*list(CATALOG.types)[::7], "V100:8", "T4:4", "A100:8", "p3.16xlarge",
 )
 def test_the_explanation_holds_exactly_the_candidates_of_the_plan_and_a_reason_for_each_type(specs, regions, prefer):
     question = asked(any_of=specs, regions=regions, prefer=prefer)
-    plan = planner.answer(question)
+    plan = planner.plan_with_remedies(question)
     found = explain(question)
     kept = [(one.instance_type, one.zone, one.market) for one in found if one.kept]
     assert kept == [one.key for one in plan.candidates]
     assert [one.place for one in found if one.kept] == list(range(1, len(kept) + 1))
     assert all(one.why and one.rule for one in found)
     assert {one.instance_type for one in found} == {kind.name for kind in question.types} or not question.regions
-    assert sum(group.count for group in grouped(found)) == len(found)
+    assert sum(group.count for group in group_by_rule(found)) == len(found)
 
 
 def test_offers_as_people_read_them():
-    quotes = Quotes(quotas={("us-east-1", "L-417A185B"): QuotaRoom(384, 96)})
+    quotes = Quotes(quotas={("us-east-1", "L-417A185B"): VcpuHeadroom(384, 96)})
     question = asked(quotes, any_of=["V100:8", "p3.16xlarge"], regions=["us-east-1", "eu-central-1", "eu-north-1"])
-    plan = planner.answer(question)
+    plan = planner.plan_with_remedies(question)
     assert (
         "\n".join(offers_lines(plan, question, explain(question)))
         == """\
@@ -143,7 +143,7 @@ p3dn.24xlarge"""
 
 def test_a_quota_that_nobody_told_is_unknown_and_not_zero():
     question = asked(gpu="V100:8")
-    plan = planner.answer(question)
+    plan = planner.plan_with_remedies(question)
     assert "192 needed, headroom unknown" in "\n".join(offers_lines(plan, question, explain(question)))
     (first, *_) = offers_json(plan, question, explain(question))["candidates"]
     assert (first["quota"]["limit_vcpus"], first["quota"]["free_vcpus"]) == (None, None)
@@ -151,7 +151,7 @@ def test_a_quota_that_nobody_told_is_unknown_and_not_zero():
 
 def test_offers_of_a_recipe_that_is_refused_are_a_document_too():
     question = asked(any_of=["p3.16xlarge", "V100:8"], regions=["eu-central-1"])
-    told = json.loads(json.dumps(offers_json(planner.answer(question), question, explain(question))))
+    told = json.loads(json.dumps(offers_json(planner.plan_with_remedies(question), question, explain(question))))
     assert told["candidates"] == []
     assert any(finding["remedies"] for finding in told["findings"])
     assert {rule["rule"] for rule in told["rules"]} >= {"retired", "offered"}
@@ -161,6 +161,6 @@ def test_offers_of_a_recipe_that_is_refused_are_a_document_too():
 def test_hardware_that_nobody_knows_leaves_nothing_to_explain(resources):
     question = asked(**resources)
     assert explain(question) == ()
-    assert list(explained_lines(planner.answer(question), ())) == [
+    assert list(explanation_lines(planner.plan_with_remedies(question), ())) == [
         "there are no offers: the hardware that tiny requests is unknown"
     ]

@@ -76,35 +76,40 @@ EXPECTED = {
 @pytest.mark.parametrize("code", EXPECTED)
 def test_what_a_code_is_and_what_it_leaves(code):
     error, remaining = EXPECTED[code]
-    rule = launch_error_codes.known(code) or launch_error_codes.REFUSED
+    rule = launch_error_codes.find_rule(code) or launch_error_codes.DEFAULT_RULE
     assert rule.error is error
-    assert launch_error_codes.left(OTHERS, REFUSED, rule.skips) == remaining
+    assert launch_error_codes.remaining_candidates(OTHERS, REFUSED, rule.skips) == remaining
     assert (rule.skips == "again") == (error is ThrottledError)
 
 
 def test_a_spot_quota_closes_the_spot_pool_of_that_region_only():
-    rule = launch_error_codes.TABLE["MaxSpotInstanceCountExceeded"]
+    rule = launch_error_codes.RULES_BY_CODE["MaxSpotInstanceCountExceeded"]
     others = (candidate("us-east-1d", market="spot"), REFUSED, candidate("us-west-2b", market="spot"))
-    assert launch_error_codes.left(others, SPOT, rule.skips) == others[1:]
+    assert launch_error_codes.remaining_candidates(others, SPOT, rule.skips) == others[1:]
 
 
 def test_p5_has_a_spot_quota_of_its_own():
-    rule = launch_error_codes.TABLE["MaxSpotInstanceCountExceeded"]
+    rule = launch_error_codes.RULES_BY_CODE["MaxSpotInstanceCountExceeded"]
     p5 = candidate("us-east-1c", "p5.48xlarge", "spot")
-    assert launch_error_codes.left((p5,), SPOT, rule.skips) == (p5,)
-    assert launch_error_codes.left((candidate("us-east-1d", "p4de.24xlarge", "spot"),), SPOT, rule.skips) == ()
+    assert launch_error_codes.remaining_candidates((p5,), SPOT, rule.skips) == (p5,)
+    assert (
+        launch_error_codes.remaining_candidates((candidate("us-east-1d", "p4de.24xlarge", "spot"),), SPOT, rule.skips)
+        == ()
+    )
 
 
 def test_an_error_without_a_known_code_is_judged_by_its_class():
-    assert launch_error_codes.rule_of(CapacityError("none", code="Novelty")).skips == "zone"
-    assert launch_error_codes.rule_of(NotOfferedError("none")).skips == "zone"
-    assert launch_error_codes.rule_of(QuotaError("none")).skips == "pool"
-    assert launch_error_codes.rule_of(LaunchError("none", code="Client.InvalidSnapshot.NotFound")).skips == "stop"
-    assert launch_error_codes.rule_of(BadRequestError("none", code="InvalidParameterValue")).skips == "stop"
+    assert launch_error_codes.rule_for_error(CapacityError("none", code="Novelty")).skips == "zone"
+    assert launch_error_codes.rule_for_error(NotOfferedError("none")).skips == "zone"
+    assert launch_error_codes.rule_for_error(QuotaError("none")).skips == "pool"
+    assert (
+        launch_error_codes.rule_for_error(LaunchError("none", code="Client.InvalidSnapshot.NotFound")).skips == "stop"
+    )
+    assert launch_error_codes.rule_for_error(BadRequestError("none", code="InvalidParameterValue")).skips == "stop"
 
 
 def test_a_node_that_aws_ended_while_it_started_leads_to_the_next_zone():
-    rule = launch_error_codes.rule_of(CapacityError("ended", code="Server.InternalError"))
+    rule = launch_error_codes.rule_for_error(CapacityError("ended", code="Server.InternalError"))
     assert (rule.skips, rule.said) == ("zone", "a node was terminated during startup")
 
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.app.planning.planner import read_sets, refuse
+from cloudgpu.app.planning.planner import plan_error, read_sets
 from cloudgpu.catalog import load
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.errors import BudgetError, RecipeError
 from cloudgpu.plan import planner, suggestions
-from cloudgpu.plan.edits import edit, named_in
+from cloudgpu.plan.edits import edit, edits_in_fixes
 from cloudgpu.plan.plan import Finding, Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.quota_headroom import QuotaRoom
+from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.plan.substitutes import offered_elsewhere, substitutes
 from cloudgpu.plan.suggested_change import SuggestedChange
 from cloudgpu.recipe.loading import LoadedRecipe
@@ -49,7 +49,7 @@ def asked(one, *, target="aws", quotes=None, catalog=CATALOG):
 
 def make(one, **world) -> Plan:
     question = asked(one, **world)
-    return suggestions.with_remedies(planner.planned(question), question, planner.planned)
+    return suggestions.with_remedies(planner.plan_with_findings(question), question, planner.plan_with_findings)
 
 
 def applied(one, command, *, rehearsal=False):
@@ -67,7 +67,7 @@ def commands(plan):
 
 
 def test_a_plan_without_errors_is_left_as_it_is():
-    plan = planner.planned(asked(recipe()))
+    plan = planner.plan_with_findings(asked(recipe()))
     assert suggestions.with_remedies(plan, asked(recipe()), lambda _: pytest.fail("it was planned again")) is plan
 
 
@@ -113,7 +113,7 @@ def test_each_of_several_errors_has_its_cure_and_all_have_one_together():
 
 
 def test_less_of_it_is_as_much_as_fits():
-    headroom = Quotes(live=True, quotas={("us-east-1", "L-417A185B"): QuotaRoom(960, 0)})
+    headroom = Quotes(live=True, quotas={("us-east-1", "L-417A185B"): VcpuHeadroom(960, 0)})
     plan = make(recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 64}), quotes=headroom)
     assert "--set resources.nodes=10" in commands(plan)
     tight = make(recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 3}, budget={"max_usd": 100}))
@@ -135,12 +135,12 @@ def test_what_cannot_be_cured_offers_nothing_and_says_so_in_its_own_words():
     plan = make(recipe(environment=boxed))
     (one,) = plan.errors
     assert (one.remedies, plan.remedies) == ((), ())
-    assert one.cure == one.fix != ""
+    assert one.first_fix == one.fix != ""
 
 
 def test_no_more_than_a_few_are_shown_each_another_way():
     plan = make(recipe(resources={"instance_type": "p3.16xlarge"}))
-    assert 1 < len(plan.remedies) <= suggestions.SHOWN
+    assert 1 < len(plan.remedies) <= suggestions.MAX_REMEDIES
     assert len(set(commands(plan))) == len(plan.remedies)
 
 
@@ -149,23 +149,23 @@ def test_the_search_is_bounded():
 
     def counted(question):
         tried.append(question)
-        return planner.planned(question)
+        return planner.plan_with_findings(question)
 
     worst = recipe(
         resources={"instance_type": "p3.16xlarge", "nodes": 1000, "regions": ["us-east-1"], "driver": 470},
         environment={"python": {"requirements": ["torch"]}},
         budget={"max_usd": 1},
     )
-    question = asked(worst, quotes=Quotes(live=True, quotas={("us-east-1", "L-417A185B"): QuotaRoom(0, 0)}))
-    suggestions.with_remedies(planner.planned(question), question, counted)
+    question = asked(worst, quotes=Quotes(live=True, quotas={("us-east-1", "L-417A185B"): VcpuHeadroom(0, 0)}))
+    suggestions.with_remedies(planner.plan_with_findings(question), question, counted)
     assert len(tried) < 250
 
 
 def test_the_words_of_a_check_are_taken_as_options():
-    found = list(named_in(["--set budget.max_usd=5.10, or --set budget.expiry=1h", "ask for more", "--set a.b="]))
+    found = list(edits_in_fixes(["--set budget.max_usd=5.10, or --set budget.expiry=1h", "ask for more", "--set a.b="]))
     assert [one.sets for one in found] == [(("budget.max_usd", "5.10"),), (("budget.expiry", "1h"),), (("a.b", ""),)]
     quoted = f"{command('--set', 'a.b=it is; 2')}, or {command('--set', 'c.d=3 4')} or more"
-    assert [one.sets for one in named_in([quoted])] == [(("a.b", "it is; 2"),), (("c.d", "3 4"),)]
+    assert [one.sets for one in edits_in_fixes([quoted])] == [(("a.b", "it is; 2"),), (("c.d", "3 4"),)]
 
 
 def test_a_change_that_the_recipe_refuses_is_none():
@@ -218,7 +218,7 @@ def test_a_refusal_shows_the_cures_under_its_error():
     assert shown[place + 2].startswith(
         "    or:  --set resources.instance_type=g4dn.metal  (1 x g4dn.metal (8 x T4 16 GiB)"
     )
-    assert refuse(plan).hint == "--set resources.instance_type=p3dn.24xlarge"
+    assert plan_error(plan).hint == "--set resources.instance_type=p3dn.24xlarge"
 
 
 def test_what_cures_several_errors_is_shown_once_and_what_cures_one_under_it():
@@ -233,7 +233,7 @@ def test_what_cures_several_errors_is_shown_once_and_what_cures_one_under_it():
 
 def test_a_budget_that_is_too_small_hints_at_what_was_planned_through():
     plan = make(recipe(budget={"max_usd": 100}))
-    err = refuse(plan)
+    err = plan_error(plan)
     assert isinstance(err, BudgetError)
     assert make(applied(plan.recipe, err.hint)).errors == ()
 
@@ -241,14 +241,14 @@ def test_a_budget_that_is_too_small_hints_at_what_was_planned_through():
 def test_words_that_say_more_than_options_are_kept_beside_them():
     remedy = SuggestedChange("--set a.b=1", "1 x x (1 x T4 16 GiB) in r", Decimal("1.50"))
     text = "--set a.b=1  (1 x x (1 x T4 16 GiB) in r, worst case 1.50 USD)"
-    assert Finding("a", "error", "m", "ask for more", (remedy,)).cures == (text, "ask for more")
-    assert Finding("a", "error", "m", "--set a.b=2", (remedy,)).cures == (text,)
-    assert Finding("a", "error", "m", "--set a.b=2, or --set c.d=3", (remedy,)).cures == (text,)
-    assert Finding("a", "error", "m", "--set a.b=2, or ask for more", (remedy,)).cures == (text, "ask for more")
-    assert Finding("a", "error", "m", "buy one, or --set a.b=2", (remedy,)).cures == (text, "buy one")
-    assert Finding("a", "error", "m", "--set a.b=2, or ask for more").cures == ("--set a.b=2, or ask for more",)
-    assert Finding("a", "error", "m", "--set a.b=2").cures == ("--set a.b=2",)
-    assert Finding("a", "error", "m", "--set 'a.b=2 3', or ask for more", (remedy,)).cures == (text, "ask for more")
+    assert Finding("a", "error", "m", "ask for more", (remedy,)).all_fixes == (text, "ask for more")
+    assert Finding("a", "error", "m", "--set a.b=2", (remedy,)).all_fixes == (text,)
+    assert Finding("a", "error", "m", "--set a.b=2, or --set c.d=3", (remedy,)).all_fixes == (text,)
+    assert Finding("a", "error", "m", "--set a.b=2, or ask for more", (remedy,)).all_fixes == (text, "ask for more")
+    assert Finding("a", "error", "m", "buy one, or --set a.b=2", (remedy,)).all_fixes == (text, "buy one")
+    assert Finding("a", "error", "m", "--set a.b=2, or ask for more").all_fixes == ("--set a.b=2, or ask for more",)
+    assert Finding("a", "error", "m", "--set a.b=2").all_fixes == ("--set a.b=2",)
+    assert Finding("a", "error", "m", "--set 'a.b=2 3', or ask for more", (remedy,)).all_fixes == (text, "ask for more")
     assert Finding("a", "error", "m", "", (remedy,)).as_json()["remedies"] == [
         {"command": "--set a.b=1", "gets": "1 x x (1 x T4 16 GiB) in r", "worst_case_usd": "1.50"}
     ]
@@ -285,7 +285,7 @@ def broken_recipes(draw):
 def worlds(draw):
     limit = draw(st.sampled_from([None, 0, 96, 1000]))
     codes = ("L-417A185B", "L-DB2E81BA", "L-7212CCBC", "L-3819A6DF")
-    quotas = {} if limit is None else {(region, code): QuotaRoom(limit, 0) for region in REGIONS for code in codes}
+    quotas = {} if limit is None else {(region, code): VcpuHeadroom(limit, 0) for region in REGIONS for code in codes}
     addresses = {region: draw(st.sampled_from([0, 5])) for region in REGIONS}
     return Quotes(live=draw(st.booleans()), quotas=quotas, free_addresses=addresses)
 
@@ -296,12 +296,12 @@ def test_whatever_is_offered_cures_what_it_is_offered_for(one, quotes, target):
     plan = make(one, target=target, quotes=quotes)
     for finding in plan.errors:
         for remedy in finding.remedies:
-            cured = planner.planned(asked(applied(one, remedy.command), target=target, quotes=quotes))
+            cured = planner.plan_with_findings(asked(applied(one, remedy.command), target=target, quotes=quotes))
             assert finding.check not in refused(cured)
             assert refused(cured) < refused(plan)
             assert remedy.worst_case_usd == cured.worst_case_usd
     for remedy in plan.remedies:
-        cured = planner.planned(asked(applied(one, remedy.command), target=target, quotes=quotes))
+        cured = planner.plan_with_findings(asked(applied(one, remedy.command), target=target, quotes=quotes))
         assert cured.errors == ()
         assert cured.candidates
 

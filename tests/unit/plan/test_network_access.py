@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.catalog import load
 from cloudgpu.plan import lookups, planner
-from cloudgpu.plan.network_access import NetworkRequest, chosen, several_interfaces
+from cloudgpu.plan.network_access import NetworkRequest, choose_public_address, several_interfaces
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.recipe.schema import Recipe
 
@@ -29,7 +29,7 @@ def recipe(**resources) -> Recipe:
 
 def make(one: Recipe, network: NetworkRequest | None = None, free: int | None = None) -> Plan:
     quotes = Quotes() if free is None else Quotes(free_addresses={"us-east-1": free})
-    return planner.make(
+    return planner.build_plan(
         one,
         target="aws",
         catalog=CATALOG,
@@ -117,7 +117,7 @@ def test_without_elastic_ips_the_nodes_could_not_be_reached():
     ],
 )
 def test_the_setting_decides_and_else_what_the_account_has(network, nodes, free, several, way):
-    assert chosen(network, nodes, free, several=several) == way
+    assert choose_public_address(network, nodes, free, several=several) == way
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_first_card_for_ip_alone_counts_as_an_interface():
 
 def test_the_cloud_is_asked_for_addresses_only_where_they_may_be_needed():
     def asked(network: NetworkRequest, **resources):
-        return lookups.wanted_addresses(recipe(**resources), CATALOG, "us-east-1", network)
+        return lookups.regions_needing_elastic_ips(recipe(**resources), CATALOG, "us-east-1", network)
 
     assert asked(NetworkRequest()) == ("us-east-1",)
     assert asked(NetworkRequest(), instance_type="p3dn.24xlarge") == ()
@@ -167,7 +167,7 @@ BEHIND = NetworkRequest(bastion="ann@gate.example.org", caller_named=True, **OWN
     ],
 )
 def test_ways_where_nobody_connects_from_outside(network, several, free, way):
-    assert chosen(network, 2, free, several=several) == way
+    assert choose_public_address(network, 2, free, several=several) == way
 
 
 @pytest.mark.parametrize(

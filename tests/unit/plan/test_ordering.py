@@ -32,7 +32,7 @@ def recipe(**resources) -> Recipe:
 
 
 def tried(one: Recipe, quotes: Quotes | None = None):
-    plan = planner.make(
+    plan = planner.build_plan(
         one,
         target="aws",
         catalog=CATALOG,

@@ -36,7 +36,7 @@ def recipe(**sections):
 
 
 def make(one, *, target="aws", quotes=None, today=TODAY, region="us-east-1") -> Plan:
-    return planner.make(
+    return planner.build_plan(
         one, target=target, catalog=CATALOG, quotes=quotes or Quotes(), default_region=region, today=today
     )
 
@@ -73,7 +73,7 @@ def test_a_plain_plan():
 
 
 def test_the_plan_names_the_machine_image_as_it_is_now():
-    wanted = lookups.wanted_images(on(any_of=["T4:4", "V100:8"]), CATALOG, "us-east-1")
+    wanted = lookups.images_to_resolve(on(any_of=["T4:4", "V100:8"]), CATALOG, "us-east-1")
     assert [(name.split("/")[3], region) for name, region in wanted] == [
         ("canonical", "us-east-1"),
         ("deeplearning", "us-east-1"),
@@ -86,7 +86,7 @@ def test_the_plan_names_the_machine_image_as_it_is_now():
 
 def test_an_image_of_the_recipes_own_is_asked_of_nobody():
     own = recipe(resources={"instance_type": "p3dn.24xlarge", "image": "ami-0123456789abcdef0"})
-    assert lookups.wanted_images(own, CATALOG, "us-east-1") == ()
+    assert lookups.images_to_resolve(own, CATALOG, "us-east-1") == ()
     (first, *_) = make(own).candidates
     assert (first.image, first.image_parameter) == ("ami-0123456789abcdef0", "")
 
@@ -359,8 +359,8 @@ def test_errors_come_first():
 
 def test_what_to_ask_the_cloud_about():
     wanted = on(any_of=["V100:8", "p3.16xlarge", "nope.large"], regions=["us-east-1", "us-nowhere-1"])
-    assert lookups.wanted_offers(wanted, CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-east-1"),)
-    assert lookups.wanted_offers(recipe(), CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-west-2"),)
+    assert lookups.offers_to_query(wanted, CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-east-1"),)
+    assert lookups.offers_to_query(recipe(), CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-west-2"),)
 
 
 OPTIONS = [*CATALOG.types, "V100:8", "V100:4", "T4:1", "A10G:8", "A100:8", "H900:8", "x.large", "V100", "T4:²"]

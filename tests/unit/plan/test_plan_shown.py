@@ -21,7 +21,9 @@ def shown(target="aws", today=date(2026, 8, 1), **sets):
         sets={name.replace("__", "."): value for name, value in sets.items()},
         rehearsal=target == "rehearsal",
     )
-    plan = planner.make(recipe, target=target, catalog=load(), quotes=Quotes(), default_region="us-east-1", today=today)
+    plan = planner.build_plan(
+        recipe, target=target, catalog=load(), quotes=Quotes(), default_region="us-east-1", today=today
+    )
     return "\n".join(plan_lines(plan, "quickstart-1"))
 
 
@@ -148,7 +150,7 @@ def test_an_expected_cost_an_unknown_price_and_what_stays_are_said():
         prices={("p3dn.24xlarge", zone, "on-demand"): Decimal(40)},
         live=True,
     )
-    plan = planner.make(
+    plan = planner.build_plan(
         recipe,
         target="rehearsal",
         catalog=load(),

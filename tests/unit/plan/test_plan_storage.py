@@ -21,7 +21,7 @@ def plan(*storage, seen=None, nodes=1, regions=("us-east-1",)):
     resources = {"instance_type": "p3dn.24xlarge", "nodes": nodes, "regions": list(regions)}
     recipe = Recipe.model_validate({**values, "resources": resources})
     quotes = Quotes(storage=seen or {})
-    return planner.make(
+    return planner.build_plan(
         recipe, target="aws", catalog=load(), quotes=quotes, default_region="us-east-1", today=date(2026, 11, 21)
     )
 

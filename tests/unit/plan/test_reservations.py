@@ -48,7 +48,7 @@ def make(one: Reservation | None, market: str = "capacity-block", *, live: bool 
         }
     )
     quotes = Quotes(live=True, reservation=one, asked_at=NOON) if live else Quotes()
-    return planner.make(
+    return planner.build_plan(
         recipe, target="aws", catalog=load(), quotes=quotes, default_region="us-east-1", today=date(2026, 8, 1)
     )
 

@@ -15,7 +15,7 @@ from cloudgpu.catalog.software import FabricMinimum, FrameworkImage, NgcMonth, S
 from cloudgpu.node.bootstrap import bootstrap_script
 from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
 from cloudgpu.plan import exclusions, planner
-from cloudgpu.plan.checks.software_container import container_choices, fitting, repository
+from cloudgpu.plan.checks.software_container import container_choices, image_support, repository
 from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import allows, backends_for, series_for, torch_bounds, torch_misfit, wheels_of
 from cloudgpu.plan.node_driver import machine_image, node_driver
@@ -77,11 +77,11 @@ def required(*lines, resources=None, **more):
 
 def thrown_out(one, **world):
     question = asked(one, **world)
-    return {reason.check for reason in exclusions.of_type(question, question.types[0])}
+    return {reason.check for reason in exclusions.type_exclusions(question, question.types[0])}
 
 
 def found(one, **world):
-    return {(finding.check, finding.severity) for finding in planner.planned(asked(one, **world)).findings}
+    return {(finding.check, finding.severity) for finding in planner.plan_with_findings(asked(one, **world)).findings}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def found(one, **world):
     ],
 )
 def test_how_a_container_fits_a_gpu(image, gpu, fit):
-    assert fitting(image, GPUS[gpu], asked(recipe())).fit == fit
+    assert image_support(image, GPUS[gpu], asked(recipe())).fit == fit
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_the_cuda_of_a_tag_needs_a_driver_too():
 @pytest.mark.parametrize(("driver", "refused"), [(384, set()), (390, {"cuda"}), (410, set()), (470, set())])
 def test_before_cuda_11_an_older_driver_does_only_where_it_is_named(driver, refused):
     old = recipe({"container": {"image": "nvcr.io/nvidia/pytorch:18.09-py3"}}, driver=driver)
-    planned = planner.planned(asked(old, known=software()))
+    planned = planner.plan_with_findings(asked(old, known=software()))
     assert {one.check for one in planned.errors} & {"cuda"} == refused
 
 
@@ -201,12 +201,14 @@ def test_the_driver_of_the_nodes(resources, gpu, driver):
 def test_who_names_a_driver_gets_an_image_without_one_and_the_bootstrap_installs_it():
     one = recipe(instance_type="g4dn.12xlarge", driver=550)
     assert machine_image(one, GPUS["T4"]) == bare_image().parameter
-    plan = planner.planned(asked(one))
+    plan = planner.plan_with_findings(asked(one))
     assert {candidate.image_parameter for candidate in plan.candidates} == {bare_image().parameter}
     assert carried_driver(bare_image().parameter) is None
     text = bootstrap_script(node_kind(plan, plan.candidates[0]))
     assert "\ndriver_branch=550\n" in text
-    assert "\ndriver_branch=580\n" in bootstrap_script(node_kind(planner.planned(asked(recipe())), plan.candidates[0]))
+    assert "\ndriver_branch=580\n" in bootstrap_script(
+        node_kind(planner.plan_with_findings(asked(recipe())), plan.candidates[0])
+    )
 
 
 def test_nodes_of_deepspeeds_runner_get_what_it_starts_the_others_with():
@@ -214,7 +216,9 @@ def test_nodes_of_deepspeeds_runner_get_what_it_starts_the_others_with():
 
     def steps(nodes, launch):
         one = recipe(instance_type="p4d.24xlarge", nodes=nodes)
-        plan = planner.planned(asked(Recipe.model_validate({**one.model_dump(by_alias=True), "launch": launch})))
+        plan = planner.plan_with_findings(
+            asked(Recipe.model_validate({**one.model_dump(by_alias=True), "launch": launch}))
+        )
         return bootstrap_script(node_kind(plan, plan.candidates[0]))
 
     assert "\nstep pdsh\n" in steps(2, started)
@@ -358,7 +362,9 @@ def test_efa_asks_for_software_of_its_time():
     assert ("image", "error") in found(old)
     fits = boxed("nvcr.io/nvidia/pytorch:23.01-py3", instance_type="p5.48xlarge", network="efa")
     messages = [
-        one.message for one in planner.planned(asked(fits, target="rehearsal")).findings if one.check == "efa-software"
+        one.message
+        for one in planner.plan_with_findings(asked(fits, target="rehearsal")).findings
+        if one.check == "efa-software"
     ]
     assert messages == [
         "EFA on p5.48xlarge needs NCCL 2.18.5 or newer and aws-ofi-nccl 1.7.3 or newer in the container"
@@ -366,7 +372,7 @@ def test_efa_asks_for_software_of_its_time():
     late = replace(no_code, fabric={"p5.48xlarge": replace(MADE.fabric["p5.48xlarge"], cuda="12.4")})
     (warning, _) = [
         one
-        for one in planner.planned(asked(fits, target="rehearsal", known=late)).findings
+        for one in planner.plan_with_findings(asked(fits, target="rehearsal", known=late)).findings
         if one.check == "efa-software"
     ]
     assert warning.severity == "warning"
@@ -424,7 +430,7 @@ def anything(draw):
 @settings(deadline=None, max_examples=150)  # a busy machine is no bug
 @given(anything())
 def test_no_candidate_ever_breaks_a_window_of_the_catalogue(one):
-    for candidate in planner.planned(asked(one, known=software())).candidates:
+    for candidate in planner.plan_with_findings(asked(one, known=software())).candidates:
         kind, gpu = CATALOG.types[candidate.instance_type], GPUS[candidate.gpu]
         there = node_driver(one, gpu)
         assert (kind.retired, kind.provider) == (False, "aws")

@@ -31,7 +31,7 @@ def make(quotes: Quotes | None = None, **sections) -> Plan:
             **sections,
         }
     )
-    return planner.make(
+    return planner.build_plan(
         recipe,
         target="aws",
         catalog=CATALOG,
@@ -43,11 +43,11 @@ def make(quotes: Quotes | None = None, **sections) -> Plan:
 
 def kept(plan: Plan) -> StoredPlan:
     one = StoredPlan("2026-08-01T12:00:00+00:00", "0", "/r/recipe.yaml", ("a=1",), "us-east-1", WORLD, plan.as_json())
-    return saved_plan.read(saved_plan.written(one), "agreed.json")
+    return saved_plan.parse_saved_plan(saved_plan.format_saved_plan(one), "agreed.json")
 
 
 def changed(plan: Plan, fresh: Plan, world: PlanInputs = WORLD) -> list[str]:
-    return list(saved_plan.changes(kept(plan), world, fresh))
+    return list(saved_plan.input_changes(kept(plan), world, fresh))
 
 
 def quoted(usd: str, *zones: str) -> Quotes:
@@ -61,7 +61,7 @@ def test_a_plan_survives_its_file_and_is_applied_as_it_was():
     assert one.sets == ("a=1",)
     assert changed(plan, plan) == []
     fresh = replace(plan, candidates=plan.candidates[::-1])
-    assert saved_plan.as_agreed(one, fresh).candidates == plan.candidates
+    assert saved_plan.with_saved_candidates(one, fresh).candidates == plan.candidates
 
 
 def test_a_price_that_rose_is_a_change_and_one_that_fell_is_none():
@@ -123,7 +123,7 @@ def test_another_shape_is_a_change():
     ]
 
 
-TEXT = saved_plan.written(StoredPlan("now", "0", "/r", (), "us-east-1", WORLD, make().as_json()))
+TEXT = saved_plan.format_saved_plan(StoredPlan("now", "0", "/r", (), "us-east-1", WORLD, make().as_json()))
 
 
 @settings(max_examples=60)
@@ -136,7 +136,7 @@ def test_no_letter_of_the_file_can_be_changed_unnoticed(place, letter):
         same = False
     if not same:
         with pytest.raises(UsageError):
-            saved_plan.read(forged, "agreed.json")
+            saved_plan.parse_saved_plan(forged, "agreed.json")
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_no_letter_of_the_file_can_be_changed_unnoticed(place, letter):
 )
 def test_what_is_no_plan_is_refused(text, message):
     with pytest.raises(UsageError, match=message):
-        saved_plan.read(text, "agreed.json")
+        saved_plan.parse_saved_plan(text, "agreed.json")

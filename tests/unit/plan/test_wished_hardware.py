@@ -27,7 +27,7 @@ def recipe(**resources):
 
 
 def make(one, target="aws"):
-    return planner.make(
+    return planner.build_plan(
         one, target=target, catalog=CATALOG, quotes=Quotes(), default_region="us-east-1", today=date(2026, 8, 1)
     )
 

@@ -33,7 +33,7 @@ def recipe(**resources) -> Recipe:
 
 
 def make(one: Recipe) -> Plan:
-    return planner.make(
+    return planner.build_plan(
         one, target="aws", catalog=CATALOG, quotes=Quotes(), default_region="us-east-1", today=date(2026, 8, 1)
     )
 
@@ -70,7 +70,7 @@ def test_the_worst_case_is_what_the_ledger_books_when_the_dearest_lives_to_its_e
     plan = make(recipe(instance_type="p4d.24xlarge", nodes=6))
     start = datetime(2026, 8, 1, tzinfo=UTC)
     end = start + timedelta(seconds=plan.expiry_s)
-    booked = spending_of(cluster_record(plan, plan.dearest), start)
+    booked = spending_of(cluster_record(plan, plan.most_expensive), start)
     assert {one.kind for one in booked.beside} == {"disks", "elastic-ips", "gateway"}
     entry = LedgerEntry(booked, "closed", tuple("abcdef"), launched_at=start, closed_at=end)
     assert Decimal(0) <= plan.worst_case_usd - entry_usd(entry, end) < Decimal("0.01")

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.app.runs.datasets import read_manifest
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.file_names import unusable
+from cloudgpu.recipe.file_names import find_unusable_name
 
 SHA = hashlib.sha256(b"").hexdigest()
 GOOD = ["a", "b/c.txt", "b/c", ".hidden", "a b", "ä/ö", "Ä/ö", "x" * 255, "a.parts", "...", "a\\b"]
@@ -29,12 +29,12 @@ WRONG = [
 
 
 def test_usual_names_are_usable():
-    assert unusable(GOOD) is None
+    assert find_unusable_name(GOOD) is None
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_name_that_no_file_can_have_is_found_among_others(name: str):
-    found = unusable([*GOOD, name])
+    found = find_unusable_name([*GOOD, name])
     assert found is not None
     assert found[0] == name
     assert found[1]
@@ -42,7 +42,7 @@ def test_a_name_that_no_file_can_have_is_found_among_others(name: str):
 
 @pytest.mark.parametrize("pair", [("a", "a/b/c"), ("a", "a.part"), ("a", "a.part.map"), ("d/a", "d/a.part")])
 def test_names_that_cannot_be_there_at_once_are_found(pair):
-    assert unusable(pair) is not None
+    assert find_unusable_name(pair) is not None
 
 
 @pytest.mark.parametrize("name", [one for one in WRONG if one and "\n" not in one and not one.startswith("./")])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cloudgpu.recipe.batch import batch_of
-from cloudgpu.recipe.loading import check
+from cloudgpu.recipe.batch import samples_per_step
+from cloudgpu.recipe.loading import validate_recipe
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.units import SizeGib
 
@@ -33,7 +33,7 @@ def values(batch, params=None):
     ],
 )
 def test_the_batch_that_a_recipe_means(batch, params, meant):
-    assert batch_of(Recipe.model_validate(values(batch, params))) == meant
+    assert samples_per_step(Recipe.model_validate(values(batch, params))) == meant
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_the_batch_that_a_recipe_means(batch, params, meant):
 )
 def test_a_batch_that_is_no_number_is_a_problem_of_the_recipe(tmp_path, batch, said):
     (tmp_path / "train.py").touch()
-    _, problems = check(values(batch, {"batch": 64}), tmp_path)
+    _, problems = validate_recipe(values(batch, {"batch": 64}), tmp_path)
     assert [problem.text[: len(said)] for problem in problems] == [said]
 
 
 def test_a_batch_below_one_is_refused(tmp_path):
-    recipe, problems = check(values(0), tmp_path)
+    recipe, problems = validate_recipe(values(0), tmp_path)
     assert recipe is None
     assert any("global_batch" in problem.text for problem in problems)
 

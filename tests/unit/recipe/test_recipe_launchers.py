@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.recipe.launching import kvstore_kind
-from cloudgpu.recipe.loading import check
+from cloudgpu.recipe.loading import validate_recipe
 from cloudgpu.recipe.schema import Recipe
 
 
@@ -17,7 +17,7 @@ def read(params: dict | None = None, **launch) -> tuple[Recipe | None, list[str]
         "params": params or {},
         "launch": {"command": "train.py", **launch},
     }
-    recipe, problems = check(values, Path())
+    recipe, problems = validate_recipe(values, Path())
     return recipe, [problem.text for problem in problems]
 
 

@@ -228,5 +228,5 @@ def test_the_first_root_that_has_a_name_wins(tmp_path):
         (tmp_path / root / "same").mkdir(parents=True)
         (tmp_path / root / "same" / "recipe.yaml").write_text(GOOD)
     roots = [tmp_path / "mine", tmp_path / "theirs"]
-    assert loading.known(roots) == (tmp_path / "mine" / "same" / "recipe.yaml",)
-    assert loading.names(roots) == ("same",)
+    assert loading.find_named_recipes(roots) == (tmp_path / "mine" / "same" / "recipe.yaml",)
+    assert loading.recipe_names(roots) == ("same",)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.recipe import loading
-from cloudgpu.recipe.matrix import MOST, Axis, combinations, read_axes
+from cloudgpu.recipe.matrix import MAX_COMBINATIONS, Axis, combinations, read_axes
 
 TEXT = """\
 schema: 1
@@ -135,7 +135,7 @@ values = st.lists(st.text(st.characters(categories=("L", "N")), min_size=1, max_
 def test_what_is_read_is_what_was_typed(axis_names, data):
     typed = {name: data.draw(values) for name in axis_names}
     texts = [f"{name}={','.join(listed)}" for name, listed in typed.items()]
-    if prod(len(listed) for listed in typed.values()) > MOST:
+    if prod(len(listed) for listed in typed.values()) > MAX_COMBINATIONS:
         with pytest.raises(UsageError):
             read_axes(texts)
     else:

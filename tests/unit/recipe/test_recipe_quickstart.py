@@ -5,7 +5,7 @@ import gzip
 import hashlib
 from pathlib import Path
 
-from cloudgpu.paths import bundled
+from cloudgpu.paths import bundled_folder
 from cloudgpu.recipe import loading, template
 from cloudgpu.recipe.resolve import resolve
 
@@ -14,7 +14,7 @@ LOADED = loading.load(FOLDER / "recipe.yaml")
 
 
 def test_it_is_found_by_its_name(tmp_path):
-    assert loading.find("quickstart", roots=(tmp_path, bundled("recipes"))) == FOLDER / "recipe.yaml"
+    assert loading.find("quickstart", roots=(tmp_path, bundled_folder("recipes"))) == FOLDER / "recipe.yaml"
 
 
 def test_the_manifest_names_every_file_of_the_data_and_nothing_else():

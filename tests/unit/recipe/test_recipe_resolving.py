@@ -135,7 +135,7 @@ def test_a_recipe_comes_back_from_its_own_yaml(loaded):
     for rehearsal in (False, True):
         recipe = resolve(loaded, sets={"budget.max_usd": "12.5"}, rehearsal=rehearsal)
         value = document.parse(document.as_yaml(recipe)).value
-        assert loading.check(value, loaded.base) == (recipe, ())
+        assert loading.validate_recipe(value, loaded.base) == (recipe, ())
 
 
 QUICKSTART = Path(__file__).parents[3] / "recipes" / "quickstart" / "recipe.yaml"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.recipe.loading import check
+from cloudgpu.recipe.loading import validate_recipe
 from cloudgpu.recipe.template import placeholders
 
 BASE = {"schema": 1, "name": "r", "resources": {"gpu": "V100:8"}, "launch": {"with": "torchrun", "command": "x.py"}}
@@ -10,13 +10,13 @@ HOMES = {"name": "homes", "to": "/team/homes"}
 
 
 def problems(tmp_path, *storage, **more):
-    _, found = check({**BASE, **more, "storage": list(storage)}, tmp_path)
+    _, found = validate_recipe({**BASE, **more, "storage": list(storage)}, tmp_path)
     return [problem.text for problem in found]
 
 
 def test_what_is_right_is_mounted_and_named_in_commands(tmp_path):
     scratch = {"name": "scratch", "to": "/scratch", "make": {"kind": "lustre", "size": "2400GiB"}, "keep": False}
-    recipe, found = check({**BASE, "storage": [HOMES, scratch]}, tmp_path)
+    recipe, found = validate_recipe({**BASE, "storage": [HOMES, scratch]}, tmp_path)
     assert found == ()
     assert {"storage.homes", "storage.scratch"} <= set(placeholders(recipe))
     assert (recipe.storage[0].mode, recipe.storage[0].keep, recipe.storage[1].make.size) == ("rw", True, 2400)

@@ -56,28 +56,28 @@ def test_a_new_id_is_unseen_for_as_many_calls_as_said(behaviour):
 
 def test_only_a_profile_that_is_newer_than_the_condition_is_unknown(behaviour, clock):
     behaviour.put(Conditions(profile_calls=1))
-    assert not behaviour.profile_unknown("old", START - timedelta(seconds=1))
-    assert [behaviour.profile_unknown("new", START) for _ in range(2)] == [True, False]
+    assert not behaviour.is_profile_unknown("old", START - timedelta(seconds=1))
+    assert [behaviour.is_profile_unknown("new", START) for _ in range(2)] == [True, False]
 
 
 def test_a_console_speaks_after_so_many_looks_or_never(behaviour):
-    assert not behaviour.console_silent("i-1")
+    assert not behaviour.is_console_empty("i-1")
     behaviour.put(Conditions(console_calls=2))
-    assert [behaviour.console_silent("i-1") for _ in range(3)] == [True, True, False]
-    assert behaviour.console_silent("i-2")
+    assert [behaviour.is_console_empty("i-1") for _ in range(3)] == [True, True, False]
+    assert behaviour.is_console_empty("i-2")
     behaviour.put(Conditions(console_empty=True))
-    assert all(behaviour.console_silent("i-1") for _ in range(9))
+    assert all(behaviour.is_console_empty("i-1") for _ in range(9))
 
 
 def test_a_region_takes_a_burst_and_then_its_rate(behaviour, clock):
-    assert not any(behaviour.throttles("us-east-1") for _ in range(99))
+    assert not any(behaviour.should_throttle("us-east-1") for _ in range(99))
     behaviour.put(Conditions(calls_per_s=2, burst=3))
-    assert [behaviour.throttles("us-east-1") for _ in range(4)] == [False, False, False, True]
-    assert not behaviour.throttles("us-west-2")
+    assert [behaviour.should_throttle("us-east-1") for _ in range(4)] == [False, False, False, True]
+    assert not behaviour.should_throttle("us-west-2")
     clock.sleep(0.5)
-    assert [behaviour.throttles("us-east-1") for _ in range(2)] == [False, True]
+    assert [behaviour.should_throttle("us-east-1") for _ in range(2)] == [False, True]
     clock.sleep(60)
-    assert [behaviour.throttles("us-east-1") for _ in range(4)] == [False, False, False, True]
+    assert [behaviour.should_throttle("us-east-1") for _ in range(4)] == [False, False, False, True]
 
 
 def test_only_the_time_of_day_is_skewed(behaviour, clock):

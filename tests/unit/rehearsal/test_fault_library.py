@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from cloudgpu.cli.commands.rehearsal_fault import read_given
-from cloudgpu.cli.render.fault import in_force_lines, library_lines, script_lines
+from cloudgpu.cli.render.fault import active_fault_lines, library_lines, script_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.rehearsal.faults import scripts
 from cloudgpu.rehearsal.faults.conditions import Conditions
@@ -27,10 +27,10 @@ def spec(number: int, *, spot: bool = False, zone: str = "us-east-1c") -> NodeSp
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", scripts.library())
+@pytest.mark.parametrize("name", scripts.builtin_scripts())
 def test_every_named_fault_does_something_and_says_what(name):
-    script = scripts.library()[name]
-    whole = scripts.combine([script], {})
+    script = scripts.builtin_scripts()[name]
+    whole = scripts.combine_scripts([script], {})
     assert any(whole.values())
     assert "{" not in json.dumps(list(whole["capacity"]) + list(whole["quotas"])), whole
     assert 20 <= len(script.description) <= 72
@@ -40,23 +40,27 @@ def test_every_named_fault_does_something_and_says_what(name):
 
 
 def test_there_are_enough_of_them():
-    assert len(scripts.library()) >= 30
+    assert len(scripts.builtin_scripts()) >= 30
 
 
 def test_parameters_are_put_in_as_what_they_are():
-    found = scripts.find("zone-dry")
-    assert scripts.combine([found], {})["capacity"] == {"us-east-1c/*/*": 0}
+    found = scripts.find_script("zone-dry")
+    assert scripts.combine_scripts([found], {})["capacity"] == {"us-east-1c/*/*": 0}
     given = {"zone": "us-west-2b", "type": "p4d.*"}
-    assert scripts.combine([found], given)["capacity"] == {"us-west-2b/p4d.*/*": 0}
-    assert scripts.combine([scripts.find("slow-terminate")], {"looks": "7"})["cloud"] == {"terminate_looks": 7}
+    assert scripts.combine_scripts([found], given)["capacity"] == {"us-west-2b/p4d.*/*": 0}
+    assert scripts.combine_scripts([scripts.find_script("slow-terminate")], {"looks": "7"})["cloud"] == {
+        "terminate_looks": 7
+    }
     with pytest.raises(UsageError, match="looks=many is not a number"):
-        scripts.combine([scripts.find("slow-terminate")], {"looks": "many"})
+        scripts.combine_scripts([scripts.find_script("slow-terminate")], {"looks": "many"})
     with pytest.raises(UsageError, match="none of these fault scripts has a parameter colour"):
-        scripts.combine([found], {"colour": "red"})
+        scripts.combine_scripts([found], {"colour": "red"})
 
 
 def test_several_faults_are_laid_over_each_other():
-    whole = scripts.combine([scripts.find(name) for name in ("slow-terminate", "console-late", "denied")], {})
+    whole = scripts.combine_scripts(
+        [scripts.find_script(name) for name in ("slow-terminate", "console-late", "denied")], {}
+    )
     assert whole["cloud"] == {"terminate_looks": 4, "console_calls": 3}
     assert [row["action"] for row in whole["rules"]] == ["CreateFleet"]
 
@@ -64,12 +68,12 @@ def test_several_faults_are_laid_over_each_other():
 def test_a_file_may_be_yaml_or_a_json_list_of_rules(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text("description: Mine.\nrules: [{action: CreateVpc, code: InternalError}]\ncloud: {unseen_calls: 1}\n")
-    found = scripts.find(str(path))
+    found = scripts.find_script(str(path))
     assert (found.name, found.description) == ("mine.yaml", "Mine.")
-    assert scripts.combine([found], {})["cloud"] == {"unseen_calls": 1}
+    assert scripts.combine_scripts([found], {})["cloud"] == {"unseen_calls": 1}
     path = tmp_path / "rules.json"
     path.write_text('[{"action": "CreateFleet"}]')
-    assert scripts.combine([scripts.find(str(path))], {})["rules"] == [{"action": "CreateFleet"}]
+    assert scripts.combine_scripts([scripts.find_script(str(path))], {})["rules"] == [{"action": "CreateFleet"}]
 
 
 @pytest.mark.parametrize(
@@ -91,16 +95,16 @@ def test_a_script_that_makes_no_sense_says_why(text, words, tmp_path: Path):
     path = tmp_path / "odd.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as err:
-        scripts.combine([scripts.find(str(path))], {})
+        scripts.combine_scripts([scripts.find_script(str(path))], {})
     assert words in str(err.value)
     assert "odd.yaml" in str(err.value)
 
 
 def test_an_unknown_name_is_told_the_nearest_one(tmp_path: Path):
     with pytest.raises(UsageError, match='did you mean "zone-dry"'):
-        scripts.find("zone-dyr")
+        scripts.find_script("zone-dyr")
     with pytest.raises(UsageError, match="cannot read"):
-        scripts.find(str(tmp_path / "none.yaml"))
+        scripts.find_script(str(tmp_path / "none.yaml"))
 
 
 def test_settings_of_faults_are_read():
@@ -136,7 +140,7 @@ def test_the_screens_of_faults():
         capacity: {a/b/c: 0, d/e/f: 1}
         nodes: [{do: sshd-dies}]
     """)
-    script = scripts.parsed("mine", text)
+    script = scripts.parse_script("mine", text)
     assert script_lines(script) == [
         "mine: Two things.",
         "  --set times=2",
@@ -148,7 +152,7 @@ def test_the_screens_of_faults():
         "  nodes:",
         '    {"do": "sshd-dies"}',
     ]
-    other = scripts.parsed("longer-name", "cloud: {console_empty: true}")
+    other = scripts.parse_script("longer-name", "cloud: {console_empty: true}")
     assert library_lines([script, other], ["mine"]) == [
         "*  mine         Two things.",
         "   longer-name",
@@ -156,8 +160,8 @@ def test_the_screens_of_faults():
     ]
     assert library_lines([other], [])[-1] == "active: none"
     nothing = {"names": [], "rules": [], "capacity": {}, "quotas": {}, "cloud": {}, "nodes": []}
-    assert in_force_lines(nothing) == ["simulated faults: none"]
-    assert in_force_lines({**nothing, "names": ["x"], "cloud": {"console_empty": True}}) == [
+    assert active_fault_lines(nothing) == ["simulated faults: none"]
+    assert active_fault_lines({**nothing, "names": ["x"], "cloud": {"console_empty": True}}) == [
         "simulated faults: x",
         "  cloud:",
         '    {"console_empty": true}',
@@ -169,7 +173,7 @@ PAGE = (ROOT / "docs/reference/faults.md").read_text(encoding="utf-8")
 DIFFERENCES = (ROOT / "docs/reference/rehearsal.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("script", scripts.library().values(), ids=lambda script: script.name)
+@pytest.mark.parametrize("script", scripts.builtin_scripts().values(), ids=lambda script: script.name)
 def test_the_page_has_every_fault_as_it_is(script):
     given = ", ".join(f"`{name}={value}`" for name, value in script.parameters.items()) or "-"
     assert f"| `{script.name}` | {script.description} | {given} |\n" in PAGE

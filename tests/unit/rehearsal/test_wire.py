@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.server.aws_chunked import is_streaming, plain
+from cloudgpu.rehearsal.server.aws_chunked import decode_body, is_streaming
 from cloudgpu.rehearsal.server.control_auth import sign_call, signature_is_valid
-from cloudgpu.rehearsal.server.endpoint import refusal
+from cloudgpu.rehearsal.server.endpoint import forbidden_response
 from cloudgpu.rehearsal.server.http_message import DropConnectionError, Headers, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.http_server import LoopbackServer
 
@@ -32,7 +32,7 @@ def test_chunks_become_the_body_they_carry(parts):
     )
     request = HttpRequest("PUT", "/b/k", headers, framed(parts))
     assert is_streaming(request)
-    got = plain(request)
+    got = decode_body(request)
     assert got.body == body
     assert got.headers.find("content-encoding") == "gzip"
     assert got.headers.find("x-amz-checksum-crc32") == "AAAA=="
@@ -43,7 +43,7 @@ def test_chunks_become_the_body_they_carry(parts):
 def test_broken_chunks_are_an_error(body):
     headers = Headers({"x-amz-content-sha256": "STREAMING-X", "x-amz-decoded-content-length": "5"})
     with pytest.raises(ValueError, match=r"chunk|invalid literal"):
-        plain(HttpRequest("PUT", "/b/k", headers, body))
+        decode_body(HttpRequest("PUT", "/b/k", headers, body))
 
 
 def test_a_seal_holds_for_one_call_only():
@@ -63,7 +63,7 @@ def test_a_wrong_or_old_seal_does_not_hold(value):
 
 @pytest.mark.parametrize("host", ["127.0.0.1:80", "localhost:80", "LOCALHOST:80"])
 def test_the_guard_lets_own_clients_in(host):
-    assert refusal(HttpRequest("GET", "/", Headers({"host": host})), 80) is None
+    assert forbidden_response(HttpRequest("GET", "/", Headers({"host": host})), 80) is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_guard_lets_own_clients_in(host):
     ],
 )
 def test_the_guard_refuses_pages_and_foreign_names(headers):
-    answer = refusal(HttpRequest("GET", "/", Headers(headers)), 80)
+    answer = forbidden_response(HttpRequest("GET", "/", Headers(headers)), 80)
     assert answer is not None
     assert answer.status == 403
 

@@ -61,7 +61,7 @@ def test_an_output_that_cannot_be_read_is_a_failure(agents: list[Agent], tmp_pat
 def test_a_pattern_of_which_everything_was_skipped_is_a_failure(agents: list[Agent], tmp_path: Path) -> None:
     agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
     agents[0].host.skipped = [
-        SkippedDownload("latest", "link that leads out of the directory, to /scratch/7", lost=False)
+        SkippedDownload("latest", "link that points outside the directory, to /scratch/7", lost=False)
     ]
     collected = collect(job("out/", "latest", "*.csv"), agents, tmp_path)
     (line,) = collected.failures

@@ -11,7 +11,7 @@ from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.state import catalog_snapshots as module
-from cloudgpu.state.catalog_snapshots import KEPT, CatalogSnapshots
+from cloudgpu.state.catalog_snapshots import MAX_SNAPSHOTS, CatalogSnapshots
 from cloudgpu.state.known_catalog import known_catalog
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -129,17 +129,17 @@ def test_two_at_once_take_turns(home, kept):
 
 
 def test_the_last_twenty_are_kept_and_the_one_that_holds(home, kept):
-    for usd in range(1, KEPT + 3):
+    for usd in range(1, MAX_SNAPSHOTS + 3):
         add(kept, usd)
     kept.revert(4)
     add(kept, 99)
     kept.revert(4)
-    for usd in range(KEPT):
+    for usd in range(MAX_SNAPSHOTS):
         entry = kept.add(lambda before: (before, "same", []), at=NOW + timedelta(days=usd), regions=[PLACE[1]]).entry
         kept.revert(4)
     numbers = [one.number for one in kept.history().entries]
     assert numbers[0] == 4
-    assert numbers[1:] == list(range(entry.number - KEPT + 1, entry.number + 1))
+    assert numbers[1:] == list(range(entry.number - MAX_SNAPSHOTS + 1, entry.number + 1))
     assert price(home) == "4"
     files = {int(path.stem[-4:]) for path in home.catalog("aws").root.glob("overlay-*.json")}
     assert files == set(numbers)

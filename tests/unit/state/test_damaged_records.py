@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloudgpu.app.clusters.status import recorded
+from cloudgpu.app.clusters.status import list_cluster_statuses
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan import saved_plan as plan_file
@@ -36,7 +36,7 @@ def test_a_cluster_record_with_an_impossible_value_is_damaged_and_the_others_are
     workspace.provisioning.up(make.plan(make.candidate()), "other")
     path = workspace.home.cluster("demo").record
     path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
-    shown = {one.record.name: one for one in recorded(workspace.records, workspace.clock.now())}
+    shown = {one.record.name: one for one in list_cluster_statuses(workspace.records, workspace.clock.now())}
     assert {name: one.state for name, one in shown.items()} == {"demo": "damaged", "other": "up"}
     problem = shown["demo"].as_json()["problem"]
     assert str(path) in problem
@@ -162,4 +162,4 @@ def test_a_damaged_index_of_the_catalogue_is_named(workspace, index):
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"sha256": NaN}'], ids=["deep", "long", "nan"])
 def test_a_plan_file_that_is_none(text):
     with pytest.raises(UsageError, match=r"it\.json is not a plan saved by"):
-        plan_file.read(text, "it.json")
+        plan_file.parse_saved_plan(text, "it.json")

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import UsageError
-from cloudgpu.state.identifiers import checked_cluster, new_run_id, new_token
+from cloudgpu.state.identifiers import new_run_id, new_token, require_cluster_name
 from gpu_cluster import settings as program
 
 
 @given(st.text(alphabet="abz09-A_.", max_size=60))
 def test_a_name_that_passes_also_passes_in_the_program(name):
     try:
-        checked_cluster(name)
+        require_cluster_name(name)
     except UsageError:
         return
     assert program._NAME.fullmatch(name)
@@ -24,13 +24,13 @@ def test_a_name_that_passes_also_passes_in_the_program(name):
 @pytest.mark.parametrize("name", ["", "-a", "a-", "Demo", "9a", "a" * 40, "a\n", "ä", "a b"])
 def test_a_name_that_aws_would_refuse_is_refused_with_a_way_out(name):
     with pytest.raises(UsageError) as caught:
-        checked_cluster(name)
+        require_cluster_name(name)
     assert "--name" in caught.value.hint
 
 
 @given(st.from_regex(re.compile(r"[a-z][a-z0-9-]{0,39}", re.ASCII), fullmatch=True))
 def test_every_run_can_name_a_cluster(recipe):
-    assert checked_cluster(new_run_id(recipe)).startswith(recipe[:32])
+    assert require_cluster_name(new_run_id(recipe)).startswith(recipe[:32])
 
 
 def test_tokens_differ():

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.access.ssh_config import ClusterEntries, write
-from cloudgpu.backends.deletion_records import forget
+from cloudgpu.app.access.ssh_config import ClusterEntries, write_entries
+from cloudgpu.backends.deletion_records import remove_local_record
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home
 from cloudgpu.state import ssh_config_record
@@ -42,25 +42,25 @@ def test_one_line_at_the_top_for_all_clusters_and_none_after_the_last(folder, la
     folder.root.mkdir(parents=True)
     folder.config.write_bytes(THEIRS)
     folder.config.chmod(0o640)
-    assert write(lab, "lab", entries(lab, "lab"), folder) is True
-    assert write(lab, "big", entries(lab, "big"), folder) is False
-    assert write(lab, "lab", entries(lab, "lab"), folder) is False
+    assert write_entries(lab, "lab", entries(lab, "lab"), folder) is True
+    assert write_entries(lab, "big", entries(lab, "big"), folder) is False
+    assert write_entries(lab, "lab", entries(lab, "lab"), folder) is False
     added = f"# clusters of cloudgpu; removed with the last of them\nInclude {folder.ours}/*\n\n".encode()
     assert folder.config.read_bytes() == added + THEIRS
     assert [mode(folder.config), mode(folder.ours), mode(folder.ours / "lab")] == [0o640, 0o700, 0o600]
-    assert ssh_config_record.remove(lab, "lab") == []
+    assert ssh_config_record.remove_entries(lab, "lab") == []
     assert folder.config.read_bytes() == added + THEIRS
-    assert ssh_config_record.remove(lab, "big") == []
+    assert ssh_config_record.remove_entries(lab, "big") == []
     assert folder.config.read_bytes() == THEIRS
     assert mode(folder.config) == 0o640
     assert [one.name for one in folder.root.iterdir()] == ["config"]
-    assert ssh_config_record.remove(lab, "big") == []
+    assert ssh_config_record.remove_entries(lab, "big") == []
 
 
 def test_without_a_configuration_there_is_none_afterwards_either(folder, lab):
-    assert write(lab, "lab", entries(lab, "lab"), folder) is True
+    assert write_entries(lab, "lab", entries(lab, "lab"), folder) is True
     assert [mode(folder.root), mode(folder.config)] == [0o700, 0o600]
-    assert ssh_config_record.remove(lab, "lab") == []
+    assert ssh_config_record.remove_entries(lab, "lab") == []
     assert list(folder.root.iterdir()) == []
 
 
@@ -68,8 +68,8 @@ def test_a_line_that_somebody_moved_or_wrote_is_theirs(folder, lab):
     folder.root.mkdir(parents=True)
     text = f"Host x\nInclude {folder.ours}/*\n"
     folder.config.write_text(text)
-    assert write(lab, "lab", entries(lab, "lab"), folder) is False
-    ssh_config_record.remove(lab, "lab")
+    assert write_entries(lab, "lab", entries(lab, "lab"), folder) is False
+    ssh_config_record.remove_entries(lab, "lab")
     assert folder.config.read_text() == text
 
 
@@ -79,11 +79,11 @@ def test_a_link_stays_a_link(folder, lab, tmp_path):
     real.write_bytes(THEIRS)
     folder.root.mkdir(parents=True)
     folder.config.symlink_to(real)
-    assert write(lab, "lab", entries(lab, "lab"), folder) is True
+    assert write_entries(lab, "lab", entries(lab, "lab"), folder) is True
     assert folder.config.is_symlink()
     assert real.read_bytes().endswith(THEIRS)
     assert b"Include" in real.read_bytes()
-    ssh_config_record.remove(lab, "lab")
+    ssh_config_record.remove_entries(lab, "lab")
     assert folder.config.is_symlink()
     assert real.read_bytes() == THEIRS
 
@@ -93,7 +93,7 @@ def test_a_configuration_that_may_not_be_written_is_told_with_the_line_to_add(fo
     folder.config.write_bytes(THEIRS)
     monkeypatch.setattr("os.access", lambda *_: False)  # who runs this may be root, whom no permission stops
     with pytest.raises(StateError, match="is not writable") as raised:
-        write(lab, "lab", entries(lab, "lab"), folder)
+        write_entries(lab, "lab", entries(lab, "lab"), folder)
     assert raised.value.hint == f"add this line at the top of the file: Include {folder.ours}/*"
     assert folder.config.read_bytes() == THEIRS
 
@@ -102,32 +102,32 @@ def test_a_place_that_is_no_folder_is_told(folder, lab):
     folder.root.mkdir(parents=True)
     folder.ours.write_text("a file")
     with pytest.raises(StateError, match="cannot be written") as raised:
-        write(lab, "lab", entries(lab, "lab"), folder)
+        write_entries(lab, "lab", entries(lab, "lab"), folder)
     assert "--print" in raised.value.hint
-    assert ssh_config_record.remove(lab, "lab") == []
+    assert ssh_config_record.remove_entries(lab, "lab") == []
 
 
 def test_two_homes_do_not_take_each_others_names(folder, lab, tmp_path):
     other = Home(tmp_path / "other")
     other.cluster("lab").root.mkdir(parents=True)
-    write(lab, "lab", entries(lab, "lab"), folder)
+    write_entries(lab, "lab", entries(lab, "lab"), folder)
     with pytest.raises(StateError, match="belongs to another cluster lab"):
-        write(other, "lab", entries(other, "lab"), folder)
+        write_entries(other, "lab", entries(other, "lab"), folder)
     (other.cluster("lab").root / "ssh-config.json").write_text(json.dumps({"folder": str(folder.root)}))
-    assert ssh_config_record.remove(other, "lab") == []
+    assert ssh_config_record.remove_entries(other, "lab") == []
     assert (folder.ours / "lab").exists()
 
 
 def test_a_mark_that_cannot_be_read_keeps_no_cluster_alive(folder, lab):
     (lab.cluster("lab").root / "ssh-config.json").write_text("{")
-    (trouble,) = ssh_config_record.remove(lab, "lab")
+    (trouble,) = ssh_config_record.remove_entries(lab, "lab")
     assert "may be left in ~/.ssh/cloudgpu.d" in trouble
 
 
 def test_down_takes_the_entries_back(folder, lab):
-    write(lab, "lab", entries(lab, "lab"), folder)
+    write_entries(lab, "lab", entries(lab, "lab"), folder)
     forgotten = []
-    forget(
+    remove_local_record(
         SimpleNamespace(home=lab, emit=print, ledger=None, records=SimpleNamespace(forget_cluster=forgotten.append)),
         "lab",
     )

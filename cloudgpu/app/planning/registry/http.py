@@ -118,7 +118,7 @@ class RegistryClient:
         response, is_registry = self._followed(url, accept)
         # The target of a redirect must not decide where the password is sent.
         if response.status == HTTPStatus.UNAUTHORIZED and is_registry and not self._authorization:
-            self._authorization = self._logged_in(url, challenge(response.headers.get("www-authenticate", "")))
+            self._authorization = self._logged_in(url, parse_challenge(response.headers.get("www-authenticate", "")))
             response, _ = self._followed(url, accept)
         if response.status in _DENIED:
             raise RegistryDeniedError
@@ -139,7 +139,7 @@ class RegistryClient:
         response = self._sent(url, "application/json", password, guarded=must_block_local(registry, url))
         if response.status in _DENIED:
             raise RegistryDeniedError
-        content = json_of(response) if response.status == HTTPStatus.OK else None
+        content = json_body(response) if response.status == HTTPStatus.OK else None
         token = (content.get("token") or content.get("access_token")) if isinstance(content, dict) else None
         if not isinstance(token, str) or len(token) > _LONGEST_TOKEN or _TOKEN.fullmatch(token) is None:
             raise UnreachableError(f"{_host(requested.realm)} returned status {response.status} instead of a token")
@@ -195,7 +195,7 @@ class RegistryClient:
         return context
 
 
-def challenge(header: str) -> Challenge | None:
+def parse_challenge(header: str) -> Challenge | None:
     """Parse a `WWW-Authenticate` header. Prefer tokens to passwords; return None if no scheme is supported."""
     supported = []
     for scheme, pairs in _SCHEME.findall(header):
@@ -206,7 +206,7 @@ def challenge(header: str) -> Challenge | None:
     return min(supported, key=lambda offered: offered.scheme != "bearer", default=None)
 
 
-def json_of(response: SourceResponse) -> Any:  # noqa: ANN401 - untrusted content
+def json_body(response: SourceResponse) -> Any:  # noqa: ANN401 - untrusted content
     """Return the parsed body, or None if it is not JSON."""
     try:
         return parse_json(response.body, nan=True)

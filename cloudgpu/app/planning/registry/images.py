@@ -13,7 +13,7 @@ from cloudgpu.app.planning.registry.http import (
     RegistryClient,
     RegistryDeniedError,
     UnreachableError,
-    json_of,
+    json_body,
 )
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import ImageName, parse_image_name
@@ -77,16 +77,16 @@ class RegistryImages:
 
 def _described(image: str, name: ImageName, client: RegistryClient) -> ImageSeen:
     if name.digest:
-        response = client.get_by_digest("manifests", name.digest, manifests.ACCEPTED)
+        response = client.get_by_digest("manifests", name.digest, manifests.ACCEPTED_MEDIA_TYPES)
     else:
-        response = client.get(f"{name.path}/manifests/{name.tag}", manifests.ACCEPTED)
+        response = client.get(f"{name.path}/manifests/{name.tag}", manifests.ACCEPTED_MEDIA_TYPES)
     if response.status == HTTPStatus.NOT_FOUND and _is_registry(response):
         return ImageSeen(image, "missing", f"{name.registry} has no {image}")
     top = _manifest(response, name)
     if not manifests.is_index(top):
         return ImageSeen(image, "there", "", _platforms(top, client), manifests.packed_bytes(top))
-    digests = manifests.by_platform(top)
-    digest = digests.get(manifests.MACHINE)
+    digests = manifests.digests_by_platform(top)
+    digest = digests.get(manifests.NODE_PLATFORM)
     return ImageSeen(image, "there", "", tuple(sorted(digests)), _size(digest, name, client) if digest else None)
 
 
@@ -100,13 +100,13 @@ def _refused(image: str, name: ImageName, login: RegistryLogin | None) -> ImageS
 
 def _is_registry(response: SourceResponse) -> bool:
     """Return True if a 404 comes from a registry rather than a proxy or a web page."""
-    content = json_of(response)
+    content = json_body(response)
     errors = content.get("errors") if isinstance(content, dict) else None
     return bool(errors) or "docker-distribution-api-version" in response.headers
 
 
 def _manifest(response: SourceResponse, name: ImageName) -> dict[str, Any]:
-    content = json_of(response)
+    content = json_body(response)
     if response.status == HTTPStatus.TOO_MANY_REQUESTS:
         raise UnreachableError(f"{name.registry} responded with status 429 (too many requests); try again later")
     if response.status != HTTPStatus.OK:
@@ -124,14 +124,14 @@ def _platforms(manifest: dict[str, Any], client: RegistryClient) -> tuple[str, .
     except (RegistryDeniedError, UnreachableError):
         return ()
     platform = (
-        manifests.platform(json_of(response)) if response is not None and response.status == HTTPStatus.OK else ""
+        manifests.platform(json_body(response)) if response is not None and response.status == HTTPStatus.OK else ""
     )
     return (platform,) if platform else ()
 
 
 def _size(digest: str, name: ImageName, client: RegistryClient) -> int | None:
     try:
-        response = client.get_by_digest("manifests", digest, manifests.ACCEPTED)
+        response = client.get_by_digest("manifests", digest, manifests.ACCEPTED_MEDIA_TYPES)
         return manifests.packed_bytes(_manifest(response, name))
     except (RegistryDeniedError, UnreachableError):
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-ACCEPTED: Final = ", ".join(
+ACCEPTED_MEDIA_TYPES: Final = ", ".join(
     (
         "application/vnd.oci.image.index.v1+json",
         "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -11,14 +11,14 @@ ACCEPTED: Final = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
-MACHINE: Final = "linux/amd64"
+NODE_PLATFORM: Final = "linux/amd64"
 """Platform of the nodes. The image size is looked up for this platform."""
 _LARGEST: Final = 2**50
 """One pebibyte. A larger size is treated as invalid."""
 _LONGEST_NAME: Final = 40
 
 
-def by_platform(content: Mapping[str, Any]) -> dict[str, str]:
+def digests_by_platform(content: Mapping[str, Any]) -> dict[str, str]:
     """Return the digest of each platform in an index, excluding attestations."""
     digests: dict[str, str] = {}
     for manifest in _dicts(content.get("manifests")):

@@ -22,7 +22,7 @@ _RANGE = re.compile(r"bytes 0-0/([0-9]{1,18})")
 _NO_RANGE = re.compile(r"bytes \*/([0-9]{1,18})")
 
 
-def web_files(dataset: Data, names: Sequence[str]) -> Sequence[RemoteFile]:
+def list_web_files(dataset: Data, names: Sequence[str]) -> Sequence[RemoteFile]:
     """Return the file at the dataset's address, or if the address ends with a slash, the named files below it.
 
     Raises:

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.tagging import listed, mapped
+from cloudgpu.aws.ec2.tagging import tags_to_dict, to_tag_list
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
 from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
-from cloudgpu.aws.resources.storage.lustre import retagged
-from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.resources.storage.lustre import update_fsx_tags
+from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
@@ -51,7 +51,7 @@ class DataRepositoryAssociationHandler(FileSystemHandler):
             "FileSystemPath": inputs["fileSystemPath"],
             "DataRepositoryPath": inputs["dataRepositoryPath"],
             "BatchImportMetaDataOnCreate": bool(inputs["batchImportMetaDataOnCreate"]),
-            "Tags": listed(all_tags(ctx, inputs)),
+            "Tags": to_tag_list(all_tags(ctx, inputs)),
             **_changeable(inputs),
         }
         response = ctx.clients.client("fsx").create_data_repository_association(**request)
@@ -60,14 +60,16 @@ class DataRepositoryAssociationHandler(FileSystemHandler):
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
         filters = [{"Name": "file-system-id", "Values": [inputs["fileSystemId"]]}]
         try:
-            with typed("listing data repository associations"):
+            with convert_errors("listing data repository associations"):
                 response = ctx.clients.client("fsx").describe_data_repository_associations(Filters=filters)
         except CloudGpuError as err:
             if is_gone(err):
                 return ""
             raise
         ours = [
-            association for association in response["Associations"] if is_ours(ctx, mapped(association.get("Tags")))
+            association
+            for association in response["Associations"]
+            if is_ours(ctx, tags_to_dict(association.get("Tags")))
         ]
         return next((str(association["AssociationId"]) for association in ours), "")
 
@@ -85,7 +87,7 @@ class DataRepositoryAssociationHandler(FileSystemHandler):
             fsx.update_data_repository_association(
                 AssociationId=physical_id, ClientRequestToken=ctx.token, **_changeable(new)
             )
-        retagged(fsx, description["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
+        update_fsx_tags(fsx, description["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
 
     def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         wipe = bool(outputs.get("deleteDataInFilesystem"))
@@ -93,7 +95,7 @@ class DataRepositoryAssociationHandler(FileSystemHandler):
         fsx.delete_data_repository_association(AssociationId=physical_id, DeleteDataInFileSystem=wipe)
 
     def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:  # noqa: ARG002
-        tags = mapped(description.get("Tags"))
+        tags = tags_to_dict(description.get("Tags"))
         return {
             "arn": description["ResourceARN"],
             "associationId": description["AssociationId"],

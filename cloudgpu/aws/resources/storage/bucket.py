@@ -2,13 +2,20 @@
 
 from typing import Any, ClassVar, Final
 
-from cloudgpu.aws.ec2.tagging import listed
+from cloudgpu.aws.ec2.tagging import to_tag_list
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
-from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.resources.described import (
+    DescribedHandler,
+    all_tags,
+    changed_tags,
+    is_ours,
+    require_existing,
+    tag_outputs,
+)
+from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import awaited
-from cloudgpu.aws.storage.buckets import bucket_tags, empty
+from cloudgpu.aws.session.waiters import poll
+from cloudgpu.aws.storage.buckets import bucket_tags, empty_bucket
 from cloudgpu.errors import BadRequestError, CloudGpuError
 
 _APPEAR_S: Final = 60
@@ -36,10 +43,10 @@ class BucketHandler(DescribedHandler):
         if bucket_tags(ctx.clients, name) is not None:
             message = f"creating bucket {name}: a bucket of this name already exists"
             raise BadRequestError(message, code="BucketAlreadyExists", hint="delete the bucket, or choose another name")
-        configuration: dict[str, Any] = {"Tags": listed(all_tags(ctx, inputs))}
+        configuration: dict[str, Any] = {"Tags": to_tag_list(all_tags(ctx, inputs))}
         if ctx.clients.region != _DEFAULT_REGION:
             configuration["LocationConstraint"] = ctx.clients.region
-        with typed(f"creating bucket {name}"):
+        with convert_errors(f"creating bucket {name}"):
             ctx.clients.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration=configuration)
         return self._settled(ctx, inputs)
 
@@ -55,7 +62,7 @@ class BucketHandler(DescribedHandler):
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the tags. S3 replaces all tags at once, so tags from other sources are read and written back."""
-        present = existing(bucket_tags(ctx.clients, physical_id), f"bucket {physical_id}")
+        present = require_existing(bucket_tags(ctx.clients, physical_id), f"bucket {physical_id}")
         removed = changed_tags(ctx, old).keys() - changed_tags(ctx, new).keys()
         tags = {key: value for key, value in present.items() if key not in removed} | changed_tags(ctx, new)
         _tag(ctx.clients, physical_id, tags)
@@ -68,14 +75,14 @@ class BucketHandler(DescribedHandler):
             BadRequestError: The bucket is not empty.
         """
         if outputs.get("forceDestroy"):
-            empty(ctx.clients, physical_id)
+            empty_bucket(ctx.clients, physical_id)
         try:
-            with typed(f"deleting bucket {physical_id}"):
+            with convert_errors(f"deleting bucket {physical_id}"):
                 ctx.clients.client("s3").delete_bucket(Bucket=physical_id)
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
-        awaited(
+        poll(
             ctx.clock,
             lambda: bucket_tags(ctx.clients, physical_id) is None or None,
             what=f"bucket {physical_id} to be deleted",
@@ -85,7 +92,7 @@ class BucketHandler(DescribedHandler):
     def _settled(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         name = inputs["bucket"]
         what = f"bucket {name} to appear"
-        tags = awaited(ctx.clock, lambda: bucket_tags(ctx.clients, name), what=what, total_s=_APPEAR_S)
+        tags = poll(ctx.clock, lambda: bucket_tags(ctx.clients, name), what=what, total_s=_APPEAR_S)
         requested = all_tags(ctx, inputs)
         if not requested.items() <= tags.items():
             # An endpoint that does not support tags in the creating call ignores them silently.
@@ -95,8 +102,8 @@ class BucketHandler(DescribedHandler):
 
 
 def _tag(clients: Clients, name: str, tags: dict[str, str]) -> None:
-    with typed(f"tagging bucket {name}"):
-        clients.client("s3").put_bucket_tagging(Bucket=name, Tagging={"TagSet": listed(tags)})
+    with convert_errors(f"tagging bucket {name}"):
+        clients.client("s3").put_bucket_tagging(Bucket=name, Tagging={"TagSet": to_tag_list(tags)})
 
 
 def _physical(clients: Clients, name: str, inputs: Properties, tags: dict[str, str]) -> ExistingResource:

@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Final
 
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler
-from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import retried
+from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import CloudGpuError
 
 _APPEAR_S: Final = 60
@@ -41,10 +41,10 @@ class BucketPartHandler(DescribedHandler):
         """
 
         def attempt() -> None:
-            with typed(f"setting {self.noun} of bucket {inputs['bucket']}"):
+            with convert_errors(f"setting {self.noun} of bucket {inputs['bucket']}"):
                 self._put(ctx.clients.client("s3"), inputs)
 
-        retried(ctx.clock, attempt, when=is_gone, total_s=_APPEAR_S)
+        retry(ctx.clock, attempt, when=is_gone, total_s=_APPEAR_S)
         return ExistingResource(inputs["bucket"], dict(inputs))
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
@@ -56,7 +56,7 @@ class BucketPartHandler(DescribedHandler):
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
         try:
-            with typed(f"reading {self.noun} of bucket {physical_id}"):
+            with convert_errors(f"reading {self.noun} of bucket {physical_id}"):
                 setting = self._get(ctx.clients, physical_id)
         except CloudGpuError as err:
             if is_gone(err) or getattr(err, "code", "") == _NO_ENCRYPTION:
@@ -71,7 +71,7 @@ class BucketPartHandler(DescribedHandler):
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Remove the setting. If the bucket no longer exists, neither does the setting."""
         try:
-            with typed(f"removing {self.noun} from bucket {physical_id}"):
+            with convert_errors(f"removing {self.noun} from bucket {physical_id}"):
                 self._unset(ctx.clients.client("s3"), physical_id)
         except CloudGpuError as err:
             if not is_gone(err):

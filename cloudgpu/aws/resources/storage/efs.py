@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.tagging import listed, mapped
+from cloudgpu.aws.ec2.tagging import tags_to_dict, to_tag_list
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
 from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 
 
@@ -27,7 +27,7 @@ class EfsHandler(FileSystemHandler):
         request: dict[str, Any] = {
             "CreationToken": _token(ctx, inputs),
             "ThroughputMode": inputs["throughputMode"],
-            "Tags": listed(all_tags(ctx, inputs)),
+            "Tags": to_tag_list(all_tags(ctx, inputs)),
         }
         if inputs.get("encrypted") is not None:
             request["Encrypted"] = bool(inputs["encrypted"])
@@ -38,9 +38,13 @@ class EfsHandler(FileSystemHandler):
         return str(ctx.clients.client("efs").create_file_system(**request)["FileSystemId"])
 
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
-        with typed("looking for an EFS file system"):
+        with convert_errors("looking for an EFS file system"):
             response = ctx.clients.client("efs").describe_file_systems(CreationToken=_token(ctx, inputs))
-        ours = [file_system for file_system in response["FileSystems"] if is_ours(ctx, mapped(file_system.get("Tags")))]
+        ours = [
+            file_system
+            for file_system in response["FileSystems"]
+            if is_ours(ctx, tags_to_dict(file_system.get("Tags")))
+        ]
         return next(
             (file_system["FileSystemId"] for file_system in ours if self._state(file_system) not in self.over), ""
         )
@@ -57,7 +61,7 @@ class EfsHandler(FileSystemHandler):
         if description.get("ThroughputMode") != new["throughputMode"]:
             efs.update_file_system(FileSystemId=physical_id, ThroughputMode=new["throughputMode"])
         before, after = changed_tags(ctx, old), changed_tags(ctx, new)
-        efs.tag_resource(ResourceId=physical_id, Tags=listed(after))
+        efs.tag_resource(ResourceId=physical_id, Tags=to_tag_list(after))
         removed = sorted(before.keys() - after.keys())
         if removed:
             efs.untag_resource(ResourceId=physical_id, TagKeys=removed)
@@ -66,7 +70,7 @@ class EfsHandler(FileSystemHandler):
         ctx.clients.client("efs").delete_file_system(FileSystemId=physical_id)
 
     def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:
-        tags = mapped(description.get("Tags"))
+        tags = tags_to_dict(description.get("Tags"))
         size = description["SizeInBytes"]
         return {
             "arn": description["FileSystemArn"],

@@ -9,7 +9,7 @@ from cloudgpu.aws.resources.storage.lustre import LustreHandler
 from cloudgpu.aws.resources.storage.mount_target import MountTargetHandler
 from cloudgpu.aws.resources.storage.volume import VolumeHandler
 
-STORAGE: tuple[Handler, ...] = (
+STORAGE_HANDLERS: tuple[Handler, ...] = (
     EfsHandler(),
     MountTargetHandler(),
     LustreHandler(),

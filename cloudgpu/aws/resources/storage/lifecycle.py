@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import DescribedHandler, existing
-from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
+from cloudgpu.aws.resources.described import DescribedHandler, require_existing
+from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import awaited, retried
+from cloudgpu.aws.session.waiters import poll, retry
 from cloudgpu.errors import CloudError, CloudGpuError
 
 Found = dict[str, Any]
@@ -36,7 +36,7 @@ class FileSystemHandler(DescribedHandler):
         Raises:
             CloudError: A request failed, AWS could not create the resource, or the time limit passed.
         """
-        with typed(f"creating {self.noun}"):
+        with convert_errors(f"creating {self.noun}"):
             physical_id = self._make(ctx, inputs)
         return self._settled(ctx, physical_id, inputs)
 
@@ -58,8 +58,8 @@ class FileSystemHandler(DescribedHandler):
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the properties that can be changed in place."""
-        description = existing(self._seen(ctx.clients, physical_id), f"{self.noun} {physical_id}")
-        with typed(f"changing {self.noun} {physical_id}"):
+        description = require_existing(self._seen(ctx.clients, physical_id), f"{self.noun} {physical_id}")
+        with convert_errors(f"changing {self.noun} {physical_id}"):
             self._change(ctx, description, old, new)
         return self._settled(ctx, physical_id, new)
 
@@ -67,20 +67,20 @@ class FileSystemHandler(DescribedHandler):
         """Delete the resource once nothing depends on it, and wait until AWS no longer lists it."""
 
         def attempt() -> None:
-            with typed(f"deleting {self.noun} {physical_id}"):
+            with convert_errors(f"deleting {self.noun} {physical_id}"):
                 self._unmake(ctx, physical_id, outputs)
 
         def is_temporary(err: CloudGpuError) -> bool:
             return is_in_use(err) or (not is_gone(err) and self._comes(ctx.clients, physical_id))
 
         try:
-            retried(ctx.clock, attempt, when=is_temporary, total_s=self.release_s)
+            retry(ctx.clock, attempt, when=is_temporary, total_s=self.release_s)
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
             return
         what = f"{self.noun} {physical_id} to be deleted"
-        awaited(
+        poll(
             ctx.clock,
             lambda: self._seen(ctx.clients, physical_id) is None or None,
             what=what,
@@ -96,7 +96,7 @@ class FileSystemHandler(DescribedHandler):
             return description if description and self._state(description) in self.ready else None
 
         what = f"{self.noun} {physical_id} to become available"
-        description = awaited(ctx.clock, look, what=what, total_s=self.appear_s)
+        description = poll(ctx.clock, look, what=what, total_s=self.appear_s)
         return ExistingResource(physical_id, self._outputs(ctx.clients, description, inputs))
 
     def _comes(self, clients: Clients, physical_id: str) -> bool:
@@ -106,7 +106,7 @@ class FileSystemHandler(DescribedHandler):
     def _seen(self, clients: Clients, physical_id: str) -> Found | None:
         """Return the description, or None if the resource no longer exists."""
         try:
-            with typed(f"describing {self.noun} {physical_id}"):
+            with convert_errors(f"describing {self.noun} {physical_id}"):
                 description = self._look(clients, physical_id)
         except CloudGpuError as err:
             if is_gone(err):
@@ -120,7 +120,7 @@ class FileSystemHandler(DescribedHandler):
 
     @abstractmethod
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
-        """Return the ID of the resource that an interrupted create with this token left behind; empty if there is none."""
+        """Return the ID of the resource that an interrupted create with this token left behind, or an empty string."""
 
     @abstractmethod
     def _look(self, clients: Clients, physical_id: str) -> Found | None:

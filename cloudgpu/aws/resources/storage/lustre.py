@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.tagging import listed, mapped
+from cloudgpu.aws.ec2.tagging import tags_to_dict, to_tag_list
 from cloudgpu.aws.resources.base import Diff, HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
 from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 
 _CONFIGURATION: Mapping[str, str] = {
@@ -69,7 +69,7 @@ class LustreHandler(FileSystemHandler):
             "StorageType": inputs["storageType"],
             # The provider accepts a single subnet, as a string.
             "SubnetIds": [inputs["subnetIds"]],
-            "Tags": listed(all_tags(ctx, inputs)),
+            "Tags": to_tag_list(all_tags(ctx, inputs)),
             "LustreConfiguration": _configuration(inputs, _CONFIGURATION),
         }
         for key, member in (("kmsKeyId", "KmsKeyId"), ("fileSystemTypeVersion", "FileSystemTypeVersion")):
@@ -80,14 +80,14 @@ class LustreHandler(FileSystemHandler):
         return str(ctx.clients.client("fsx").create_file_system(**request)["FileSystem"]["FileSystemId"])
 
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:  # noqa: ARG002
-        with typed("looking for a Lustre file system"):
+        with convert_errors("looking for a Lustre file system"):
             pages = ctx.clients.client("fsx").get_paginator("describe_file_systems").paginate()
             file_systems = [file_system for page in pages for file_system in page["FileSystems"]]
         return next(
             (
                 file_system["FileSystemId"]
                 for file_system in file_systems
-                if is_ours(ctx, mapped(file_system.get("Tags")))
+                if is_ours(ctx, tags_to_dict(file_system.get("Tags")))
             ),
             "",
         )
@@ -109,7 +109,7 @@ class LustreHandler(FileSystemHandler):
             request["LustreConfiguration"] = _configuration(new, changed)
         if request:
             fsx.update_file_system(FileSystemId=physical_id, ClientRequestToken=ctx.token, **request)
-        retagged(fsx, description["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
+        update_fsx_tags(fsx, description["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
 
     def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         request: dict[str, Any] = {}
@@ -118,7 +118,7 @@ class LustreHandler(FileSystemHandler):
         ctx.clients.client("fsx").delete_file_system(FileSystemId=physical_id, **request)
 
     def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:  # noqa: ARG002
-        tags = mapped(description.get("Tags"))
+        tags = tags_to_dict(description.get("Tags"))
         lustre = description.get("LustreConfiguration") or {}
         return {
             "arn": description["ResourceARN"],
@@ -140,9 +140,9 @@ class LustreHandler(FileSystemHandler):
         }
 
 
-def retagged(fsx: Any, arn: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:  # noqa: ANN401
+def update_fsx_tags(fsx: Any, arn: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:  # noqa: ANN401
     """Change the tags of an FSx resource."""
-    fsx.tag_resource(ResourceARN=arn, Tags=listed(after))
+    fsx.tag_resource(ResourceARN=arn, Tags=to_tag_list(after))
     removed = sorted(before.keys() - after.keys())
     if removed:
         fsx.untag_resource(ResourceARN=arn, TagKeys=removed)

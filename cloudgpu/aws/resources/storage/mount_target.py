@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
-from cloudgpu.aws.session.errors import is_gone, typed
+from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
@@ -45,7 +45,7 @@ class MountTargetHandler(FileSystemHandler):
 
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
         try:
-            with typed(f"listing the mount targets of {inputs['fileSystemId']}"):
+            with convert_errors(f"listing the mount targets of {inputs['fileSystemId']}"):
                 response = ctx.clients.client("efs").describe_mount_targets(FileSystemId=inputs["fileSystemId"])
         except CloudGpuError as err:
             if is_gone(err):

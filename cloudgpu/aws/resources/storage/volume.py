@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.tagging import INTENT, mapped, retag, specification
+from cloudgpu.aws.ec2.tagging import INTENT_TAG, retag, tag_specification, tags_to_dict
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, tag_outputs
 from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
-from cloudgpu.aws.session.errors import typed
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 
 _MEMBERS: Mapping[str, str] = {
@@ -38,7 +38,7 @@ class VolumeHandler(FileSystemHandler):
     def _make(self, ctx: HandlerContext, inputs: Properties) -> str:
         request: dict[str, Any] = {
             "ClientToken": ctx.token,
-            "TagSpecifications": [specification("volume", all_tags(ctx, inputs))],
+            "TagSpecifications": [tag_specification("volume", all_tags(ctx, inputs))],
             **_request(inputs, frozenset(_MEMBERS)),
         }
         if inputs.get("encrypted") is not None:
@@ -46,8 +46,8 @@ class VolumeHandler(FileSystemHandler):
         return str(ctx.clients.client("ec2").create_volume(**request)["VolumeId"])
 
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:  # noqa: ARG002
-        with typed("looking for an EBS volume"):
-            volume = _described(ctx.clients, f"tag:{INTENT}", ctx.token)
+        with convert_errors("looking for an EBS volume"):
+            volume = _described(ctx.clients, f"tag:{INTENT_TAG}", ctx.token)
         return str(volume["VolumeId"]) if volume and self._state(volume) not in self.over else ""
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
@@ -67,8 +67,8 @@ class VolumeHandler(FileSystemHandler):
         ctx.clients.client("ec2").delete_volume(VolumeId=physical_id)
 
     def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:
-        tags, physical_id = mapped(description.get("Tags")), description["VolumeId"]
-        with typed("reading the account of the volume"):
+        tags, physical_id = tags_to_dict(description.get("Tags")), description["VolumeId"]
+        with convert_errors("reading the account of the volume"):
             owner = clients.client("sts").get_caller_identity()["Account"]
         return {
             "arn": f"arn:aws:ec2:{clients.region}:{owner}:volume/{physical_id}",

@@ -86,7 +86,7 @@ class Uploader:
         self._lock = threading.Lock()
 
     def look(self, *, whole: bool) -> dict[str, Any]:
-        """Upload complete files. With `require_integer`, the run has ended, so every file is complete."""
+        """Upload complete files. With `whole`, the run has ended, so every file is complete."""
         self._state = files.read_json(self._path) or self._state  # another process may have uploaded files
         now, skipped, unlisted = _listed(str(self._spec["source"]), self._patterns)
         self._note(skipped, unlisted)

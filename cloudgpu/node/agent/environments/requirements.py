@@ -48,7 +48,7 @@ def all_met(lines: list[str]) -> bool:
 
 
 def requirement_checker() -> Callable[[str, Extras], CheckResult]:
-    """Return a function that checks a requirement with `packaging` (installed or in pip), or else with `check_without_packaging`."""
+    """Return a function that checks a requirement, with `packaging` if it is installed or bundled with pip."""
     for name in ("packaging.requirements", "pip._vendor.packaging.requirements"):
         try:
             requirements = import_module(name)

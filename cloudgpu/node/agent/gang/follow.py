@@ -29,7 +29,7 @@ class LogReader:
         self._file: int | None = None
 
     def next(self, *, whole: bool) -> dict[str, Any] | None:
-        """Return the next lines as a message, or None. With `require_integer`, leave out an unfinished last line."""
+        """Return the next lines as a message, or None. With `whole`, leave out an unfinished last line."""
         available = self._size()
         if available <= self._offset or (whole and available == self._unfinished_size):
             return None

@@ -1,4 +1,4 @@
-"""The daemon of one run on one node: waits for the gang, starts the ranks, follows the verdict, writes the status."""
+"""The daemon of one run on one node: waits for the gang, starts the ranks, and writes the status of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decide the outcome of a gang, without clocks or sockets: reports in, one verdict out. Times are monotonic seconds.
+"""Decide the final status of a gang from its reports, without clocks or sockets. Times are monotonic seconds.
 
 Every heartbeat contains a node's whole report or the head's whole order, so a lost connection loses nothing. Only the
 head decides. A worker decides on its own only if it cannot reach the head.
@@ -125,7 +125,7 @@ class HeadCore:
         self._closed.setdefault(node, now)
 
     def tick(self, now: float) -> None:
-        """Form the gang, detect lost nodes, and decide the verdict, as of the given time."""
+        """Form the gang, detect lost nodes, and decide the final status, as of the given time."""
         if self.verdict is not None:
             return
         if not self.formed:

@@ -24,7 +24,7 @@ from cloudgpu.rehearsal.aws_api.ec2 import (  # noqa: F401 - importing a module 
     volumes,
     vpc_endpoints,
 )
-from cloudgpu.rehearsal.aws_api.eventual_consistency import note_made, refuse_unseen
+from cloudgpu.rehearsal.aws_api.eventual_consistency import record_new_resources, reject_invisible
 from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing a module registers its rules
     client_tokens,
@@ -34,7 +34,7 @@ from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing a modu
     reservations,
     run_instances,
 )
-from cloudgpu.rehearsal.aws_api.paging import paged
+from cloudgpu.rehearsal.aws_api.paging import paginate_response
 from cloudgpu.rehearsal.aws_api.rules import RULES, AwsError, ParsedRequest
 from cloudgpu.rehearsal.state.records import SavedAnswer, records_of
 
@@ -66,21 +66,23 @@ class StrictEc2(EC2Response):
         backend = self.ec2_backend
         public_images.register(backend)
         self._check_throttling_and_visibility(params)
-        key = client_tokens.key_of(action, params)
-        digest = client_tokens.digest_of(params) if key else ""
-        saved = client_tokens.replay(records_of(backend), key, digest) if key else None
+        key = client_tokens.response_key(action, params)
+        digest = client_tokens.parameters_digest(params) if key else ""
+        saved = client_tokens.find_saved_response(records_of(backend), key, digest) if key else None
         if saved:
             return saved.status, dict(saved.headers), saved.body
         if params.get("DryRun") and action not in _CHECKS_ITSELF:
             raise DryRunClientError
-        status, headers, body = self.serialized(paged(action, params, self._result(action, params, backend)))
-        note_made(self._world.behaviour, action, body)
-        if action in reachability.CHANGED_BY:
-            reachability.tell(self._world.host, backend, records_of(backend))
+        status, headers, body = self.serialized(
+            paginate_response(action, params, self._result(action, params, backend))
+        )
+        record_new_resources(self._world.behaviour, action, body)
+        if action in reachability.ACCESS_CHANGING_ACTIONS:
+            reachability.send_access(self._world.host, backend, records_of(backend))
         if key:
             raw = body.encode() if isinstance(body, str) else bytes(body)
             answer = SavedAnswer(digest, status, {name: str(value) for name, value in headers.items()}, raw)
-            client_tokens.keep(records_of(backend), key, answer)
+            client_tokens.save_response(records_of(backend), key, answer)
         return status, headers, body
 
     def _check_throttling_and_visibility(self, params: dict[str, Any]) -> None:
@@ -89,9 +91,9 @@ class StrictEc2(EC2Response):
         Raises:
             AwsError: The request is throttled, or refers to a resource that is not visible yet.
         """
-        if self._world.behaviour.throttles(str(self.region)):
+        if self._world.behaviour.should_throttle(str(self.region)):
             raise AwsError("RequestLimitExceeded", "Request limit exceeded.", http=503)
-        refuse_unseen(self._world.behaviour, params)
+        reject_invisible(self._world.behaviour, params)
 
     def _result(self, action: str, params: dict[str, Any], backend: Any) -> ActionResult:  # noqa: ANN401
         implementation = RULES.get(action)

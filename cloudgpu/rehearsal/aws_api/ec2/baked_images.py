@@ -64,7 +64,7 @@ def create_image(call: ParsedRequest) -> dict[str, str]:
     )
     ami.ebs_snapshot.volume.size = _root_gib(call, instance)
     ami.ebs_snapshot.add_tags(call.tags_for("snapshot"))
-    call.world.host.keep_image(str(instance.id), str(ami.id))
+    call.world.host.record_image_packages(str(instance.id), str(ami.id))
     call.backend.amis[ami.id] = ami
     if instance.state == "running" and not call.params.get("NoReboot"):
         call.world.keeper.reboot(call.region, [instance.id])

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeVar
 
-from cloudgpu.decoding import MALFORMED, decoded
+from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import StateError
 from cloudgpu.files import SETTINGS_BYTES, read_json
 from cloudgpu.rehearsal.state.durable import write_durably
@@ -122,6 +122,6 @@ def _validated_prices(table: Mapping[str, object]) -> dict[str, str]:
 
 def _is_price(text: str) -> bool:
     try:
-        return decoded(Decimal, text) > 0
+        return decode_as(Decimal, text) > 0
     except ValueError:
         return False

@@ -7,7 +7,7 @@ from moto.ec2 import utils as moto_utils
 
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.aws_api.launch.run_instances import find
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule
 
 _TEMPLATES_PER_PAGE = 200
 _CONSOLE_BYTES = 65536
@@ -42,7 +42,7 @@ def describe_instances(call: ParsedRequest) -> dict[str, Any]:
         raise AwsError("InvalidParameterValue", f"One of the filters is invalid: {', '.join(filters)}") from None
     for reservation in reservations:
         reservation.instances = [i for i in reservation.instances if i.id in ids or (not ids and _is_seen(call, i))]
-    rows, token = page([row for row in reservations if row.instances], call.params)
+    rows, token = paginate_rows([row for row in reservations if row.instances], call.params)
     _advance_terminations(call, [instance for row in rows for instance in row.instances])
     return {"Reservations": rows, "NextToken": token}
 
@@ -72,7 +72,7 @@ def console_output(call: ParsedRequest) -> dict[str, Any]:
 
 def _console(call: ParsedRequest, instance: Any) -> bytes:  # noqa: ANN401 - moto's instance
     """Return the console output; empty before the node boots and after its record is removed, as on AWS."""
-    if instance.state == "pending" or call.world.behaviour.console_silent(instance.id):
+    if instance.state == "pending" or call.world.behaviour.is_console_empty(instance.id):
         return b""
     try:
         return call.world.host.console(instance.id)
@@ -88,7 +88,7 @@ def describe_templates(call: ParsedRequest) -> dict[str, Any]:
         template_ids=call.texts("LaunchTemplateIds"),
         filters=call.filters(),
     )
-    rows, token = page(list(templates), call.params, limit=_TEMPLATES_PER_PAGE)
+    rows, token = paginate_rows(list(templates), call.params, limit=_TEMPLATES_PER_PAGE)
     creator = f"arn:aws:iam::{call.backend.account_id}:root"
     descriptions = [
         {

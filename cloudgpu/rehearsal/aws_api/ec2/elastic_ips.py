@@ -4,20 +4,20 @@ from typing import Any
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
-ALLOWED = 5
+DEFAULT_ADDRESS_LIMIT = 5
 """AWS's default limit per region; a row `region/elastic-ip/on-demand` of the quota table overrides the default."""
 
 
-def allowed(call: ParsedRequest) -> int:
+def address_limit(call: ParsedRequest) -> int:
     """Return the maximum number of addresses that the account may allocate in this region."""
     limit = call.world.market.quota_of(call.region, "elastic-ip", "on-demand")
-    return ALLOWED if limit is None else limit
+    return DEFAULT_ADDRESS_LIMIT if limit is None else limit
 
 
 @rule("AllocateAddress")
 def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Allocate an address unless the region is at its limit."""
-    if len(call.backend.addresses) >= allowed(call):
+    if len(call.backend.addresses) >= address_limit(call):
         raise AwsError("AddressLimitExceeded", "The maximum number of addresses has been reached.")
     return call.proceed()
 
@@ -25,7 +25,7 @@ def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
 @rule("DescribeAccountAttributes")
 def account_attributes(call: ParsedRequest) -> dict[str, Any]:
     """Return the account limits that EC2 itself reports."""
-    values = {"supported-platforms": "VPC", "vpc-max-elastic-ips": str(allowed(call)), "max-elastic-ips": "5"}
+    values = {"supported-platforms": "VPC", "vpc-max-elastic-ips": str(address_limit(call)), "max-elastic-ips": "5"}
     names = call.texts("AttributeNames") or list(values)
     rows = [
         {"AttributeName": name, "AttributeValues": [{"AttributeValue": values[name]}]}
@@ -52,7 +52,7 @@ def associate(call: ParsedRequest) -> dict[str, Any]:
             "Resource.AlreadyAssociated",
             f"resource {address.allocation_id} is already associated with associate-id {address.association_id}",
         )
-    take_away(address)
+    detach_address(address)
     call.backend.associate_address(eni=interface, allocation_id=address.allocation_id)
     address.instance = interface.instance
     return {"AssociationId": address.association_id}
@@ -107,7 +107,7 @@ def delete_interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's respo
     return call.proceed()
 
 
-def take_away(address: Any) -> None:  # noqa: ANN401 - moto's address
+def detach_address(address: Any) -> None:  # noqa: ANN401 - moto's address
     """Remove an address from the instance or NAT gateway that currently uses it."""
     if address.eni is not None and address.eni.public_ip == address.public_ip:
         address.eni.public_ip = None

@@ -9,10 +9,10 @@ from typing import Any
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.aws_api.ec2 import instance_store
-from cloudgpu.rehearsal.aws_api.ec2.reachability import tell
+from cloudgpu.rehearsal.aws_api.ec2.reachability import send_access
 from cloudgpu.rehearsal.aws_api.interfaces import Parts
 from cloudgpu.rehearsal.aws_api.launch.run_instances import set_state
-from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_END
+from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_RECLAIM_REASON
 from cloudgpu.rehearsal.nodes.values import NodeReport, RoleCredentials
 from cloudgpu.rehearsal.state.records import records_of
 
@@ -74,17 +74,19 @@ class NodeKeeper:
             dirty, self._dirty = self._dirty, False
             return dirty
 
-    def note_change(self) -> None:
+    def mark_changed(self) -> None:
         """Make the next call of `changed` return True, because a save failed or is needed."""
         with self._lock:
             self._dirty = True
 
-    def forget_old(self) -> None:
+    def remove_old_instances(self) -> None:
         """Remove instances from the API an hour after their termination, as AWS does."""
         before = self._clock.now() - _VISIBLE_AFTER_TERMINATION
         with self._lock:
             forgotten = [
-                name for backend in instance_store.backends() for name in instance_store.forget(backend, before)
+                name
+                for backend in instance_store.backends()
+                for name in instance_store.remove_terminated(backend, before)
             ]
             self._dirty = self._dirty or bool(forgotten)
         self._submit(self._forget, "", forgotten)
@@ -131,7 +133,7 @@ class NodeKeeper:
             try:
                 for event in self._host.events():
                     _log.info("%s powered itself off: %s", event.instance_id, event.reason)
-                    interrupted = event.reason == SPOT_END
+                    interrupted = event.reason == SPOT_RECLAIM_REASON
                     work = self._interrupted if interrupted else self._powered_off
                     self._submit(work, "", [event.instance_id])
             except (CloudGpuError, OSError) as err:
@@ -143,10 +145,10 @@ class NodeKeeper:
             found = instance_store.find(region, instance_id)
             if found is None or found[0].state != "pending":
                 return
-            spec = instance_store.spec(*found)
+            spec = instance_store.boot_spec(*found)
         try:
             if spec.role:
-                self._host.give_credentials(self._credentials())
+                self._host.set_credentials(self._credentials())
             started = self._host.start(spec)
         except CloudGpuError as err:
             _log.exception("the node of %s did not start", instance_id)
@@ -158,8 +160,8 @@ class NodeKeeper:
             still_pending = found is not None and found[0].state == "pending"
             if found is not None and still_pending:
                 instance, record = found
-                instance_store.came_up(instance, record, started.address, started.port, started.host_key)
-                tell(self._host, instance.ec2_backend, records_of(instance.ec2_backend))
+                instance_store.mark_running(instance, record, started.address, started.port, started.host_key)
+                send_access(self._host, instance.ec2_backend, records_of(instance.ec2_backend))
                 self._dirty = True
         if not still_pending:
             self._end(region, instance_id)  # terminated during boot: the earlier stop may have found no node
@@ -199,14 +201,14 @@ class NodeKeeper:
             self._dirty = True
 
     def _powered_off(self, _region: str, instance_id: str) -> None:
-        self._mark_and_stop(instance_id, instance_store.shut_down_by_itself)
+        self._mark_and_stop(instance_id, instance_store.stop_after_power_off)
 
     def _interrupted(self, _region: str, instance_id: str) -> None:
-        self._mark_and_stop(instance_id, instance_store.taken_back)
+        self._mark_and_stop(instance_id, instance_store.terminate_interrupted)
 
     def _mark_and_stop(self, instance_id: str, mark: Callable[[Any], None]) -> None:
         with self._lock:
-            instance = instance_store.search(instance_id)
+            instance = instance_store.find_in_any_region(instance_id)
             if instance is None or instance.state not in ("pending", "running"):
                 return
             mark(instance)

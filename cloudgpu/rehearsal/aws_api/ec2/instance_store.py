@@ -9,18 +9,18 @@ from moto.ec2.models import ec2_backends
 from moto.ec2.models.instances import StateReason
 
 from cloudgpu.rehearsal.aws_api.ec2 import elastic_ips, instance_types
-from cloudgpu.rehearsal.aws_api.ec2.reachability import opened
+from cloudgpu.rehearsal.aws_api.ec2.reachability import node_access
 from cloudgpu.rehearsal.aws_api.launch.run_instances import set_state, transition_reason
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.state.records import NodeRecord, records_of
 
-OWN_SHUTDOWN = "Client.InstanceInitiatedShutdown"
-USER_SHUTDOWN = "Client.UserInitiatedShutdown"
-SPOT_END = "Server.SpotInstanceTermination"
+INSTANCE_INITIATED_SHUTDOWN = "Client.InstanceInitiatedShutdown"
+USER_INITIATED_SHUTDOWN = "Client.UserInitiatedShutdown"
+SPOT_TERMINATION = "Server.SpotInstanceTermination"
 _TEXTS = {
-    OWN_SHUTDOWN: "Instance initiated shutdown",
-    USER_SHUTDOWN: "User initiated shutdown",
-    SPOT_END: "Spot instance termination",
+    INSTANCE_INITIATED_SHUTDOWN: "Instance initiated shutdown",
+    USER_INITIATED_SHUTDOWN: "User initiated shutdown",
+    SPOT_TERMINATION: "Spot instance termination",
 }
 
 
@@ -43,7 +43,7 @@ def find(region: str, instance_id: str) -> tuple[Any, NodeRecord] | None:
     return None if record is None else (backend.get_instance(instance_id), record)
 
 
-def search(instance_id: str) -> Any:  # noqa: ANN401 - moto's instance
+def find_in_any_region(instance_id: str) -> Any:  # noqa: ANN401 - moto's instance
     """Return an instance from any region, or None."""
     return next((instance for instance in all_instances() if instance.id == instance_id), None)
 
@@ -53,10 +53,10 @@ def region_of(instance: Any) -> str:  # noqa: ANN401
     return str(instance.ec2_backend.region_name)
 
 
-def spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
+def boot_spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
     """Return the spec that the node host needs to boot this instance. A rebooted node keeps its address."""
     name, count, memory_mib = instance_types.gpus(str(instance.instance_type))
-    record.opened = opened(instance.ec2_backend, instance, record.role)
+    record.opened = node_access(instance.ec2_backend, instance, record.role)
     return NodeSpec(
         instance_id=instance.id,
         instance_type=str(instance.instance_type),
@@ -79,7 +79,7 @@ def spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
     )
 
 
-def came_up(instance: Any, record: NodeRecord, address: str, port: int, host_key: str) -> None:  # noqa: ANN401
+def mark_running(instance: Any, record: NodeRecord, address: str, port: int, host_key: str) -> None:  # noqa: ANN401
     """Record the node's address, port and host key, and mark the instance as running.
 
     The instance's private and public addresses become the node's loopback address.
@@ -89,19 +89,21 @@ def came_up(instance: Any, record: NodeRecord, address: str, port: int, host_key
     set_state(instance, "running")
 
 
-def shut_down_by_itself(instance: Any) -> None:  # noqa: ANN401
+def stop_after_power_off(instance: Any) -> None:  # noqa: ANN401
     """Stop or terminate an instance whose node powered itself off, as its shutdown behavior specifies."""
     terminates = instance.instance_initiated_shutdown_behavior == "terminate"
     set_state(instance, "shutting-down" if terminates else "stopping")
-    instance.state_reason = StateReason(f"{OWN_SHUTDOWN}: {_TEXTS[OWN_SHUTDOWN]}", OWN_SHUTDOWN)
+    instance.state_reason = StateReason(
+        f"{INSTANCE_INITIATED_SHUTDOWN}: {_TEXTS[INSTANCE_INITIATED_SHUTDOWN]}", INSTANCE_INITIATED_SHUTDOWN
+    )
     instance._reason = "User initiated"  # AWS reports no time for a shutdown from within the instance
 
 
-def taken_back(instance: Any) -> None:  # noqa: ANN401
+def terminate_interrupted(instance: Any) -> None:  # noqa: ANN401
     """Terminate an interrupted spot instance, regardless of its shutdown behavior."""
     set_state(instance, "shutting-down")
-    instance.state_reason = StateReason(f"{SPOT_END}: {_TEXTS[SPOT_END]}", SPOT_END)
-    instance._reason = SPOT_END
+    instance.state_reason = StateReason(f"{SPOT_TERMINATION}: {_TEXTS[SPOT_TERMINATION]}", SPOT_TERMINATION)
+    instance._reason = SPOT_TERMINATION
 
 
 def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str = "") -> None:  # noqa: ANN401
@@ -119,18 +121,20 @@ def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str 
     _readdress(instance, record.original_address)
     backend = instance.ec2_backend
     for address in [address for address in backend.addresses if address.eni in instance.nics.values()]:
-        elastic_ips.take_away(address)
+        elastic_ips.detach_address(address)
     instance.terminate()
     for deleted_id in (item for item in dependent_ids if item not in backend.volumes and item not in backend.enis):
         backend.tags.pop(deleted_id, None)
     set_state(instance, "terminated")
-    instance.state_reason = reason if reason.code in (OWN_SHUTDOWN, SPOT_END) else _reason(failure)
+    instance.state_reason = (
+        reason if reason.code in (INSTANCE_INITIATED_SHUTDOWN, SPOT_TERMINATION) else _reason(failure)
+    )
     # moto records the time of this call, not of the terminating request, and in a different format.
     instance._reason = "Server.InternalError" if failure else transition or transition_reason(now)
     record.ended = now
 
 
-def forget(backend: Any, before: datetime) -> list[str]:  # noqa: ANN401
+def remove_terminated(backend: Any, before: datetime) -> list[str]:  # noqa: ANN401
     """Remove instances that were terminated before this time. Return their ids."""
     records = records_of(backend)
     expired = {name for name, record in records.nodes.items() if record.ended is not None and record.ended < before}
@@ -149,7 +153,7 @@ def forget(backend: Any, before: datetime) -> list[str]:  # noqa: ANN401
 def _reason(failure: str) -> StateReason:
     if failure:
         return StateReason(f"Server.InternalError: {failure}", "Server.InternalError")
-    return StateReason(f"{USER_SHUTDOWN}: {_TEXTS[USER_SHUTDOWN]}", USER_SHUTDOWN)
+    return StateReason(f"{USER_INITIATED_SHUTDOWN}: {_TEXTS[USER_INITIATED_SHUTDOWN]}", USER_INITIATED_SHUTDOWN)
 
 
 def _readdress(instance: Any, address: str) -> None:  # noqa: ANN401

@@ -6,7 +6,7 @@ from typing import Any
 
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule
 
 RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
 _OFFERING_FILTERS = {"instance-type": "InstanceType", "location": "Location"}
@@ -70,16 +70,16 @@ def vcpus(instance_type: str) -> int:
     return int(INSTANCE_TYPES.get(instance_type, {}).get("VCpuInfo", {}).get("DefaultVCpus", 0))
 
 
-def bucket(instance_type: str) -> str:
+def quota_family(instance_type: str) -> str:
     """Return the quota family that a type counts against: `p`, `g`, `standard` or similar."""
     family = instance_type.partition(".")[0]
     letters = family[: next((at for at, letter in enumerate(family) if not letter.isalpha()), len(family))]
     return next((quota for prefix, quota in _QUOTA_FAMILIES.items() if letters.startswith(prefix)), "standard")
 
 
-def pool(instance_type: str, market: str) -> str:
+def market_quota_family(instance_type: str, market: str) -> str:
     """Return the quota family of a type in a market. Spot P5 and P6 instances share a separate quota, `p5`."""
-    family = bucket(instance_type)
+    family = quota_family(instance_type)
     return "p5" if market == "spot" and instance_type.startswith(("p5", "p6")) else family
 
 
@@ -109,7 +109,9 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
         raise AwsError("InvalidParameterValue", f"Value ( {size} ) for parameter maxResults is invalid.")
     descriptions = call.backend.describe_instance_types(requested, call.filters())
     rows = [row for row in descriptions if row["InstanceType"] in offered and not is_retired(call, row["InstanceType"])]
-    page_rows, token = page(sorted(rows, key=lambda row: str(row["InstanceType"])), call.params, limit=_LARGEST_PAGE)
+    page_rows, token = paginate_rows(
+        sorted(rows, key=lambda row: str(row["InstanceType"])), call.params, limit=_LARGEST_PAGE
+    )
     return {"InstanceTypes": page_rows, "NextToken": token}
 
 
@@ -127,7 +129,7 @@ def describe_offerings(call: ParsedRequest) -> dict[str, Any]:
         if not is_retired(call, str(row["InstanceType"]))
         and all(_matches_any(str(row[_OFFERING_FILTERS[name]]), values) for name, values in filters.items())
     ]
-    page_rows, token = page(rows, call.params)
+    page_rows, token = paginate_rows(rows, call.params)
     return {"InstanceTypeOfferings": page_rows, "NextToken": token}
 
 

@@ -7,7 +7,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.efs.models import efs_backends
 from moto.s3.models import s3_backends
 
-from cloudgpu.rehearsal.aws_api.fsx.records import systems_of
+from cloudgpu.rehearsal.aws_api.fsx.records import region_file_systems
 
 _NFS: Final = 2049
 _LUSTRE: Final = 988
@@ -15,7 +15,7 @@ _DISK: Final = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_"
 Pairs = tuple[tuple[str, str], ...]
 
 
-def mountable(backend: Any, instance: Any, role: str) -> Pairs:  # noqa: ANN401 - moto is untyped
+def mount_sources(backend: Any, instance: Any, role: str) -> Pairs:  # noqa: ANN401 - moto is untyped
     """Return the instance's mount sources with the names of the folders that back them, sorted."""
     primary = instance.nics.get(0)
     groups = {str(group.id) for group in primary.group_set} if primary is not None else set()
@@ -36,7 +36,7 @@ def _efs(backend: Any, region: str, zone: str, groups: set[str]) -> Iterator[tup
 
 
 def _lustre(backend: Any, region: str, groups: set[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
-    for system in systems_of(backend):
+    for system in region_file_systems(backend):
         if system.ending is None and _allows(backend, system.request.get("SecurityGroupIds") or (), groups, _LUSTRE):
             yield f"{system.id}.fsx.{region}.amazonaws.com@tcp:/{system.mount_name}", system.id
 

@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.ec2.elastic_ips import take_away
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule, tag_list
+from cloudgpu.rehearsal.aws_api.ec2.elastic_ips import detach_address
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule, tag_list
 
 _DESCRIBE_CALLS = 2
 """Number of describe calls until a gateway leaves a transitional state."""
@@ -45,7 +45,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
         gateways = [gateway for gateway in gateways if _value(call, gateway, name) & set(values)]
     for gateway in gateways:
         _advance(call, gateway)
-    rows, token = page([_shown(call, gateway) for gateway in gateways], call.params)
+    rows, token = paginate_rows([_shown(call, gateway) for gateway in gateways], call.params)
     return {"NatGateways": rows, "NextToken": token}
 
 
@@ -90,7 +90,7 @@ def _finish_deletion(call: ParsedRequest, gateway: Any) -> None:  # noqa: ANN401
     gateway.state, gateway.ended_at = "deleted", call.world.clock.now()
     for address in call.backend.addresses:
         if address.eni is gateway._eni:
-            take_away(address)
+            detach_address(address)
     call.backend.enis.pop(gateway._eni.id, None)
 
 

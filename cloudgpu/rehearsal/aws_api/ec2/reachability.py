@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.rehearsal.aws_api.ec2.mount_access import mountable
+from cloudgpu.rehearsal.aws_api.ec2.mount_access import mount_sources
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost
 from cloudgpu.rehearsal.nodes.values import Opened
 from cloudgpu.rehearsal.state.records import Records
 
-CALLER = ipaddress.ip_address("127.0.0.1")
+CALLER_ADDRESS = ipaddress.ip_address("127.0.0.1")
 """Source address that nodes see for every caller on this machine."""
-CHANGED_BY = frozenset(
+ACCESS_CHANGING_ACTIONS = frozenset(
     {
         "AttachVolume",
         "AuthorizeSecurityGroupIngress",
@@ -48,13 +48,13 @@ class AllowedTraffic:
     egress: bool
 
 
-def opened(backend: Any, instance: Any, role: str) -> Opened:  # noqa: ANN401 - moto is untyped
+def node_access(backend: Any, instance: Any, role: str) -> Opened:  # noqa: ANN401 - moto is untyped
     """Return the instance's allowed traffic and the storage that it may mount."""
-    reach = reach_of(backend, instance)
-    return Opened(reach.ssh, reach.egress, mountable(backend, instance, role))
+    reach = allowed_traffic(backend, instance)
+    return Opened(reach.ssh, reach.egress, mount_sources(backend, instance, role))
 
 
-def reach_of(backend: Any, instance: Any) -> AllowedTraffic:  # noqa: ANN401 - moto is untyped
+def allowed_traffic(backend: Any, instance: Any) -> AllowedTraffic:  # noqa: ANN401 - moto is untyped
     """Return the traffic that an instance's security groups and routes allow. A public address is not required."""
     primary = instance.nics.get(0)
     if primary is None:
@@ -68,20 +68,20 @@ def reach_of(backend: Any, instance: Any) -> AllowedTraffic:  # noqa: ANN401 - m
     )
 
 
-def tell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
+def send_access(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
     """Send the current access to nodes of running instances, if it changed."""
     for instance in backend.all_instances():
         record = records.nodes.get(instance.id)
         if record is None or instance.state != "running":
             continue
-        now = opened(backend, instance, record.role)
+        now = node_access(backend, instance, record.role)
         if record.opened == now:
             continue
         record.opened = now
         _send(host, instance, now)
 
 
-def retell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
+def resend_access(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
     """Resend the access of all running instances, after a call that changed it was undone."""
     for instance in backend.all_instances():
         if instance.state == "running" and instance.id in records.nodes:
@@ -90,7 +90,7 @@ def retell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN
 
 def _send(host: NodeHost, instance: Any, now: Opened) -> None:  # noqa: ANN401
     try:
-        host.put_reach(str(instance.id), now)
+        host.set_access(str(instance.id), now)
     except CloudGpuError as err:
         _log.warning("cannot send the access rules of %s: %s", instance.id, err)
 
@@ -127,7 +127,7 @@ def _allows(row: Any, port: int, fits: Callable[[str], bool]) -> bool:  # noqa: 
 
 
 def _admits_caller(cidr: str) -> bool:
-    return CALLER in ipaddress.ip_network(cidr, strict=False)
+    return CALLER_ADDRESS in ipaddress.ip_network(cidr, strict=False)
 
 
 def _is_everywhere(cidr: str) -> bool:

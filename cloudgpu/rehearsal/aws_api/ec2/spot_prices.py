@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.catalog import catalog
 from cloudgpu.catalog.hardware import InstanceType
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
-from cloudgpu.rehearsal.aws_api.rules import ParsedRequest, page, rule
+from cloudgpu.rehearsal.aws_api.rules import ParsedRequest, paginate_rows, rule
 
 if TYPE_CHECKING:
     from cloudgpu.rehearsal.aws_api.interfaces import World
@@ -33,7 +33,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
         for row in _rows(call.world, call.region)
         if all(not accepted or row[key] in accepted for key, accepted in selected.items())
     ]
-    page_rows, token = page(rows, call.params)
+    page_rows, token = paginate_rows(rows, call.params)
     return {"SpotPriceHistory": page_rows, "NextToken": token or ""}
 
 

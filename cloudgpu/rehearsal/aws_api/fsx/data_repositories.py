@@ -6,9 +6,16 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
-from cloudgpu.rehearsal.aws_api.fsx.records import Made, new, region_of, repeated, shelf_of, system
+from cloudgpu.rehearsal.aws_api.fsx.records import (
+    Made,
+    create_record,
+    ec2_backend,
+    find_earlier_result,
+    region_records,
+    system,
+)
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
+from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paginate
 
 Params = Mapping[str, Any]
 _CHANGEABLE = ("ImportedFileChunkSize", "S3")
@@ -16,31 +23,31 @@ _CHANGEABLE = ("ImportedFileChunkSize", "S3")
 
 def _create(world: World, region: str, params: Params) -> dict[str, Any]:
     now = world.clock.now()
-    shelf = shelf_of(region_of(region), now)
-    link = repeated(shelf.links, params)
+    shelf = region_records(ec2_backend(region), now)
+    link = find_earlier_result(shelf.links, params)
     if link is None:
         file_system = system(shelf, str(params.get("FileSystemId")))
         _check(file_system, shelf.links, params, file_system.lifecycle(now))
-        link = new("association", region, params, now, parent=file_system.id)
+        link = create_record("association", region, params, now, parent=file_system.id)
         link.failure = _failure(str(params["DataRepositoryPath"]), region)
         shelf.links[link.id] = link
     return {"Association": _description(world, link)}
 
 
 def _describe(world: World, region: str, params: Params) -> dict[str, Any]:
-    shelf = shelf_of(region_of(region), world.clock.now())
+    shelf = region_records(ec2_backend(region), world.clock.now())
     ids = [str(name) for name in params.get("AssociationIds") or ()]
     links = [_link(shelf.links, name) for name in ids] if ids else list(shelf.links.values())
     for row in params.get("Filters") or ():
         if row.get("Name") != "file-system-id":
             raise JsonError("BadRequest", f"The rehearsal cloud does not simulate the filter {row.get('Name')}.")
         links = [link for link in links if link.request["FileSystemId"] in row["Values"]]
-    rows, more = paged([_description(world, link) for link in links], params)
+    rows, more = paginate([_description(world, link) for link in links], params)
     return {"Associations": rows, **more}
 
 
 def _update(world: World, region: str, params: Params) -> dict[str, Any]:
-    shelf = shelf_of(region_of(region), world.clock.now())
+    shelf = region_records(ec2_backend(region), world.clock.now())
     link = _link(shelf.links, str(params.get("AssociationId")))
     link.request.update({key: params[key] for key in _CHANGEABLE if key in params})
     return {"Association": _description(world, link)}
@@ -48,7 +55,7 @@ def _update(world: World, region: str, params: Params) -> dict[str, Any]:
 
 def _delete(world: World, region: str, params: Params) -> dict[str, Any]:
     now = world.clock.now()
-    link = _link(shelf_of(region_of(region), now).links, str(params.get("AssociationId")))
+    link = _link(region_records(ec2_backend(region), now).links, str(params.get("AssociationId")))
     link.ending = link.ending or now
     delete_data = bool(params.get("DeleteDataInFileSystem"))
     return {"AssociationId": link.id, "Lifecycle": "DELETING", "DeleteDataInFileSystem": delete_data}

@@ -4,9 +4,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cloudgpu.rehearsal.aws_api.fsx import data_repositories as links
-from cloudgpu.rehearsal.aws_api.fsx.records import Made, mapped, new, region_of, repeated, shelf_of, system
+from cloudgpu.rehearsal.aws_api.fsx.records import (
+    Made,
+    create_record,
+    ec2_backend,
+    find_earlier_result,
+    region_records,
+    system,
+    tags_to_dict,
+)
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
+from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paginate
 
 _SMALLEST_GIB: Final = 1200
 _STEP_GIB: Final = 2400
@@ -18,13 +26,13 @@ Params = Mapping[str, Any]
 
 
 def _create(world: World, region: str, params: Params) -> dict[str, Any]:
-    backend, now = region_of(region), world.clock.now()
-    shelf = shelf_of(backend, now)
-    file_system = repeated(shelf.systems, params)
+    backend, now = ec2_backend(region), world.clock.now()
+    shelf = region_records(backend, now)
+    file_system = find_earlier_result(shelf.systems, params)
     if file_system is None:
         _check(params)
         subnet = _subnet(backend, params)
-        file_system = new("file-system", region, params, now)
+        file_system = create_record("file-system", region, params, now)
         description = f"AWS created network interface for {file_system.id}"
         groups = [str(group) for group in params.get("SecurityGroupIds") or ()]
         interface = backend.create_network_interface(subnet, None, group_ids=groups, description=description)
@@ -34,15 +42,15 @@ def _create(world: World, region: str, params: Params) -> dict[str, Any]:
 
 
 def _describe(world: World, region: str, params: Params) -> dict[str, Any]:
-    shelf = shelf_of(region_of(region), world.clock.now())
+    shelf = region_records(ec2_backend(region), world.clock.now())
     ids = [str(name) for name in params.get("FileSystemIds") or ()]
     file_systems = [system(shelf, name) for name in ids] if ids else list(shelf.systems.values())
-    rows, more = paged([_description(world, region, system) for system in file_systems], params)
+    rows, more = paginate([_description(world, region, system) for system in file_systems], params)
     return {"FileSystems": rows, **more}
 
 
 def _update(world: World, region: str, params: Params) -> dict[str, Any]:
-    shelf = shelf_of(region_of(region), world.clock.now())
+    shelf = region_records(ec2_backend(region), world.clock.now())
     file_system = system(shelf, str(params.get("FileSystemId")))
     size, current_size = params.get("StorageCapacity"), int(file_system.request["StorageCapacity"])
     if size is not None:
@@ -57,7 +65,7 @@ def _update(world: World, region: str, params: Params) -> dict[str, Any]:
 
 def _delete(world: World, region: str, params: Params) -> dict[str, Any]:
     now = world.clock.now()
-    shelf = shelf_of(region_of(region), now)
+    shelf = region_records(ec2_backend(region), now)
     file_system = system(shelf, str(params.get("FileSystemId")))
     if file_system.lifecycle(now) == "CREATING":
         raise JsonError("BadRequest", f"File system {file_system.id} is being created and cannot be deleted yet.")
@@ -69,7 +77,7 @@ def _delete(world: World, region: str, params: Params) -> dict[str, Any]:
 
 
 def _tag(world: World, region: str, params: Params) -> dict[str, Any]:
-    _resource_by_arn(world, region, params).tags.update(mapped(params.get("Tags")))
+    _resource_by_arn(world, region, params).tags.update(tags_to_dict(params.get("Tags")))
     return {}
 
 
@@ -82,7 +90,7 @@ def _untag(world: World, region: str, params: Params) -> dict[str, Any]:
 
 def _resource_by_arn(world: World, region: str, params: Params) -> Made:
     arn = str(params.get("ResourceARN"))
-    resource = shelf_of(region_of(region), world.clock.now()).tagged(arn)
+    resource = region_records(ec2_backend(region), world.clock.now()).tagged(arn)
     if resource is None:
         raise JsonError("ResourceNotFound", f"Resource '{arn}' does not exist.")
     return resource

@@ -60,12 +60,12 @@ class Shelf:
         )
 
 
-def region_of(name: str) -> Any:  # noqa: ANN401 - moto's back end
+def ec2_backend(name: str) -> Any:  # noqa: ANN401 - moto's back end
     """Return the EC2 back end of a region."""
     return ec2_backends[DEFAULT_ACCOUNT_ID][name]
 
 
-def shelf_of(backend: Any, now: datetime) -> Shelf:  # noqa: ANN401 - moto's back end
+def region_records(backend: Any, now: datetime) -> Shelf:  # noqa: ANN401 - moto's back end
     """Return a region's records, after removing the records and interfaces of deleted resources."""
     shelf = backend.__dict__.get(_ATTRIBUTE)
     if not isinstance(shelf, Shelf):
@@ -78,18 +78,18 @@ def shelf_of(backend: Any, now: datetime) -> Shelf:  # noqa: ANN401 - moto's bac
     return shelf
 
 
-def systems_of(backend: Any) -> list[Made]:  # noqa: ANN401 - moto's back end
+def region_file_systems(backend: Any) -> list[Made]:  # noqa: ANN401 - moto's back end
     """Return the file systems of a region, without removing records of deleted file systems."""
     shelf = backend.__dict__.get(_ATTRIBUTE)
     return list(shelf.systems.values()) if isinstance(shelf, Shelf) else []
 
 
-def new(kind: str, region: str, request: Mapping[str, Any], now: datetime, *, parent: str = "") -> Made:
+def create_record(kind: str, region: str, request: Mapping[str, Any], now: datetime, *, parent: str = "") -> Made:
     """Create a `file-system` or `association` with a new id and ARN."""
     physical_id = f"{'fs' if kind == 'file-system' else 'dra'}-{secrets.token_hex(8)}0"
     path = f"{parent}/{physical_id}" if parent else physical_id
     arn = f"arn:aws:fsx:{region}:{DEFAULT_ACCOUNT_ID}:{kind}/{path}"
-    return Made(physical_id, arn, dict(request), now, mapped(request.get("Tags")), dict(request))
+    return Made(physical_id, arn, dict(request), now, tags_to_dict(request.get("Tags")), dict(request))
 
 
 def system(shelf: Shelf, name: str) -> Made:
@@ -103,7 +103,7 @@ def system(shelf: Shelf, name: str) -> Made:
     return shelf.systems[name]
 
 
-def repeated(rows: Mapping[str, Made], params: Mapping[str, Any]) -> Made | None:
+def find_earlier_result(rows: Mapping[str, Made], params: Mapping[str, Any]) -> Made | None:
     """Return the resource that an earlier call with the same client token created, or None.
 
     Raises:
@@ -118,6 +118,6 @@ def repeated(rows: Mapping[str, Made], params: Mapping[str, Any]) -> Made | None
     return None
 
 
-def mapped(tags: Any) -> dict[str, str]:  # noqa: ANN401 - wire data
+def tags_to_dict(tags: Any) -> dict[str, str]:  # noqa: ANN401 - wire data
     """Return tags as a mapping."""
     return {str(tag["Key"]): str(tag.get("Value", "")) for tag in tags or ()}

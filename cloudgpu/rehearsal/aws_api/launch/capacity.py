@@ -19,9 +19,9 @@ class LaunchHeadroom:
     why: AwsError | None
 
 
-def room_for(call: ParsedRequest, request: MergedLaunchRequest, count: int) -> LaunchHeadroom:
+def launchable_count(call: ParsedRequest, request: MergedLaunchRequest, count: int) -> LaunchHeadroom:
     """Return how many of `count` instances can launch. As on AWS, quotas are checked before zone capacity."""
-    reserved = reservations.room(call, request)
+    reserved = reservations.free_capacity(call, request)
     if reserved is not None and reserved.count < count:
         return LaunchHeadroom(reserved.count, reserved.why)
     by_quota = _quota_headroom(call, request)
@@ -37,7 +37,7 @@ def room_for(call: ParsedRequest, request: MergedLaunchRequest, count: int) -> L
 
 
 def _quota_headroom(call: ParsedRequest, request: MergedLaunchRequest) -> int | None:
-    pool = instance_types.pool(request.instance_type, request.market)
+    pool = instance_types.market_quota_family(request.instance_type, request.market)
     limit = vcpus_allowed(call.world.market, call.region, pool, request.market)
     vcpus = instance_types.vcpus(request.instance_type)
     if not vcpus:
@@ -45,7 +45,7 @@ def _quota_headroom(call: ParsedRequest, request: MergedLaunchRequest) -> int | 
     used = sum(
         instance_types.vcpus(instance_type)
         for instance_type, _, market in _running_instances(call)
-        if (instance_types.pool(instance_type, market), market) == (pool, request.market)
+        if (instance_types.market_quota_family(instance_type, market), market) == (pool, request.market)
     )
     return max(limit - used, 0) // vcpus
 
@@ -76,7 +76,7 @@ def _running_instances(call: ParsedRequest) -> list[tuple[str, str, str]]:
 def _quota_error(call: ParsedRequest, request: MergedLaunchRequest) -> AwsError:
     if request.market == "spot":
         return AwsError("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
-    pool = instance_types.pool(request.instance_type, request.market)
+    pool = instance_types.market_quota_family(request.instance_type, request.market)
     limit = vcpus_allowed(call.world.market, call.region, pool, request.market)
     return AwsError(
         "VcpuLimitExceeded",

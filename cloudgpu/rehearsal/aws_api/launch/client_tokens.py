@@ -12,7 +12,7 @@ _MAX_SAVED = 5000
 Key = tuple[str, str, str]
 
 
-def key_of(action: str, params: dict[str, Any]) -> Key | None:
+def response_key(action: str, params: dict[str, Any]) -> Key | None:
     """Return the key under which a call's response is saved, or None for dry runs and calls without a client token.
 
     As on AWS, the same token may be used for launches in different zones.
@@ -27,13 +27,13 @@ def key_of(action: str, params: dict[str, Any]) -> Key | None:
     return action, token, zone
 
 
-def digest_of(params: dict[str, Any]) -> str:
+def parameters_digest(params: dict[str, Any]) -> str:
     """Return a digest of all parameters except the client token."""
     rest = {name: value for name, value in params.items() if name != "ClientToken"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def replay(records: Records, key: Key, digest: str) -> SavedAnswer | None:
+def find_saved_response(records: Records, key: Key, digest: str) -> SavedAnswer | None:
     """Return the saved response of the first call with this token, or None for a new token.
 
     Raises:
@@ -48,7 +48,7 @@ def replay(records: Records, key: Key, digest: str) -> SavedAnswer | None:
     return saved
 
 
-def keep(records: Records, key: Key, answer: SavedAnswer) -> None:
+def save_response(records: Records, key: Key, answer: SavedAnswer) -> None:
     """Save a response; beyond the maximum number of responses, drop the oldest."""
     records.answers[key] = answer
     while len(records.answers) > _MAX_SAVED:

@@ -8,13 +8,13 @@ from typing import Any
 from moto.core.exceptions import ServiceException
 
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
-from cloudgpu.rehearsal.aws_api.launch.capacity import LaunchHeadroom, room_for
+from cloudgpu.rehearsal.aws_api.launch.capacity import LaunchHeadroom, launchable_count
 from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import FleetCapacity, Pool, allocate
 from cloudgpu.rehearsal.aws_api.launch.launch import Origin, launch
-from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest, merge
-from cloudgpu.rehearsal.aws_api.launch.run_instances import begin_end, shut_down
-from cloudgpu.rehearsal.aws_api.launch.validation import admit
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule, tag_list, tags_for
+from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest, merge_template
+from cloudgpu.rehearsal.aws_api.launch.run_instances import mark_shutting_down, start_termination
+from cloudgpu.rehearsal.aws_api.launch.validation import validate_launch
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule, tag_list, tags_for
 from cloudgpu.rehearsal.state.records import FleetRecord
 
 _MAX_CONSTRAINED_TARGET = 1000
@@ -60,7 +60,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
     rows = [_describe_fleet(call, call.records.fleets[fleet_id]) for fleet_id in ids]
     for name, values in call.filters().items():
         rows = [row for row in rows if _matches(row, name, values)]
-    rows, token = page(rows, call.params)
+    rows, token = paginate_rows(rows, call.params)
     return {"Fleets": rows, "NextToken": token}
 
 
@@ -137,7 +137,7 @@ def _choices(call: ParsedRequest, market: str, target: int) -> Iterator[_Choice]
     for config in configs:
         specification = config.get("LaunchTemplateSpecification") or {}
         for override in config.get("Overrides") or [{}]:
-            base = replace(merge(call, _request(call, override), specification), market=market)
+            base = replace(merge_template(call, _request(call, override), specification), market=market)
             description = _describe_override(base, override)
             for request in _split_by_subnet(call, base):
                 yield _choice(call, request, description, target)
@@ -146,12 +146,12 @@ def _choices(call: ParsedRequest, market: str, target: int) -> Iterator[_Choice]
 def _choice(call: ParsedRequest, request: MergedLaunchRequest, description: dict[str, Any], target: int) -> _Choice:
     """Validate one pool. An error of this pool's type or zone is recorded; any other error fails the call."""
     try:
-        admitted = admit(call, request)
+        admitted = validate_launch(call, request)
     except ServiceException as err:
         if err.code not in ("Unsupported", "InvalidInstanceType", "InvalidParameterValue"):
             raise
         return _Choice(request, description, LaunchHeadroom(0, AwsError(err.code, err.message)))
-    return _Choice(admitted, description, room_for(call, admitted, target))
+    return _Choice(admitted, description, launchable_count(call, admitted, target))
 
 
 def _request(call: ParsedRequest, override: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,8 +221,8 @@ def _delete(call: ParsedRequest, fleet: FleetRecord) -> dict[str, Any]:
     fleet.deleted = True
     ids = set(fleet.instance_ids())
     instances = [i for i in call.backend.all_instances() if i.id in ids and i.state != "terminated"]
-    shut_down(instances, call.world.clock.now())
-    begin_end(call, instances)
+    mark_shutting_down(instances, call.world.clock.now())
+    start_termination(call, instances)
     return {"FleetId": fleet.id, "CurrentFleetState": "deleted_terminating", "PreviousFleetState": before}
 
 

@@ -183,7 +183,7 @@ def _set_interfaces(request: MergedLaunchRequest, instance: Any) -> None:  # noq
 
 def _set_profile(call: ParsedRequest, request: MergedLaunchRequest, instance: Any) -> str:  # noqa: ANN401
     """Attach the instance profile. Return the name of its role."""
-    profile = validation.profile(call, request)
+    profile = validation.find_instance_profile(call, request)
     if profile is None:
         return ""
     instance.iam_instance_profile = {"Arn": profile.arn, "Id": profile.id}

@@ -3,7 +3,7 @@
 import secrets
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule, tag_list
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule, tag_list
 from cloudgpu.rehearsal.state.records import PlacementGroup
 
 _STRATEGIES = ("cluster", "spread", "partition")
@@ -45,7 +45,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
         groups = [group for group in groups if not requested or getattr(group, key) in requested]
     for name, values in call.filters().items():
         groups = [group for group in groups if _matches(call, group, name, values)]
-    rows, _ = page([_description(call, group) for group in groups], call.params)
+    rows, _ = paginate_rows([_description(call, group) for group in groups], call.params)
     return {"PlacementGroups": rows}
 
 

@@ -60,7 +60,7 @@ class MergedLaunchRequest:
         return tags_for(self.data.get("TagSpecifications"), resource_type)
 
 
-def merge(
+def merge_template(
     call: ParsedRequest, request: Mapping[str, Any], specification: Mapping[str, Any] | None
 ) -> MergedLaunchRequest:
     """Merge a request with the launch template that it specifies.

@@ -7,10 +7,10 @@ from typing import Any
 
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
 from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule, tag_list
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule, tag_list
 from cloudgpu.rehearsal.state.records import CapacityReservation
 
-BLOCK = "capacity-block"
+CAPACITY_BLOCK = "capacity-block"
 _CLOSED_BEFORE_END = timedelta(minutes=30)
 """Time before its end during which a Capacity Block accepts no launches."""
 _LEAD_TIME = timedelta(minutes=30)
@@ -44,7 +44,7 @@ def offerings(call: ParsedRequest) -> dict[str, Any]:
     """Return one offering per zone of the type. A block starts at the requested time or in half an hour."""
     instance_type = str(call.params.get("InstanceType") or "")
     description = instance_types.require_type(call, instance_type)
-    if BLOCK not in description.get("SupportedUsageClasses", []):
+    if CAPACITY_BLOCK not in description.get("SupportedUsageClasses", []):
         raise AwsError("Unsupported", f"The instance type {instance_type} is not supported for Capacity Blocks.")
     now = call.world.clock.now()
     starts = _utc_time(call, "StartDateRange") or now + _LEAD_TIME
@@ -52,7 +52,7 @@ def offerings(call: ParsedRequest) -> dict[str, Any]:
     rows = []
     for zone in instance_types.zones_by_type(call.region)[instance_type]:
         offer = CapacityReservation(
-            f"cbo-{secrets.token_hex(8)}0", BLOCK, instance_type, zone, _count(call), now, starts, ends
+            f"cbo-{secrets.token_hex(8)}0", CAPACITY_BLOCK, instance_type, zone, _count(call), now, starts, ends
         )
         call.records.offerings[offer.id] = offer
         rows.append(_offering_description(offer))
@@ -78,7 +78,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
     reservations = [reservation for name, reservation in call.records.reservations.items() if not ids or name in ids]
     for name, values in call.filters().items():
         reservations = [reservation for reservation in reservations if _value(call, reservation, name) in values]
-    rows, token = page([_description(call, reservation) for reservation in reservations], call.params)
+    rows, token = paginate_rows([_description(call, reservation) for reservation in reservations], call.params)
     return {"CapacityReservations": rows, "NextToken": token}
 
 
@@ -89,24 +89,24 @@ def cancel(call: ParsedRequest) -> dict[str, Any]:
     reservation = call.records.reservations.get(reservation_id)
     if reservation is None:
         raise _not_found(reservation_id)
-    if reservation.kind == BLOCK:
+    if reservation.kind == CAPACITY_BLOCK:
         raise AwsError("UnsupportedOperation", "A Capacity Block cannot be cancelled.")
     reservation.cancelled = True
     return {"Return": True}
 
 
-def room(call: ParsedRequest, request: MergedLaunchRequest) -> ReservationHeadroom | None:
+def free_capacity(call: ParsedRequest, request: MergedLaunchRequest) -> ReservationHeadroom | None:
     """Return the free capacity of the reservation that a launch request specifies, or None if it specifies none.
 
     Raises:
         AwsError: The reservation does not exist.
     """
-    if not request.reservation and request.market != BLOCK:
+    if not request.reservation and request.market != CAPACITY_BLOCK:
         return None
     reservation = call.records.reservations.get(request.reservation)
     if reservation is None:
         raise _not_found(request.reservation)
-    if (reservation.kind == BLOCK) != (request.market == BLOCK):
+    if (reservation.kind == CAPACITY_BLOCK) != (request.market == CAPACITY_BLOCK):
         return ReservationHeadroom(
             0, AwsError("InvalidParameterCombination", "The market and the kind of reservation do not match.")
         )
@@ -121,7 +121,9 @@ def room(call: ParsedRequest, request: MergedLaunchRequest) -> ReservationHeadro
 def _accepts_launches(call: ParsedRequest, reservation: CapacityReservation) -> bool:
     now = call.world.clock.now()
     closing = (
-        reservation.ends is not None and reservation.kind == BLOCK and now >= reservation.ends - _CLOSED_BEFORE_END
+        reservation.ends is not None
+        and reservation.kind == CAPACITY_BLOCK
+        and now >= reservation.ends - _CLOSED_BEFORE_END
     )
     return _state(call, reservation) == "active" and not closing
 

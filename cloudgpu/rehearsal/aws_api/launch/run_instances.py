@@ -6,21 +6,21 @@ from typing import Any
 
 from moto.ec2.exceptions import DryRunClientError
 
-from cloudgpu.rehearsal.aws_api.launch.capacity import room_for
+from cloudgpu.rehearsal.aws_api.launch.capacity import launchable_count
 from cloudgpu.rehearsal.aws_api.launch.launch import Origin, launch
-from cloudgpu.rehearsal.aws_api.launch.request import merge
-from cloudgpu.rehearsal.aws_api.launch.validation import admit
+from cloudgpu.rehearsal.aws_api.launch.request import merge_template
+from cloudgpu.rehearsal.aws_api.launch.validation import validate_launch
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
-CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
 
 @rule("RunInstances")
 def run_instances(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's reservation
     """Launch as many instances as fit, up to MaxCount, in one zone; launch none if fewer than MinCount fit."""
     minimum, maximum = _counts(call)
-    request = admit(call, merge(call, call.params, call.params.get("LaunchTemplate")))
-    room = room_for(call, request, maximum)
+    request = validate_launch(call, merge_template(call, call.params, call.params.get("LaunchTemplate")))
+    room = launchable_count(call, request, maximum)
     if room.why is not None and room.count < minimum:
         raise room.why
     if call.params.get("DryRun"):
@@ -49,13 +49,13 @@ def terminate(call: ParsedRequest) -> dict[str, Any]:
                 "attribute and try again.",
             )
     before = {instance.id: str(instance.state) for instance in instances}
-    shut_down(instances, call.world.clock.now())
-    begin_end(call, [instance for instance in instances if instance.state == "shutting-down"])
+    mark_shutting_down(instances, call.world.clock.now())
+    start_termination(call, [instance for instance in instances if instance.state == "shutting-down"])
     rows = [_state_change(instance, before[instance.id]) for instance in instances]
     return {"TerminatingInstances": rows}
 
 
-def shut_down(instances: Iterable[Any], at: datetime) -> None:
+def mark_shutting_down(instances: Iterable[Any], at: datetime) -> None:
     """Mark instances as shutting down at an API caller's request, with the transition reason that AWS sets."""
     for instance in instances:
         if instance.state not in ("shutting-down", "terminated"):
@@ -68,14 +68,14 @@ def transition_reason(at: datetime) -> str:
     return f"User initiated ({at:%Y-%m-%d %H:%M:%S} GMT)"
 
 
-def begin_end(call: ParsedRequest, instances: list[Any]) -> None:
+def start_termination(call: ParsedRequest, instances: list[Any]) -> None:
     """Stop the nodes of instances that are shutting down; a fault script can delay a termination, as happens on AWS."""
     for instance in instances:
         record = call.records.nodes[instance.id]
         if record.lingers is None:
             record.lingers = call.world.behaviour.now.terminate_looks
             if record.lingers:
-                call.world.behaviour.strike()
+                call.world.behaviour.count_affected_call()
     call.world.keeper.end(call.region, [instance.id for instance in instances])
 
 
@@ -149,11 +149,11 @@ def _state_change(instance: Any, before: str) -> dict[str, Any]:  # noqa: ANN401
     after = str(instance.state)
     return {
         "InstanceId": instance.id,
-        "CurrentState": {"Code": CODES[after], "Name": after},
-        "PreviousState": {"Code": CODES[before], "Name": before},
+        "CurrentState": {"Code": STATE_CODES[after], "Name": after},
+        "PreviousState": {"Code": STATE_CODES[before], "Name": before},
     }
 
 
 def set_state(instance: Any, name: str) -> None:  # noqa: ANN401
     """Set the state of a moto instance."""
-    instance._state.name, instance._state.code = name, CODES[name]
+    instance._state.name, instance._state.code = name, STATE_CODES[name]

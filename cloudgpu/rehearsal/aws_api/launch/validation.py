@@ -19,7 +19,7 @@ _AMI_ID = re.compile(r"ami-[0-9a-f]{8}([0-9a-f]{9})?$")
 _EFA = ("efa", "efa-only")
 
 
-def admit(call: ParsedRequest, request: MergedLaunchRequest) -> MergedLaunchRequest:
+def validate_launch(call: ParsedRequest, request: MergedLaunchRequest) -> MergedLaunchRequest:
     """Validate a launch request and choose its zone and subnet.
 
     Raises:
@@ -38,7 +38,7 @@ def admit(call: ParsedRequest, request: MergedLaunchRequest) -> MergedLaunchRequ
     return placed
 
 
-def profile(call: ParsedRequest, request: MergedLaunchRequest) -> Any:  # noqa: ANN401 - moto's instance profile
+def find_instance_profile(call: ParsedRequest, request: MergedLaunchRequest) -> Any:  # noqa: ANN401 - moto's instance profile
     """Return the requested instance profile, or None if the request has none.
 
     Raises:
@@ -61,8 +61,8 @@ def profile(call: ParsedRequest, request: MergedLaunchRequest) -> Any:  # noqa: 
 
 def _check_profile(call: ParsedRequest, request: MergedLaunchRequest) -> None:
     """Reject a new instance profile that is not visible to EC2 yet."""
-    requested = profile(call, request)
-    if requested is not None and call.world.behaviour.profile_unknown(
+    requested = find_instance_profile(call, request)
+    if requested is not None and call.world.behaviour.is_profile_unknown(
         str(requested.id), requested.create_date.replace(tzinfo=UTC)
     ):
         raise AwsError("InvalidParameterValue", f"Value ({requested.name}) for parameter iamInstanceProfile.name is "

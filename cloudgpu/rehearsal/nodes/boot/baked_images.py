@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from cloudgpu import files
-from cloudgpu.decoding import decoded
+from cloudgpu.decoding import decode_as
 from cloudgpu.rehearsal.nodes import record
 
 
@@ -33,6 +33,6 @@ class Images:
 
     def _read(self) -> dict[str, list[str]]:
         try:
-            return decoded(dict[str, list[str]], files.read_json(self._path))
+            return decode_as(dict[str, list[str]], files.read_json(self._path))
         except (OSError, ValueError):
             return {}

@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths
 
 _PROGRAM_FOLDER = "opt/cloudgpu"
 _STANDARD_FOLDERS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
-STAND_INS = (
+STUB_COMMANDS = (
     *("shutdown", "poweroff", "halt", "reboot", "telinit", "init"),
     *("systemctl", "systemd-run", "loginctl", "hostnamectl", "timedatectl", "localectl", "journalctl"),
     *("apt-get", "apt", "apt-cache", "apt-mark", "aptitude", "add-apt-repository", "apt-key"),
@@ -28,9 +28,9 @@ _STAND_IN = """\
 exec {python} -I -S {program} "${{0##*/}}" "$@"
 """
 
-NO_EGRESS = "no-egress"
+NO_EGRESS_FILE = "no-egress"
 """Name of a file in a node's run folder; if it exists, the node has no access to the internet."""
-FETCHING = ("curl", "wget", "docker")
+NETWORK_COMMANDS = ("curl", "wget", "docker")
 """Download programs. They run unchanged, except on a node without access to the internet."""
 
 _FETCHING = """\
@@ -85,7 +85,7 @@ class Layer:
     shown: str
     surroundings: VisiblePaths
 
-    def lay(self, *, user: str, hostname: str, authorized_keys: tuple[str, ...], host_key_public: str) -> None:
+    def write_files(self, *, user: str, hostname: str, authorized_keys: tuple[str, ...], host_key_public: str) -> None:
         """Write all files. Call this only before the first boot; later the folder may contain links that the node made.
 
         Raises:
@@ -117,7 +117,7 @@ class Layer:
     def _lay_links(self) -> None:
         """Link each simulated command in the first folder on PATH and wherever the machine has the real command."""
         target = self.program("standin")
-        for name in STAND_INS:
+        for name in STUB_COMMANDS:
             for folder in self._folders_of(name):
                 self._link(f"{folder}/{name}", target)
         for folder in self._folders_of("sudo") - {"usr/local/bin"}:
@@ -138,10 +138,10 @@ class Layer:
     def _lay_fetching(self) -> None:
         """Wrap the download programs that the machine has."""
         first = "usr/local/bin" if self.shown else "usr/local/sbin"  # the first folder on a node's PATH
-        for name in FETCHING:
+        for name in NETWORK_COMMANDS:
             real = shutil.which(name, path=self.surroundings.path)
             if real and (self.shown or Path(real).parent != Path("/", first)):  # else it would hide the real one
-                text = _FETCHING.format(mark=NO_EGRESS, real=shlex.quote(real))
+                text = _FETCHING.format(mark=NO_EGRESS_FILE, real=shlex.quote(real))
                 self._write(f"{first}/{name}", text, mode=0o755)
 
     def _lay_home(self, user: str, authorized_keys: tuple[str, ...]) -> None:

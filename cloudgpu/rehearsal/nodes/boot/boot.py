@@ -56,7 +56,7 @@ class CloudInit:
         self._began_s = time.monotonic()
         self.failed = bool(data.refused)
 
-    async def early(self, hostname: str, key: HostKeyText) -> None:
+    async def run_boot_hooks(self, hostname: str, key: HostKeyText) -> None:
         """Run the boot hooks, before users can log in.
 
         Raises:
@@ -70,7 +70,7 @@ class CloudInit:
         self._console.write(f"Generating public/private ed25519 key pair.\nThe key fingerprint is:\n{key.fingerprint} ")
         self._console.write(f"root@{hostname}\n")
 
-    async def every_boot(self) -> None:
+    async def run_per_boot_scripts(self) -> None:
         """Run the scripts that earlier boots installed for every boot. Users can already log in.
 
         Raises:
@@ -92,7 +92,7 @@ class CloudInit:
         for part in self._data.of("script"):
             await self._run(part)
 
-    def late(self, hostname: str, key: HostKeyText) -> None:
+    def print_final_messages(self, hostname: str, key: HostKeyText) -> None:
         """Print the host key, which clients read from the console, and the final message of the boot.
 
         Raises:

@@ -13,7 +13,12 @@ CAPABILITIES = (
 """The capabilities that a node's superuser keeps. None of them permits mounting, setting the clock, loading modules,
 powering off or configuring network devices, and no process of a node can regain a dropped capability."""
 
-LIMITED = ("setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set=-all,+{CAPABILITIES.replace(',', ',+')}")
+DROP_PRIVILEGES = (
+    "setpriv",
+    "--no-new-privs",
+    "--inh-caps=-all",
+    f"--bounding-set=-all,+{CAPABILITIES.replace(',', ',+')}",
+)
 
 _PSEUDO = frozenset(
     [
@@ -94,7 +99,7 @@ def init_script(cage: NamespacePaths) -> str:
         "cd /",
         "echo ready",
         "exec </dev/null >/dev/null 2>&1",
-        f"exec {shlex.join(LIMITED)} /bin/sh -c {shlex.quote(_REAP)}",
+        f"exec {shlex.join(DROP_PRIVILEGES)} /bin/sh -c {shlex.quote(_REAP)}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -135,7 +140,7 @@ def machine_mounts(mountinfo: str) -> tuple[str, ...]:
         before, _, after = line.partition(" - ")
         fields, file_system = before.split(), after.split(" ", 1)[0]
         point = _unescaped(fields[4])
-        if point == "/" or file_system in _PSEUDO or any(inside(point, own) for own in _OWN):
+        if point == "/" or file_system in _PSEUDO or any(is_inside(point, own) for own in _OWN):
             continue
         points[point] = None
     return tuple(sorted(points, key=lambda point: (point.count("/"), point)))
@@ -180,7 +185,7 @@ def _own_mounts() -> list[str]:
 def _machine_lines(cage: NamespacePaths) -> list[str]:
     """Mount other disks of the machine read-only, so that nodes can use the data and interpreters on them."""
     hidden = [str(path) for path in cage.surroundings.hidden]
-    points = [point for point in cage.machine_mounts if not any(inside(point, path) for path in hidden)]
+    points = [point for point in cage.machine_mounts if not any(is_inside(point, path) for path in hidden)]
     return [
         f"if [ -e {quoted} ]; then (shared {quoted} {quoted} ro) 2>/dev/null || :; fi"
         for quoted in map(shlex.quote, points)
@@ -218,7 +223,7 @@ def _shared_lines(cage: NamespacePaths) -> list[str]:
         needed += [(folder, folder, "rw"), (folder, read_only, "ro")]
     covered = (*map(str, cage.surroundings.hidden), *_OWN)
     for path in map(str, cage.surroundings.readable):
-        if any(inside(path, folder) for folder in covered):
+        if any(is_inside(path, folder) for folder in covered):
             needed.append((path, path, "ro"))
     return [
         f"if [ -e {shlex.quote(path)} ]; then shared {shlex.quote(path)} {shlex.quote(target)} {access}; fi"
@@ -226,7 +231,7 @@ def _shared_lines(cage: NamespacePaths) -> list[str]:
     ]
 
 
-def inside(path: str, folder: str) -> bool:
+def is_inside(path: str, folder: str) -> bool:
     """Return True if a path is the folder itself or is inside the folder."""
     return path == folder or path.startswith(f"{folder}/")
 

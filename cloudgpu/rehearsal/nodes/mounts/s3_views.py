@@ -47,14 +47,14 @@ class Views:
         """Mount a source. Return the error, or an empty string."""
         if mounted.service:
             return await self._bucket(mounted)
-        status = await self.run([*shared_folders.LINK, mounted.target, self.shared.path(mounted)])
+        status = await self.run([*shared_folders.LINK_COMMAND, mounted.target, self.shared.path(mounted)])
         return "simulated: failed" if status else ""
 
     async def hide(self, mounted: Mounted) -> str:
         """Unmount a source. Return the error, or an empty string."""
         if mounted.service:
             return await self._outside("umount", [mounted.target], {})
-        status = await self.run([*shared_folders.UNLINK, mounted.target])
+        status = await self.run([*shared_folders.UNLINK_COMMAND, mounted.target])
         return "simulated: failed" if status else ""
 
     async def _bucket(self, mounted: Mounted) -> str:

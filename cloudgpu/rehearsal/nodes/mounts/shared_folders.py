@@ -12,13 +12,13 @@ target=$1
 mkdir -p "$(dirname "$target")" && { [ ! -d "$target" ] || [ -L "$target" ] || rmdir "$target" 2>/dev/null ||
     mv "$target" "$target.under-the-mount"; } && ln -sfn "$2" "$target"
 """
-LINK = ("/bin/sh", "-c", _LINKED, "mount")
+LINK_COMMAND = ("/bin/sh", "-c", _LINKED, "mount")
 """Command that simulates mounting; the mount point and the represented folder are appended."""
 _UNLINKED = """\
 [ ! -L "$1" ] || rm "$1"
 if [ -d "$1.under-the-mount" ]; then mv "$1.under-the-mount" "$1"; else mkdir -p "$1"; fi
 """
-UNLINK = ("/bin/sh", "-c", _UNLINKED, "umount")
+UNLINK_COMMAND = ("/bin/sh", "-c", _UNLINKED, "umount")
 """Command that simulates unmounting; the mount point is appended."""
 _APPEAR = 'for disk in "$@"; do mkdir -p "${disk%/*}" && : >>"$disk"; done'
 _DEVICES = "/dev/"
@@ -70,7 +70,7 @@ class MountResult:
     formatted: str = ""
 
 
-PROGRAMS = frozenset({"mount", "umount", "mountpoint", "blkid", "mkfs.ext4", "mount-s3", "s3fs"})
+MOUNT_PROGRAMS = frozenset({"mount", "umount", "mountpoint", "blkid", "mkfs.ext4", "mount-s3", "s3fs"})
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ class NodeMounts:
         return self.mountable.get(inside.removesuffix(":/"), "") or self.mountable.get(inside.partition(":/")[0], "")
 
 
-NO_DISKS = NodeMounts()
+NO_MOUNTS = NodeMounts()
 
 
-def answer(program: str, arguments: Sequence[str], disks: NodeMounts) -> MountResult:
+def simulate_program(program: str, arguments: Sequence[str], disks: NodeMounts) -> MountResult:
     """Simulate a program that mounts, formats or lists mounts."""
     if program == "mountpoint":
         return _mountpoint(arguments, disks)
@@ -107,10 +107,10 @@ def answer(program: str, arguments: Sequence[str], disks: NodeMounts) -> MountRe
         return _blkid(arguments, disks)
     if program == "mkfs.ext4":
         return _format(arguments, disks)
-    return _mount(program, asked(arguments), disks)
+    return _mount(program, parse_mount_arguments(arguments), disks)
 
 
-def asked(arguments: Sequence[str]) -> MountRequest | None:
+def parse_mount_arguments(arguments: Sequence[str]) -> MountRequest | None:
     """Parse the arguments of a mount command. Return None unless they contain one source and one target."""
     positional: list[str] = []
     options: list[str] = []
@@ -132,7 +132,7 @@ def asked(arguments: Sequence[str]) -> MountRequest | None:
     return MountRequest(positional[0], positional[1], "ro" in listed, named.get("--endpoint-url", by_option), prefix)
 
 
-def appearing(mountable: Mapping[str, str], root: str) -> list[str]:
+def device_creation_command(mountable: Mapping[str, str], root: str) -> list[str]:
     """Return the command that creates devices for attached volumes in the node's `/dev`; empty if there are none."""
     disks = [f"{root}{source}" for source in sorted(mountable) if source.startswith(_DEVICES)]
     return ["/bin/sh", "-c", _APPEAR, "udev", *disks] if disks else []

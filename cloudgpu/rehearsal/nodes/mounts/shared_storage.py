@@ -52,7 +52,7 @@ class SharedFolderStore:
         return str((self._read_only if mounted.read_only else self._folder) / mounted.folder)
 
 
-def prepare(directory: Path) -> tuple[Path, Path]:
+def create_shared_folder(directory: Path) -> tuple[Path, Path]:
     """Create the shared folder. Return its path and the path of its read-only view.
 
     Raises:
@@ -66,7 +66,7 @@ def prepare(directory: Path) -> tuple[Path, Path]:
     return folder, read_only
 
 
-def tidy(directory: Path, existing: frozenset[str]) -> None:
+def delete_orphaned_folders(directory: Path, existing: frozenset[str]) -> None:
     """Delete the folders of storage that no longer exists."""
     folder = directory / FOLDER
     for parent in (folder, folder / _FORMATTED):

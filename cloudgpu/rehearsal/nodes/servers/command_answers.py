@@ -38,7 +38,7 @@ class CommandContext:
     timers: tuple[Timer, ...]
     boot_finished: bool
     boot_failed: bool = False
-    disks: shared_folders.NodeMounts = shared_folders.NO_DISKS
+    disks: shared_folders.NodeMounts = shared_folders.NO_MOUNTS
     installed: tuple[str, ...] = ()
     bare: bool = False
     """Whether the image lacks the packages that the bootstrap installs."""
@@ -65,10 +65,10 @@ class Reply:
     """Folder of the volume that the command formatted."""
 
 
-def reply(program: str, arguments: Sequence[str], units: Mapping[str, str], scene: CommandContext) -> Reply:
+def simulate_command(program: str, arguments: Sequence[str], units: Mapping[str, str], scene: CommandContext) -> Reply:
     """Simulate one command."""
     try:
-        if program in shared_folders.PROGRAMS:
+        if program in shared_folders.MOUNT_PROGRAMS:
             return _mounting(program, list(arguments), scene)
         special = _special(program, list(arguments), units, scene)
     except ValueError as err:
@@ -90,7 +90,7 @@ def _special(program: str, arguments: list[str], units: Mapping[str, str], scene
 
 
 def _mounting(program: str, arguments: list[str], scene: CommandContext) -> Reply:
-    result = shared_folders.answer(program, arguments, scene.disks)
+    result = shared_folders.simulate_program(program, arguments, scene.disks)
     changes = bool(result.mounted or result.unmounted or result.formatted)
     return Reply(
         stdout=result.stdout,
@@ -106,7 +106,7 @@ def _mounting(program: str, arguments: list[str], scene: CommandContext) -> Repl
 def _nvidia_smi(arguments: list[str], scene: CommandContext) -> Reply:
     if scene.bare and not any(name.startswith(_DRIVER) for name in scene.installed):
         return Reply(stderr="nvidia-smi: command not found (simulated: the image has no driver)\n", exit_code=127)
-    text, code = nvidia_smi.answer(scene.spec, arguments)
+    text, code = nvidia_smi.simulate_nvidia_smi(scene.spec, arguments)
     return Reply(stdout=text, exit_code=code)
 
 
@@ -139,7 +139,7 @@ def _installs(program: str, arguments: Sequence[str]) -> bool:
 
 
 def _shutdown(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply:
-    request = power_commands.shutdown(arguments, scene.now)
+    request = power_commands.parse_shutdown(arguments, scene.now)
     if request.cancel:
         return Reply(disarm=power_commands.SHUTDOWN_UNIT)
     if request.delay_s <= 0:
@@ -152,9 +152,9 @@ def _shutdown(arguments: list[str], _: Mapping[str, str], scene: CommandContext)
 
 
 def _systemd_run(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply:
-    unit = power_commands.systemd_run(arguments, scene.now)
+    unit = power_commands.parse_systemd_run(arguments, scene.now)
     if unit.due is None:
-        end = power_commands.ending(unit.command)
+        end = power_commands.immediate_action(unit.command)
         return Reply(end=end) if end else Reply(stderr=f"Running as unit: {unit.name}.service\n", run=unit.command)
     if any(timer.unit == unit.name for timer in scene.timers):
         text = f"Failed to start transient timer unit: Unit {unit.name}.timer was already loaded.\n"
@@ -166,7 +166,7 @@ def _systemd_run(arguments: list[str], _: Mapping[str, str], scene: CommandConte
 def _systemctl(arguments: list[str], units: Mapping[str, str], scene: CommandContext) -> Reply:
     words = [word for word in arguments if not word.startswith("-")]
     verb, names = (words[0], words[1:]) if words else ("list-units", [])
-    end = power_commands.ending(["systemctl", verb])
+    end = power_commands.immediate_action(["systemctl", verb])
     if end:
         return Reply(end=end)
     timers = [name for name in names if name.endswith(".timer")]
@@ -186,7 +186,7 @@ def _timer_command(verb: str, name: str, units: Mapping[str, str], scene: Comman
 
 
 def _start_timer(name: str, units: Mapping[str, str], scene: CommandContext) -> Reply:
-    unit = power_commands.timer_file(name, units, scene.now)
+    unit = power_commands.parse_timer_unit(name, units, scene.now)
     if unit is None or unit.due is None:
         return Reply(stderr=f"Failed to start {name}: Unit {name} not found.\n", exit_code=5)
     return Reply(arm=Timer(unit.name, unit.due.timestamp(), unit.command))

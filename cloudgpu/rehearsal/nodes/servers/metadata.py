@@ -98,7 +98,7 @@ class MetadataService:
             return 405, ""
         text = request.headers.get("x-aws-ec2-metadata-token-ttl-seconds", "")
         try:
-            lifetime_s = bounds.whole(text, 1, _LONGEST_TOKEN_S)
+            lifetime_s = bounds.parse_whole_number(text, 1, _LONGEST_TOKEN_S)
         except ValueError:
             return 400, ""
         self._tokens = {token: end for token, end in self._tokens.items() if end >= self._now_s()}

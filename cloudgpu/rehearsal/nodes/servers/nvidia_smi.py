@@ -9,8 +9,8 @@ _CUDA = "13.0"
 
 _FIELDS: dict[str, Callable[[NodeSpec, int], str]] = {
     "index": lambda _, index: str(index),
-    "name": lambda spec, _: shown_name(spec),
-    "gpu_name": lambda spec, _: shown_name(spec),
+    "name": lambda spec, _: simulated_gpu_name(spec),
+    "gpu_name": lambda spec, _: simulated_gpu_name(spec),
     "count": lambda spec, _: str(spec.gpus),
     "uuid": lambda spec, index: _uuid(spec, index),  # noqa: PLW0108 - defined below
     "gpu_uuid": lambda spec, index: _uuid(spec, index),  # noqa: PLW0108 - defined below
@@ -38,18 +38,18 @@ _COMPUTE = {"V100": "7.0", "P100": "6.0", "T4": "7.5", "A10G": "8.6", "A100": "8
             "H100": "9.0", "H200": "9.0", "B200": "10.0"}  # fmt: skip
 
 
-def shown_name(spec: NodeSpec) -> str:
+def simulated_gpu_name(spec: NodeSpec) -> str:
     """Return the GPU's name, marked as simulated."""
     return f"{spec.gpu} (simulated)"
 
 
-def answer(spec: NodeSpec, arguments: Sequence[str]) -> tuple[str, int]:
+def simulate_nvidia_smi(spec: NodeSpec, arguments: Sequence[str]) -> tuple[str, int]:
     """Return the output and the exit status of `nvidia-smi` with these arguments."""
     if not spec.gpus:
         return "No devices were found\n", 6
     options = dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)
     if "L" in options or "list-gpus" in options:
-        lines = [f"GPU {index}: {shown_name(spec)} (UUID: {_uuid(spec, index)})" for index in range(spec.gpus)]
+        lines = [f"GPU {index}: {simulated_gpu_name(spec)} (UUID: {_uuid(spec, index)})" for index in range(spec.gpus)]
         return "".join(f"{line}\n" for line in lines), 0
     if "query-gpu" in options:
         return _query(spec, options)
@@ -111,5 +111,7 @@ def _compute(gpu: str) -> str:
 def _table(spec: NodeSpec) -> str:
     rule = "+" + "-" * 77 + "+"
     head = f"| NVIDIA-SMI {DRIVER} (simulated)   Driver Version: {DRIVER}   CUDA Version: {_CUDA}"
-    rows = [f"| {index:3d}  {shown_name(spec):<40} 0MiB / {spec.gpu_memory_mib}MiB" for index in range(spec.gpus)]
+    rows = [
+        f"| {index:3d}  {simulated_gpu_name(spec):<40} 0MiB / {spec.gpu_memory_mib}MiB" for index in range(spec.gpus)
+    ]
     return "\n".join([rule, *(f"{row:<78}|" for row in (head, *rows)), rule]) + "\n"

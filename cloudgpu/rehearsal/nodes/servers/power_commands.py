@@ -43,7 +43,7 @@ class Unit:
     wait: bool = False
 
 
-def shutdown(arguments: Sequence[str], now: datetime) -> Shutdown:
+def parse_shutdown(arguments: Sequence[str], now: datetime) -> Shutdown:
     """Parse the arguments of `shutdown`.
 
     Raises:
@@ -62,10 +62,10 @@ def _delay_s(text: str, now: datetime) -> float:
         return 0.0
     if re.fullmatch(r"\+?\d+", text):
         return _bounded(float(text.lstrip("+")) * 60, text)
-    return max(0.0, (moment(text, now) - now).total_seconds())
+    return max(0.0, (parse_time(text, now) - now).total_seconds())
 
 
-def ending(command: Sequence[str]) -> Action | None:
+def immediate_action(command: Sequence[str]) -> Action | None:
     """Return the power action of a command that takes effect immediately, or None."""
     words = [word.rpartition("/")[2] if index == 0 else word for index, word in enumerate(command)]
     while words[:1] == ["sudo"]:
@@ -80,7 +80,7 @@ def ending(command: Sequence[str]) -> Action | None:
     return None
 
 
-def systemd_run(arguments: Sequence[str], now: datetime) -> Unit:
+def parse_systemd_run(arguments: Sequence[str], now: datetime) -> Unit:
     """Parse the arguments of `systemd-run`.
 
     Raises:
@@ -134,14 +134,14 @@ _TAKES_VALUE = frozenset(
 
 def _due(options: Mapping[str, str], now: datetime) -> datetime | None:
     if "--on-calendar" in options:
-        return moment(options["--on-calendar"], now)
+        return parse_time(options["--on-calendar"], now)
     for name in ("--on-active", "--on-boot", "--on-startup"):
         if name in options:
-            return now + span(options[name])
+            return now + parse_time_span(options[name])
     return None
 
 
-def timer_file(name: str, units: Mapping[str, str], now: datetime) -> Unit | None:
+def parse_timer_unit(name: str, units: Mapping[str, str], now: datetime) -> Unit | None:
     """Return the timer in the unit files of a `systemctl start` or `enable --now`, or None if there is none.
 
     Raises:
@@ -152,10 +152,10 @@ def timer_file(name: str, units: Mapping[str, str], now: datetime) -> Unit | Non
     service = _settings(units.get(f"{stem}.service", ""))
     command = tuple(service.get("ExecStart", f"systemctl start {stem}.service").lstrip("-@:+!").split())
     if "OnCalendar" in values:
-        return Unit(stem, command, moment(values["OnCalendar"], now))
+        return Unit(stem, command, parse_time(values["OnCalendar"], now))
     for key in ("OnActiveSec", "OnBootSec", "OnStartupSec"):
         if key in values:
-            return Unit(stem, command, now + span(values[key]))
+            return Unit(stem, command, now + parse_time_span(values[key]))
     return None
 
 
@@ -166,7 +166,7 @@ def _settings(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def moment(text: str, now: datetime) -> datetime:
+def parse_time(text: str, now: datetime) -> datetime:
     """Parse an absolute time of systemd or `shutdown` in UTC. A time of day alone means its next occurrence.
 
     Raises:
@@ -190,7 +190,7 @@ def moment(text: str, now: datetime) -> datetime:
     return today if today > now else today + timedelta(days=1)
 
 
-def span(text: str) -> timedelta:
+def parse_time_span(text: str) -> timedelta:
     """Parse a systemd time span: `90`, `5min`, `1h 30m`.
 
     Raises:

@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-SPOT_END = "AWS took the spot instance back"
+SPOT_RECLAIM_REASON = "AWS took the spot instance back"
 """Reason of a spot interruption in events and records."""
 
 _META = "/latest/meta-data"
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
-def interruption(end_epoch_s: float) -> Mapping[str, str]:
+def interruption_entries(end_epoch_s: float) -> Mapping[str, str]:
     """Return the metadata entries of an interruption notice, path -> text."""
     timestamp = datetime.fromtimestamp(end_epoch_s, UTC).strftime(_FORM)
     return {
@@ -20,17 +20,17 @@ def interruption(end_epoch_s: float) -> Mapping[str, str]:
     }
 
 
-def rebalance(at_epoch_s: float) -> Mapping[str, str]:
+def rebalance_entries(at_epoch_s: float) -> Mapping[str, str]:
     """Return the metadata entry of a rebalance recommendation, path -> text."""
     timestamp = datetime.fromtimestamp(at_epoch_s, UTC).strftime(_FORM)
     return {f"{_META}/events/recommendations/rebalance": json.dumps({"noticeTime": timestamp})}
 
 
-def standing(spot_end_epoch_s: float, rebalance_epoch_s: float) -> Mapping[str, str]:
+def notice_entries(spot_end_epoch_s: float, rebalance_epoch_s: float) -> Mapping[str, str]:
     """Return the metadata entries of all notices, path -> text. A time of 0 means that there is no such notice."""
     notices: dict[str, str] = {}
     if spot_end_epoch_s:
-        notices |= interruption(spot_end_epoch_s)
+        notices |= interruption_entries(spot_end_epoch_s)
     if rebalance_epoch_s:
-        notices |= rebalance(rebalance_epoch_s)
+        notices |= rebalance_entries(rebalance_epoch_s)
     return notices

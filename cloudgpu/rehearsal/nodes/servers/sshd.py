@@ -105,13 +105,13 @@ class SshDoors:
         """
         if self._agent is None:
             agent = server()
-            await agent.listen(sockets.bind(self._run / sockets.AGENT))
+            await agent.listen(sockets.bind(self._run / sockets.AGENT_SOCKET))
             self._agent = agent
         if bound is not None:
             self._outer = server()
             await self._outer.listen(bound)
 
-    def shut(self) -> None:
+    def close_port(self) -> None:
         """Stop accepting connections on the port. Open connections are kept."""
         if self._outer is not None:
             self._outer.stop_listening()

@@ -10,7 +10,7 @@ from cloudgpu.app.access import session_manager
 from cloudgpu.app.access.node_connections import NodeCarriers
 from cloudgpu.app.access.session_manager import SessionManager, session_plugin
 from cloudgpu.aws.ec2.session_manager import SsmSession
-from cloudgpu.backends.aws.node_addresses import by_session, region_of
+from cloudgpu.backends.aws.node_addresses import region_of, session_manager_addresses
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.launch.inventory import Node
@@ -112,4 +112,4 @@ def test_what_is_no_zone_is_told():
 def test_an_instance_that_has_no_address_yet_is_not_there():
     there = SimpleNamespace(id="i-0", private_address="10.0.0.7")
     coming = SimpleNamespace(id="i-1", private_address="")
-    assert by_session([there, coming]) == {"i-0": ("i-0", 22)}
+    assert session_manager_addresses([there, coming]) == {"i-0": ("i-0", 22)}

@@ -2,14 +2,14 @@
 
 import pytest
 
-from cloudgpu.app.access.execute import NodeOutcome, as_json, chosen_indices, exit_code, shell_line
+from cloudgpu.app.access.execute import NodeOutcome, as_json, exit_code, parse_node_indices, shell_line
 from cloudgpu.errors import UsageError
 
 
 def test_nodes_are_named_by_number_and_range():
-    assert chosen_indices("", 3) == (0, 1, 2)
-    assert chosen_indices("2,0", 3) == (0, 2)
-    assert chosen_indices("0-1, 4,1-2", 5) == (0, 1, 2, 4)
+    assert parse_node_indices("", 3) == (0, 1, 2)
+    assert parse_node_indices("2,0", 3) == (0, 2)
+    assert parse_node_indices("0-1, 4,1-2", 5) == (0, 1, 2, 4)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_nodes_are_named_by_number_and_range():
 )
 def test_what_names_no_node_is_told(text, message):
     with pytest.raises(UsageError) as raised:
-        chosen_indices(text, 3)
+        parse_node_indices(text, 3)
     assert raised.value.message == message
 
 

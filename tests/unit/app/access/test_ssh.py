@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.app.access.ssh import asked_for
+from cloudgpu.app.access.ssh import parse_node_and_command
 from cloudgpu.errors import UsageError
 
 
@@ -19,9 +19,9 @@ from cloudgpu.errors import UsageError
     ],
 )
 def test_a_node_stands_behind_the_name_or_is_an_option(option, words, behind, expected):
-    assert asked_for(option, words, behind) == expected
+    assert parse_node_and_command(option, words, behind) == expected
 
 
 def test_two_nodes_are_one_too_many():
     with pytest.raises(UsageError, match="node 2 and --node 1"):
-        asked_for(1, ["2"], [])
+        parse_node_and_command(1, ["2"], [])

@@ -7,12 +7,12 @@ import pytest
 from cloudgpu.app.access.tunnels import (
     OpenTunnel,
     PortForward,
-    described,
-    hold,
+    describe_tunnel,
     is_port_forward,
-    open_all,
+    keep_connected,
+    open_tunnels,
     parse_port_forwards,
-    ports_of,
+    service_ports,
 )
 from cloudgpu.app.runs.service_urls import RunService
 from cloudgpu.clock import ManualClock
@@ -58,12 +58,14 @@ def test_what_is_no_port_is_told(texts, local, message):
 
 def test_without_a_port_there_must_be_a_service():
     service = RunService("jupyter", Endpoint(port=8888, page="/lab?token={token}"), "abc", main=True)
-    assert ports_of([service], "lab") == ["8888"]
+    assert service_ports([service], "lab") == ["8888"]
     with pytest.raises(UsageError, match="no port specified"):
-        ports_of([], "lab")
-    said = described(OpenTunnel(8888, 9000), "lab", 0, [service])
+        service_ports([], "lab")
+    said = describe_tunnel(OpenTunnel(8888, 9000), "lab", 0, [service])
     assert said == "http://127.0.0.1:9000/lab?token=abc opens jupyter, port 8888 of node 0 of cluster lab"
-    assert described(OpenTunnel(22, 9000), "lab", 1) == "127.0.0.1:9000 forwards to port 22 of node 1 of cluster lab"
+    assert (
+        describe_tunnel(OpenTunnel(22, 9000), "lab", 1) == "127.0.0.1:9000 forwards to port 22 of node 1 of cluster lab"
+    )
     assert "abc" not in repr(service)
 
 
@@ -97,7 +99,7 @@ class Said(list):
 
 def test_a_port_that_nobody_listens_on_is_told_once_and_when_it_answers():
     host, said = Host(), Said()
-    assert open_all(host, [PortForward(8888)], said) == (OpenTunnel(8888, 8888),)
+    assert open_tunnels(host, [PortForward(8888)], said) == (OpenTunnel(8888, 8888),)
     assert host.asked == (8888, 8888, True)
     silent = SilentPortError("no")
     for trouble in (silent, silent, None, None, ConnectError("lost the connection to node 1")):
@@ -114,7 +116,7 @@ def held(host, *, gone=False):
     records = SimpleNamespace(cluster=lambda _name: None if gone else LAB)
     error = None
     try:
-        hold(host, LAB, records=records, clock=clock, emit=said, authorize_caller=authorize_caller.append)
+        keep_connected(host, LAB, records=records, clock=clock, emit=said, authorize_caller=authorize_caller.append)
     except (KeyboardInterrupt, StateError, HostKeyError) as raised:
         error = raised
     return said, authorize_caller, clock.monotonic(), error

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.backends.launch_request import Requester, chosen
+from cloudgpu.backends.launch_request import Requester, record_with_candidate
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
     BadRequestError,
@@ -182,8 +182,11 @@ def test_an_attempt_that_was_cut_off_goes_on_with_the_image_that_it_began_with(w
     another = replace(first, image="ami-3", image_parameter="/another")
     requester = Requester("ann", "vision", "ssh-ed25519 AAAA", {})
     plan = make.plan(first)
-    begun = chosen(workspace.provisioning._new_record(plan, "demo", ""), plan, first, requester, "192.0.2.1/32")
+    begun = record_with_candidate(
+        workspace.provisioning._new_record(plan, "demo", ""), plan, first, requester, "192.0.2.1/32"
+    )
     images = [
-        chosen(begun, plan, one, requester, "192.0.2.1/32").config["image"] for one in (newer, elsewhere, another)
+        record_with_candidate(begun, plan, one, requester, "192.0.2.1/32").config["image"]
+        for one in (newer, elsewhere, another)
     ]
     assert (begun.config["image"], images) == ("ami-1", ["ami-1", "ami-2", "ami-3"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.app.clusters.delete import Teardown
-from cloudgpu.app.clusters.delete_many import ClusterSelection, chosen, end_all
+from cloudgpu.app.clusters.delete_many import ClusterSelection, delete_clusters, select_clusters
 from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, LedgerError, TeardownError, UsageError
@@ -25,13 +25,13 @@ def three(workspace, make):
 
 
 def end(workspace, *names):
-    return end_all(
+    return delete_clusters(
         names, lambda _, emit: Teardown(replace(workspace.context, emit=emit)), "us-east-1", workspace.heard.append
     )
 
 
 def choose(workspace, *names, every=False, run_id="", owner=None):
-    return chosen(workspace.records, names, every=every, run_id=run_id, owner=owner)
+    return select_clusters(workspace.records, names, every=every, run_id=run_id, owner=owner)
 
 
 def test_several_end_at_once_each_with_its_bill(three):
@@ -68,7 +68,7 @@ def test_one_that_fails_does_not_stop_the_others_and_each_reason_is_told(three):
         ended.set()
         return Teardown(replace(three.context, emit=emit, owner="bob"))
 
-    came_to = end_all(["one", "two", "three"], teardown, "us-east-1", three.heard.append)
+    came_to = delete_clusters(["one", "two", "three"], teardown, "us-east-1", three.heard.append)
     assert ended.is_set()
     assert [one.cluster for one in came_to.ended] == ["three"]
     err = came_to.error()
@@ -95,7 +95,7 @@ def test_a_bug_is_no_outcome(three):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        end_all(["one"], teardown, "us-east-1", three.heard.append)
+        delete_clusters(["one"], teardown, "us-east-1", three.heard.append)
 
 
 def test_notes_say_which_cluster_they_are_about(three, make):
@@ -145,7 +145,9 @@ def test_what_was_deleted_and_not_recorded_is_not_called_left(workspace, make):
         raise LedgerError("the ledger is damaged", hint="restore a copy")
 
     context = replace(workspace.context, ledger=LenientLedger(damaged))
-    came_to = end_all(("one", "two"), lambda _name, _emit: Teardown(context), "us-east-1", workspace.heard.append)
+    came_to = delete_clusters(
+        ("one", "two"), lambda _name, _emit: Teardown(context), "us-east-1", workspace.heard.append
+    )
     assert (came_to.failed, came_to.left) == ((), ())
     assert [name for name, _ in came_to.unrecorded] == ["one", "two"]
     error = came_to.error()

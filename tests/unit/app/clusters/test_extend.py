@@ -1,4 +1,4 @@
-"""`extend_command`: every place that knows the expiry moves, in an order in which a crash leaves no node without an end."""
+"""`extend`: every place that knows the expiry moves, in an order in which a crash leaves no node without an end."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.clusters.ledger_closing import note_ends
-from cloudgpu.app.clusters.status import recorded
-from cloudgpu.app.sweep.cluster_resources import grouped
+from cloudgpu.app.clusters.ledger_closing import record_node_ends
+from cloudgpu.app.clusters.status import list_cluster_statuses
+from cloudgpu.app.sweep.cluster_resources import group_by_cluster
 from cloudgpu.app.sweep.sweep import Sweep
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.backends.billing import ClusterBilling
@@ -94,22 +94,22 @@ def test_a_time_before_the_launch_or_in_the_future_is_not_believed(workspace, st
 def test_status_and_cost_agree_while_nodes_outlive_their_expiry(workspace, standing):
     workspace.clock.sleep(4 * HOUR_S)
     now = workspace.clock.now()
-    (one,) = recorded(workspace.records, now, workspace.ledger)
+    (one,) = list_cluster_statuses(workspace.records, now, workspace.ledger)
     (row,) = workspace.ledger.report(by="cluster", now=now).rows
     assert one.state == "expired"
     assert row.usd == HOURLY * 4
     assert one.spent_usd == row.usd.quantize(CENT)
     # The record alone, for a ledger that cannot be read, says the same.
-    (alone,) = recorded(workspace.records, now)
+    (alone,) = list_cluster_statuses(workspace.records, now)
     assert alone.spent_usd == row.usd.quantize(CENT)
 
 
 def test_a_look_at_nodes_that_ended_narrows_the_bound(workspace, standing):
     ended(workspace, listed=False)
     workspace.clock.sleep(2 * HOUR_S)
-    note_ends(workspace.context, workspace.ledger.entries())
+    record_node_ends(workspace.context, workspace.ledger.entries())
     workspace.clock.sleep(46 * HOUR_S)
-    (one,) = recorded(workspace.records, workspace.clock.now(), workspace.ledger)
+    (one,) = list_cluster_statuses(workspace.records, workspace.clock.now(), workspace.ledger)
     assert one.spent_usd == (HOURLY * 2).quantize(CENT)
     found = workspace.teardown.down("demo", "us-east-1")
     assert (found.usd, found.estimated) == (HOURLY * 2, True)
@@ -118,7 +118,7 @@ def test_a_look_at_nodes_that_ended_narrows_the_bound(workspace, standing):
 def test_nodes_that_are_not_listed_yet_have_not_ended(workspace, standing):
     workspace.cloud.ends = dict.fromkeys(workspace.cloud.alive)
     workspace.clock.sleep(60)
-    note_ends(workspace.context, workspace.ledger.entries())
+    record_node_ends(workspace.context, workspace.ledger.entries())
     assert workspace.ledger.entries()[0].parts == {}
 
 
@@ -180,7 +180,7 @@ def test_sweep_of_what_no_record_knows_closes_by_the_clouds_times(workspace, mak
     tags = {"cloudgpu:cluster": "demo", "cloudgpu:token": standing.token, "cloudgpu:owner": "ann"}
     thing = TaggedResource("volume", "vol-1", "us-east-1", tags)
     workspace.cloud.orphans = [thing]
-    swept = Sweep(workspace.context, None).end(grouped([thing], load(), workspace.clock.now()), "us-east-1")
+    swept = Sweep(workspace.context, None).end(group_by_cluster([thing], load(), workspace.clock.now()), "us-east-1")
     assert swept.failed == ()
     assert closed(workspace).closed_at == standing.created_at + timedelta(hours=2)
     assert ClusterBilling(workspace.context).usd(workspace.ledger.entries(), workspace.clock.now()) == HOURLY * 2

@@ -141,7 +141,7 @@ def regions():
 
 
 def test_another_region_tells_the_account_when_the_usual_one_does_not(regions):
-    assert regions.answered_anywhere(lambda session: session.account()) == "111122223333"
+    assert regions.query_any_region(lambda session: session.account()) == "111122223333"
     assert regions.asked == ["us-west-2", "us-east-1"]
 
 
@@ -153,7 +153,7 @@ def test_without_credentials_no_other_region_is_asked(regions):
         raise AuthError("no credentials", code="NoCredentials")
 
     with pytest.raises(AuthError):
-        regions.answered_anywhere(account)
+        regions.query_any_region(account)
     assert asked == ["us-west-2"]
 
 
@@ -170,5 +170,5 @@ def test_stand_ins_are_of_the_same_partition(usual, stand_in):
             raise DENIED
         return "1"
 
-    AwsRegions(lambda region: region, usual, SystemClock()).answered_anywhere(account)
+    AwsRegions(lambda region: region, usual, SystemClock()).query_any_region(account)
     assert asked == [usual, stand_in]

@@ -69,7 +69,7 @@ class Login:
     def run(self):
         workspace = self.workspace
         means = ssh.NodeLogin(Path("key"), workspace.clock, None, lambda cluster, index: [], self.admitted.append)
-        return ssh.login(workspace.records, workspace.home, means, cluster="demo", index=0)
+        return ssh.build_login_command(workspace.records, workspace.home, means, cluster="demo", index=0)
 
 
 def test_ssh_opens_the_way_only_where_a_node_does_not_answer(workspace, record, monkeypatch):

@@ -6,15 +6,15 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.clusters.storage import ClusterStorage, settled
+from cloudgpu.app.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.deletion import DeletionResult
 from cloudgpu.backends.storage_outcome import RetainedStorage, StorageOutcome
-from cloudgpu.cli.render.cluster import ended_lines
+from cloudgpu.cli.render.cluster import deletion_lines
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.state.attached_storage import lacking, own_name
+from cloudgpu.state.attached_storage import missing_storage, unique_name
 from cloudgpu.state.storage_records import StorageRecords
 from tests.unit.app.conftest import START
 
@@ -42,7 +42,7 @@ class Stores:
     endpoint: str = "rehearsal:KEY"
     there: list = field(default_factory=list)
     attached: list = field(default_factory=list)
-    engine_asked_for: str = ""
+    requested_engine: str = ""
 
     def account(self):
         return "111122223333"
@@ -119,9 +119,9 @@ def test_what_stands_is_mounted_with_its_group_and_stays(room, stores, begun, ma
 def test_what_is_the_clusters_own_has_a_name_of_its_own_and_goes_with_it(room, stores, begun, make, workspace):
     record, _ = room.ready(recipe(make, SCRATCH), *begun, {})
     (row,) = record.storage
-    assert row.name == own_name(recipe(make, SCRATCH).storage[0], record.token) != "scratch"
+    assert row.name == unique_name(recipe(make, SCRATCH).storage[0], record.token) != "scratch"
     assert stores.there[0].made_for == "demo"
-    assert room.end(settled(record)).ended == (row.name,)
+    assert room.end(clear_deletion_marks(record)).ended == (row.name,)
     assert stores.there == []
     assert workspace.context.ledger.entries(cluster=f"storage {row.name}")[0].state == "closed"
 
@@ -130,7 +130,7 @@ def test_what_is_kept_goes_only_as_long_as_the_cluster_never_stood(room, stores,
     record, _ = room.ready(recipe(make, KEPT), *begun, {})
     again, _ = room.ready(recipe(make, KEPT), record, begun[1], {})
     assert [row.ends for row in again.storage] == [True]  # a killed `up` goes on, and nobody has used it yet
-    stood = settled(again)
+    stood = clear_deletion_marks(again)
     assert [row.ends for row in stood.storage] == [False]
     assert [one.name for one in room.end(stood).kept] == ["kept"]
     room.end(again)
@@ -174,16 +174,16 @@ def test_a_lost_home_ends_what_its_clusters_tag_says_and_nothing_else(room, stor
         stands("bobs", "efs", token="b", owner="bob", **own),
         stands("kept", "efs", token="c", made_for="demo"),
     ]
-    assert room.end_unrecorded("demo", ["us-east-1"]).ended == ("own",)
+    assert room.delete_unrecorded("demo", ["us-east-1"]).ended == ("own",)
     assert names(stores) == ["bobs", "kept"]
 
 
 def test_a_cluster_without_the_storage_does_not_fit(room, stores, begun, make):
     stores.there = [stands("sets", "efs")]
     record, _ = room.ready(recipe(make, SETS), *begun, {})
-    assert lacking(recipe(make, SETS), record.storage) == []
-    assert lacking(recipe(make, {**SETS, "to": "/other"}), record.storage) == ["sets"]
-    assert lacking(recipe(make, {**SETS, "mode": "rw"}), record.storage) == ["sets"]
+    assert missing_storage(recipe(make, SETS), record.storage) == []
+    assert missing_storage(recipe(make, {**SETS, "to": "/other"}), record.storage) == ["sets"]
+    assert missing_storage(recipe(make, {**SETS, "mode": "rw"}), record.storage) == ["sets"]
 
 
 def test_the_bill_counts_it_by_the_hour_and_no_node(room, begun, make, workspace):
@@ -201,7 +201,7 @@ def test_down_names_what_went_and_what_stays():
     ended = DeletionResult(
         "demo", known=True, instances=("i-1",), usd=Decimal(3), storage=StorageOutcome(("own-1",), (kept, unknown))
     )
-    assert ended_lines(ended) == [
+    assert deletion_lines(ended) == [
         "cluster demo is deleted, verified by tag search; 1 instance terminated",
         "  i-1",
         "  storage own-1, created for the cluster, is deleted",

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.sweep.cluster_resources import SweepRequest
-from cloudgpu.app.sweep.sweep import Sweep, problem
+from cloudgpu.app.sweep.sweep import Sweep, sweep_error
 from cloudgpu.aws.ec2.tagged_types import SearchResult
 from cloudgpu.errors import CapacityError, CloudError, LedgerError, NoCapacityError
 
@@ -157,7 +157,7 @@ def test_sweep_closes_what_a_killed_command_of_this_home_opened(killed):
     write_journal(killed)
     seen, swept = sweep(killed)
     assert [(one.cluster, one.billed_in) for one in seen.going] == [("demo", ("us-east-1",))]
-    assert problem(seen, swept) is None
+    assert sweep_error(seen, swept) is None
     assert closed_at_zero(killed)
     assert killed.records.clusters() == []
 
@@ -166,7 +166,7 @@ def test_sweep_leaves_a_row_of_another_home_open_while_a_launch_may_show(killed)
     lose_record(killed)
     seen, _ = sweep(killed)
     ((_, what),) = seen.clusters
-    assert (what.goes, "a launch may still appear until" in what.why) == (False, True)
+    assert (what.may_delete, "a launch may still appear until" in what.why) == (False, True)
     killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
     seen, swept = sweep(killed)
     assert [one.cluster for one in swept.ended] == ["demo"]

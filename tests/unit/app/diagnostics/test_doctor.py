@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.diagnostics import local_checks
 from cloudgpu.app.diagnostics.check import Diagnosis
-from cloudgpu.app.diagnostics.doctor import examine
+from cloudgpu.app.diagnostics.doctor import run_checks
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
 from cloudgpu.aws.pricing.quotas import QuotaLimit
@@ -40,7 +40,7 @@ class Told:
     def identity(self) -> Identity:
         return ANN
 
-    def verdicts(self, identity: Identity, grants):
+    def permission_results(self, identity: Identity, grants):
         assert identity is ANN
         return [
             PermissionResult(action, self.states.get(action, "ok"), "dry run")
@@ -60,7 +60,7 @@ def examined(account=None, *, machine=()):
             raise account
         return account or Told()
 
-    return examine(target="aws", region="us-east-1", account=opened, grants=GRANTS, machine=machine)
+    return run_checks(target="aws", region="us-east-1", account=opened, grants=GRANTS, machine=machine)
 
 
 def states(diagnostic):
@@ -96,7 +96,7 @@ def test_one_denied_action_is_a_failure_and_named():
 def test_many_unknown_actions_are_counted():
     many = Grant("M", "many", tuple(f"iam:A{number}" for number in range(6)))
     told = Told({f"iam:A{number}": "unknown" for number in range(1, 6)})
-    found = examine(target="aws", region="r", account=lambda: told, grants=(many,), machine=())
+    found = run_checks(target="aws", region="r", account=lambda: told, grants=(many,), machine=())
     (check,) = [one for one in found.checks if one.name == "many"]
     assert check.detail == "1 of 6 actions allowed, unknown: iam:A1, iam:A2, iam:A3, iam:A4 and 1 more (dry run)"
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.images.bake import bake_cluster, delete
+from cloudgpu.app.images.bake import bake_cluster_name, delete_image
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
@@ -40,16 +40,16 @@ def store():
 def test_one_image_that_fails_does_not_keep_the_other(workspace, store):
     store.refused = "ami-1"
     with pytest.raises(AuthError):
-        delete(workspace.context, store, "us-east-1", "base")
+        delete_image(workspace.context, store, "us-east-1", "base")
     assert [one.id for one in store.there] == ["ami-1"]
 
 
 def test_a_node_that_fails_does_not_keep_the_image(workspace, make, store):
-    workspace.provisioning.up(make.plan(make.candidate()), bake_cluster("base"))
+    workspace.provisioning.up(make.plan(make.candidate()), bake_cluster_name("base"))
     workspace.cloud.destroy_fails = CloudError("cannot reach ec2.us-east-1")
     store.refused = "ami-2"
     with pytest.raises(TeardownError) as caught:
-        delete(workspace.context, store, "us-east-1", "base")
+        delete_image(workspace.context, store, "us-east-1", "base")
     assert [one.id for one in store.there] == ["ami-2"]
     assert caught.value.left == ("cannot reach ec2.us-east-1", "not authorized to deregister ami-2")
     assert caught.value.hint == "cloudgpu image delete base"
@@ -76,7 +76,7 @@ def test_the_row_that_a_killed_deletion_left_is_closed_as_an_upper_bound(workspa
     bill(workspace)
     bill(workspace, region="eu-west-1")
     with pytest.raises(UsageError) as caught:
-        delete(workspace.context, Images(), "us-east-1", "base")
+        delete_image(workspace.context, Images(), "us-east-1", "base")
     assert "its ledger row is now closed" in caught.value.hint
     here, elsewhere = rows(workspace)["us-east-1"], rows(workspace)["eu-west-1"]
     assert here.state == "closed"
@@ -87,6 +87,6 @@ def test_the_row_that_a_killed_deletion_left_is_closed_as_an_upper_bound(workspa
 def test_the_row_of_an_image_that_is_being_made_stays_open(workspace):
     bill(workspace, made=False)
     with pytest.raises(UsageError) as caught:
-        delete(workspace.context, Images(), "us-east-1", "base")
+        delete_image(workspace.context, Images(), "us-east-1", "base")
     assert "ledger" not in caught.value.hint
     assert rows(workspace)["us-east-1"].state == "open"

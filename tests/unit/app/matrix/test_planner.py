@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from cloudgpu.app.matrix.planner import plan_matrix
-from cloudgpu.app.matrix.request import MatrixRequest, beginning
+from cloudgpu.app.matrix.request import MatrixRequest, matrix_progress
 from cloudgpu.app.planning.planner import make_plan
 from cloudgpu.cli.render.matrix import plan_lines
 from cloudgpu.errors import PlanError, UsageError
@@ -129,7 +129,7 @@ def told(matrix, tmp_path, *, cluster=None, took_s=None):
         run = RunRecord("r", "c", "pair", "", "", "", "aws", NOW, state="succeeded", ended_at=NOW + took_s * SECOND)
         records.save_run(run)
     request = MatrixRequest(matrix, matrix.lead.path, matrix.lead.base)
-    begun = beginning(request, lambda _: None, records, NOW)
+    begun = matrix_progress(request, lambda _: None, records, NOW)
     return plan_lines(matrix, begun, cluster, NOW)[2:]
 
 
@@ -170,7 +170,7 @@ def test_its_name_is_the_commands_own(plan, tmp_path):
         matrix = plan(*texts)
         request = MatrixRequest(matrix, matrix.lead.path, matrix.lead.base, **more)
         records = RecordStore(Home(tmp_path / "home"))
-        return beginning(request, lambda _: None, records, NOW).record.name
+        return matrix_progress(request, lambda _: None, records, NOW).record.name
 
     same = name("kvstore=a,b")
     assert name("kvstore=a,b") == same

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app.planning.feasibility import check_feasible
-from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write
+from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
 from cloudgpu.catalog import load
 from cloudgpu.catalog.gpu_spec import types_for_spec
-from cloudgpu.catalog.ranking import SearchCriteria, ranked
+from cloudgpu.catalog.ranking import SearchCriteria, rank_offers
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.recipe_scaffold import scaffold_lines
 from cloudgpu.errors import StateError, UsageError
@@ -30,7 +30,7 @@ CATALOG = load()
 SPECS = sorted(
     {
         one.spec
-        for one in ranked(CATALOG, SearchCriteria(), "usd-per-hour", home_region="us-east-1").offers
+        for one in rank_offers(CATALOG, SearchCriteria(), "usd-per-hour", home_region="us-east-1").offers
         if one.hourly_usd is not None
     }
 )
@@ -54,12 +54,12 @@ def test_the_whole_screen(catalog, golden):
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_it_can_be_applied_for_everything_that_gpus_lists(spec, nodes, tmp_path):
     made = begun(CATALOG, spec, nodes=nodes)
-    write(made, tmp_path / "my-run")
+    write_scaffold(made, tmp_path / "my-run")
     loaded = loading.load(tmp_path / "my-run" / "recipe.yaml")
     for target in ("rehearsal", "aws"):
         recipe = resolve(loaded, sets={}, rehearsal=target == "rehearsal")
         assert recipe.resources.regions == (made.offer.region,)
-        plan = planner.make(
+        plan = planner.build_plan(
             recipe,
             target=target,
             catalog=CATALOG,
@@ -107,7 +107,7 @@ def test_the_cheapest_is_that_of_the_region_and_of_the_market(catalog):
 
 def test_spot_is_written_down_and_the_cap_holds_for_the_price_on_demand(tmp_path):
     made = begun(CATALOG, "V100-32GB:8", market="spot")
-    write(made, tmp_path / "my-run")
+    write_scaffold(made, tmp_path / "my-run")
     recipe = loading.load(tmp_path / "my-run" / "recipe.yaml").recipe
     assert recipe.resources.market == "spot"
     assert recipe.budget.max_usd > CATALOG.types["p3dn.24xlarge"].on_demand_usd["us-east-1"]
@@ -152,17 +152,17 @@ def test_a_name_that_is_none(catalog, name):
 
 def test_nothing_is_overwritten(catalog, tmp_path):
     made = begun(catalog, "T4:1")
-    write(made, tmp_path / "x")
+    write_scaffold(made, tmp_path / "x")
     (tmp_path / "x" / "recipe.yaml").write_text("mine")
     with pytest.raises(UsageError, match="already exists"):
-        write(made, tmp_path / "x")
+        write_scaffold(made, tmp_path / "x")
     assert (tmp_path / "x" / "recipe.yaml").read_text() == "mine"
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="already exists"):
-        write(made, tmp_path / "link")
+        write_scaffold(made, tmp_path / "link")
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError):
-        write(made, tmp_path / "file" / "y")
+        write_scaffold(made, tmp_path / "file" / "y")
 
 
 def test_a_full_disk_leaves_nothing_half_written(catalog, tmp_path, monkeypatch):
@@ -176,13 +176,13 @@ def test_a_full_disk_leaves_nothing_half_written(catalog, tmp_path, monkeypatch)
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(StateError, match="no space left"):
-        write(begun(catalog, "T4:1"), tmp_path / "recipes" / "x")
+        write_scaffold(begun(catalog, "T4:1"), tmp_path / "recipes" / "x")
     assert written == ["recipe.yaml", "train.py"]
     assert list((tmp_path / "recipes").iterdir()) == []
 
 
 def test_the_script_runs_as_it_stands(catalog, tmp_path):
-    write(begun(catalog, "T4:1"), tmp_path / "x")
+    write_scaffold(begun(catalog, "T4:1"), tmp_path / "x")
     ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "CLOUDGPU_OUTPUTS": str(tmp_path)}
     command = [sys.executable, tmp_path / "x" / "train.py", "--steps", "1"]
     done = subprocess.run(command, env=os.environ | ranks, capture_output=True, text=True, check=True, timeout=60)
@@ -194,20 +194,20 @@ def test_the_script_runs_as_it_stands(catalog, tmp_path):
 @pytest.mark.parametrize("launcher", ["torchrun", "each-node", "head-only", "service"])
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_every_launcher_begins_with_a_recipe_that_plans(launcher, nodes, tmp_path):
-    write(begun(CATALOG, "V100-32GB:8", nodes=nodes, launcher=launcher), tmp_path / "my-run")
+    write_scaffold(begun(CATALOG, "V100-32GB:8", nodes=nodes, launcher=launcher), tmp_path / "my-run")
     loaded = loading.load(tmp_path / "my-run" / "recipe.yaml")
     assert loaded.recipe.launch.launcher == launcher
     for target in ("rehearsal", "aws"):
         recipe = resolve(loaded, sets={}, rehearsal=target == "rehearsal")
         where = {"default_region": "us-east-1", "today": date(2026, 8, 1)}
-        plan = planner.make(recipe, target=target, catalog=CATALOG, quotes=Quotes(), **where)
+        plan = planner.build_plan(recipe, target=target, catalog=CATALOG, quotes=Quotes(), **where)
         assert [one for one in plan.findings if one.severity == "error"] == []
         check_feasible(plan, loaded.base)
 
 
 @pytest.mark.parametrize("launcher", ["each-node", "head-only"])
 def test_the_script_of_plain_launchers_runs_as_it_stands(catalog, launcher, tmp_path):
-    write(begun(catalog, "T4:1", launcher=launcher), tmp_path / "x")
+    write_scaffold(begun(catalog, "T4:1", launcher=launcher), tmp_path / "x")
     ranks = {"CLOUDGPU_RANK": "1", "CLOUDGPU_WORLD_SIZE": "2", "CLOUDGPU_OUTPUTS": str(tmp_path)}
     command = [sys.executable, tmp_path / "x" / "train.py", "--steps", "1"]
     done = subprocess.run(command, env=os.environ | ranks, capture_output=True, text=True, check=True, timeout=60)
@@ -215,7 +215,7 @@ def test_the_script_of_plain_launchers_runs_as_it_stands(catalog, launcher, tmp_
 
 
 def test_the_server_serves_as_it_stands(catalog, tmp_path):
-    write(begun(catalog, "T4:1", launcher="service"), tmp_path / "x")
+    write_scaffold(begun(catalog, "T4:1", launcher="service"), tmp_path / "x")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, tmp_path / "x" / "serve.py", "--port", str(port)]

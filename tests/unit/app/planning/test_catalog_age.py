@@ -10,7 +10,7 @@ from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
-from cloudgpu.catalog.snapshot_apply import apply
+from cloudgpu.catalog.snapshot_apply import apply_snapshot
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
 from cloudgpu.paths import Home
@@ -88,7 +88,7 @@ def test_the_price_is_the_one_that_was_read(plan):
     read = Reading(NOW, "Pricing GetProducts", {"p3dn.24xlarge": Decimal("29.5")})
     spot = Reading(NOW, "EC2 DescribeSpotPriceHistory", {})
     laid = CatalogSnapshot("rehearsal", "1", "", {"us-east-1": RegionReadings(on_demand=read, spot=spot)})
-    one = plan(catalog=apply(load(), laid)).candidates[0]
+    one = plan(catalog=apply_snapshot(load(), laid)).candidates[0]
     assert (one.node_hourly_usd, one.priced_on) == (Decimal("29.5"), NOW.date())
     shipped = plan().candidates[0]
     assert (shipped.node_hourly_usd, shipped.priced_on) == (Decimal("31.212"), date(2026, 7, 20))

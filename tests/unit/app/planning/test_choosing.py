@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import typer
 
-from cloudgpu.app.planning.gpu_search import GpuQuery, answer
-from cloudgpu.catalog.memory_text import gib
+from cloudgpu.app.planning.gpu_search import GpuQuery, search_gpus
+from cloudgpu.catalog.memory_text import parse_gib
 from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
-from cloudgpu.cli.main import FIRST, app, main
-from cloudgpu.cli.render.gpus import answer_json, answer_lines, offer_json
+from cloudgpu.cli.main import FIRST_COMMANDS, app, main
+from cloudgpu.cli.render.gpus import gpu_search_json, gpu_search_lines, offer_json
 from cloudgpu.errors import UsageError
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 
@@ -25,8 +25,8 @@ COMMAND = typer.main.get_command(app)
 
 
 def screen(catalog, **asked) -> str:
-    found = answer(GpuQuery(**asked), catalog, "us-east-1")
-    return "\n".join(answer_lines(found, TODAY)) + "\n"
+    found = search_gpus(GpuQuery(**asked), catalog, "us-east-1")
+    return "\n".join(gpu_search_lines(found, TODAY)) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_the_whole_screen(catalog, golden, name, asked):
     ],
 )
 def test_a_narrow_terminal_does_without_what_matters_least(catalog, width, sort, left_out):
-    found = answer(GpuQuery(count=8, min_memory="32GB", sort=sort), catalog, "us-east-1")
-    lines = answer_lines(found, TODAY, width)
+    found = search_gpus(GpuQuery(count=8, min_memory="32GB", sort=sort), catalog, "us-east-1")
+    lines = gpu_search_lines(found, TODAY, width)
     told = [line for line in lines if line.startswith("hidden columns: ")]
     assert told == ([] if left_out is None else [f"hidden columns: {left_out}"])
     heading = next(line for line in lines if line.startswith("type"))
@@ -105,10 +105,10 @@ def test_what_misses_by_little_is_shown(catalog):
 )
 def test_what_was_typed_is_checked(catalog, asked, message):
     if not message:
-        assert answer(GpuQuery(**asked), catalog, "us-east-1").found.offers
+        assert search_gpus(GpuQuery(**asked), catalog, "us-east-1").found.offers
         return
     with pytest.raises(UsageError, match=re.escape(message)) as refused:
-        answer(GpuQuery(**asked), catalog, "us-east-1")
+        search_gpus(GpuQuery(**asked), catalog, "us-east-1")
     assert refused.value.hint
 
 
@@ -117,11 +117,11 @@ def test_what_was_typed_is_checked(catalog, asked, message):
     [("24GB", "22.35"), ("24GiB", "24.00"), ("32", "29.80"), ("1.5tib", "1536.00"), ("0.08TB", "74.50")],
 )
 def test_memory_as_people_say_it(said, expected):
-    assert str(gib(said)) == expected
+    assert str(parse_gib(said)) == expected
 
 
 def test_the_document_has_exact_figures(catalog):
-    document = answer_json(answer(GpuQuery(count=8, min_memory="32GB"), catalog, "us-east-1"))
+    document = gpu_search_json(search_gpus(GpuQuery(count=8, min_memory="32GB"), catalog, "us-east-1"))
     assert (document["market"], document["sort"], document["loosened"]) == ("on-demand", "usd-per-hour", [])
     assert document["offers"][0] == {
         "instance_type": "p4d.24xlarge",
@@ -223,7 +223,7 @@ def test_a_gpu_without_show_is_told_about_it(capsys):
 
 
 def test_an_offer_of_no_price_is_null(catalog):
-    (only,) = [one for one in answer(GpuQuery(region="us-east-2"), catalog, "us-east-1").found.offers]
+    (only,) = [one for one in search_gpus(GpuQuery(region="us-east-2"), catalog, "us-east-1").found.offers]
     document = offer_json(only)
     assert document["capacity_block_hourly_usd"] == "39.799"
     assert [document[name] for name in ("hourly_usd", "usd_per_pflop_h", "usd_per_tb_s", "priced_on")] == [None] * 4
@@ -233,7 +233,7 @@ def test_the_help_begins_with_what_a_beginner_needs(capsys):
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     listed = re.findall(r"^  ([a-z-]+)  ", shown.partition("Commands:")[2], re.MULTILINE)
-    assert tuple(listed[: len(FIRST)]) == FIRST
+    assert tuple(listed[: len(FIRST_COMMANDS)]) == FIRST_COMMANDS
     assert set(listed) == set(COMMAND.commands)
     steps = re.findall(r"^    cloudgpu (\S+)", shown, re.MULTILINE)
     assert steps == ["train", "gpus", "recipe", "plan", "train"]

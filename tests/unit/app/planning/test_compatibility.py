@@ -2,13 +2,13 @@
 
 import pytest
 
-from cloudgpu.catalog.compatibility import judged, latest, month_of, release_of
+from cloudgpu.catalog.compatibility import container_fit, latest, month_of, release_of
 from cloudgpu.catalog.software import software as known_software
 
 
 def fit(software, catalog, tag: str, gpu: str) -> str:
     (image,) = [one for one in software.images if one.image.endswith(tag)]
-    return judged(image, catalog.gpus[gpu]).fit
+    return container_fit(image, catalog.gpus[gpu]).fit
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,11 @@ def test_a_container_on_a_gpu(software, catalog, tag, gpu, expected):
 
 def test_why_not_is_told(software, catalog):
     caffe2 = software.images[2]
-    assert judged(caffe2, catalog.gpus["A100"]).why == "its native code stops at 7.0, and A100 has 8.0"
-    assert judged(software.images[1], catalog.gpus["V100"]).why == "its native code starts at 7.5, and V100 has 7.0"
-    assert judged(software.images[0], catalog.gpus["B200"]).why == "the first month that supports B200 is 25.01"
+    assert container_fit(caffe2, catalog.gpus["A100"]).why == "its native code stops at 7.0, and A100 has 8.0"
+    assert (
+        container_fit(software.images[1], catalog.gpus["V100"]).why == "its native code starts at 7.5, and V100 has 7.0"
+    )
+    assert container_fit(software.images[0], catalog.gpus["B200"]).why == "the first month that supports B200 is 25.01"
 
 
 def test_the_latest_of_each_framework(software, catalog):

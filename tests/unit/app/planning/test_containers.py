@@ -7,12 +7,12 @@ import pytest
 
 from cloudgpu.app.planning.image_search import ImageQuery, containers
 from cloudgpu.catalog import load
-from cloudgpu.catalog.compatibility import judged
+from cloudgpu.catalog.compatibility import container_fit
 from cloudgpu.catalog.software import software as known_software
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.images import image_rows_json, images_lines
 from cloudgpu.errors import UsageError
-from cloudgpu.plan.checks.software_container import fitting
+from cloudgpu.plan.checks.software_container import image_support
 
 
 def found(catalog, software, **sought):
@@ -95,7 +95,7 @@ def test_the_list_and_the_plan_say_the_same_of_every_container_on_every_gpu():
 
     for image in known.images:
         for gpu in load().gpus.values():
-            assert judged(image, gpu).fit == (fitting(image.image, gpu, GpuQuery()).fit or "unknown"), (
+            assert container_fit(image, gpu).fit == (image_support(image.image, gpu, GpuQuery()).fit or "unknown"), (
                 image.image,
                 gpu,
             )

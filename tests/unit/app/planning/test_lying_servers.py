@@ -59,7 +59,7 @@ def test_a_web_server_that_lies_is_named(lie: Lie, monkeypatch):
     monkeypatch.setattr(web, "_WITHIN_S", WITHIN_S, raising=False)
     with telling(lie) as server:
         dataset = Data.model_validate({"name": "x", "from": f"{server.url}/set.tar", "to": "/data/x"})
-        found = outcome(lambda: web.web_files(dataset, ()))
+        found = outcome(lambda: web.list_web_files(dataset, ()))
     if lie.name in HONEST_ENOUGH:
         assert [one.size > 0 for one in found] == [True]
         return

@@ -7,10 +7,10 @@ from datetime import date
 import pytest
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.profile import named, profile, runs
+from cloudgpu.catalog.profile import find_gpu, profile, supports_gpu
 from cloudgpu.catalog.software import software as known_software
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render.gpu import profile_json, profile_lines, window
+from cloudgpu.cli.render.gpu import format_version_range, profile_json, profile_lines
 from cloudgpu.errors import RecipeError
 
 TODAY = date(2026, 11, 21)
@@ -24,22 +24,22 @@ def test_the_whole_screen(catalog, software, golden, name):
 
 @pytest.mark.parametrize("said", ["V100", "v100", "V100-32GB", "v100-16gb:8", "V-100"])
 def test_a_name_as_people_write_it(catalog, said):
-    assert named(catalog, said).name == "V100"
+    assert find_gpu(catalog, said).name == "V100"
 
 
 def test_an_unknown_name_gives_the_nearest(catalog):
     with pytest.raises(RecipeError, match='unknown GPU V10; did you mean "V100"'):
-        named(catalog, "V10")
+        find_gpu(catalog, "V10")
 
 
 def test_wheels_run_code_of_the_same_major_version_and_older_minor(catalog, software):
     cu126, cu130 = software.torch
-    assert runs(cu126, catalog.gpus["V100"])
-    assert not runs(cu130, catalog.gpus["V100"])
-    assert runs(cu126, catalog.gpus["T4"])
-    assert not runs(cu126, catalog.gpus["B200"])
-    assert runs(cu130, catalog.gpus["B200"])
-    assert not runs(cu130, catalog.gpus["K80"])
+    assert supports_gpu(cu126, catalog.gpus["V100"])
+    assert not supports_gpu(cu130, catalog.gpus["V100"])
+    assert supports_gpu(cu126, catalog.gpus["T4"])
+    assert not supports_gpu(cu126, catalog.gpus["B200"])
+    assert supports_gpu(cu130, catalog.gpus["B200"])
+    assert not supports_gpu(cu130, catalog.gpus["K80"])
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_wheels_run_code_of_the_same_major_version_and_older_minor(catalog, soft
     ],
 )
 def test_a_window(first, last, text):
-    assert window(first, last) == text
+    assert format_version_range(first, last) == text
 
 
 @pytest.mark.parametrize(

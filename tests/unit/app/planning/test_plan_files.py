@@ -52,12 +52,12 @@ def planned(folder: Path, *sets: str) -> Planned:
 
 def test_a_file_in_the_work_directory_is_no_part_of_what_it_seals(home, folder):
     path = folder / "agreed.json"
-    before = plan_files.world_of(planned(folder), Somewhere(), home, path)
+    before = plan_files.collect_plan_inputs(planned(folder), Somewhere(), home, path)
     stored = plan_files.save(path, planned(folder), before, sets=[], region="us-east-1", now=NOW)
     assert plan_files.load(path) == stored
-    after = plan_files.world_of(planned(folder), Somewhere(), home, path)
+    after = plan_files.collect_plan_inputs(planned(folder), Somewhere(), home, path)
     fresh = planned(folder)
-    assert plan_files.agreed(path, stored, fresh, after).plan == fresh.plan
+    assert plan_files.verify_saved_plan(path, stored, fresh, after).plan == fresh.plan
 
 
 def _grow(folder):
@@ -83,20 +83,20 @@ def _link(folder):
 @pytest.mark.parametrize("change", [_grow, _edit, _make_runnable, _rename, _link])
 def test_every_change_of_the_work_directory_is_seen(home, folder, change):
     path = folder.parent / "agreed.json"
-    before = plan_files.world_of(planned(folder), Somewhere(), home, path)
+    before = plan_files.collect_plan_inputs(planned(folder), Somewhere(), home, path)
     change(folder)
-    after = plan_files.world_of(planned(folder), Somewhere(), home, path)
+    after = plan_files.collect_plan_inputs(planned(folder), Somewhere(), home, path)
     assert after == replace(before, workdir_digest=after.workdir_digest)
     assert after.workdir_digest != before.workdir_digest
 
 
 def test_what_changed_is_the_error_and_the_hint_makes_the_plan_again(home, folder):
     path = folder.parent / "agreed.json"
-    before = plan_files.world_of(planned(folder), Somewhere(), home, path)
+    before = plan_files.collect_plan_inputs(planned(folder), Somewhere(), home, path)
     stored = plan_files.save(path, planned(folder), before, sets=["resources.nodes=1"], region="us-east-1", now=NOW)
-    other = plan_files.world_of(planned(folder), Somewhere(name="999999999999"), home, path)
+    other = plan_files.collect_plan_inputs(planned(folder), Somewhere(name="999999999999"), home, path)
     with pytest.raises(PlanError) as caught:
-        plan_files.agreed(path, stored, planned(folder), other)
+        plan_files.verify_saved_plan(path, stored, planned(folder), other)
     assert caught.value.findings == ("the account is 999999999999, not 123456789012",)
     assert f"--set resources.nodes=1 --out {path}" in caught.value.hint
 
@@ -104,7 +104,7 @@ def test_what_changed_is_the_error_and_the_hint_makes_the_plan_again(home, folde
 def test_a_plan_that_could_not_be_applied_is_not_written(home, folder):
     path = folder.parent / "agreed.json"
     broken = planned(folder, "budget.max_usd=1")
-    world = plan_files.world_of(broken, Somewhere(), home, path)
+    world = plan_files.collect_plan_inputs(broken, Somewhere(), home, path)
     with pytest.raises(BudgetError):
         plan_files.save(path, broken, world, sets=[], region="us-east-1", now=NOW)
     assert not path.exists()
@@ -113,10 +113,10 @@ def test_a_plan_that_could_not_be_applied_is_not_written(home, folder):
 def test_a_plan_whose_budget_is_too_small_by_now_is_refused_by_its_own_error(home, folder):
     path = folder.parent / "agreed.json"
     fine = planned(folder)
-    world = plan_files.world_of(fine, Somewhere(), home, path)
+    world = plan_files.collect_plan_inputs(fine, Somewhere(), home, path)
     stored = plan_files.save(path, fine, world, sets=[], region="us-east-1", now=NOW)
     with pytest.raises(BudgetError):
-        plan_files.agreed(path, stored, replace(fine, plan=planned(folder, "budget.max_usd=1").plan), world)
+        plan_files.verify_saved_plan(path, stored, replace(fine, plan=planned(folder, "budget.max_usd=1").plan), world)
 
 
 @pytest.mark.parametrize("content", [None, b"\xff", b"{}"])
@@ -129,12 +129,12 @@ def test_what_is_no_plan_file_is_refused(tmp_path, content):
 
 
 def test_the_catalogue_that_lies_over_the_shipped_one_is_part_of_it(home):
-    bare = plan_files.catalogue_digest(home, "aws")
-    assert bare == plan_files.catalogue_digest(home, "aws")
+    bare = plan_files.catalog_digest(home, "aws")
+    assert bare == plan_files.catalog_digest(home, "aws")
     CatalogSnapshots(home, "aws").add(
         lambda _before: (CatalogSnapshot("aws", "1", ""), "nothing", ()), at=NOW, regions=["us-east-1"]
     )
-    refreshed = plan_files.catalogue_digest(home, "aws")
+    refreshed = plan_files.catalog_digest(home, "aws")
     assert refreshed != bare
     CatalogSnapshots(home, "aws").revert(0)
-    assert plan_files.catalogue_digest(home, "aws") == bare
+    assert plan_files.catalog_digest(home, "aws") == bare

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.app.planning.quota_headroom import FRESH, QuotaHeadroom, RegionQuotas, headroom_by_quota
+from cloudgpu.app.planning.quota_headroom import MAX_CACHE_AGE, QuotaHeadroom, RegionQuotas, headroom_by_quota
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
 from cloudgpu.paths import Home
-from cloudgpu.plan.quota_headroom import QuotaRoom
+from cloudgpu.plan.quota_headroom import VcpuHeadroom
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 P = "L-417A185B"
@@ -63,7 +63,9 @@ def room(found, region="us-east-1"):
 
 def test_limit_and_use_are_told_by_region_and_code(kept):
     found = kept.asked(Told(), ["us-east-1", "eu-west-1", "us-east-1"])
-    assert headroom_by_quota(found) == {(region, P): QuotaRoom(192, 96, NOW) for region in ("us-east-1", "eu-west-1")}
+    assert headroom_by_quota(found) == {
+        (region, P): VcpuHeadroom(192, 96, NOW) for region in ("us-east-1", "eu-west-1")
+    }
     assert [one.region for one in kept.asked(Told(), None)] == ["us-east-1", "eu-west-1"]
 
 
@@ -71,8 +73,8 @@ def test_a_limit_is_asked_for_again_after_minutes_and_what_runs_each_time(kept, 
     cloud = Told()
     kept.asked(cloud, ["us-east-1"])
     cloud.limits, cloud.runs = {P: 960}, {}
-    clock.sleep(FRESH.total_seconds() - 1)
-    assert room(kept.asked(cloud, ["us-east-1"])) == QuotaRoom(192, 0, NOW)
+    clock.sleep(MAX_CACHE_AGE.total_seconds() - 1)
+    assert room(kept.asked(cloud, ["us-east-1"])) == VcpuHeadroom(192, 0, NOW)
     assert [call for call, _ in cloud.calls] == ["limits", "running", "running"]
     clock.sleep(1)
     assert room(kept.asked(cloud, ["us-east-1"])).limit_vcpus == 960
@@ -94,7 +96,7 @@ def test_what_is_denied_is_unknown_and_never_zero(kept):
     assert headroom_by_quota([found]) == {}
     assert found.trouble == ("reading the quotas of us-east-1: denied",)
     (found,) = kept.asked(Told(denied=("running",)), ["us-east-1"])
-    assert found.room(P) == QuotaRoom(192, None, NOW)
+    assert found.room(P) == VcpuHeadroom(192, None, NOW)
     assert found.room(P).free_vcpus is None
 
 
@@ -102,17 +104,17 @@ def test_what_is_denied_now_is_not_forgotten_for_offline(kept, clock):
     kept.asked(Told(), ["us-east-1"])
     clock.sleep(3600)
     kept.asked(Told(denied=("limits", "running")), ["us-east-1"])
-    assert room(kept.remembered("aws", ["us-east-1"])) == QuotaRoom(192, 96, NOW)
+    assert room(kept.cached("aws", ["us-east-1"])) == VcpuHeadroom(192, 96, NOW)
 
 
 def test_offline_shows_what_was_told_last_with_its_age(kept, clock):
-    assert headroom_by_quota(kept.remembered("aws", ["us-east-1"])) == {}
+    assert headroom_by_quota(kept.cached("aws", ["us-east-1"])) == {}
     kept.asked(Told(), ["us-east-1"])
     clock.sleep(86400)
-    assert room(kept.remembered("aws", ["us-east-1"])) == QuotaRoom(192, 96, NOW)
-    assert kept.remembered("aws", ["eu-west-1"]) == (RegionQuotas("eu-west-1"),)
-    assert [one.region for one in kept.remembered("aws", None)] == ["us-east-1"]
-    assert kept.remembered("rehearsal", None) == ()
+    assert room(kept.cached("aws", ["us-east-1"])) == VcpuHeadroom(192, 96, NOW)
+    assert kept.cached("aws", ["eu-west-1"]) == (RegionQuotas("eu-west-1"),)
+    assert [one.region for one in kept.cached("aws", None)] == ["us-east-1"]
+    assert kept.cached("rehearsal", None) == ()
 
 
 @pytest.mark.parametrize("change", [{"whose": "2"}, {"endpoint": "rehearsal:K"}])
@@ -126,14 +128,14 @@ def test_a_damaged_memory_is_an_empty_one(kept, tmp_path, text):
     path = Home(tmp_path).catalog("aws").quotas
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    assert kept.remembered("aws", None) == ()
-    assert room(kept.asked(Told(), ["us-east-1"])) == QuotaRoom(192, 96, NOW)
+    assert kept.cached("aws", None) == ()
+    assert room(kept.asked(Told(), ["us-east-1"])) == VcpuHeadroom(192, 96, NOW)
 
 
 def test_what_is_forgotten_is_asked_for_again(kept):
     kept.asked(cloud := Told(), ["us-east-1"])
     kept.forget("rehearsal")
-    assert kept.remembered("aws", ["us-east-1"]) != (RegionQuotas("us-east-1"),)
+    assert kept.cached("aws", ["us-east-1"]) != (RegionQuotas("us-east-1"),)
     kept.forget("aws")
     kept.forget("aws")
     cloud.limits = {P: 960}
@@ -142,16 +144,16 @@ def test_what_is_forgotten_is_asked_for_again(kept):
 
 def test_a_home_that_cannot_be_written_stops_nobody(kept, tmp_path):
     (tmp_path / "catalog").write_text("")
-    assert room(kept.asked(Told(), ["us-east-1"])) == QuotaRoom(192, 96, NOW)
+    assert room(kept.asked(Told(), ["us-east-1"])) == VcpuHeadroom(192, 96, NOW)
 
 
 def test_a_quota_of_which_something_of_unknown_size_runs_has_no_known_room(kept):
     cloud = Told(runs={quota_of("p3dn", "on-demand"): None})
-    assert room(kept.asked(cloud, ["us-east-1"])) == QuotaRoom(192, None, NOW)
-    assert room(kept.remembered("aws", ["us-east-1"])) == QuotaRoom(192, None, NOW)
+    assert room(kept.asked(cloud, ["us-east-1"])) == VcpuHeadroom(192, None, NOW)
+    assert room(kept.cached("aws", ["us-east-1"])) == VcpuHeadroom(192, None, NOW)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_what_is_free_is_never_below_nothing(limit, used):
-    one = QuotaRoom(limit, used)
+    one = VcpuHeadroom(limit, used)
     assert one.free_vcpus == max(0, limit - used)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.app.planning.quota_headroom import RegionQuotas
-from cloudgpu.app.planning.quota_report import MARKETS, lines, wanted
+from cloudgpu.app.planning.quota_report import MARKETS, quota_report_lines, report_subjects
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import UsageError
@@ -22,12 +22,12 @@ def told(limits, used=None, region="us-east-1"):
 
 
 def only(about, found, market="on-demand", nodes=1):
-    (line,) = lines([found], about, [market], nodes)
+    (line,) = quota_report_lines([found], about, [market], nodes)
     return line
 
 
 def about(**options):
-    return wanted(CATALOG, **{"gpu": "", "instance_type": "", **options})
+    return report_subjects(CATALOG, **{"gpu": "", "instance_type": "", **options})
 
 
 def test_two_p3dn_under_a_quota_of_96_need_192():
@@ -71,7 +71,7 @@ def test_p6_spot_has_no_certain_code_so_no_command_is_made_up():
 
 
 def test_all_families_of_a_quota_are_one_line():
-    found = lines([told({P: 1})], about(gpu="P"), MARKETS, 1)
+    found = quota_report_lines([told({P: 1})], about(gpu="P"), MARKETS, 1)
     assert [(one.market, one.quota.code) for one in found] == [
         ("on-demand", P),
         ("spot", "L-C4BD4855"),
@@ -79,8 +79,10 @@ def test_all_families_of_a_quota_are_one_line():
         ("spot", SPOT_P),
     ]
     assert all(one.kind is None and one.needed_vcpus is None and one.request == "" for one in found)
-    assert len(lines([told({})], about(), ["on-demand"], 1)) == 2
-    assert [one.quota.code for one in lines([told({})], about(gpu="g"), ["on-demand"], 1)] == ["L-DB2E81BA"]
+    assert len(quota_report_lines([told({})], about(), ["on-demand"], 1)) == 2
+    assert [one.quota.code for one in quota_report_lines([told({})], about(gpu="g"), ["on-demand"], 1)] == [
+        "L-DB2E81BA"
+    ]
 
 
 @pytest.mark.parametrize(

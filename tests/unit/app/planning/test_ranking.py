@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.catalog.gpu_spec import types_for_spec
-from cloudgpu.catalog.ranking import Offer, SearchCriteria, Sort, memory_of, offer_of, ranked
+from cloudgpu.catalog.ranking import Offer, SearchCriteria, Sort, memory_of, offer_of, rank_offers
 from cloudgpu.catalog.replacements import replacements
 
 SORTS = get_args(Sort)
 
 
 def names(catalog: Catalog, sort: Sort = "usd-per-hour", **wanted) -> list[str]:
-    return [one.kind.name for one in ranked(catalog, SearchCriteria(**wanted), sort, home_region="us-east-1").offers]
+    return [
+        one.kind.name for one in rank_offers(catalog, SearchCriteria(**wanted), sort, home_region="us-east-1").offers
+    ]
 
 
 def test_the_cheapest_comes_first_and_what_has_no_price_last(catalog):
@@ -72,7 +74,7 @@ def test_what_nobody_can_launch_comes_last_however_cheap(catalog):
 def test_what_misses_by_little_is_told(catalog):
     def nearly(gib: str) -> list[str]:
         wanted = SearchCriteria(min_memory_gib=Decimal(gib), count=8)
-        return [one.kind.name for one in ranked(catalog, wanted, "usd-per-hour", home_region="").nearly]
+        return [one.kind.name for one in rank_offers(catalog, wanted, "usd-per-hour", home_region="").nearly]
 
     assert nearly("24") == ["g5.48xlarge"]
     assert nearly("22.35") == []
@@ -200,7 +202,7 @@ def test_every_field_of_a_spec_is_drawn():
 @given(wanted=specs, sort=st.sampled_from(SORTS))
 def test_every_offer_of_the_catalogue_fits_and_every_other_type_does_not(wanted: SearchCriteria, sort: Sort):
     catalog = load()
-    found = ranked(catalog, wanted, sort, home_region="us-east-1")
+    found = rank_offers(catalog, wanted, sort, home_region="us-east-1")
     for one in found.offers:
         assert one.kind.gpu_memory_gib >= wanted.min_memory_gib
         assert one.kind.gpu_memory_total_gib >= wanted.min_total_memory_gib
@@ -223,7 +225,7 @@ def test_the_order_changes_nothing_else(wanted: SearchCriteria):
     catalog = load()
 
     def found(sort: Sort) -> set[str]:
-        return {one.kind.name for one in ranked(catalog, wanted, sort, home_region="").offers}
+        return {one.kind.name for one in rank_offers(catalog, wanted, sort, home_region="").offers}
 
     assert len({frozenset(found(sort)) for sort in SORTS}) == 1
 
@@ -233,7 +235,7 @@ def test_asking_for_more_finds_no_more(wanted: SearchCriteria):
     catalog = load()
 
     def found(one: SearchCriteria) -> set[str]:
-        return {offer.kind.name for offer in ranked(catalog, one, "memory", home_region="").offers}
+        return {offer.kind.name for offer in rank_offers(catalog, one, "memory", home_region="").offers}
 
     assert found(replace(wanted, min_memory_gib=wanted.min_memory_gib + 1)) <= found(wanted)
     assert found(replace(wanted, min_total_memory_gib=wanted.min_total_memory_gib + 1)) <= found(wanted)

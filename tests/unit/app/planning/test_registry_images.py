@@ -144,7 +144,7 @@ def test_what_is_not_there_is_missing(registry):
     [
         ((404, b"<html>", {}), "returned status 404"),
         ((500, {}, {}), "returned status 500"),
-        ((429, {}, {}), "limits the request rate; try again later"),
+        ((429, {}, {}), "responded with status 429 (too many requests); try again later"),
         ((200, b"<html>", {}), "returned something other than a manifest"),
         ((200, b"[" * 100_000, {}), "returned something other than a manifest"),
         ((401, {}, {"WWW-Authenticate": "Negotiate"}), "requires an unsupported login method"),

@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cloudgpu.app.planning.registry.web_files import web_files
+from cloudgpu.app.planning.registry.web_files import list_web_files
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.data import Data
 
@@ -44,7 +44,7 @@ def site():
 
 def seen(site, path, *names):
     data = Data.model_validate({"name": "x", "from": f"{site}{path}", "to": "/data/x"})
-    return [(one.relative, one.size, one.etag) for one in web_files(data, names)]
+    return [(one.relative, one.size, one.etag) for one in list_web_files(data, names)]
 
 
 @pytest.mark.parametrize(

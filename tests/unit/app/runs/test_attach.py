@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.app.runs.attach import found_run, stored_lines
+from cloudgpu.app.runs.attach import find_run, read_stored_lines
 from cloudgpu.errors import StateError, UsageError
 
 
@@ -80,14 +80,14 @@ def test_attach_from_another_address_opens_the_port_first(workspace, gang, train
 
 def test_a_run_is_found_by_its_id_only(workspace, training):
     run = training().record
-    assert found_run(workspace.records, "") == found_run(workspace.records, run.run_id)
+    assert find_run(workspace.records, "") == find_run(workspace.records, run.run_id)
     for name in ("../runs/" + run.run_id, "nothing"):
         with pytest.raises(UsageError, match="does not exist"):
-            found_run(workspace.records, name)
+            find_run(workspace.records, name)
 
 
 def test_stored_lines_are_those_of_one_rank(workspace, training):
     run = training().record
-    assert list(stored_lines(workspace.home, run, 0)) == [(0, "accuracy=0.97")]
+    assert list(read_stored_lines(workspace.home, run, 0)) == [(0, "accuracy=0.97")]
     with pytest.raises(UsageError, match="its ranks are 0 to 3"):
-        list(stored_lines(workspace.home, run, 4))
+        list(read_stored_lines(workspace.home, run, 4))

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from cloudgpu.app.runs.datasets import check_checkpoint, lister, put_rehearsal_objects
+from cloudgpu.app.runs.datasets import check_checkpoint, dataset_lister, put_rehearsal_objects
 from cloudgpu.errors import BadRequestError, RecipeError
 from cloudgpu.recipe.schema import Data
 
@@ -28,17 +28,17 @@ def manifest(base, **sums):
 
 
 def test_a_directory_is_listed_with_its_sizes(base):
-    files = lister(None, base)(dataset())
+    files = dataset_lister(None, base)(dataset())
     assert [(file.relative, file.size) for file in files] == [("a.csv", 1), ("b.csv", 2)]
 
 
 def test_a_single_file_is_a_dataset(base):
-    files = lister(None, base)(dataset(**{"from": "data/b.csv"}))
+    files = dataset_lister(None, base)(dataset(**{"from": "data/b.csv"}))
     assert [(file.relative, file.size) for file in files] == [("b.csv", 2)]
 
 
 def test_only_what_the_manifest_vouches_for_is_staged(base):
-    files = lister(None, base)(manifest(base, a="1"))
+    files = dataset_lister(None, base)(manifest(base, a="1"))
     assert [file.relative for file in files] == ["a.csv"]
     assert files[0].sha256
 
@@ -46,12 +46,12 @@ def test_only_what_the_manifest_vouches_for_is_staged(base):
 @pytest.mark.parametrize(("sums", "why"), [({"a": "changed"}, "has sha256"), ({"a": "1", "z": "1"}, "lacks z.csv")])
 def test_a_file_that_is_not_the_manifests_is_refused(base, sums, why):
     with pytest.raises(RecipeError, match=why):
-        lister(None, base)(manifest(base, **sums))
+        dataset_lister(None, base)(manifest(base, **sums))
 
 
 def test_a_directory_that_is_not_there_is_the_recipes_error(base):
     with pytest.raises(RecipeError, match=r"dataset digits: .*nowhere"):
-        lister(None, base)(dataset(**{"from": "nowhere"}))
+        dataset_lister(None, base)(dataset(**{"from": "nowhere"}))
 
 
 def test_objects_of_a_rehearsal_come_from_directories(base, workspace, make):
@@ -87,10 +87,10 @@ def test_a_bucket_to_write_to_must_be_there_and_may_be_empty(base, make, section
         return make.plan(make.candidate(), **sections(to)).recipe
 
     cloud = Buckets()
-    check_checkpoint(recipe("s3://there/of/{run}"), cloud, lister(cloud, base))
+    check_checkpoint(recipe("s3://there/of/{run}"), cloud, dataset_lister(cloud, base))
     assert cloud.asked == ["s3://there/of/"]
     with pytest.raises(BadRequestError):
-        check_checkpoint(recipe("s3://nobodys/of/{run}"), cloud, lister(cloud, base))
+        check_checkpoint(recipe("s3://nobodys/of/{run}"), cloud, dataset_lister(cloud, base))
 
 
 def test_a_local_dataset_of_which_something_cannot_be_sent_is_refused(workspace, base, make):
@@ -101,8 +101,8 @@ def test_a_local_dataset_of_which_something_cannot_be_sent_is_refused(workspace,
     (folder / "part-1").symlink_to("/etc/hostname")
     recipe = make.plan(make.candidate(), data=[{"name": "set", "from": "data", "to": "/data"}]).recipe
     with pytest.raises(RecipeError, match=r"1 entries of .* cannot be uploaded: part-1: link that") as caught:
-        lister(workspace.cloud, base)(recipe.data[0])
+        dataset_lister(workspace.cloud, base)(recipe.data[0])
     assert ".cloudgpuignore" in caught.value.hint
     (folder / "part-1").unlink()
     (folder / "part-1").symlink_to(folder / "part-0")
-    assert {"part-0", "part-1"} <= {file.relative for file in lister(workspace.cloud, base)(recipe.data[0])}
+    assert {"part-0", "part-1"} <= {file.relative for file in dataset_lister(workspace.cloud, base)(recipe.data[0])}

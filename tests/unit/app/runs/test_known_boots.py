@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.state.inventories import stored_inventory, with_known_boots
+from cloudgpu.state.inventories import mark_booted_nodes, stored_inventory
 
 
 @pytest.fixture
@@ -14,7 +14,9 @@ def nodes(workspace, make):
 
     def booted():
         record = workspace.records.cluster("lab")
-        inventory = with_known_boots(workspace.records, stored_inventory(workspace.home, record), workspace.clock.now())
+        inventory = mark_booted_nodes(
+            workspace.records, stored_inventory(workspace.home, record), workspace.clock.now()
+        )
         return {node.booted for node in inventory.nodes}
 
     workspace.provisioning.up(make.plan(make.candidate()), "lab")
@@ -43,5 +45,5 @@ def test_nodes_of_a_cluster_that_its_own_run_made_do_not(workspace, gang, traini
     workspace.records.save_cluster(
         replace(record, created_at=record.created_at + timedelta(seconds=1)), workspace.clock.now()
     )
-    inventory = with_known_boots(workspace.records, stored_inventory(workspace.home, record), workspace.clock.now())
+    inventory = mark_booted_nodes(workspace.records, stored_inventory(workspace.home, record), workspace.clock.now())
     assert {node.booted for node in inventory.nodes} == {True}

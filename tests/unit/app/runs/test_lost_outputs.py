@@ -115,7 +115,7 @@ def unasked(workspace, monkeypatch, error):
     def nodes_alive(self, region, instance_ids):
         raise error
 
-    monkeypatch.setattr(type(workspace.cloud), "nodes_alive", nodes_alive)
+    monkeypatch.setattr(type(workspace.cloud), "instance_states", nodes_alive)
 
 
 def test_outputs_of_a_failed_run_are_fetched_although_not_every_node_can_be_asked(

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.runs.service_probe import check_free
-from cloudgpu.app.runs.service_urls import hidden, secrets_of, services_of, services_on
-from cloudgpu.app.runs.services import ServiceProbes, ends_with_its_command, stage_of
+from cloudgpu.app.runs.service_probe import require_free_ports
+from cloudgpu.app.runs.service_urls import mask_tokens, services_of, services_on, token_variables
+from cloudgpu.app.runs.services import ServiceProbes, follow_stage, stops_on_interrupt
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, UsageError
 from cloudgpu.paths import Home
@@ -141,8 +141,8 @@ def test_a_service_that_ends_with_its_command_says_so(workspace, web):
     found = recipe(web.server_address[1], stays="command")
     with workspace.serving(found, near()):
         workspace.until("it stops with this command (Ctrl-C), and at 2026-11-21 14:00 UTC at the latest")
-    assert ends_with_its_command(found)
-    assert not ends_with_its_command(recipe(1024))
+    assert stops_on_interrupt(found)
+    assert not stops_on_interrupt(recipe(1024))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_tokens_are_kept_out_of_the_logs_byte_for_byte(workspace):
         assert logs.add(chunk)
         assert logs.offset(0) == chunk.size
         assert list(logs.lines(0)) == [f"listening ?token={'*' * 40} ü"]
-    assert hidden("nothing", ()) == "nothing"
+    assert mask_tokens("nothing", ()) == "nothing"
 
 
 def test_a_token_is_the_same_for_who_comes_back_and_written_nowhere(tmp_path):
@@ -256,12 +256,12 @@ def test_a_token_is_the_same_for_who_comes_back_and_written_nowhere(tmp_path):
     assert services_of(found, "web-1", home) == (one,)
     assert services_of(found, "web-2", home)[0].token != one.token
     assert services_of(found, "web-1", Home(tmp_path / "other"))[0].token != one.token
-    assert secrets_of([one]) == {"WEB_TOKEN": one.token}
+    assert token_variables([one]) == {"WEB_TOKEN": one.token}
     assert stat.S_IMODE(home.service_key.stat().st_mode) == 0o600
     assert [path.name for path in home.root.iterdir()] == ["service.key"]
     assert one.token.encode() not in home.service_key.read_bytes()
     assert one.token not in repr(one)
-    assert secrets_of(services_of(recipe(8888, beside=True), "r", home)) == {}
+    assert token_variables(services_of(recipe(8888, beside=True), "r", home)) == {}
 
 
 def test_the_services_of_a_cluster_are_those_of_its_live_runs(tmp_path):
@@ -275,19 +275,19 @@ def test_the_services_of_a_cluster_are_those_of_its_live_runs(tmp_path):
     records = SimpleNamespace(runs=lambda: runs)
     home = Home(tmp_path)
     assert services_on(records, "lab", home) == services_of(found, "a", home)
-    assert [stage_of(runs[0]), stage_of(record(recipe(1, beside=True)))] == ["serve", "train"]
+    assert [follow_stage(runs[0]), follow_stage(record(recipe(1, beside=True)))] == ["serve", "train"]
 
 
 def test_a_port_that_something_has_already_is_refused_before_the_start(tmp_path):
     (one,) = services_of(recipe(8888), "web-1", Home(tmp_path))
     (beside,) = services_of(recipe(6006, beside=True), "web-1", Home(tmp_path))
     free = FakeHost(node(0)).on("python3 -c .* 127.0.0.1 8888", ScriptedResult(exit_code=1))
-    check_free(free, [one])
-    check_free(None, [one])
+    require_free_ports(free, [one])
+    require_free_ports(None, [one])
     taken = FakeHost(node(0)).on("python3 -c .* 127.0.0.1 ", ScriptedResult())
     with pytest.raises(UsageError, match="port 8888 of node 0 is already in use") as raised:
-        check_free(taken, [one])
-    assert raised.value.hint == "use --set launch.service.port=8889, or cancel the run that uses it"
+        require_free_ports(taken, [one])
+    assert raised.value.hint == "use --set launch.service.port=8889, or stop the process that uses port 8888"
     with pytest.raises(UsageError) as raised:
-        check_free(taken, [beside])
-    assert raised.value.hint == "give board another port, or cancel the run that uses it"
+        require_free_ports(taken, [beside])
+    assert raised.value.hint == "give board another port, or stop the process that uses port 8888"

@@ -147,7 +147,7 @@ def test_an_error_tells_what_the_run_had_come_to(workspace, gang, training):
     assert told["run_id"] == last_run(workspace).run_id
     assert (told["state"], told["reason"]) == ("failed", "the disk is full")
     assert [stage["name"] for stage in told["stages"]][:2] == ["check data", "provision"]
-    assert "is up until" in told["left"][0]
+    assert "is running until" in told["left"][0]
     gang.before.clear()
     assert set(told) == set(training().as_json())
 

@@ -51,7 +51,7 @@ def test_a_cloud_that_cannot_be_asked_ends_nothing(workspace, silence, monkeypat
     def unreachable(region, instance_ids):
         raise CloudError("no answer")
 
-    monkeypatch.setattr(workspace.cloud, "nodes_alive", unreachable)
+    monkeypatch.setattr(workspace.cloud, "instance_states", unreachable)
     silent(nodes[0], TROUBLE)
     assert len(workspace.heard) == 1
     assert not silent.all_terminated()

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.storage.context import StorageContext, StorageRequest
 from cloudgpu.app.storage.manage import StorageManager
-from cloudgpu.app.storage.overview import overview
+from cloudgpu.app.storage.overview import list_storage
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.base import AppliedStack
@@ -50,7 +50,7 @@ class ScriptedStorage:
     there: list = field(default_factory=list)
     calls: list = field(default_factory=list)
     seen: object = None
-    engine_asked_for: str = ""
+    requested_engine: str = ""
 
     def account(self):
         return self.account_id
@@ -123,7 +123,7 @@ def test_what_is_made_is_recorded_before_the_first_call(room, cloud, home):
     cloud.seen = seen
     created = room.create(REQUEST)
     assert created.made
-    assert created.record.reached["mount_name"] == "mnt"
+    assert created.record.access_details["mount_name"] == "mnt"
     config = cloud.stack.config
     assert (config["storage"], config["owner"], config["keep"], config["protect"]) == ("sets", "ada", "true", "false")
     assert cloud.stack.program.name == "storage"
@@ -147,12 +147,12 @@ def test_another_thing_of_the_same_name_is_refused(room, changes):
 
 
 def test_it_is_carried_on_by_the_engine_that_began_it(room, cloud, home):
-    cloud.engine_asked_for = "pulumi"
+    cloud.requested_engine = "pulumi"
     assert room.create(REQUEST).record.engine == "pulumi"
-    cloud.engine_asked_for = "direct"
+    cloud.requested_engine = "direct"
     with pytest.raises(UsageError, match="created with the pulumi engine, not direct"):
         room.create(REQUEST)
-    cloud.engine_asked_for = ""  # whoever names none gets the right one
+    cloud.requested_engine = ""  # whoever names none gets the right one
     assert not room.create(REQUEST).made
     assert StorageRecords(home).get("sets").engine == "pulumi"
 
@@ -209,8 +209,8 @@ def test_a_killed_create_goes_on_under_its_own_token(room, cloud, home):
 
 def test_data_that_was_to_be_kept_needs_more_than_its_name(room, cloud):
     room.create(REQUEST)
-    for call in (room.delete, room.deletable):
-        with pytest.raises(UsageError, match="contains data to keep") as caught:
+    for call in (room.delete, room.find_deletable):
+        with pytest.raises(UsageError, match="contains protected data") as caught:
             call("sets", "us-east-1", delete_data=False)
         assert caught.value.hint == "run `cloudgpu storage delete sets --delete-data` to delete it permanently"
     assert cloud.calls == ["up"]
@@ -275,7 +275,7 @@ def test_without_a_record_the_tags_tell_whether_it_was_to_be_kept(room, cloud, h
         StorageRecords(home).forget("sets")
     else:
         home.storage("sets").record.write_text("{")
-    with pytest.raises(UsageError, match="data to keep"):
+    with pytest.raises(UsageError, match="protected data"):
         room.delete("sets", "us-east-1", delete_data=False)
     assert room.delete("sets", "us-east-1", delete_data=True).known is False
     assert cloud.calls == ["up", "end"]
@@ -298,14 +298,14 @@ def test_the_list_has_everybodys_and_what_is_not_found(room, cloud, home):
     cloud.there.append(held(replace(record, name="bobs", token="t2", owner="bob"), users=("i-1",)))
     room.create(replace(REQUEST, name="lost", region="us-west-2"))
     cloud.there = [one for one in cloud.there if one.name != "lost"]
-    rows = overview(cloud, StorageRecords(home).all(), "us-east-1")
+    rows = list_storage(cloud, StorageRecords(home).all(), "us-east-1")
     assert [(row.name, row.owner, row.state, row.users, row.monthly_usd) for row in rows] == [
         ("bobs", "bob", "available", ("i-1",), Decimal("168.00")),
         ("lost", "ada", "not found", None, None),
         ("sets", "ada", "available", (), Decimal("168.00")),
     ]
     other = ScriptedStorage(target="rehearsal", endpoint="rehearsal:x")
-    assert overview(other, StorageRecords(home).all(), "us-east-1") == ()
+    assert list_storage(other, StorageRecords(home).all(), "us-east-1") == ()
 
 
 def test_a_bucket_that_cannot_be_emptied_and_a_damaged_journal_keep_nothing_else(room, cloud, monkeypatch):

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.storage.request import StorageOptions, price_of, request
+from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.errors import UsageError
@@ -12,7 +12,7 @@ from cloudgpu.errors import UsageError
 
 def test_a_linked_file_system_with_what_the_settings_name():
     typed = StorageOptions("sets", "lustre", 1200, "us-west-2b", "persistent_2", "s3://my-sets/imagenet")
-    made = request(typed, "us-east-1", {"vpcId": "vpc-1"})
+    made = make_storage_request(typed, "us-east-1", {"vpcId": "vpc-1"})
     assert (made.region, made.disposable) == ("us-west-2", False)
     assert made.config == {
         "zone": "us-west-2b",
@@ -25,7 +25,7 @@ def test_a_linked_file_system_with_what_the_settings_name():
 
 def test_what_grows_by_itself_needs_no_more_than_a_name():
     for kind in ("efs", "s3"):
-        made = request(StorageOptions("sets", kind), "eu-west-1", {})
+        made = make_storage_request(StorageOptions("sets", kind), "eu-west-1", {})
         assert (made.region, made.config) == ("eu-west-1", {})
 
 
@@ -48,22 +48,30 @@ def test_what_grows_by_itself_needs_no_more_than_a_name():
 )
 def test_a_mistake_is_told_by_its_option(typed, told):
     with pytest.raises(UsageError, match=told):
-        request(typed, "us-east-1", {})
+        make_storage_request(typed, "us-east-1", {})
 
 
 def test_prices_are_known_where_they_were_read_and_unknown_elsewhere():
-    lustre = request(StorageOptions("sets", "lustre", 2400, "us-east-1a"), "us-east-1", {})
-    assert price_of(lustre, "lustre")[1] == Decimal("336.00")
-    replicated = request(StorageOptions("sets", "lustre", 2400, "us-east-1a", "persistent_2"), "us-east-1", {})
-    assert price_of(replicated, "lustre")[1] == Decimal("348.000")
-    assert price_of(request(StorageOptions("sets", "efs"), "us-east-1", {}), "efs")[1] is None
-    assert price_of(request(StorageOptions("sets", "lustre", 2400, "us-west-2a"), "us-east-1", {}), "lustre") == (
+    lustre = make_storage_request(StorageOptions("sets", "lustre", 2400, "us-east-1a"), "us-east-1", {})
+    assert request_price(lustre, "lustre")[1] == Decimal("336.00")
+    replicated = make_storage_request(
+        StorageOptions("sets", "lustre", 2400, "us-east-1a", "persistent_2"), "us-east-1", {}
+    )
+    assert request_price(replicated, "lustre")[1] == Decimal("348.000")
+    assert request_price(make_storage_request(StorageOptions("sets", "efs"), "us-east-1", {}), "efs")[1] is None
+    assert request_price(
+        make_storage_request(StorageOptions("sets", "lustre", 2400, "us-west-2a"), "us-east-1", {}), "lustre"
+    ) == (
         None,
         None,
     )
     # A disk costs what plans count disks with: there is one price of gp3.
-    disk, usd = price_of(request(StorageOptions("sets", "ebs", 8, "eu-west-1a"), "us-east-1", {}), "ebs")
+    disk, usd = request_price(
+        make_storage_request(StorageOptions("sets", "ebs", 8, "eu-west-1a"), "us-east-1", {}), "ebs"
+    )
     assert (disk.usd_per_gib_month, usd) == (other_price("gp3_gib_month_usd", "eu-west-1").usd, Decimal("0.704"))
-    assert price_of(request(StorageOptions("sets", "ebs", 8, "me-south-1a"), "us-east-1", {}), "ebs") == (None, None)
+    assert request_price(
+        make_storage_request(StorageOptions("sets", "ebs", 8, "me-south-1a"), "us-east-1", {}), "ebs"
+    ) == (None, None)
     price = storage_price("s3", "us-east-1")
     assert (price.monthly_usd(Decimal(1000)), price.as_of.isoformat()) == (Decimal("23.000"), "2026-11-21")

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import LocalKnowledge, SweepRequest, grouped, verdict
+from cloudgpu.app.sweep.cluster_resources import LocalKnowledge, SweepRequest, decide_on_cluster, group_by_cluster
 from cloudgpu.catalog import load
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -38,12 +38,12 @@ def node(number=0, *, since=NOW - 2 * HOUR, kind="p3dn.24xlarge", market="on-dem
 
 
 def one(*things):
-    (found,) = grouped(things, load(), NOW)
+    (found,) = group_by_cluster(things, load(), NOW)
     return found
 
 
 def test_things_of_one_cluster_come_together_and_those_of_its_namesake_do_not():
-    found = grouped([node(1), Thing("role", "r", "global", tags()), node(2, token="other")], load(), NOW)
+    found = group_by_cluster([node(1), Thing("role", "r", "global", tags()), node(2, token="other")], load(), NOW)
     assert [(len(one.things), one.token) for one in found] == [(1, "other"), (2, "t")]
     assert found[1].regions == ("global", "us-east-1")
 
@@ -95,7 +95,7 @@ def test_nodes_that_are_over_cost_nothing():
 
 
 def test_storage_is_nobodys_leftover():
-    assert grouped([Thing("volume", "v", tags=tags(**{"cloudgpu:storage": "data"}))], load(), NOW) == ()
+    assert group_by_cluster([Thing("volume", "v", tags=tags(**{"cloudgpu:storage": "data"}))], load(), NOW) == ()
 
 
 def test_the_latest_expiry_that_anything_of_it_says_counts():
@@ -135,7 +135,7 @@ UP, KNOWN, STRANGE, BUSY = (
 )
 def test_who_may_end_what(owner, expires, here, goes):
     lab = one(node(1, owner=owner, expires=expires))
-    assert verdict(lab, here, SweepRequest("ann"), NOW).goes is goes
+    assert decide_on_cluster(lab, here, SweepRequest("ann"), NOW).may_delete is goes
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_who_may_end_what(owner, expires, here, goes):
 )
 def test_what_is_asked_for_by_name_may_go_too(options, owner, here, goes):
     lab = one(node(1, owner=owner))
-    what = verdict(lab, here, options, NOW)
-    assert what.goes is goes
+    what = decide_on_cluster(lab, here, options, NOW)
+    assert what.may_delete is goes
     assert what.why
 
 
 def test_timers_come_before_sweeps():
     """A minute after its expiry a cluster is ending itself: nobody needs to help."""
     fresh = one(node(1, owner="bob", expires=NOW - timedelta(minutes=1)))
-    assert not verdict(fresh, LocalKnowledge(), SweepRequest("ann"), NOW).goes
+    assert not decide_on_cluster(fresh, LocalKnowledge(), SweepRequest("ann"), NOW).may_delete

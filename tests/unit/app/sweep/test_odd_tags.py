@@ -6,10 +6,10 @@ from io import StringIO
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import SweepRequest, grouped
-from cloudgpu.app.sweep.sweep import Sweep, problem
+from cloudgpu.app.sweep.cluster_resources import SweepRequest, group_by_cluster
+from cloudgpu.app.sweep.sweep import Sweep, sweep_error
 from cloudgpu.catalog import load
-from cloudgpu.cli.render.sweep import seen_lines, sweep_json
+from cloudgpu.cli.render.sweep import findings_lines, sweep_json
 from cloudgpu.cli.terminal.output import Output
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -70,15 +70,15 @@ def test_an_expiry_that_is_none_is_shown_and_the_others_still_go(workspace, swee
     odd = next(one for one, _ in seen.clusters if one.cluster == "odd")
     assert odd.expires_at is None
     assert odd.unreadable_expiry == expires
-    assert any("expiry unreadable: " in line for line in seen_lines(seen, NOW, simulated=False))
+    assert any("expiry unreadable: " in line for line in findings_lines(seen, NOW, simulated=False))
     swept = sweeping.end(seen.going, "us-east-1")
-    assert problem(seen, swept) is None
+    assert sweep_error(seen, swept) is None
     rows = sweep_json(seen, swept, NOW, simulated=False)["clusters"]
     assert {row["cluster"]: row["unreadable_expiry"] for row in rows} == {"odd": expires, "old": None}
 
 
 def test_what_can_be_read_counts_beside_what_cannot():
-    (one,) = grouped([thing("i-1"), thing("sg-1", expires="9999-12-31T23:59:59Z", token="i-1")], load(), NOW)
+    (one,) = group_by_cluster([thing("i-1"), thing("sg-1", expires="9999-12-31T23:59:59Z", token="i-1")], load(), NOW)
     assert one.expired(NOW)
     assert one.unreadable_expiry == "9999-12-31T23:59:59Z"
 
@@ -87,7 +87,7 @@ def test_a_missing_expiry_is_unknown_and_not_unreadable():
     lone = thing("i-1")
     del lone.tags["cloudgpu:expires-at"]
     for things in ([lone], [thing("i-1", expires="")]):
-        (one,) = grouped(things, load(), NOW)
+        (one,) = group_by_cluster(things, load(), NOW)
         assert (one.expires_at, one.unreadable_expiry) == (None, "")
 
 
@@ -100,7 +100,7 @@ def test_every_odd_tag_is_shown_and_stops_nothing(workspace, sweeping, tag):
     seen = sweeping.look((), SweepRequest("ann"))
     assert len(seen.going) == len(NAMES) + 1
     stream = StringIO()
-    Output(stream, colour=False).lines(seen_lines(seen, NOW, simulated=False))
+    Output(stream, colour=False).lines(findings_lines(seen, NOW, simulated=False))
     assert all(line.isprintable() for line in stream.getvalue().split("\n"))
-    assert problem(seen, sweeping.end(seen.going, "us-east-1")) is None
+    assert sweep_error(seen, sweeping.end(seen.going, "us-east-1")) is None
     assert workspace.cloud.orphans == []

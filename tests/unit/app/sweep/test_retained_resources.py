@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.sweep.cluster_resources import SweepRequest
-from cloudgpu.app.sweep.retained_resources import RetainedResource, StorageUsers, of_image, verdict
-from cloudgpu.app.sweep.sweep import Sweep, SweepResult, problem
+from cloudgpu.app.sweep.retained_resources import RetainedResource, StorageUsers, decide_on_resource, retained_image
+from cloudgpu.app.sweep.sweep import Sweep, SweepResult, sweep_error
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.errors import AuthError, CloudError
@@ -40,8 +40,8 @@ ANN, BOSS = SweepRequest("ann"), SweepRequest("boss", frozenset({"ann"}))
     ],
 )
 def test_only_disposable_storage_whose_cluster_is_gone_may_go(one, around, options, goes, why):
-    found = verdict(one, around, options)
-    assert found.goes is goes
+    found = decide_on_resource(one, around, options)
+    assert found.may_delete is goes
     assert why in found.why
 
 
@@ -95,21 +95,21 @@ def sweeping(workspace):
 
 def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(workspace, sweeping):
     seen = sweeping.look([], ANN)
-    assert [(one.label, what.goes) for one, what in seen.retained] == [
+    assert [(one.label, what.may_delete) for one, what in seen.retained] == [
         ("storage going", True),
         ("storage kept", False),
         ("image base", False),
     ]
-    swept = sweeping.end_storage(seen.storage_going, SweepResult(()))
+    swept = sweeping.delete_storage(seen.deletable_storage, SweepResult(()))
     assert [one.name for one in swept.ended] == ["going"]
     assert [one.name for one in workspace.cloud.stores.there] == ["kept"]
-    assert problem(seen, swept) is None
+    assert sweep_error(seen, swept) is None
 
 
 def test_what_will_not_end_is_named(workspace, sweeping):
     workspace.cloud.stores.stubborn = True
     seen = sweeping.look([], ANN)
-    failure = problem(seen, sweeping.end_storage(seen.storage_going, SweepResult(())))
+    failure = sweep_error(seen, sweeping.delete_storage(seen.deletable_storage, SweepResult(())))
     assert "1 piece of storage is not confirmed deleted" in failure.message
     assert any("it will not" in line for line in failure.left)
 
@@ -132,12 +132,12 @@ def test_who_may_not_look_at_storage_sweeps_clusters_all_the_same(workspace, swe
     seen = sweeping.look([], ANN)
     assert seen.regions == ("us-east-1",)
     assert "DescribeFileSystems" in dict(seen.unseen)["us-east-1"]
-    assert problem(seen, SweepResult(())) is None
+    assert sweep_error(seen, SweepResult(())) is None
 
 
 def test_an_image_costs_its_snapshot_at_most():
     (image,) = Images().found("us-east-1")
-    assert of_image(image).monthly_usd == Decimal(10)
+    assert retained_image(image).monthly_usd == Decimal(10)
 
 
 def test_storage_of_a_cluster_that_goes_goes_after_it_and_not_without_it(workspace, sweeping):
@@ -145,15 +145,15 @@ def test_storage_of_a_cluster_that_goes_goes_after_it_and_not_without_it(workspa
     node = Thing("instance", "i-1", "us-east-1", tags)
     workspace.cloud.anybodys = lambda region: [node] if region == "us-east-1" else []
     seen = sweeping.look([], ANN)
-    assert [one.name for one in seen.storage_going] == ["going"]
+    assert [one.name for one in seen.deletable_storage] == ["going"]
     failed = SweepResult((), ((seen.going[0], CloudError("no")),))
-    assert sweeping.end_storage(seen.storage_going, failed) == SweepResult(())
-    assert sweeping.end_storage(seen.storage_going, SweepResult(seen.going)).ended == seen.storage_going
+    assert sweeping.delete_storage(seen.deletable_storage, failed) == SweepResult(())
+    assert sweeping.delete_storage(seen.deletable_storage, SweepResult(seen.going)).ended == seen.deletable_storage
 
 
 def test_what_is_still_in_use_when_its_turn_comes_is_left_alone(workspace, sweeping):
-    going = sweeping.look([], ANN).storage_going
+    going = sweeping.look([], ANN).deletable_storage
     workspace.cloud.stores.there[0] = replace(workspace.cloud.stores.there[0], users=("i-9 (cluster lab)",))
-    ((one, err),) = sweeping.end_storage(going, SweepResult(())).failed
+    ((one, err),) = sweeping.delete_storage(going, SweepResult(())).failed
     assert (one.name, "i-9" in err.message) == ("going", True)
     assert len(workspace.cloud.stores.there) == 2

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.app.sweep.cluster_resources import SweepRequest
-from cloudgpu.app.sweep.sweep import Sweep, problem
+from cloudgpu.app.sweep.sweep import Sweep, sweep_error
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, CloudError, UsageError
 
@@ -89,7 +89,7 @@ def test_a_region_that_does_not_answer_is_unknown_and_never_gone(account):
     swept = end(account, seen)
     # Its role may be in use where nobody answered.
     assert [one.id for one in account.cloud.orphans] == ["role-1"]
-    err = problem(seen, swept)
+    err = sweep_error(seen, swept)
     assert err.exit_code == 6
     assert err.left[0] == "us-west-2: unknown: cannot reach ec2.us-west-2"
 
@@ -100,7 +100,7 @@ def test_all_is_well_when_everything_answered_and_ended(account):
     swept = end(account, seen)
     assert [one.cluster for one in swept.ended] == ["lab"]
     assert account.cloud.orphans == []
-    assert problem(seen, swept) is None
+    assert sweep_error(seen, swept) is None
 
 
 def test_what_is_another_persons_stays_until_it_is_asked_for(account):
@@ -122,7 +122,7 @@ def test_a_search_that_is_not_empty_is_told_and_the_others_still_end(account):
     seen = look(account)
     swept = end(account, seen)
     assert [one.cluster for one in swept.ended] == ["lab"]
-    err = problem(seen, swept)
+    err = sweep_error(seen, swept)
     assert err.message == "1 cluster is not confirmed deleted"
     assert err.left == ("bad: volume vol-1 in us-east-1",)
 
@@ -140,7 +140,7 @@ def test_trouble_with_one_is_no_end_of_the_others(account):
     seen = look(account)
     swept = end(account, seen)
     assert [one.cluster for one in swept.ended] == ["lab"]
-    assert problem(seen, swept).left == ("bad: the token has expired",)
+    assert sweep_error(seen, swept).left == ("bad: the token has expired",)
 
 
 def test_a_cluster_of_this_home_ends_with_its_journal_its_bill_and_its_record(account, make):
@@ -148,7 +148,7 @@ def test_a_cluster_of_this_home_ends_with_its_journal_its_bill_and_its_record(ac
     account.cloud.orphans = [thing("i-1", token=record.token, expires=f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}")]
     assert look(account).going == ()
     seen = look(account, all_mine=True)
-    assert problem(seen, end(account, seen)) is None
+    assert sweep_error(seen, end(account, seen)) is None
     assert ("destroy", "us-east-1", "") in account.cloud.calls
     assert account.records.clusters() == []
     assert account.ledger.entries(state="open") == ()
@@ -159,7 +159,7 @@ def test_one_that_a_command_is_at_is_left_to_it(account, make):
     account.cloud.orphans = [thing("i-1", token=record.token)]
     with ClusterLease(account.home.cluster("lab").root / "lease", account.clock, "ann").hold():
         ((_, what),) = look(account, all_mine=True).clusters
-    assert not what.goes
+    assert not what.may_delete
 
 
 def test_a_lost_home_is_no_loss_the_bill_is_closed_by_the_token(account, make):
@@ -169,7 +169,7 @@ def test_a_lost_home_is_no_loss_the_bill_is_closed_by_the_token(account, make):
     account.cloud.orphans = [thing("i-1", token=record.token)]
     seen = look(account)
     assert [one.cluster for one in seen.going] == ["lab"]
-    assert problem(seen, end(account, seen)) is None
+    assert sweep_error(seen, end(account, seen)) is None
     (entry,) = account.ledger.entries(cluster="lab")
     assert (entry.state, entry.closed_at) == ("closed", account.clock.now())
 

@@ -3,7 +3,14 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.app.images.bake import DeletedImage
-from cloudgpu.aws.ec2.baked_images import OwnImage, end, found, make, orphans, ready
+from cloudgpu.aws.ec2.baked_images import (
+    OwnImage,
+    delete_image,
+    find_images,
+    find_orphaned_snapshots,
+    start_image,
+    wait_for_image,
+)
 from cloudgpu.cli.render.image import deleted_lines, image_lines
 from cloudgpu.errors import CloudError
 
@@ -29,7 +36,7 @@ def asked(name: str = "") -> dict:
 
 def test_only_our_own_are_found(scripted) -> None:
     scripted.stub("ec2").add_response("describe_images", {"Images": [ROW]}, asked())
-    (image,) = found(scripted)
+    (image,) = find_images(scripted)
     assert (image.name, image.owner, image.size_gib, image.snapshots) == ("base", "ann", 150, ("snap-1",))
     assert image.made_at == datetime(2026, 11, 21, 3, tzinfo=UTC)
 
@@ -50,21 +57,21 @@ def test_the_making_call_tags_image_and_snapshot_and_no_cluster(scripted) -> Non
             "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in ("image", "snapshot")],
         },
     )
-    assert make(scripted, "i-1", "base", {"cloudgpu:owner": "ann"}) == "ami-1"
+    assert start_image(scripted, "i-1", "base", {"cloudgpu:owner": "ann"}) == "ami-1"
 
 
 def test_it_is_waited_for(scripted, clock) -> None:
     ec2 = scripted.stub("ec2")
     ec2.add_response("describe_images", {"Images": [{**ROW, "State": "pending"}]}, asked("base"))
     ec2.add_response("describe_images", {"Images": [ROW]}, asked("base"))
-    assert ready(scripted, clock, "base").state == "available"
+    assert wait_for_image(scripted, clock, "base").state == "available"
     scripted.done()
 
 
 def test_one_that_failed_is_not_waited_for(scripted, clock) -> None:
     scripted.stub("ec2").add_response("describe_images", {"Images": [{**ROW, "State": "failed"}]}, asked("base"))
     with pytest.raises(CloudError, match="could not create") as caught:
-        ready(scripted, clock, "base")
+        wait_for_image(scripted, clock, "base")
     assert "image delete base" in caught.value.hint
 
 
@@ -73,13 +80,13 @@ def test_its_snapshots_end_with_it_also_when_half_of_it_is_gone(scripted) -> Non
     ec2.add_client_error("deregister_image", "InvalidAMIID.Unavailable")
     ec2.add_response("delete_snapshot", {}, {"SnapshotId": "snap-1"})
     made_at = datetime(2026, 11, 21, tzinfo=UTC)
-    end(scripted, OwnImage("ami-1", "base", "us-east-1", "available", made_at, 150, ("snap-1",), {}))
+    delete_image(scripted, OwnImage("ami-1", "base", "us-east-1", "available", made_at, 150, ("snap-1",), {}))
     scripted.done()
 
 
 def test_the_text(scripted) -> None:
     scripted.stub("ec2").add_response("describe_images", {"Images": [ROW]})
-    images = found(scripted)
+    images = find_images(scripted)
     now = datetime(2026, 11, 21, 5, tzinfo=UTC)
     assert image_lines(images, now, "us-east-1") == [
         "name  image  state      for    region     owner  age  GiB  $/month at most",
@@ -104,8 +111,8 @@ def test_a_snapshot_whose_image_is_gone_is_found_and_ended(scripted) -> None:
     ec2 = scripted.stub("ec2")
     ec2.add_response("describe_images", {"Images": [ROW]}, asked("base"))
     ec2.add_response("describe_snapshots", {"Snapshots": rows}, {"OwnerIds": ["self"], "Filters": filters})
-    (orphan,) = orphans(scripted, "base", found(scripted, "base"))
+    (orphan,) = find_orphaned_snapshots(scripted, "base", find_images(scripted, "base"))
     assert (orphan.id, orphan.name, orphan.owner, orphan.snapshots) == ("", "base", "ann", ("snap-2",))
     ec2.add_response("delete_snapshot", {}, {"SnapshotId": "snap-2"})
-    end(scripted, orphan)
+    delete_image(scripted, orphan)
     scripted.done()

@@ -46,7 +46,7 @@ def test_only_what_has_left_the_running_state_has_an_end(scripted):
     ]
     stub = scripted.stub("ec2")
     stub.add_response("describe_instances", {"Reservations": [{"Instances": there}]})
-    found = billing_times.of_instances(scripted, ["i-1", "i-2", "i-3", "i-4"])
+    found = billing_times.instance_lifetimes(scripted, ["i-1", "i-2", "i-3", "i-4"])
     assert {one: (life.alive, life.ended_at) for one, life in found.items()} == {
         "i-1": (True, None),
         "i-2": (False, NOON.replace(hour=13)),
@@ -63,7 +63,9 @@ def test_gateways_with_their_end_and_addresses_without_one(scripted):
     ]
     stub.add_response("describe_nat_gateways", {"NatGateways": gateways})
     stub.add_response("describe_addresses", {"Addresses": [{"AllocationId": "eipalloc-1"}]})
-    found = {one.id: (one.kind, one.alive, one.ended_at) for one in billing_times.of_network(scripted, "tok")}
+    found = {
+        one.id: (one.kind, one.alive, one.ended_at) for one in billing_times.network_resource_lifetimes(scripted, "tok")
+    }
     assert found == {
         "nat-1": ("nat-gateway", False, NOON.replace(hour=14)),
         "nat-2": ("nat-gateway", True, None),

@@ -3,7 +3,7 @@ import hashlib
 
 import pytest
 
-from cloudgpu.aws.ec2.host_keys import fingerprints, parsed
+from cloudgpu.aws.ec2.host_keys import fingerprints, parse_fingerprints
 
 ED = "SHA256:" + "e" * 43
 EC = "SHA256:" + "c/+" * 14 + "C"
@@ -33,26 +33,26 @@ ec2: #############################################################
 
 
 def test_host_keys_and_only_they() -> None:
-    assert parsed(CONSOLE) == (EC, ED)
-    assert parsed(EC2_STYLE) == (ED,)
+    assert parse_fingerprints(CONSOLE) == (EC, ED)
+    assert parse_fingerprints(EC2_STYLE) == (ED,)
 
 
 def test_the_last_boot_that_made_keys_counts() -> None:
-    assert parsed(EC2_STYLE.replace(ED, USER_KEY) + EC2_STYLE) == (ED,)
+    assert parse_fingerprints(EC2_STYLE.replace(ED, USER_KEY) + EC2_STYLE) == (ED,)
 
 
 @pytest.mark.parametrize("cut", range(0, len(EC2_STYLE) - 110, 7))
 def test_a_console_that_is_still_being_printed_gives_all_or_nothing(cut: int) -> None:
-    assert parsed(EC2_STYLE[:cut]) in ((), (ED,))
+    assert parse_fingerprints(EC2_STYLE[:cut]) in ((), (ED,))
     if "-----END" not in EC2_STYLE[:cut]:
-        assert parsed(EC2_STYLE[:cut]) == ()
+        assert parse_fingerprints(EC2_STYLE[:cut]) == ()
 
 
 @pytest.mark.parametrize(
     "console", ["", "\x00\xff", f"256 {ED} root@x (ED25519)", "-----END SSH HOST KEY FINGERPRINTS-----"]
 )
 def test_no_block_no_keys(console: str) -> None:
-    assert parsed(console) == ()
+    assert parse_fingerprints(console) == ()
 
 
 def test_whole_keys_where_an_image_prints_no_fingerprints() -> None:
@@ -61,7 +61,7 @@ def test_whole_keys_where_an_image_prints_no_fingerprints() -> None:
         f"-----BEGIN SSH HOST KEY KEYS-----\nssh-ed25519 {blob} root@ip-10-0-0-7\n-----END SSH HOST KEY KEYS-----\n"
     )
     digest = hashlib.sha256(base64.b64decode(blob)).digest()
-    assert parsed(console) == ("SHA256:" + base64.b64encode(digest).decode().rstrip("="),)
+    assert parse_fingerprints(console) == ("SHA256:" + base64.b64encode(digest).decode().rstrip("="),)
 
 
 def encoded(text: str) -> str:

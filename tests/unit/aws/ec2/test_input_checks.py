@@ -3,7 +3,7 @@
 import pytest
 
 from cloudgpu.aws.ec2 import input_checks
-from cloudgpu.aws.ec2.input_checks import dataset_seen, named_seen
+from cloudgpu.aws.ec2.input_checks import check_dataset, check_named_resource
 from cloudgpu.aws.session.session import Session
 from cloudgpu.plan.named_resources import DatasetSeen
 
@@ -17,25 +17,25 @@ def bucket(session: Session, name: str, **objects: int) -> None:
 
 def test_a_dataset_has_a_size_and_a_region(session: Session) -> None:
     bucket(session, "data", a=3, b=4)
-    assert dataset_seen(session, "s3://data/set/") == DatasetSeen("there", size_bytes=7, region="us-east-1")
+    assert check_dataset(session, "s3://data/set/") == DatasetSeen("there", size_bytes=7, region="us-east-1")
 
 
 def test_more_than_anybody_would_list_is_told_as_the_least(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket(session, "data", a=3, b=4, c=5)
     monkeypatch.setattr(input_checks, "_COUNTED", 2)
-    assert dataset_seen(session, "s3://data/set/") == DatasetSeen(
+    assert check_dataset(session, "s3://data/set/") == DatasetSeen(
         "there", size_bytes=7, whole=False, region="us-east-1"
     )
     monkeypatch.setattr(input_checks, "_COUNTED", 3)
-    assert dataset_seen(session, "s3://data/set/").whole
+    assert check_dataset(session, "s3://data/set/").whole
 
 
 def test_nothing_below_an_address_and_no_bucket_are_missing(session: Session) -> None:
     bucket(session, "data", a=3)
-    assert dataset_seen(session, "s3://data/sett/") == DatasetSeen(
+    assert check_dataset(session, "s3://data/sett/") == DatasetSeen(
         "missing", "there are no objects under s3://data/sett/", region="us-east-1"
     )
-    assert dataset_seen(session, "s3://dat/set/") == DatasetSeen("missing", "there is no bucket dat")
+    assert check_dataset(session, "s3://dat/set/") == DatasetSeen("missing", "there is no bucket dat")
 
 
 def test_what_settings_name_is_there_or_missing(session: Session) -> None:
@@ -53,10 +53,10 @@ def test_what_settings_name_is_there_or_missing(session: Session) -> None:
         "subnet": "subnet-0123456789abcdef0",
         "security group": "sg-0123456789abcdef0",
     }
-    assert {kind: named_seen(session, kind, name) for kind, name in there.items()} == dict.fromkeys(
+    assert {kind: check_named_resource(session, kind, name) for kind, name in there.items()} == dict.fromkeys(
         there, ("there", "")
     )
-    assert {named_seen(session, kind, name) for kind, name in missing.items()} == {("missing", "")}
+    assert {check_named_resource(session, kind, name) for kind, name in missing.items()} == {("missing", "")}
 
 
 def test_what_may_not_be_looked_at_is_unknown_and_never_there(scripted) -> None:
@@ -64,8 +64,8 @@ def test_what_may_not_be_looked_at_is_unknown_and_never_there(scripted) -> None:
     session.stub("ec2").add_client_error("describe_key_pairs", "UnauthorizedOperation", "not authorized")
     session.stub("iam").add_client_error("get_role", "AccessDenied", "not authorized")
     session.stub("s3").add_client_error("head_bucket", "403", "Forbidden", http_status_code=403)
-    assert named_seen(session, "key pair", "ann")[0] == "unknown"
-    assert named_seen(session, "role", "gpu")[0] == "unknown"
-    seen = dataset_seen(session, "s3://data/set/")
+    assert check_named_resource(session, "key pair", "ann")[0] == "unknown"
+    assert check_named_resource(session, "role", "gpu")[0] == "unknown"
+    seen = check_dataset(session, "s3://data/set/")
     assert (seen.presence, seen.size_bytes) == ("unknown", None)
     assert "data" in seen.why

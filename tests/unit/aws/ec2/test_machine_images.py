@@ -1,6 +1,6 @@
 import pytest
 
-from cloudgpu.aws.ec2.machine_images import named
+from cloudgpu.aws.ec2.machine_images import resolve_image_ids
 from cloudgpu.errors import CloudError
 
 WANTED = (("/aws/service/a", "us-east-1"), ("/aws/service/b", "us-east-1"))
@@ -17,11 +17,11 @@ def test_what_cannot_be_read_is_left_out(scripted, code: str) -> None:
     ssm = scripted.stub("ssm")
     ssm.add_response("get_parameter", {"Parameter": {"Value": "ami-1"}}, {"Name": WANTED[0][0]})
     ssm.add_client_error("get_parameter", code)
-    assert named(lambda _: scripted, WANTED) == {WANTED[0]: "ami-1"}
+    assert resolve_image_ids(lambda _: scripted, WANTED) == {WANTED[0]: "ami-1"}
     scripted.done()
 
 
 def test_other_trouble_is_trouble(scripted) -> None:
     scripted.stub("ssm").add_client_error("get_parameter", "InternalServerError", http_status_code=500)
     with pytest.raises(CloudError):
-        named(lambda _: scripted, WANTED[:1])
+        resolve_image_ids(lambda _: scripted, WANTED[:1])

@@ -95,7 +95,7 @@ def test_a_question_that_is_refused_hides_nothing_that_another_one_found(listed,
     with pytest.raises(AuthError):
         result.complete()
     with pytest.raises(AuthError):
-        tag_search.everything(listed, "demo")
+        tag_search.find_tagged_resources(listed, "demo")
 
 
 def test_iam_that_is_refused_is_a_failure_of_its_own(listed, monkeypatch) -> None:

@@ -4,14 +4,14 @@ from typing import Any
 import pytest
 
 from cloudgpu.aws.iam import permission_probe
-from cloudgpu.aws.iam.grants import MADE, OURS, Grant
-from cloudgpu.aws.iam.permission_probe import verdicts
+from cloudgpu.aws.iam.grants import REQUEST_HAS_TAG, RESOURCE_HAS_TAG, Grant
+from cloudgpu.aws.iam.permission_probe import probe_permissions
 from cloudgpu.aws.session.credentials import CredentialSource
 from cloudgpu.aws.session.session import Identity
 
 LOOK = Grant("Look", "look", ("ec2:DescribeVpcs",))
-MAKE = Grant("Make", "make", ("ec2:CreateSecurityGroup",), ("arn:aws:ec2:*:*:security-group/*",), MADE)
-END = Grant("End", "end", ("ec2:TerminateInstances",), ("arn:aws:ec2:*:*:*",), OURS)
+MAKE = Grant("Make", "make", ("ec2:CreateSecurityGroup",), ("arn:aws:ec2:*:*:security-group/*",), REQUEST_HAS_TAG)
+END = Grant("End", "end", ("ec2:TerminateInstances",), ("arn:aws:ec2:*:*:*",), RESOURCE_HAS_TAG)
 PASS = Grant("Pass", "pass", ("iam:PassRole",), ("arn:aws:iam::*:role/cloudgpu-*",))
 USER = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", CredentialSource("", "env"))
 
@@ -42,7 +42,7 @@ def test_iam_is_asked_with_the_tags_and_names_that_the_grants_speak_of(scripted)
         simulation(PASS, "arn:aws:iam::doctor:role/cloudgpu-doctor", {"iam:PassRole": "allowed"}, []),
     ):
         iam.add_response("simulate_principal_policy", answer, asked)
-    found = {one.action: one for one in verdicts(scripted, USER, (LOOK, MAKE, PASS))}
+    found = {one.action: one for one in probe_permissions(scripted, USER, (LOOK, MAKE, PASS))}
     assert {action: one.state for action, one in found.items()} == {
         "ec2:CreateSecurityGroup": "failed",
         "ec2:DescribeVpcs": "ok",
@@ -61,13 +61,13 @@ def test_of_a_session_the_role_is_asked_about_by_its_whole_name(scripted) -> Non
     asked = {"PolicySourceArn": arn, "ActionNames": ["ec2:DescribeVpcs"], "ResourceArns": ["*"], "ContextEntries": []}
     iam.add_response("simulate_principal_policy", {"EvaluationResults": [row]}, asked)
     session = Identity("1", "arn:aws:sts::111122223333:assumed-role/gpu/ann@example.org", CredentialSource("", "sso"))
-    assert [one.state for one in verdicts(scripted, session, (LOOK,))] == ["ok"]
+    assert [one.state for one in probe_permissions(scripted, session, (LOOK,))] == ["ok"]
     scripted.done()
 
 
 def test_the_root_user_needs_no_question(scripted) -> None:
     root = Identity("1", "arn:aws:iam::111122223333:root", CredentialSource("", "env"))
-    assert {one.state for one in verdicts(scripted, root, (LOOK, PASS))} == {"ok"}
+    assert {one.state for one in probe_permissions(scripted, root, (LOOK, PASS))} == {"ok"}
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_where_iam_may_not_be_asked_dry_runs_tell(scripted) -> None:
     ec2.add_client_error("describe_vpcs", "DryRunOperation", expected_params={"DryRun": True})
     ec2.add_client_error("create_security_group", "UnauthorizedOperation")
     ec2.add_client_error("terminate_instances", "UnauthorizedOperation")
-    found = {one.action: one for one in verdicts(scripted, USER, (LOOK, MAKE, END, PASS))}
+    found = {one.action: one for one in probe_permissions(scripted, USER, (LOOK, MAKE, END, PASS))}
     assert {action: one.state for action, one in found.items()} == {
         "ec2:DescribeVpcs": "ok",
         "ec2:CreateSecurityGroup": "failed",
@@ -103,7 +103,7 @@ def test_an_action_that_is_granted_twice_is_needed_twice(scripted) -> None:
     ec2 = scripted.stub("ec2")
     ec2.add_client_error("run_instances", "DryRunOperation")
     ec2.add_client_error("run_instances", "InvalidAMIID.NotFound")
-    twice = (Grant("A", "a", ("ec2:RunInstances",), conditions=MADE), Grant("B", "b", ("ec2:RunInstances",)))
-    (found,) = verdicts(scripted, USER, twice)
+    twice = (Grant("A", "a", ("ec2:RunInstances",), conditions=REQUEST_HAS_TAG), Grant("B", "b", ("ec2:RunInstances",)))
+    (found,) = probe_permissions(scripted, USER, twice)
     assert (found.state, "InvalidAMIID.NotFound" in found.why) == ("unknown", True)
     scripted.done()

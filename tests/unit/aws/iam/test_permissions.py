@@ -12,7 +12,7 @@ from botocore.validate import ParamValidator
 
 from cloudgpu.aws.iam import dry_runs
 from cloudgpu.aws.iam.grants import Grant, actions_for, policy
-from cloudgpu.aws.iam.grants import granted as granted_by
+from cloudgpu.aws.iam.grants import granted_actions as granted_by
 from cloudgpu.aws.iam.permissions import GRANTS, IMPLIED, OPTIONAL
 from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
 from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS, STORAGE_IMPLIED
@@ -143,9 +143,9 @@ def test_every_ec2_action_can_be_tried_or_is_said_to_have_no_dry_run() -> None:
     model = boto3.client("ec2", "us-east-1", aws_access_key_id="x", aws_secret_access_key="x").meta.service_model
     ours = {action.removeprefix("ec2:") for action in granted() if action.startswith("ec2:")}
     assert {one for one in ours if "DryRun" not in model.operation_model(one).input_shape.members} == (
-        dry_runs.WITHOUT & ours
+        dry_runs.WITHOUT_DRY_RUN & ours
     )
-    for operation in ours - dry_runs.WITHOUT:
+    for operation in ours - dry_runs.WITHOUT_DRY_RUN:
         shape = model.operation_model(operation).input_shape
         report = ParamValidator().validate({"DryRun": True, **dry_runs.EC2_ARGUMENTS.get(operation, {})}, shape)
         assert not report.has_errors(), f"{operation}: {report.generate_report()}"

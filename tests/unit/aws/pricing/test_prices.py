@@ -120,7 +120,7 @@ def test_types_with_whole_nvidia_gpus_are_described(scripted):
     stub = scripted.stub("ec2")
     stub.add_response("describe_instance_types", {"InstanceTypes": rows[1:], "NextToken": "n"}, wanted)
     stub.add_response("describe_instance_types", {"InstanceTypes": rows[:1]}, {**wanted, "NextToken": "n"})
-    (found,) = instance_types.described(scripted).items()
+    (found,) = instance_types.describe_gpu_types(scripted).items()
     assert found[0] == "g6.12xlarge"
     facts = found[1]
     assert (facts.gpu, facts.gpus, facts.gpu_memory_gib, facts.vcpus, facts.memory_gib) == (
@@ -158,7 +158,7 @@ def test_quotas_are_read_page_by_page_and_p6_spot_is_found_by_its_name(scripted)
     stub = scripted.stub("service-quotas")
     stub.add_response("list_service_quotas", {**listed(ON_DEMAND), "NextToken": "n"}, {"ServiceCode": "ec2"})
     stub.add_response("list_service_quotas", listed(SPOT), {"ServiceCode": "ec2", "NextToken": "n"})
-    found = quotas.limits(scripted)
+    found = quotas.vcpu_limits(scripted)
     assert found["L-417A185B"] == 192
     assert found["L-DB2E81BA"] == 0
     assert found[quota_of("p6-b200.48xlarge", "spot").key] == 384
@@ -171,7 +171,7 @@ def test_a_quota_that_nobody_ever_changed_stands_among_the_defaults(scripted):
     stub.add_response("list_service_quotas", listed(ON_DEMAND), {"ServiceCode": "ec2"})
     defaults = [("L-417A185B", "Running On-Demand P instances", 0.0), *SPOT]
     stub.add_response("list_aws_default_service_quotas", listed(defaults), {"ServiceCode": "ec2"})
-    found = quotas.limits(scripted)
+    found = quotas.vcpu_limits(scripted)
     assert (found["L-417A185B"], found["L-7212CCBC"]) == (192, 96), "what was granted goes before the default"
     scripted.done()
 
@@ -200,7 +200,7 @@ def test_what_runs_is_counted_by_the_quota_it_counts_against(scripted):
     first, last = ({"Reservations": [{"Instances": rows}]} for rows in pages)
     stub.add_response("describe_instances", {**first, "NextToken": "n"}, {"Filters": running})
     stub.add_response("describe_instances", last, {"Filters": running, "NextToken": ANY})
-    found = quotas.running(scripted, {"g5.xlarge": 4}.get)
+    found = quotas.vcpus_in_use(scripted, {"g5.xlarge": 4}.get)
     assert found == {
         quota_of("p3dn", "on-demand"): 192,
         quota_of("p3dn", "spot"): 96,

@@ -17,7 +17,7 @@ from cloudgpu.errors import (
     QuotaError,
     ThrottledError,
 )
-from cloudgpu.plan.launch_error_codes import rule_of
+from cloudgpu.plan.launch_error_codes import rule_for_error
 from tests.unit.aws.resources.launch_wire import Wire, deleted, fleet, instances, refused, serve, terminated
 
 FLEET = handler("aws:ec2/fleet:Fleet")
@@ -112,7 +112,7 @@ def test_a_refused_call(  # noqa: PLR0917  a row of the table
     with pytest.raises(CloudGpuError) as caught:
         launch()
     assert type(caught.value) is error
-    assert rule_of(caught.value).skips == skips
+    assert rule_for_error(caught.value).skips == skips
     assert wire.actions == ["CreateFleet"]
     assert clock.monotonic() == 0
 
@@ -125,7 +125,7 @@ def test_a_fleet_that_was_answered_with_errors(
     with pytest.raises(CloudGpuError) as caught:
         launch()
     assert type(caught.value) is error
-    assert rule_of(caught.value).skips == skips
+    assert rule_for_error(caught.value).skips == skips
     assert "none for you" in caught.value.message
     assert wire.actions == ["CreateFleet", "DeleteFleets", "DescribeInstances"]
     assert clock.monotonic() == 0
@@ -168,7 +168,7 @@ def test_an_unknown_type_is_retired_or_never_was(wire: Wire, launch: Any) -> Non
     wire.script["CreateFleet"] = [refused("InvalidParameterValue", 400, "Invalid value 'p3.x' for InstanceType.")]
     with pytest.raises(NotOfferedError, match=r"\(InvalidParameterValue\)") as caught:
         launch()
-    assert rule_of(caught.value).skips == "type"
+    assert rule_for_error(caught.value).skips == "type"
 
 
 def test_half_a_gang_has_ended_confirmed_before_anything_else_is_tried(wire: Wire, launch: Any, clock: Any) -> None:

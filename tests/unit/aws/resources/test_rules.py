@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.aws.resources.rules import present, wanted
+from cloudgpu.aws.resources.rules import parse_aws_rules, parse_pulumi_rules
 
 PORTS = st.integers(0, 65535)
 CIDRS = st.sampled_from(["198.51.100.7/32", "10.0.0.0/8", "0.0.0.0/0"])
@@ -27,18 +27,20 @@ def pulumi_rules(draw: Any) -> dict[str, Any]:
 
 @given(st.lists(pulumi_rules(), max_size=5))
 def test_what_is_sent_reads_back_as_what_was_wanted(rules: list[dict[str, Any]]) -> None:
-    want = wanted(rules, "sg-own")
-    assert present([rule.permission() for rule in want]) == want
+    want = parse_pulumi_rules(rules, "sg-own")
+    assert parse_aws_rules([rule.permission() for rule in want]) == want
 
 
 def test_spellings_of_one_protocol_are_one_rule() -> None:
     def one(protocol: str) -> Any:
-        return wanted([{"protocol": protocol, "fromPort": 22, "toPort": 22, "cidrBlocks": ["10.0.0.0/8"]}], "sg")
+        return parse_pulumi_rules(
+            [{"protocol": protocol, "fromPort": 22, "toPort": 22, "cidrBlocks": ["10.0.0.0/8"]}], "sg"
+        )
 
     assert one("tcp") == one("TCP") == one("6")
     assert one("-1") == one("all")
 
 
 def test_all_protocols_carry_no_ports() -> None:
-    (rule,) = wanted([{"protocol": "-1", "fromPort": 0, "toPort": 0, "self": True}], "sg-own")
+    (rule,) = parse_pulumi_rules([{"protocol": "-1", "fromPort": 0, "toPort": 0, "self": True}], "sg-own")
     assert rule.permission() == {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": "sg-own"}]}

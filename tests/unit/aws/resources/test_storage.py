@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.ec2.tagging import listed
+from cloudgpu.aws.ec2.tagging import to_tag_list
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.errors import BadRequestError, CloudError, UnsupportedError
@@ -132,10 +132,10 @@ def test_a_bucket_in_another_region_says_which(scripted, clock) -> None:
     stub = scripted.stub("s3")
     tags = {"cloudgpu:intent": "t"}
     name = {"Bucket": "b-1"}
-    configuration = {"LocationConstraint": "eu-west-1", "Tags": listed(tags)}
+    configuration = {"LocationConstraint": "eu-west-1", "Tags": to_tag_list(tags)}
     stub.add_client_error("get_bucket_tagging", "NoSuchBucket", expected_params=name)
     stub.add_response("create_bucket", {}, {**name, "CreateBucketConfiguration": configuration})
-    stub.add_response("get_bucket_tagging", {"TagSet": listed(tags)}, name)
+    stub.add_response("get_bucket_tagging", {"TagSet": to_tag_list(tags)}, name)
     made = handler(BUCKET).create(HandlerContext(scripted, clock, "t", {}), {"bucket": "b-1", "forceDestroy": False})
     assert made.outputs["tagsAll"] == tags
     scripted.done()
@@ -191,7 +191,7 @@ def lustre(lifecycle: str, **more: Any) -> dict[str, Any]:
             "MountName": "abcdef",
             "PerUnitStorageThroughput": 125,
         },
-        "Tags": listed({"cloudgpu:intent": "t"}),
+        "Tags": to_tag_list({"cloudgpu:intent": "t"}),
         **more,
     }
 
@@ -215,7 +215,7 @@ def test_lustre_is_awaited_until_it_can_be_mounted(scripted, clock) -> None:
         "StorageType": "SSD",
         "SubnetIds": ["subnet-0a1b2c3d"],
         "SecurityGroupIds": ["sg-0a1b2c3d4e5"],
-        "Tags": listed({"cloudgpu:intent": "t"}),
+        "Tags": to_tag_list({"cloudgpu:intent": "t"}),
         "LustreConfiguration": {
             "DeploymentType": "PERSISTENT_2",
             "PerUnitStorageThroughput": 125,
@@ -285,7 +285,7 @@ def test_a_link_to_s3_keeps_both_sides_in_step_and_is_found_by_its_tag(scripted,
         "BatchImportMetaDataOnCreate": True,
         "Lifecycle": "AVAILABLE",
         "S3": s3,
-        "Tags": listed({"cloudgpu:intent": "t"}),
+        "Tags": to_tag_list({"cloudgpu:intent": "t"}),
     }
     wanted = {
         "ClientRequestToken": "t",
@@ -294,7 +294,7 @@ def test_a_link_to_s3_keeps_both_sides_in_step_and_is_found_by_its_tag(scripted,
         "DataRepositoryPath": "s3://data/set",
         "BatchImportMetaDataOnCreate": True,
         "S3": s3,
-        "Tags": listed({"cloudgpu:intent": "t"}),
+        "Tags": to_tag_list({"cloudgpu:intent": "t"}),
     }
     answer = {"Association": {**shown, "Lifecycle": "CREATING"}}
     stub.add_response("create_data_repository_association", answer, wanted)

@@ -3,7 +3,14 @@ from typing import Any
 import pytest
 from botocore import exceptions as boto
 
-from cloudgpu.aws.session.errors import UNREACHABLE, fault, is_gone, is_in_use, refusal, typed
+from cloudgpu.aws.session.errors import (
+    UNREACHABLE,
+    convert_errors,
+    error_from_botocore,
+    error_from_code,
+    is_gone,
+    is_in_use,
+)
 from cloudgpu.errors import (
     AuthError,
     BadRequestError,
@@ -47,7 +54,7 @@ def client_error(code: str, message: str = "said so", status: int = 400) -> boto
     ],
 )
 def test_codes_decide_the_class(code: str, expected: type[LaunchError | CloudError]) -> None:
-    err = refusal(code, "said so.", "launching")
+    err = error_from_code(code, "said so.", "launching")
     assert type(err) is expected
     assert err.code == code
     assert err.message == f"launching: said so ({code})"
@@ -55,7 +62,7 @@ def test_codes_decide_the_class(code: str, expected: type[LaunchError | CloudErr
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "ExpiredTokenException", "RequestExpired", "AuthFailure"])
 def test_credentials_that_expired_are_called_so(code: str) -> None:
-    err = refusal(code, "The security token included in the request is expired", "deleting fleet")
+    err = error_from_code(code, "The security token included in the request is expired", "deleting fleet")
     assert type(err) is AuthError
     assert err.message.startswith("deleting fleet: credentials expired")
     assert err.message.endswith(f"({code})")
@@ -63,40 +70,42 @@ def test_credentials_that_expired_are_called_so(code: str) -> None:
 
 
 def test_a_missing_service_role_is_not_called_expired() -> None:
-    err = refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "not permitted", "launching")
+    err = error_from_code("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "not permitted", "launching")
     assert "expired" not in err.message
     assert "aws iam create-service-linked-role" in err.hint
 
 
 def test_a_wrong_parameter_that_is_the_type_is_an_unknown_type() -> None:
-    err = refusal("InvalidParameterValue", "Invalid value 'zz9.bogus' for InstanceType.", "launching")
+    err = error_from_code("InvalidParameterValue", "Invalid value 'zz9.bogus' for InstanceType.", "launching")
     assert type(err) is NotOfferedError
     assert err.code == "InvalidInstanceType"
     assert "retired" in err.hint
-    other = refusal("InvalidParameterValue", "Invalid IAM Instance Profile name", "launching")
+    other = error_from_code("InvalidParameterValue", "Invalid IAM Instance Profile name", "launching")
     assert type(other) is BadRequestError
 
 
 def test_a_capacity_error_as_http_500_stays_a_capacity_error() -> None:
-    assert isinstance(fault(client_error("InsufficientInstanceCapacity", status=500), "launching"), CapacityError)
+    assert isinstance(
+        error_from_botocore(client_error("InsufficientInstanceCapacity", status=500), "launching"), CapacityError
+    )
 
 
 def test_an_unknown_server_fault_may_be_sent_again() -> None:
-    err = fault(client_error("Weird", status=503), "asking")
+    err = error_from_botocore(client_error("Weird", status=503), "asking")
     assert isinstance(err, ThrottledError)
     assert err.request_id == "req-1"
 
 
 def test_typed_keeps_the_original_as_cause() -> None:
     original = client_error("AccessDenied")
-    with pytest.raises(AuthError) as caught, typed("asking"):
+    with pytest.raises(AuthError) as caught, convert_errors("asking"):
         raise original
     assert caught.value.__cause__ is original
     assert caught.value.hint
 
 
 def test_typed_lets_other_errors_through() -> None:
-    with pytest.raises(KeyError), typed("asking"):
+    with pytest.raises(KeyError), convert_errors("asking"):
         raise KeyError("bug")
 
 
@@ -110,7 +119,7 @@ def test_typed_lets_other_errors_through() -> None:
     ],
 )
 def test_no_answer_is_neither_refused_nor_gone(lost: boto.BotoCoreError) -> None:
-    err = fault(lost, "asking")
+    err = error_from_botocore(lost, "asking")
     assert type(err) is CloudError
     assert err.code == UNREACHABLE
     assert not is_gone(err)
@@ -118,7 +127,7 @@ def test_no_answer_is_neither_refused_nor_gone(lost: boto.BotoCoreError) -> None
 
 @pytest.mark.parametrize("err", [boto.NoCredentialsError(), boto.ProfileNotFound(profile="nobody")])
 def test_missing_credentials(err: boto.BotoCoreError) -> None:
-    assert isinstance(fault(err, "asking"), AuthError)
+    assert isinstance(error_from_botocore(err, "asking"), AuthError)
 
 
 @pytest.mark.parametrize(
@@ -135,23 +144,23 @@ def test_missing_credentials(err: boto.BotoCoreError) -> None:
     ],
 )
 def test_gone(code: str) -> None:
-    assert is_gone(refusal(code, "", ""))
+    assert is_gone(error_from_code(code, "", ""))
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "DependencyViolation", "InvalidParameterValue", ""])
 def test_not_gone(code: str) -> None:
-    assert not is_gone(refusal(code, "", ""))
+    assert not is_gone(error_from_code(code, "", ""))
 
 
 @pytest.mark.parametrize("code", ["DependencyViolation", "InvalidGroup.InUse", "InvalidPlacementGroup.InUse"])
 def test_in_use(code: str) -> None:
-    assert is_in_use(refusal(code, "", ""))
+    assert is_in_use(error_from_code(code, "", ""))
 
 
 def test_a_name_that_is_taken_says_what_to_do() -> None:
-    assert "another cluster name" in refusal("InvalidGroup.Duplicate", "exists", "making").hint
-    assert "another cluster name" in refusal("EntityAlreadyExists", "exists", "making").hint
+    assert "another cluster name" in error_from_code("InvalidGroup.Duplicate", "exists", "making").hint
+    assert "another cluster name" in error_from_code("EntityAlreadyExists", "exists", "making").hint
 
 
 def test_quota_hint_names_the_quota_code() -> None:
-    assert "L-417A185B" in refusal("VcpuLimitExceeded", "", "").hint
+    assert "L-417A185B" in error_from_code("VcpuLimitExceeded", "", "").hint

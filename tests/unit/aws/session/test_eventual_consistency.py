@@ -8,7 +8,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from cloudgpu.aws.session.errors import UNREACHABLE, typed
+from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors
 from cloudgpu.aws.session.eventual_consistency import YOUNG_S, NewResources
 from cloudgpu.errors import CloudError
 
@@ -83,7 +83,7 @@ def test_what_is_not_ours_or_deleted_is_gone_at_once(ec2, clock, before):
 
 def test_an_answer_that_nobody_can_read_is_no_answer(ec2):
     ec2.answers += ["<html>Bad Gateway"]
-    with pytest.raises(CloudError, match="looking: unreadable response") as err, typed("looking"):
+    with pytest.raises(CloudError, match="looking: unreadable response") as err, convert_errors("looking"):
         ec2.describe_vpcs()
     assert err.value.code == UNREACHABLE
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.ec2.baked_images import OwnImage, orphans
+from cloudgpu.aws.ec2.baked_images import OwnImage, find_orphaned_snapshots
 from cloudgpu.aws.pricing import quotas
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler, invoke
@@ -44,14 +44,14 @@ def test_a_lookup_that_cannot_read_an_answer_says_so():
 def test_a_negative_limit_is_unknown():
     rows = [("L-417A185B", "Running On-Demand P instances", -1.0), ("L-2", "Running On-Demand Q instances", 8.0)]
     answer = {"Quotas": [{"QuotaCode": code, "QuotaName": name, "Value": value} for code, name, value in rows]}
-    assert quotas.limits(FakeClients(answer)) == {"L-2": 8}  # type: ignore[arg-type]
+    assert quotas.vcpu_limits(FakeClients(answer)) == {"L-2": 8}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [{"CoreCount": -1, "ThreadsPerCore": 2}, {"CoreCount": 2**31, "ThreadsPerCore": 1}])
 def test_cores_that_no_machine_has_are_those_of_the_type(scripted, options):
     row = {"InstanceType": "p4d.24xlarge", "CpuOptions": options}
     scripted.stub("ec2").add_response("describe_instances", {"Reservations": [{"Instances": [row]}]})
-    assert list(quotas.running(scripted, lambda _: 96).values()) == [96]
+    assert list(quotas.vcpus_in_use(scripted, lambda _: 96).values()) == [96]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,6 @@ def test_cores_that_no_machine_has_are_those_of_the_type(scripted, options):
 def test_a_snapshot_without_its_image_is_as_old_as_its_start_time_in_utc(scripted, since, made_at):
     row = {"SnapshotId": "snap-2", "StartTime": since, "VolumeSize": 8, "Tags": []}
     scripted.stub("ec2").add_response("describe_snapshots", {"Snapshots": [row]})
-    (found,) = orphans(scripted, "", ())
+    (found,) = find_orphaned_snapshots(scripted, "", ())
     assert isinstance(found, OwnImage)
     assert (found.made_at, found.made_at.utcoffset()) == (made_at, UTC.utcoffset(None))

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.ec2.tagging import listed
+from cloudgpu.aws.ec2.tagging import to_tag_list
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.storage.buckets import empty, holds
-from cloudgpu.aws.storage.discovery import end, stored
+from cloudgpu.aws.storage.buckets import bucket_size, empty_bucket
+from cloudgpu.aws.storage.discovery import delete_storage, stored
 from cloudgpu.errors import CloudError
 
 EFS = "aws:efs/fileSystem:FileSystem"
@@ -77,7 +77,7 @@ def test_a_bucket_is_found_by_its_name_and_its_tags_together(make, session) -> N
     s3.create_bucket(Bucket="cloudgpu-logs-of-somebody")
     abroad = {"LocationConstraint": "eu-west-1"}
     s3.create_bucket(Bucket="cloudgpu-logs-abroad", CreateBucketConfiguration=abroad)
-    s3.put_bucket_tagging(Bucket="cloudgpu-logs-abroad", Tagging={"TagSet": listed(tags("logs", "s3", "abroad"))})
+    s3.put_bucket_tagging(Bucket="cloudgpu-logs-abroad", Tagging={"TagSet": to_tag_list(tags("logs", "s3", "abroad"))})
     s3.put_object(Bucket=made.id, Key="a", Body=b"x" * (1 << 20))
     (one,) = stored(session, "logs")
     assert [part.id for part in one.parts] == [made.id]
@@ -130,7 +130,7 @@ def test_the_end_of_every_part_in_an_order_that_works(make, files, session, cloc
     bucket = make(BUCKET, tags("logs", "s3"), bucket="cloudgpu-logs-1")
     session.client("s3").put_object(Bucket=bucket.id, Key="a", Body=b"x")
     for one in stored(session):
-        assert end(session, one, clock) == []
+        assert delete_storage(session, one, clock) == []
     assert stored(session) == ()
     groups = session.client("ec2").describe_security_groups()["SecurityGroups"]
     assert "files" not in {group["GroupName"] for group in groups}
@@ -145,7 +145,7 @@ def test_what_would_not_end_is_named_and_the_rest_ends(files, session, clock, mo
 
     monkeypatch.setattr(handler(EFS), "delete", refused)
     (one,) = stored(session)
-    assert end(session, one, clock) == [f"efs {system.id} (available) in us-east-1: AWS says no"]
+    assert delete_storage(session, one, clock) == [f"efs {system.id} (available) in us-east-1: AWS says no"]
     assert [part.kind for left in stored(session) for part in left.parts] == ["efs"]
 
 
@@ -153,9 +153,9 @@ def test_a_bucket_with_very_many_objects_is_not_counted(scripted) -> None:
     stub = scripted.stub("s3")
     rows = [{"Key": str(place), "Size": 1} for place in range(10_000)]
     stub.add_response("list_objects_v2", {"Contents": rows, "IsTruncated": True, "NextContinuationToken": "n"})
-    assert holds(scripted, "b-1") is None
+    assert bucket_size(scripted, "b-1") is None
     stub.add_response("list_objects_v2", {"Contents": rows, "IsTruncated": False})
-    assert holds(scripted, "b-1") == 10_000
+    assert bucket_size(scripted, "b-1") == 10_000
 
 
 def test_an_object_that_s3_keeps_is_told(scripted) -> None:
@@ -163,4 +163,4 @@ def test_an_object_that_s3_keeps_is_told(scripted) -> None:
     stub.add_response("list_object_versions", {"Versions": [{"Key": "a", "VersionId": "v"}]})
     stub.add_response("delete_objects", {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "locked"}]})
     with pytest.raises(CloudError, match="1 objects of bucket b-1 were not deleted: a: locked"):
-        empty(scripted, "b-1")
+        empty_bucket(scripted, "b-1")

@@ -8,7 +8,7 @@ from cloudgpu.aws.ec2 import input_checks
 from cloudgpu.aws.session import session
 from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.aws.storage import objects
-from cloudgpu.aws.storage.buckets import empty, holds
+from cloudgpu.aws.storage.buckets import bucket_size, empty_bucket
 from cloudgpu.errors import CloudGpuError
 from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, telling
@@ -56,8 +56,8 @@ def page(*keys: str, token: str = "", size: str = "1", whole: str = "") -> bytes
 @pytest.mark.parametrize("lie", TOLD, ids=str)
 def test_an_answer_that_lies_is_an_error_of_ours(lie: Lie):
     with telling(lie) as server:
-        found = outcome(lambda: objects.listing(clients(server), URL))
-        seen = outcome(lambda: input_checks.dataset_seen(clients(server), URL))
+        found = outcome(lambda: objects.list_objects(clients(server), URL))
+        seen = outcome(lambda: input_checks.check_dataset(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert seen.presence == "unknown", seen
     assert "hush-hush" not in repr((found, seen))
@@ -85,8 +85,8 @@ def test_a_listing_that_cannot_be_one_is_an_error_of_ours(wrong: bytes):
     # The length may have changed with the content.
     body = wrong.partition(b"\r\n\r\n")[2]
     with lying(lambda _: [answer(body=body)]) as server:
-        found = outcome(lambda: objects.listing(clients(server), URL))
-        seen = outcome(lambda: input_checks.dataset_seen(clients(server), URL))
+        found = outcome(lambda: objects.list_objects(clients(server), URL))
+        seen = outcome(lambda: input_checks.check_dataset(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert seen.presence == "unknown", seen
 
@@ -107,7 +107,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_key_that_no_file_can_have_is_refused_before_anything_is_bought(name: str):
     with lying(lambda _: [page("set/good", f"set/{name}")]) as server:
-        found = outcome(lambda: objects.listing(clients(server), URL))
+        found = outcome(lambda: objects.list_objects(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert found.message.isprintable()
     assert found.hint
@@ -116,13 +116,13 @@ def test_a_key_that_no_file_can_have_is_refused_before_anything_is_bought(name: 
 @pytest.mark.parametrize("pair", [("a", "a/b"), ("a", "a.part"), ("a", "a.part.map")])
 def test_keys_that_cannot_be_files_at_once_are_refused(pair):
     with lying(lambda _: [page(*(f"set/{one}" for one in pair))]) as server:
-        found = outcome(lambda: objects.listing(clients(server), URL))
+        found = outcome(lambda: objects.list_objects(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
 
 
 def test_keys_that_differ_in_case_alone_are_two_files():
     with lying(lambda _: [page("set/A", "set/a")]) as server:
-        assert [one.relative for one in objects.listing(clients(server), URL)] == ["A", "a"]
+        assert [one.relative for one in objects.list_objects(clients(server), URL)] == ["A", "a"]
 
 
 ENDLESS = {
@@ -138,13 +138,13 @@ def test_a_listing_without_end_ends(endless, monkeypatch):
     monkeypatch.setattr(objects, "_MOST_EMPTY_PAGES", 20, raising=False)
     numbers = itertools.count()
     with lying(lambda _: [endless(next(numbers))]) as server:
-        found = outcome(lambda: objects.listing(clients(server), URL))
+        found = outcome(lambda: objects.list_objects(clients(server), URL))
         asked = len(server.asked)
     assert isinstance(found, CloudGpuError), found
     assert asked < 40
 
 
-@pytest.mark.parametrize("what", [holds, empty], ids=["holds", "empty"])
+@pytest.mark.parametrize("what", [bucket_size, empty_bucket], ids=["holds", "empty"])
 def test_a_bucket_without_end_ends(what, monkeypatch):
     monkeypatch.setattr(objects, "_MOST_EMPTY_PAGES", 20, raising=False)
     numbers = itertools.count()

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.aws.session.session import Session
-from cloudgpu.aws.storage.objects import S3Location, UploadResult, listing, presigned, put_files
+from cloudgpu.aws.storage.objects import S3Location, UploadResult, list_objects, presign_urls, put_files
 from cloudgpu.errors import BadRequestError, StateError
 
 
@@ -20,7 +20,7 @@ def digits(tmp_path: Path) -> Path:
 
 def test_put_list_and_put_again(session: Session, digits: Path) -> None:
     assert put_files(session, "s3://data/digits/", digits) == UploadResult(sent=3, sent_bytes=6, reused=0)
-    found = listing(session, "s3://data/digits")
+    found = list_objects(session, "s3://data/digits")
     assert [(one.key, one.relative, one.size) for one in found] == [
         ("digits/a.csv", "a.csv", 4),
         ("digits/empty", "empty", 0),
@@ -36,18 +36,18 @@ def test_buckets_of_other_regions(session: Session, digits: Path) -> None:
     put_files(west, "s3://westdata", digits)
     where = west.client("s3").get_bucket_location(Bucket="westdata")["LocationConstraint"]
     assert where == "us-west-2"
-    assert listing(west, "s3://westdata")[0].relative == "a.csv"
+    assert list_objects(west, "s3://westdata")[0].relative == "a.csv"
 
 
 def test_a_prefix_ends_at_a_slash(session: Session, digits: Path) -> None:
     put_files(session, "s3://data/digits", digits)
     put_files(session, "s3://data/digits-2", digits)
-    assert {one.key.split("/")[0] for one in listing(session, "s3://data/digits")} == {"digits"}
+    assert {one.key.split("/")[0] for one in list_objects(session, "s3://data/digits")} == {"digits"}
 
 
 def test_one_object_by_its_own_address(session: Session, digits: Path) -> None:
     put_files(session, "s3://data/digits", digits)
-    (one,) = listing(session, "s3://data/digits/a.csv")
+    (one,) = list_objects(session, "s3://data/digits/a.csv")
     assert one.relative == "a.csv"
 
 
@@ -61,12 +61,12 @@ def test_more_objects_than_a_page(scripted) -> None:
     s3.add_response(
         "list_objects_v2", {"Contents": [entry(3)]}, {"Bucket": "many", "Prefix": "x", "ContinuationToken": "more"}
     )
-    assert [one.size for one in listing(scripted, "s3://many/x")] == [1, 2, 3]
+    assert [one.size for one in list_objects(scripted, "s3://many/x")] == [1, 2, 3]
     scripted.done()
 
 
 def test_links_are_signed_the_new_way_and_only_for_their_time(session: Session) -> None:
-    links = presigned(session, "s3://data/digits", ["digits/a b.csv"], expires_s=600)
+    links = presign_urls(session, "s3://data/digits", ["digits/a b.csv"], expires_s=600)
     link = links["digits/a b.csv"]
     assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in link
     assert "X-Amz-Expires=600" in link
@@ -75,20 +75,20 @@ def test_links_are_signed_the_new_way_and_only_for_their_time(session: Session) 
 
 def test_links_cannot_live_longer_than_s3_allows(session: Session) -> None:
     with pytest.raises(BadRequestError, match="604800"):
-        presigned(session, "s3://data", ["x"], expires_s=604801)
+        presign_urls(session, "s3://data", ["x"], expires_s=604801)
 
 
 def test_a_missing_bucket_names_the_nearest(session: Session, digits: Path) -> None:
     put_files(session, "s3://datasets", digits)
     with pytest.raises(BadRequestError, match="no bucket dataset") as caught:
-        listing(session, "s3://dataset/digits")
+        list_objects(session, "s3://dataset/digits")
     assert caught.value.hint == "did you mean s3://datasets?"
 
 
 def test_a_missing_prefix_names_the_nearest(session: Session, digits: Path) -> None:
     put_files(session, "s3://data/uci/digits", digits)
     with pytest.raises(BadRequestError, match="there are no objects under s3://data/uci/digit") as caught:
-        listing(session, "s3://data/uci/digit")
+        list_objects(session, "s3://data/uci/digit")
     assert caught.value.hint == "did you mean s3://data/uci/digits?"
 
 

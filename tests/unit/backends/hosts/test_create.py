@@ -124,7 +124,7 @@ def test_what_a_killed_up_left_is_given_back_first(lab, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr("cloudgpu.backends.hosts.billing.launched", die)
+        patched.setattr("cloudgpu.backends.hosts.billing.start_billing", die)
         with pytest.raises(Killed):
             lab.provisioning.up(lab.plan(), "demo")
     assert lab.leased() == {"red": 1, "blue": 1}

@@ -120,7 +120,7 @@ def test_rows_that_the_ledger_lost_are_written_again(lab, tmp_path):
 def test_nodes_alive_are_those_whose_lease_lasts(lab):
     record = lab.provisioning.up(lab.plan(), "demo").record
     lab.machines["blue"].leases.clear()
-    alive = lab.backend.nodes_alive("", (*record.instance_ids, "x@unknown"))
+    alive = lab.backend.instance_states("", (*record.instance_ids, "x@unknown"))
     assert alive == {"red@demo": "running", "blue@demo": "terminated"}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.backends.hosts.prepare import InstallStep, carry_out, lacking, steps
+from cloudgpu.backends.hosts.prepare import InstallStep, find_missing_components, plan_install_steps, run_install_steps
 from cloudgpu.backends.hosts.scan import scan
 from cloudgpu.catalog import load
 from cloudgpu.errors import HostKeyError, RemoteCommandError, UsageError
@@ -87,9 +87,9 @@ def test_data_of_recipes_is_read_with_the_callers_credentials(lab, tmp_path):
 def test_prepare_shows_the_commands_of_what_is_missing(lab):
     lab.machines["red"].facts = {"venv": False}
     lab.machines["blue"].facts = {"docker": "28.0", "container_toolkit": True}
-    found = lacking(lab.backend, lab.hosts, CATALOG)
+    found = find_missing_components(lab.backend, lab.hosts, CATALOG)
     assert [missing for _, missing in found] == [("python3-venv", "docker", "container-toolkit"), ()]
-    planned = steps(found, ["docker"])
+    planned = plan_install_steps(found, ["docker"])
     assert [(step.host.name, step.what) for step in planned] == [("red", "docker")]
     assert planned[0].commands[-1] == "sudo -n env DEBIAN_FRONTEND=noninteractive apt-get install -y docker.io"
 
@@ -105,18 +105,18 @@ def test_prepare_shows_the_commands_of_what_is_missing(lab):
 def test_what_cannot_be_installed_is_refused(lab, facts, what, error, words):
     lab.machines["red"].facts = facts
     with pytest.raises(error, match=words):
-        steps(lacking(lab.backend, lab.hosts, CATALOG), [what])
+        plan_install_steps(find_missing_components(lab.backend, lab.hosts, CATALOG), [what])
 
 
 def test_a_host_that_cannot_be_looked_at_is_not_prepared(lab):
     lab.machines["red"].unreachable = True
     with pytest.raises(RemoteCommandError, match="red is unreachable"):
-        steps(lacking(lab.backend, lab.hosts, CATALOG), ["docker"])
+        plan_install_steps(find_missing_components(lab.backend, lab.hosts, CATALOG), ["docker"])
 
 
 def test_commands_run_on_their_hosts_in_order(lab):
     step = InstallStep(lab.hosts[0], "docker", ("first", "second"))
-    carry_out(lab.backend, [step], lab.events.append)
+    run_install_steps(lab.backend, [step], lab.events.append)
     assert [sent.wire for sent in lab.machines["red"].connections[0].sent] == ["first", "second"]
     assert lab.machines["blue"].connections == []
     assert lab.notes == ["red: first", "red: second"]

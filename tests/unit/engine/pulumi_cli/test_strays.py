@@ -25,7 +25,9 @@ def cloud(monkeypatch):
             self.released = []
 
     made = Cloud()
-    monkeypatch.setattr(tag_search, "everything", lambda clients, *about: made.asked.append(about) or made.found)
+    monkeypatch.setattr(
+        tag_search, "find_tagged_resources", lambda clients, *about: made.asked.append(about) or made.found
+    )
     monkeypatch.setattr(tag_search, "release", lambda clients, found, clock: made.released.extend(found))
     return made
 

@@ -18,7 +18,7 @@ from cloudgpu.engine.pulumi_cli.factory import cli_environment
 from cloudgpu.engine.pulumi_cli.installation import find_pulumi_cli, install
 from cloudgpu.engine.pulumi_cli.layout import Layout, stack_name
 from cloudgpu.errors import ConnectError, StateError, UsageError
-from cloudgpu.paths import bundled
+from cloudgpu.paths import bundled_folder
 
 THEIRS = {
     "PULUMI_HOME": "/theirs/.pulumi",
@@ -39,7 +39,7 @@ HERE = CloudEndpoint("http://127.0.0.1:4566", "KEY", "SECRET")
 @pytest.fixture
 def stack(tmp_path):
     config = {"token": "0123456789abcdef"}
-    return Stack("demo", "us-east-1", bundled("infra"), config, tmp_path / "journal")
+    return Stack("demo", "us-east-1", bundled_folder("infra"), config, tmp_path / "journal")
 
 
 def environment(tmp_path, endpoint=HERE, **more):
@@ -91,7 +91,9 @@ def test_the_files_are_private_and_the_program_is_named_by_its_path(tmp_path, st
     folder = layout.prepare(stack)
     assert stack_name(stack) == "demo.us-east-1.01234567"
     assert folder.name == stack_name(stack)
-    assert (folder / "Pulumi.yaml").read_text() == f'name: cloudgpu\nruntime: python\nmain: "{bundled("infra")}"\n'
+    assert (
+        folder / "Pulumi.yaml"
+    ).read_text() == f'name: cloudgpu\nruntime: python\nmain: "{bundled_folder("infra")}"\n'
     passphrase = layout.passphrase.read_text()
     assert len(passphrase) >= 32
     assert stat.S_IMODE(layout.passphrase.stat().st_mode) == 0o600
@@ -101,7 +103,7 @@ def test_the_files_are_private_and_the_program_is_named_by_its_path(tmp_path, st
     layout.forget(stack)
     layout.forget(stack)
     assert not folder.exists()
-    assert list(bundled("infra").glob("Pulumi.*.yaml")) == []
+    assert list(bundled_folder("infra").glob("Pulumi.*.yaml")) == []
 
 
 def test_a_home_that_cannot_be_written_is_said(tmp_path, stack):

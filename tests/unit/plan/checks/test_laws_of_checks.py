@@ -11,8 +11,8 @@ from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan.checks.registry import SEVERITIES
 from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.quota_headroom import QuotaRoom
-from cloudgpu.recipe.plain_values import plain
+from cloudgpu.plan.quota_headroom import VcpuHeadroom
+from cloudgpu.recipe.plain_values import to_plain_values
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.set_option import assign
 from tests.unit.plan.checks.table import TABLE
@@ -30,10 +30,10 @@ FIXES = [
 
 def typed(world: PlanInputs, name: str, text: str) -> PlanInputs:
     """The world with what one `--set` changes."""
-    values = plain(world.plan().recipe)
+    values = to_plain_values(world.plan().recipe)
     # The rehearsal stanza is laid over the launch before a recipe is planned.
     assign(values, name.replace("rehearsal.", "launch."), text)
-    return replace(world, recipe=plain(Recipe.model_validate(values)))
+    return replace(world, recipe=to_plain_values(Recipe.model_validate(values)))
 
 
 @pytest.mark.parametrize(("name", "world", "severity", "fix"), FIXES)
@@ -62,7 +62,7 @@ def worlds(draw):
     }
     vcpus = st.integers(0, 2000)
     headroom = {
-        (region, code): QuotaRoom(draw(vcpus), draw(st.none() | vcpus))
+        (region, code): VcpuHeadroom(draw(vcpus), draw(st.none() | vcpus))
         for region in REGIONS
         for code in ("L-417A185B", "L-DB2E81BA", "L-7212CCBC", "L-C4BD4855", "L-3819A6DF")
         if draw(st.booleans())
@@ -111,18 +111,18 @@ def test_findings_depend_on_nothing_but_the_world_and_the_gravest_come_first(wor
 def test_a_quota_that_nobody_could_read_is_never_passed(used):
     said = {finding.check: finding.severity for finding in PlanInputs(quotes=Quotes(live=True)).plan().findings}
     assert said["quota"] == "unknown"
-    room = {("us-east-1", P_ON_DEMAND): QuotaRoom(384, used)}
+    room = {("us-east-1", P_ON_DEMAND): VcpuHeadroom(384, used)}
     told = [one.severity for one in PlanInputs(quotes=Quotes(live=True, quotas=room)).found("quota")]
     assert told == {0: [], 192: [], 193: ["warning"], None: ["unknown"]}[used]
 
 
 def test_a_market_whose_quota_is_too_small_leaves_the_other_one_and_is_told():
-    headroom = {("us-east-1", "L-7212CCBC"): QuotaRoom(0, 0), ("us-east-1", P_ON_DEMAND): QuotaRoom(192, 0)}
+    headroom = {("us-east-1", "L-7212CCBC"): VcpuHeadroom(0, 0), ("us-east-1", P_ON_DEMAND): VcpuHeadroom(192, 0)}
     resources = {"instance_type": "p3dn.24xlarge", "nodes": 2, "prefer": "spot"}
     world = PlanInputs({"resources": resources}, Quotes(live=True, quotas=headroom))
     assert {one.market for one in world.plan().candidates} == {"spot", "on-demand"}
     (told,) = world.found("quota")
     assert (told.severity, "0 of 0 vCPUs are in use" in told.message) == ("warning", True)
-    none = replace(world, quotes=replace(world.quotes, quotas={key: QuotaRoom(0, 0) for key in headroom}))
+    none = replace(world, quotes=replace(world.quotes, quotas={key: VcpuHeadroom(0, 0) for key in headroom}))
     assert none.plan().candidates == ()
     assert [one.severity for one in none.found("quota")] == ["error", "error"]

@@ -12,7 +12,7 @@ from cloudgpu.plan.named_resources import DatasetSeen, NamedResources, NamedThin
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Finding, Plan, Quotes, Target
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.quota_headroom import QuotaRoom
+from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
 
@@ -48,7 +48,7 @@ class PlanInputs:
         recipe = Recipe.model_validate(sections)
         question = PlannerInput(recipe, self.target, self.catalog, self.quotes, "us-east-1", self.today, self.network)
         question = replace(question, hosts=self.hosts, target="ssh") if self.hosts else question
-        return planner.planned(question)
+        return planner.plan_with_findings(question)
 
     def found(self, name: str) -> list[Finding]:
         """What the check, or the rule, of this name says."""
@@ -102,7 +102,7 @@ def named(*things: NamedThing) -> PlanInputs:
 
 
 def quota(limit: int, used: int | None = 0, **wanted: Any) -> PlanInputs:
-    room = {("us-east-1", P_ON_DEMAND): QuotaRoom(limit, used)}
+    room = {("us-east-1", P_ON_DEMAND): VcpuHeadroom(limit, used)}
     return replace(resources(**{"instance_type": "p3dn.24xlarge", **wanted}), quotes=Quotes(live=True, quotas=room))
 
 

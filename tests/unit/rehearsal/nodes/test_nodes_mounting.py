@@ -4,8 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted, NodeMounts, answer, appearing
-from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore, prepare, tidy
+from cloudgpu.rehearsal.nodes.mounts.shared_folders import (
+    Mounted,
+    NodeMounts,
+    device_creation_command,
+    simulate_program,
+)
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import (
+    SharedFolderStore,
+    create_shared_folder,
+    delete_orphaned_folders,
+)
 
 EFS, LUSTRE = "fs-1.efs.us-east-1.amazonaws.com", "fs-2.fsx.us-east-1.amazonaws.com@tcp:/abc"
 DISK = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol01"
@@ -24,48 +33,48 @@ DISKS = NodeMounts(MAY, (), "/node", frozenset())
     ],
 )
 def test_what_a_node_may_mount(program, line, mounted):
-    said = answer(program, line.split(), DISKS)
+    said = simulate_program(program, line.split(), DISKS)
     assert (said.exit_code, said.mounted) == (0, mounted)
 
 
 def test_what_no_group_lets_in_times_out():
-    said = answer("mount", ["-t", "nfs4", "fs-9.efs.us-east-1.amazonaws.com:/", "/node/x"], DISKS)
+    said = simulate_program("mount", ["-t", "nfs4", "fs-9.efs.us-east-1.amazonaws.com:/", "/node/x"], DISKS)
     assert (said.exit_code, said.mounted) == (32, None)
     assert "timed out (simulated" in said.stderr
 
 
 def test_a_disk_is_mounted_once_it_is_formatted():
     mount = ["-o", "noatime", f"/node{DISK}", "/node/disk"]
-    assert answer("mount", mount, DISKS).exit_code == 32
-    assert answer("blkid", ["-p", f"/node{DISK}"], DISKS).exit_code == 2
-    formatted = answer("mkfs.ext4", ["-q", f"/node{DISK}"], DISKS).formatted
+    assert simulate_program("mount", mount, DISKS).exit_code == 32
+    assert simulate_program("blkid", ["-p", f"/node{DISK}"], DISKS).exit_code == 2
+    formatted = simulate_program("mkfs.ext4", ["-q", f"/node{DISK}"], DISKS).formatted
     disks = replace(DISKS, formatted=frozenset({formatted}))
-    assert answer("blkid", ["-p", f"/node{DISK}"], disks).exit_code == 0
-    assert answer("mount", mount, disks).mounted == Mounted("/node/disk", "vol-01", read_only=False)
-    assert answer("mkfs.ext4", ["/node/dev/sdz"], DISKS).exit_code == 1
+    assert simulate_program("blkid", ["-p", f"/node{DISK}"], disks).exit_code == 0
+    assert simulate_program("mount", mount, disks).mounted == Mounted("/node/disk", "vol-01", read_only=False)
+    assert simulate_program("mkfs.ext4", ["/node/dev/sdz"], DISKS).exit_code == 1
 
 
 def test_what_is_mounted_is_a_mountpoint_until_the_node_is_off():
     disks = replace(DISKS, mounted=(Mounted("/node/homes", "fs-1", read_only=False),))
-    assert answer("mountpoint", ["-q", "/node/homes"], disks).exit_code == 0
-    assert answer("mountpoint", ["-q", "/node/homes"], DISKS).exit_code == 32
+    assert simulate_program("mountpoint", ["-q", "/node/homes"], disks).exit_code == 0
+    assert simulate_program("mountpoint", ["-q", "/node/homes"], DISKS).exit_code == 32
 
 
 def test_attached_disks_appear():
-    assert appearing(MAY, "/node")[-1] == f"/node{DISK}"
-    assert appearing({EFS: "fs-1"}, "") == []
+    assert device_creation_command(MAY, "/node")[-1] == f"/node{DISK}"
+    assert device_creation_command({EFS: "fs-1"}, "") == []
 
 
 def test_one_folder_stands_for_a_file_system_until_it_is_gone(tmp_path):
-    prepare(tmp_path)
+    create_shared_folder(tmp_path)
     shared = SharedFolderStore(tmp_path)
     written, read = (shared.path(Mounted("/x", "fs-1", read_only=only)) for only in (False, True))
     assert written != read
     (tmp_path / "shared/fs-1/file").write_text("x")
     shared.format("vol-01")
     assert shared.formatted() == {"vol-01"}
-    tidy(tmp_path, frozenset({"fs-1", "vol-01"}))
+    delete_orphaned_folders(tmp_path, frozenset({"fs-1", "vol-01"}))
     assert (tmp_path / "shared.ro/fs-1/file").read_text() == "x"
-    tidy(tmp_path, frozenset())
+    delete_orphaned_folders(tmp_path, frozenset())
     assert not (tmp_path / "shared/fs-1").exists()
     assert shared.formatted() == frozenset()

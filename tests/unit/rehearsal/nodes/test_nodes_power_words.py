@@ -26,13 +26,13 @@ _NOW = datetime(2026, 11, 21, 2, 0, 0, tzinfo=UTC)
     ],
 )
 def test_shutdown(arguments, expected):
-    assert power_commands.shutdown(arguments, _NOW) == expected
+    assert power_commands.parse_shutdown(arguments, _NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "+x", "", "25:99", "2026-13-01", "*-*-* 05:00"])
 def test_a_time_that_cannot_be_read_is_an_error(text):
     with pytest.raises(ValueError, match=r"."):
-        power_commands.shutdown([text], _NOW)
+        power_commands.parse_shutdown([text], _NOW)
 
 
 @pytest.mark.parametrize(
@@ -44,24 +44,24 @@ def test_a_time_that_cannot_be_read_is_an_error(text):
     ],
 )  # fmt: skip
 def test_commands_that_end_a_node_at_once(command, expected):
-    assert power_commands.ending(command.split()) == expected
+    assert power_commands.immediate_action(command.split()) == expected
 
 
 def test_systemd_run_reads_absolute_and_relative_times():
     due = datetime(2026, 11, 21, 5, 0, 0, tzinfo=UTC)
     words = ["--no-block", "--unit=cloudgpu-expiry", "--on-calendar=2026-11-21 05:00:00 UTC"]
     words += ["--timer-property=AccuracySec=1s", "--property=DefaultDependencies=no", "systemctl", "poweroff"]
-    assert power_commands.systemd_run(words, _NOW) == power_commands.Unit(
+    assert power_commands.parse_systemd_run(words, _NOW) == power_commands.Unit(
         "cloudgpu-expiry", ("systemctl", "poweroff"), due
     )
     words = ["-u", "x.service", "--on-active", "1h 30min", "--", "poweroff", "--force"]
     expected = power_commands.Unit("x", ("poweroff", "--force"), _NOW + timedelta(minutes=90))
-    assert power_commands.systemd_run(words, _NOW) == expected
-    assert power_commands.systemd_run(["--wait", "ls", "-l"], _NOW) == power_commands.Unit(
+    assert power_commands.parse_systemd_run(words, _NOW) == expected
+    assert power_commands.parse_systemd_run(["--wait", "ls", "-l"], _NOW) == power_commands.Unit(
         "run-transient", ("ls", "-l"), None, wait=True
     )
     with pytest.raises(ValueError, match="Command line"):
-        power_commands.systemd_run(["--unit=x"], _NOW)
+        power_commands.parse_systemd_run(["--unit=x"], _NOW)
 
 
 def test_a_timer_in_unit_files():
@@ -69,29 +69,29 @@ def test_a_timer_in_unit_files():
         "end.timer": "[Timer]\n# comment = no\nOnCalendar=2026-11-21 05:00:00 UTC\n",
         "end.service": "[Service]\nExecStart=-/usr/bin/systemctl poweroff\n",
     }
-    found = power_commands.timer_file("end.timer", units, _NOW)
+    found = power_commands.parse_timer_unit("end.timer", units, _NOW)
     assert found == power_commands.Unit(
         "end", ("/usr/bin/systemctl", "poweroff"), datetime(2026, 11, 21, 5, tzinfo=UTC)
     )
-    assert power_commands.timer_file("other.timer", units, _NOW) is None
+    assert power_commands.parse_timer_unit("other.timer", units, _NOW) is None
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["s", "sec", "min", "h", "d", ""]))
 def test_a_span_is_its_number_times_its_unit(number, unit):
     seconds = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400, "": 1}[unit]
-    assert power_commands.span(f" {number} {unit} ") == timedelta(seconds=number * seconds)
+    assert power_commands.parse_time_span(f" {number} {unit} ") == timedelta(seconds=number * seconds)
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_a_moment_that_was_written_is_read_back(moment):
     moment = moment.replace(microsecond=0, year=2000 + moment.year % 100, day=1)
-    assert power_commands.moment(moment.strftime("%Y-%m-%d %H:%M:%S UTC"), _NOW) == moment
-    assert power_commands.moment(moment.strftime("%Y-%m-%dT%H:%M:%SZ"), _NOW) == moment
+    assert power_commands.parse_time(moment.strftime("%Y-%m-%d %H:%M:%S UTC"), _NOW) == moment
+    assert power_commands.parse_time(moment.strftime("%Y-%m-%dT%H:%M:%SZ"), _NOW) == moment
 
 
 @given(st.text(max_size=30))
 def test_rubbish_is_a_value_error_or_a_value(text):
-    for read in (power_commands.span, lambda value: power_commands.moment(value, _NOW)):
+    for read in (power_commands.parse_time_span, lambda value: power_commands.parse_time(value, _NOW)):
         try:
             assert read(text) is not None
         except (ValueError, OverflowError):

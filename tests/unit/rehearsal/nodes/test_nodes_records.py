@@ -17,7 +17,7 @@ from cloudgpu.rehearsal.nodes import addresses, record, sockets
 from cloudgpu.rehearsal.nodes.boot import base_image
 from cloudgpu.rehearsal.nodes.boot.console import Console
 from cloudgpu.rehearsal.nodes.values import spec_from_json, spec_to_json
-from cloudgpu.rehearsal.nodes.visible_paths import survey
+from cloudgpu.rehearsal.nodes.visible_paths import find_visible_paths
 
 _SPEC = NodeSpec(
     instance_id="i-0abc", instance_type="g5.xlarge", region="us-east-1", zone="us-east-1c", image_id="ami-1",
@@ -74,9 +74,9 @@ def test_sockets_work_under_long_paths(tmp_path):
 
 
 def test_an_address_that_is_taken_gives_way_to_the_next(tmp_path):
-    first = addresses.claim_new(tmp_path, "", set())
-    second = addresses.claim_new(tmp_path, "", set())
-    third = addresses.claim_new(tmp_path, first.address, set())
+    first = addresses.claim_free_address(tmp_path, "", set())
+    second = addresses.claim_free_address(tmp_path, "", set())
+    third = addresses.claim_free_address(tmp_path, first.address, set())
     try:
         assert len({(claim.address, claim.port) for claim in (first, second, third)}) == 3
         assert all(claim.address.startswith("127.") for claim in (first, second, third))
@@ -92,9 +92,9 @@ def _listens(address, port):
 
 
 def test_an_address_that_cannot_be_bound_is_an_error(tmp_path):
-    claim = addresses.claim("127.0.0.1", 0, 0)
+    claim = addresses.bind_address("127.0.0.1", 0, 0)
     with claim.ssh, claim.metadata, pytest.raises(OSError, match="in use"):
-        addresses.claim("127.0.0.1", 0, claim.metadata_port)
+        addresses.bind_address("127.0.0.1", 0, claim.metadata_port)
 
 
 def test_the_survey_passes_package_settings_and_hides_the_rest(tmp_path, monkeypatch):
@@ -103,7 +103,7 @@ def test_the_survey_passes_package_settings_and_hides_the_rest(tmp_path, monkeyp
     (user / ".config" / "pip" / "pip.conf").write_text("")
     monkeypatch.setenv("HOME", str(user))
     environment = {"PIP_INDEX_URL": "x", "UV_INDEX": "y", "HTTPS_PROXY": "z", "AWS_SECRET_ACCESS_KEY": "s", "HOME": "h"}
-    seen = survey(home, home / "envs", environment)
+    seen = find_visible_paths(home, home / "envs", environment)
     passed = dict(seen.environment)
     assert {"PIP_INDEX_URL", "UV_INDEX", "HTTPS_PROXY"} <= passed.keys()
     assert {"AWS_SECRET_ACCESS_KEY", "HOME"}.isdisjoint(passed)
@@ -120,7 +120,7 @@ def test_the_survey_passes_package_settings_and_hides_the_rest(tmp_path, monkeyp
 
 def test_a_cache_of_uv_that_somebody_named_is_used_and_copied_from(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
-    seen = survey(tmp_path / "h", tmp_path / "h" / "envs", {"UV_CACHE_DIR": str(tmp_path / "warm")})
+    seen = find_visible_paths(tmp_path / "h", tmp_path / "h" / "envs", {"UV_CACHE_DIR": str(tmp_path / "warm")})
     assert tmp_path / "warm" in seen.writable
     assert dict(seen.environment)["UV_CACHE_DIR"] == str(tmp_path / "warm")
     assert dict(seen.environment)["UV_LINK_MODE"] == "copy"
@@ -132,7 +132,7 @@ def test_a_named_interpreter_keeps_its_environment(tmp_path, monkeypatch):
     python = tmp_path / "venv" / "bin" / "python"
     python.symlink_to("/usr/bin/env")
     monkeypatch.setenv("HOME", str(tmp_path))
-    seen = survey(tmp_path / "h", tmp_path / "h" / "envs", {"CLOUDGPU_REHEARSAL_PYTHON": str(python)})
+    seen = find_visible_paths(tmp_path / "h", tmp_path / "h" / "envs", {"CLOUDGPU_REHEARSAL_PYTHON": str(python)})
     assert dict(seen.commands)["python3"] == str(python)
     assert tmp_path / "venv" in seen.readable
 
@@ -141,10 +141,10 @@ def test_the_layer_hides_real_commands_and_needs_no_shell_quoting(tmp_path, monk
     monkeypatch.setenv("HOME", str(tmp_path))
     root = tmp_path / "it's a root"
     root.mkdir()
-    laid = base_image.Layer(root, str(root), survey(tmp_path / "h", tmp_path / "h" / "envs", {}))
-    laid.lay(user="ubuntu", hostname="n", authorized_keys=("k1", "k2"), host_key_public="ssh-ed25519 A")
+    laid = base_image.Layer(root, str(root), find_visible_paths(tmp_path / "h", tmp_path / "h" / "envs", {}))
+    laid.write_files(user="ubuntu", hostname="n", authorized_keys=("k1", "k2"), host_key_public="ssh-ed25519 A")
     assert (root / "home/ubuntu/.ssh/authorized_keys").read_text() == "k1\nk2\n"
-    for name in base_image.STAND_INS:
+    for name in base_image.STUB_COMMANDS:
         assert os.access(root / "usr/local/bin" / name, os.X_OK)
     assert not (root / "etc/passwd").exists()
 
@@ -153,8 +153,8 @@ def test_a_caged_layer_has_its_own_user_and_no_secrets_of_the_machine(tmp_path, 
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     root = tmp_path / "root"
     root.mkdir()
-    laid = base_image.Layer(root, "", survey(tmp_path / "h", tmp_path / "h" / "envs", {}))
-    laid.lay(user="ubuntu", hostname="n", authorized_keys=(), host_key_public="ssh-ed25519 A")
+    laid = base_image.Layer(root, "", find_visible_paths(tmp_path / "h", tmp_path / "h" / "envs", {}))
+    laid.write_files(user="ubuntu", hostname="n", authorized_keys=(), host_key_public="ssh-ed25519 A")
     assert (root / "etc/passwd").read_text().startswith("ubuntu:x:0:0:ubuntu:/home/ubuntu:/bin/bash\n")
     assert "$" not in (root / "etc/shadow").read_text()
     assert (root / "usr/sbin/shutdown").readlink() == Path("/opt/cloudgpu/standin")

@@ -22,7 +22,7 @@ _SCENE = command_answers.CommandContext(
 
 def _ask(line, scene=_SCENE, units=None):
     program, *arguments = line.split()
-    return command_answers.reply(program, arguments, units or {}, scene)
+    return command_answers.simulate_command(program, arguments, units or {}, scene)
 
 
 @pytest.mark.parametrize(
@@ -79,17 +79,17 @@ def test_cloud_init_status_waits_for_the_boot():
 
 
 def test_gpus_are_listed_from_the_spec_and_marked():
-    listing, code = nvidia_smi.answer(_SPEC, ["-L"])
+    listing, code = nvidia_smi.simulate_nvidia_smi(_SPEC, ["-L"])
     assert code == 0
     assert listing.splitlines()[1].startswith("GPU 1: Tesla V100-SXM2-32GB (simulated) (UUID: GPU-")
     asked = "--query-gpu=index,name,memory.total,driver_version,ecc.errors.uncorrected.volatile.total"
-    text, _ = nvidia_smi.answer(_SPEC, [asked, "--format=csv,noheader,nounits"])
+    text, _ = nvidia_smi.simulate_nvidia_smi(_SPEC, [asked, "--format=csv,noheader,nounits"])
     assert text.splitlines()[0] == f"0, Tesla V100-SXM2-32GB (simulated), 32768, {nvidia_smi.DRIVER}, 0"
-    text, _ = nvidia_smi.answer(_SPEC, ["--query-gpu=memory.total,utilization.gpu", "--format=csv"])
+    text, _ = nvidia_smi.simulate_nvidia_smi(_SPEC, ["--query-gpu=memory.total,utilization.gpu", "--format=csv"])
     assert text.splitlines()[:2] == ["memory.total [MiB], utilization.gpu [%]", "32768 MiB, 0 %"]
-    assert nvidia_smi.answer(_SPEC, ["--query-gpu=nonsense", "--format=csv"])[1] == 2
-    assert nvidia_smi.answer(replace(_SPEC, gpus=0), ["-L"]) == ("No devices were found\n", 6)
-    assert "(simulated)" in nvidia_smi.answer(_SPEC, [])[0]
+    assert nvidia_smi.simulate_nvidia_smi(_SPEC, ["--query-gpu=nonsense", "--format=csv"])[1] == 2
+    assert nvidia_smi.simulate_nvidia_smi(replace(_SPEC, gpus=0), ["-L"]) == ("No devices were found\n", 6)
+    assert "(simulated)" in nvidia_smi.simulate_nvidia_smi(_SPEC, [])[0]
 
 
 def test_efa_is_listed_where_the_type_has_it():

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.runs.registry_logins import RegistryLogins, none_fetched
+from cloudgpu.app.runs.registry_logins import RegistryLogins, reject_login
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudError, RemoteCommandError, UsageError
 from cloudgpu.launch.image_name import parse_image_name
@@ -101,10 +101,10 @@ def test_who_an_image_is_pulled_as(container, secrets, environ, user, password):
 def test_a_password_that_is_not_there_is_named_before_anything_is_bought():
     around = Environment.model_validate({"container": {"image": "x", "login": "me", "password": "P"}})
     with pytest.raises(UsageError, match="x is pulled as me, but P is not set"):
-        registry_login(around, {}, none_fetched)
+        registry_login(around, {}, reject_login)
     ecr = Environment.model_validate({"container": {"image": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/x:1"}})
     with pytest.raises(UsageError, match="no AWS credentials"):
-        registry_login(ecr, {}, none_fetched)
+        registry_login(ecr, {}, reject_login)
 
 
 def test_an_ecr_login_is_fetched_once_and_again_before_it_ends():
