@@ -41,7 +41,7 @@ class UnderWay:
     def __init__(self):
         self.count = 0
         self._lock = threading.Lock()
-        real = EndpointApplication._carry_out
+        real = EndpointApplication._execute
 
         def counted(endpoint, *call):
             self._add(1)
@@ -50,7 +50,7 @@ class UnderWay:
             finally:
                 self._add(-1)
 
-        EndpointApplication._carry_out = counted
+        EndpointApplication._execute = counted
 
     def _add(self, number):
         with self._lock:
