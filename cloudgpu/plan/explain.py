@@ -59,12 +59,12 @@ class Group:
 
     rule: str
     kept: bool
-    permission_results: tuple[CandidateExplanation, ...]
+    verdicts: tuple[CandidateExplanation, ...]
 
     @property
     def count(self) -> int:
         """Number of explanations."""
-        return len(self.permission_results)
+        return len(self.verdicts)
 
 
 def explain(question: PlannerInput) -> tuple[CandidateExplanation, ...]:

@@ -128,7 +128,7 @@ def test_it_finds_its_recipes_and_its_program(installed: Path, tmp_path: Path):
     planned = command(installed, "plan", "quickstart", "--on", "rehearsal", "--offline", "--json", cwd=tmp_path)
     assert planned.returncode == 0, planned.stderr
     assert '"p3dn.24xlarge"' in planned.stdout
-    program = "from cloudgpu.paths import bundled; print(bundled('infra') / 'Pulumi.yaml')"
+    program = "from cloudgpu.paths import bundled_folder; print(bundled_folder('infra') / 'Pulumi.yaml')"
     found = subprocess.run(
         [installed / "bin" / "python", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )

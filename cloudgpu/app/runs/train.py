@@ -40,7 +40,7 @@ class TrainRequest:
         detach: Whether to return as soon as the ranks are running.
         retry_s: Seconds for which to retry all candidates if there is no capacity; 0 tries each candidate once.
         environ: Environment from which the recipe's secrets are read.
-        end_on_interrupt: Prompt after Ctrl-C, called with what is still running. True stops the run and deletes the
+        delete_on_interrupt: Prompt after Ctrl-C, called with what is still running. True stops the run and deletes the
             cluster that it created.
         run_id: ID that the caller has already recorded for the run; empty generates a new ID.
     """

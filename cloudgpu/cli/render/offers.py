@@ -34,7 +34,7 @@ def explanation_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> I
     """Yield the explanations grouped by rule. Accepted offers are counted, rejected offers are listed."""
     for group in group_by_rule(verdicts):
         if group.kept:
-            yield f"accepted: {group.count}; {group.permission_results[0].why} [{group.rule}]"
+            yield f"accepted: {group.count}; {group.verdicts[0].why} [{group.rule}]"
             continue
         yield f"rejected: {group.count} [{group.rule}]"
         yield from _rejected_lines(group)
@@ -45,7 +45,7 @@ def explanation_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> I
 def _rejected_lines(group: Group) -> Iterator[str]:
     """Yield one line per type, with the reason if the type was rejected in one place, else with the places."""
     of_type: dict[str, list[CandidateExplanation]] = {}
-    for verdict in group.permission_results:
+    for verdict in group.verdicts:
         of_type.setdefault(verdict.instance_type, []).append(verdict)
     for name, of_this_type in of_type.items():
         if len(of_this_type) == 1:

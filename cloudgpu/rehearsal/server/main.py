@@ -176,7 +176,7 @@ class RehearsalServer:
         """Import moto and restore the state. This takes about a second; the first request waits until it is done."""
         gc.disable()  # imports create no garbage, and collection takes a fifth of the time
         try:
-            importlib.import_module("cloudgpu.rehearsal.server.botocore_models").remember()
+            importlib.import_module("cloudgpu.rehearsal.server.botocore_models").share_loader_cache()
             module = importlib.import_module("cloudgpu.rehearsal.aws_api.simulated_cloud")
             cloud = module.SimulatedCloud(self._parts)
             cloud.restore()

@@ -112,7 +112,7 @@ def simulate_time(path, *, still):
         sys.modules[name].get_current_datetime = lambda: SharedClock(path).now().replace(tzinfo=None)
     if still:
         SharedClock.sleep = SharedClock.yield_
-    delays.ELSEWHERE = delays.AT_AWS
+    delays.OTHER_ENDPOINT_DELAYS = delays.AWS_DELAYS
 
 
 def start(*, argv, cwd, home, out, err, trail, die_at, clock, still):

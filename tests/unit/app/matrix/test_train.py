@@ -265,7 +265,7 @@ def test_ctrl_c_is_asked_about_once(bed, end):
         bed.gang.before.clear()
         return end
 
-    outcome = bed.run(end_on_interrupt=answer)
+    outcome = bed.run(delete_on_interrupt=answer)
     assert outcome.interrupted
     assert len(bed.asked) == 1
     if end:

@@ -290,4 +290,4 @@ def test_a_port_that_something_has_already_is_refused_before_the_start(tmp_path)
     assert raised.value.hint == "use --set launch.service.port=8889, or stop the process that uses port 8888"
     with pytest.raises(UsageError) as raised:
         require_free_ports(taken, [beside])
-    assert raised.value.hint == "give board another port, or stop the process that uses port 8888"
+    assert raised.value.hint == "give board another port, or stop the process that uses port 6006"

@@ -194,7 +194,7 @@ class TestInterrupts:
 
     def test_while_provisioning_and_ending_it(self, workspace, training):
         workspace.cloud.before_up = lambda stack: self.ctrl_c()
-        outcome = training(end_on_interrupt=lambda _: True)
+        outcome = training(delete_on_interrupt=lambda _: True)
         assert outcome.record.state == "cancelled"
         assert outcome.left == ()
         assert workspace.records.clusters() == []
@@ -223,14 +223,14 @@ class TestInterrupts:
             raise KeyboardInterrupt
 
         gang.before["follow"] = once
-        outcome = training(cluster="shared", end_on_interrupt=lambda _: True)
+        outcome = training(cluster="shared", delete_on_interrupt=lambda _: True)
         assert (outcome.record.state, outcome.record.reason) == ("cancelled", "interrupted")
         assert all(any(" stop" in sent.wire for sent in host.sent) for host in gang.hosts.values())
         assert workspace.records.cluster("shared").state == "up"
 
     def test_a_verdict_is_not_turned_into_a_cancellation(self, workspace, training):
         workspace.cloud.searched = _Interrupting(workspace.cloud)
-        outcome = training(end_on_interrupt=lambda _: True)
+        outcome = training(delete_on_interrupt=lambda _: True)
         assert outcome.interrupted
         assert outcome.record.state == "succeeded"
         assert workspace.records.clusters() == []
