@@ -1,8 +1,6 @@
 """The AWS backend: one code path for AWS and for the rehearsal cloud."""
 
-import ipaddress
 import sys
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,6 +27,7 @@ from cloudgpu.backends.aws.node_addresses import (
     session_manager_addresses,
     uses_session_manager,
 )
+from cloudgpu.backends.aws.public_address import own_address
 from cloudgpu.backends.aws.regions import AwsRegions
 from cloudgpu.backends.aws.storage import AwsStorage
 from cloudgpu.backends.base import TaggedResource
@@ -36,7 +35,7 @@ from cloudgpu.backends.events import Emit
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
-from cloudgpu.errors import CloudError, ConnectError
+from cloudgpu.errors import CloudError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Quotes, Target
@@ -51,7 +50,6 @@ from cloudgpu.text import command
 
 _POLL_S = 0.5
 _MAX_POLL_S = 10.0
-_ADDRESS_SERVICE = "https://checkip.amazonaws.com"
 
 _MAX_PARALLEL_CONSOLES = 8
 
@@ -396,18 +394,3 @@ def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.R
     return rehearsal.ensure_running(
         home, clock, envs=settings.env_cache, idle_minutes=float(settings.rehearsal_idle_minutes)
     )
-
-
-def own_address() -> str:
-    """Return this machine's public address, as seen by AWS, with the suffix `/32`.
-
-    Raises:
-        ConnectError: The service is unreachable or did not return an IPv4 address.
-    """
-    try:
-        with urllib.request.urlopen(_ADDRESS_SERVICE, timeout=10) as response:
-            # Reject an IPv6 address: with the suffix /32 it would admit a whole provider.
-            return f"{ipaddress.IPv4Address(response.read(64).decode().strip())}/32"
-    except (OSError, ValueError) as err:
-        message = f"cannot determine this machine's public address from {_ADDRESS_SERVICE}"
-        raise ConnectError(message, hint="specify your address: --ssh-cidr 203.0.113.7/32") from err

@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource
 from cloudgpu.aws.session.session import CloudEndpoint
-from cloudgpu.backends.aws import cloud, regions
+from cloudgpu.backends.aws import cloud, public_address, regions
 from cloudgpu.backends.aws.api_log import ApiCallLog
 from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
 from cloudgpu.clock import ManualClock
@@ -133,9 +133,9 @@ def test_trouble_in_one_region_does_not_spare_the_others(aws):
 def test_only_one_ipv4_address_is_ever_let_in(monkeypatch, answer):
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(answer))
     with pytest.raises(ConnectError):
-        cloud.own_address()
+        public_address.own_address()
 
 
 def test_the_callers_address_is_a_range_of_one(monkeypatch):
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(b"203.0.113.9\n"))
-    assert cloud.own_address() == "203.0.113.9/32"
+    assert public_address.own_address() == "203.0.113.9/32"

@@ -15,10 +15,10 @@ from cloudgpu.cli.terminal.screen import Screen
 from tests.unit.cli.hostile import HOSTILE, check, check_characters, hints, value
 
 # What is no renderer: it reads what was typed, or returns a document, whose text `json.dumps` escapes.
-OTHERS = {"read_since", "folded", "told"}
+OTHERS = {"read_since", "group_by_output", "told"}
 # What the functions look up in plain mappings, whose types do not tell.
 GIVEN = {
-    "in_force_lines": {"now": {"names": [HOSTILE], "rules": [{HOSTILE: HOSTILE}], "capacity": {HOSTILE: HOSTILE}}},
+    "active_fault_lines": {"now": {"names": [HOSTILE], "rules": [{HOSTILE: HOSTILE}], "capacity": {HOSTILE: HOSTILE}}},
 }
 
 

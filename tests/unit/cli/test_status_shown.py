@@ -95,7 +95,7 @@ def test_a_cluster_that_stands(cluster):
     assert (
         "\n".join(panel.plain_panel(provisioned_title(standing), provisioned_rows(standing), 100))
         == """
-cluster s1 is up (simulated)
+cluster s1 is running (simulated)
   nodes    2 x p3dn.24xlarge in us-east-1c
   expires  2026-11-21 04:20 UTC, even if this machine is off
   node 0   i-1  ubuntu@127.55.0.2 port 2222

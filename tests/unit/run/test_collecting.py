@@ -65,7 +65,7 @@ def test_a_pattern_of_which_everything_was_skipped_is_a_failure(agents: list[Age
     ]
     collected = collect(job("out/", "latest", "*.csv"), agents, tmp_path)
     (line,) = collected.failures
-    assert line.startswith("no file that matches latest could be fetched: node 0: latest: link that leads out")
+    assert line.startswith("no file that matches latest could be fetched: node 0: latest: link that points outside")
     assert collected.missing == ("*.csv",)
 
 
