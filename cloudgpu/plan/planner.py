@@ -1,17 +1,15 @@
 """Turn a resolved recipe and the state of the cloud into a plan. Pure."""
 
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
 
-from cloudgpu.catalog import Catalog
 from cloudgpu.plan import host_sets
 from cloudgpu.plan.candidates import CandidateList, find_candidates
 from cloudgpu.plan.checks.registry import findings
 from cloudgpu.plan.costs import total_usd
-from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.node_software import NodeSoftware, software_for
-from cloudgpu.plan.plan import Expected, Plan, Quotes, Target
+from cloudgpu.plan.plan import Expected, Plan
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.reservations import usable_seconds
 from cloudgpu.plan.suggestions import with_remedies
@@ -19,22 +17,8 @@ from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.schema import Recipe
 
 
-def build_plan(
-    recipe: Recipe,
-    *,
-    target: Target,
-    catalog: Catalog,
-    quotes: Quotes,
-    default_region: str,
-    today: date,
-    network: NetworkRequest = NO_REQUEST,
-) -> Plan:
-    """Plan a resolved recipe. Problems are reported as findings, never raised."""
-    return plan_with_remedies(PlannerInput(recipe, target, catalog, quotes, default_region, today, network))
-
-
-def plan_with_remedies(question: PlannerInput) -> Plan:
-    """Return the plan, with remedies if it has errors."""
+def build_plan(question: PlannerInput) -> Plan:
+    """Plan a resolved recipe, with remedies if the plan has errors. Problems are reported as findings, never raised."""
     return with_remedies(plan_with_findings(question), question, plan_with_findings)
 
 

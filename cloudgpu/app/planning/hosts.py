@@ -52,7 +52,7 @@ def make_host_plan(
         # If no host matches, the plan itself explains why.
         view = replace(view, seen=backend.look(list(hosts)) if hosts else {})
         question = PlannerInput(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
-    return Planned(planner.plan_with_remedies(question), loaded.path, loaded.base, question)
+    return Planned(planner.build_plan(question), loaded.path, loaded.base, question)
 
 
 def _running_clusters(backend: HostsBackend) -> tuple[tuple[tuple[str, ...], int], ...]:

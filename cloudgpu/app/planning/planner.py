@@ -96,7 +96,7 @@ def make_plan(
         )
         quotes = replace(quotes, quotas=headroom_by_quota(headroom))
     question = PlannerInput(recipe, target, catalog, quotes, default_region, today, network)
-    return Planned(planner.plan_with_remedies(question), loaded.path, loaded.base, question)
+    return Planned(planner.build_plan(question), loaded.path, loaded.base, question)
 
 
 def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[str]) -> Quotes:

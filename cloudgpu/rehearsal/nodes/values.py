@@ -34,8 +34,8 @@ class NodeReport:
     user: str
     host_key: str
     reason: str = ""
-    befallen: tuple[str, ...] = ()
-    """Kinds of faults that affected the node."""
+    faults: tuple[str, ...] = ()
+    """Kinds of the faults that were injected into the node."""
 
 
 @dataclass(frozen=True)

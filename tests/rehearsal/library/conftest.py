@@ -78,11 +78,11 @@ class Stage:
         self.workspace.recipe("plain", resources=_RESOURCES.format(regions=regions, market=market))
         return "plain"
 
-    def befallen(self) -> list[str]:
+    def injected_faults(self) -> list[str]:
         """What has struck the nodes that stand, one entry a node and fault."""
         host = NodeHostClient(RehearsalFiles.of(self.workspace.home).nodes)
         living = {node.instance_id for node in self.nodes}
-        return [deed for report in host.list() if report.instance_id in living for deed in report.befallen]
+        return [deed for report in host.list() if report.instance_id in living for deed in report.faults]
 
     def felt(self) -> int:
         """How often a rule or a condition has struck since it was applied."""

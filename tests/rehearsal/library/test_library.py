@@ -20,7 +20,7 @@ class Case:
         words: What its error says.
         zones: Where the gang stands after it, where that tells that the fault was met.
         felt: The fault is told by rules and conditions that struck.
-        nodes: The fault is told by nodes that it has befallen.
+        nodes: The fault is told by nodes that were injected into it.
         down: What `down` ends with while the fault still holds.
     """
 
@@ -91,7 +91,7 @@ def test_a_fault_is_come_through(stage, name):
     if case.zones:
         assert stage.zones == case.zones
     assert stage.felt() or not case.felt, "the fault was never met"
-    assert len(stage.befallen()) >= case.nodes
+    assert len(stage.injected_faults()) >= case.nodes
     down = stage.run("down", recipe)
     assert down.code == case.down, down.shown
     if name in ("slow-terminate", "dependency-violation"):
@@ -104,7 +104,7 @@ def test_spot_nodes_that_aws_takes_back_are_missed_and_forgotten(stage):
     recipe = stage.recipe(market="spot")
     stage.ok("up", recipe, "--yes")
     stage.apply("rebalance")
-    assert stage.befallen() == ["rebalance"] * 2
+    assert stage.injected_faults() == ["rebalance"] * 2
     stage.ok("up", recipe, "--yes")  # it is advice: they are whole still
     stage.apply("spot-withdrawn")
     client.advance(stage.workspace.cloud, 110)

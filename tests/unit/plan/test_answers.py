@@ -11,6 +11,7 @@ from cloudgpu.catalog import load
 from cloudgpu.plan import planner
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.recipe.loading import LoadedRecipe
 from cloudgpu.recipe.resolve import resolve
@@ -45,13 +46,15 @@ def torch(*requirements, **more):
 
 def make(one, *, target="aws", quotes=None, network=None) -> Plan:
     return planner.build_plan(
-        one,
-        target=target,
-        catalog=CATALOG,
-        quotes=quotes or Quotes(),
-        default_region="us-east-1",
-        today=TODAY,
-        network=network or NetworkRequest(),
+        PlannerInput(
+            one,
+            target=target,
+            catalog=CATALOG,
+            quotes=quotes or Quotes(),
+            default_region="us-east-1",
+            today=TODAY,
+            network=network or NetworkRequest(),
+        )
     )
 
 

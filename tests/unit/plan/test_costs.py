@@ -14,6 +14,7 @@ from cloudgpu.plan import planner
 from cloudgpu.plan.costs import CostItem, items_besides_nodes, total_usd, unpriced
 from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.validation_errors import field_problems
@@ -36,7 +37,9 @@ def recipe(**sections) -> Recipe:
 
 def make(one: Recipe, quotes: Quotes | None = None, region: str = "us-east-1"):
     return planner.build_plan(
-        one, target="aws", catalog=CATALOG, quotes=quotes or Quotes(), default_region=region, today=date(2026, 8, 1)
+        PlannerInput(
+            one, target="aws", catalog=CATALOG, quotes=quotes or Quotes(), default_region=region, today=date(2026, 8, 1)
+        )
     )
 
 

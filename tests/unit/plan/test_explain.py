@@ -96,7 +96,7 @@ OPTIONS = [*list(CATALOG.types)[::7], "V100:8", "T4:4", "A100:8", "p3.16xlarge",
 )
 def test_the_explanation_holds_exactly_the_candidates_of_the_plan_and_a_reason_for_each_type(specs, regions, prefer):
     question = asked(any_of=specs, regions=regions, prefer=prefer)
-    plan = planner.plan_with_remedies(question)
+    plan = planner.build_plan(question)
     found = explain(question)
     kept = [(one.instance_type, one.zone, one.market) for one in found if one.kept]
     assert kept == [one.key for one in plan.candidates]
@@ -109,7 +109,7 @@ def test_the_explanation_holds_exactly_the_candidates_of_the_plan_and_a_reason_f
 def test_offers_as_people_read_them():
     quotes = Quotes(quotas={("us-east-1", "L-417A185B"): VcpuHeadroom(384, 96)})
     question = asked(quotes, any_of=["V100:8", "p3.16xlarge"], regions=["us-east-1", "eu-central-1", "eu-north-1"])
-    plan = planner.plan_with_remedies(question)
+    plan = planner.build_plan(question)
     assert (
         "\n".join(offers_lines(plan, question, explain(question)))
         == """\
@@ -143,7 +143,7 @@ p3dn.24xlarge"""
 
 def test_a_quota_that_nobody_told_is_unknown_and_not_zero():
     question = asked(gpu="V100:8")
-    plan = planner.plan_with_remedies(question)
+    plan = planner.build_plan(question)
     assert "192 needed, headroom unknown" in "\n".join(offers_lines(plan, question, explain(question)))
     (first, *_) = offers_json(plan, question, explain(question))["candidates"]
     assert (first["quota"]["limit_vcpus"], first["quota"]["free_vcpus"]) == (None, None)
@@ -151,7 +151,7 @@ def test_a_quota_that_nobody_told_is_unknown_and_not_zero():
 
 def test_offers_of_a_recipe_that_is_refused_are_a_document_too():
     question = asked(any_of=["p3.16xlarge", "V100:8"], regions=["eu-central-1"])
-    told = json.loads(json.dumps(offers_json(planner.plan_with_remedies(question), question, explain(question))))
+    told = json.loads(json.dumps(offers_json(planner.build_plan(question), question, explain(question))))
     assert told["candidates"] == []
     assert any(finding["remedies"] for finding in told["findings"])
     assert {rule["rule"] for rule in told["rules"]} >= {"retired", "offered"}
@@ -161,6 +161,6 @@ def test_offers_of_a_recipe_that_is_refused_are_a_document_too():
 def test_hardware_that_nobody_knows_leaves_nothing_to_explain(resources):
     question = asked(**resources)
     assert explain(question) == ()
-    assert list(explanation_lines(planner.plan_with_remedies(question), ())) == [
+    assert list(explanation_lines(planner.build_plan(question), ())) == [
         "there are no offers: the hardware that tiny requests is unknown"
     ]

@@ -9,6 +9,7 @@ from cloudgpu.catalog import load
 from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.network_access import NetworkRequest, choose_public_address, several_interfaces
 from cloudgpu.plan.plan import Plan, Quotes
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()
@@ -30,13 +31,15 @@ def recipe(**resources) -> Recipe:
 def make(one: Recipe, network: NetworkRequest | None = None, free: int | None = None) -> Plan:
     quotes = Quotes() if free is None else Quotes(free_addresses={"us-east-1": free})
     return planner.build_plan(
-        one,
-        target="aws",
-        catalog=CATALOG,
-        quotes=quotes,
-        default_region="us-east-1",
-        today=date(2026, 8, 1),
-        network=network or NetworkRequest(),
+        PlannerInput(
+            one,
+            target="aws",
+            catalog=CATALOG,
+            quotes=quotes,
+            default_region="us-east-1",
+            today=date(2026, 8, 1),
+            network=network or NetworkRequest(),
+        )
     )
 
 

@@ -11,6 +11,7 @@ from cloudgpu.catalog import load
 from cloudgpu.plan import costs, planner
 from cloudgpu.plan.candidates import RULES
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe
 
@@ -33,12 +34,14 @@ def recipe(**resources) -> Recipe:
 
 def tried(one: Recipe, quotes: Quotes | None = None):
     plan = planner.build_plan(
-        one,
-        target="aws",
-        catalog=CATALOG,
-        quotes=quotes or Quotes(),
-        default_region="us-east-1",
-        today=date(2026, 8, 1),
+        PlannerInput(
+            one,
+            target="aws",
+            catalog=CATALOG,
+            quotes=quotes or Quotes(),
+            default_region="us-east-1",
+            today=date(2026, 8, 1),
+        )
     )
     return plan.candidates
 

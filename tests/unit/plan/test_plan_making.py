@@ -37,7 +37,7 @@ def recipe(**sections):
 
 def make(one, *, target="aws", quotes=None, today=TODAY, region="us-east-1") -> Plan:
     return planner.build_plan(
-        one, target=target, catalog=CATALOG, quotes=quotes or Quotes(), default_region=region, today=today
+        PlannerInput(one, target=target, catalog=CATALOG, quotes=quotes or Quotes(), default_region=region, today=today)
     )
 
 

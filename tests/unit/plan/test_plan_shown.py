@@ -8,6 +8,7 @@ from cloudgpu.catalog import load
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
@@ -22,7 +23,7 @@ def shown(target="aws", today=date(2026, 8, 1), **sets):
         rehearsal=target == "rehearsal",
     )
     plan = planner.build_plan(
-        recipe, target=target, catalog=load(), quotes=Quotes(), default_region="us-east-1", today=today
+        PlannerInput(recipe, target=target, catalog=load(), quotes=Quotes(), default_region="us-east-1", today=today)
     )
     return "\n".join(plan_lines(plan, "quickstart-1"))
 
@@ -151,12 +152,14 @@ def test_an_expected_cost_an_unknown_price_and_what_stays_are_said():
         live=True,
     )
     plan = planner.build_plan(
-        recipe,
-        target="rehearsal",
-        catalog=load(),
-        quotes=quotes,
-        default_region="ap-southeast-5",
-        today=date(2026, 8, 1),
+        PlannerInput(
+            recipe,
+            target="rehearsal",
+            catalog=load(),
+            quotes=quotes,
+            default_region="ap-southeast-5",
+            today=date(2026, 8, 1),
+        )
     )
     lines = plan_lines(plan, "")
     start = lines.index("p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA 12.6.3 (container)")

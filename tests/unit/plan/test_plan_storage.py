@@ -9,6 +9,7 @@ import pytest
 from cloudgpu.catalog import load
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.recipe.schema import Recipe
 
@@ -22,7 +23,9 @@ def plan(*storage, seen=None, nodes=1, regions=("us-east-1",)):
     recipe = Recipe.model_validate({**values, "resources": resources})
     quotes = Quotes(storage=seen or {})
     return planner.build_plan(
-        recipe, target="aws", catalog=load(), quotes=quotes, default_region="us-east-1", today=date(2026, 11, 21)
+        PlannerInput(
+            recipe, target="aws", catalog=load(), quotes=quotes, default_region="us-east-1", today=date(2026, 11, 21)
+        )
     )
 
 

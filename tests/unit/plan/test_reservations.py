@@ -8,6 +8,7 @@ import pytest
 from cloudgpu.catalog import load
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Plan, Quotes
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
 
@@ -49,7 +50,9 @@ def make(one: Reservation | None, market: str = "capacity-block", *, live: bool 
     )
     quotes = Quotes(live=True, reservation=one, asked_at=NOON) if live else Quotes()
     return planner.build_plan(
-        recipe, target="aws", catalog=load(), quotes=quotes, default_region="us-east-1", today=date(2026, 8, 1)
+        PlannerInput(
+            recipe, target="aws", catalog=load(), quotes=quotes, default_region="us-east-1", today=date(2026, 8, 1)
+        )
     )
 
 

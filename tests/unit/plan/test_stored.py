@@ -13,6 +13,7 @@ from cloudgpu.catalog import load
 from cloudgpu.errors import UsageError
 from cloudgpu.plan import planner, saved_plan
 from cloudgpu.plan.plan import Plan, Quotes
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 from cloudgpu.recipe.schema import Recipe
 
@@ -32,12 +33,14 @@ def make(quotes: Quotes | None = None, **sections) -> Plan:
         }
     )
     return planner.build_plan(
-        recipe,
-        target="aws",
-        catalog=CATALOG,
-        quotes=quotes or Quotes(),
-        default_region="us-east-1",
-        today=date(2026, 8, 1),
+        PlannerInput(
+            recipe,
+            target="aws",
+            catalog=CATALOG,
+            quotes=quotes or Quotes(),
+            default_region="us-east-1",
+            today=date(2026, 8, 1),
+        )
     )
 
 

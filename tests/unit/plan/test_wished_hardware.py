@@ -7,6 +7,7 @@ import pytest
 from cloudgpu.catalog import load
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe
 
@@ -28,7 +29,9 @@ def recipe(**resources):
 
 def make(one, target="aws"):
     return planner.build_plan(
-        one, target=target, catalog=CATALOG, quotes=Quotes(), default_region="us-east-1", today=date(2026, 8, 1)
+        PlannerInput(
+            one, target=target, catalog=CATALOG, quotes=Quotes(), default_region="us-east-1", today=date(2026, 8, 1)
+        )
     )
 
 

@@ -13,6 +13,7 @@ from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Plan, Quotes
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
@@ -34,7 +35,9 @@ def recipe(**resources) -> Recipe:
 
 def make(one: Recipe) -> Plan:
     return planner.build_plan(
-        one, target="aws", catalog=CATALOG, quotes=Quotes(), default_region="us-east-1", today=date(2026, 8, 1)
+        PlannerInput(
+            one, target="aws", catalog=CATALOG, quotes=Quotes(), default_region="us-east-1", today=date(2026, 8, 1)
+        )
     )
 
 

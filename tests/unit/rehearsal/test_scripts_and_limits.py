@@ -98,7 +98,7 @@ def test_the_tightest_row_holds_and_survives(tmp_path):
 @pytest.mark.parametrize("table", [{"a/b": 1}, {"a/b/c": -1}, {"a/b/c": "1"}, {"a/b/c": None}])
 def test_a_row_that_makes_no_sense_is_refused(tmp_path, table):
     market = Market(tmp_path / "market.json")
-    with pytest.raises(ValueError, match="is not a row"):
+    with pytest.raises(ValueError, match="is not a valid row"):
         market.put_capacity(table)
     assert market.capacity == {}
 

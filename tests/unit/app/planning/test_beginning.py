@@ -23,6 +23,7 @@ from cloudgpu.cli.render.recipe_scaffold import scaffold_lines
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
 
@@ -60,12 +61,14 @@ def test_it_can_be_applied_for_everything_that_gpus_lists(spec, nodes, tmp_path)
         recipe = resolve(loaded, sets={}, rehearsal=target == "rehearsal")
         assert recipe.resources.regions == (made.offer.region,)
         plan = planner.build_plan(
-            recipe,
-            target=target,
-            catalog=CATALOG,
-            quotes=Quotes(),
-            default_region="us-east-1",
-            today=date(2026, 8, 1),
+            PlannerInput(
+                recipe,
+                target=target,
+                catalog=CATALOG,
+                quotes=Quotes(),
+                default_region="us-east-1",
+                today=date(2026, 8, 1),
+            )
         )
         assert [one for one in plan.findings if one.severity == "error"] == []
         assert plan.candidates[0].instance_type == made.offer.kind.name
@@ -200,7 +203,7 @@ def test_every_launcher_begins_with_a_recipe_that_plans(launcher, nodes, tmp_pat
     for target in ("rehearsal", "aws"):
         recipe = resolve(loaded, sets={}, rehearsal=target == "rehearsal")
         where = {"default_region": "us-east-1", "today": date(2026, 8, 1)}
-        plan = planner.build_plan(recipe, target=target, catalog=CATALOG, quotes=Quotes(), **where)
+        plan = planner.build_plan(PlannerInput(recipe, target=target, catalog=CATALOG, quotes=Quotes(), **where))
         assert [one for one in plan.findings if one.severity == "error"] == []
         check_feasible(plan, loaded.base)
 
