@@ -88,7 +88,7 @@ class Home:
 
     @property
     def rehearsal(self) -> Path:
-        """The files of this home's rehearsal cloud."""
+        """The files of this state home's rehearsal cloud."""
         return self.root / "rehearsal"
 
     @property

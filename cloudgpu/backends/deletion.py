@@ -19,7 +19,7 @@ class DeletionResult:
     """The confirmed result of `down`.
 
     Attributes:
-        known: True if this home had a record of the cluster.
+        known: True if this state home had a record of the cluster.
         instances: Recorded instances that were terminated.
         strays: Resources that only the tag search found.
         usd: Total cost of the cluster; simulated if `simulated` is True.

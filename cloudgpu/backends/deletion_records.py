@@ -29,7 +29,7 @@ def cancel_unfinished_runs(context: Context, name: str) -> tuple[str, ...]:
 
 
 def remove_local_record(context: Context, name: str) -> tuple[str, ...]:
-    """Remove a cluster's OpenSSH configuration and record from this home.
+    """Remove a cluster's OpenSSH configuration and record from this state home.
 
     If the ledger has failed, the record is kept, so that the next `down` can record the cost.
 

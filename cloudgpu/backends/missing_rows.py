@@ -49,7 +49,7 @@ def missing_nodes(record: ClusterRecord, entries: Iterable[LedgerEntry]) -> tupl
 
 
 def find_gaps(records: RecordStore, storage: Iterable[StorageRecord], ledger: CostLedger) -> tuple[MissingRows, ...]:
-    """Compare all records of this home with the ledger. Return the clusters and storage with missing rows.
+    """Compare all records of this state home with the ledger. Return the clusters and storage with missing rows.
 
     Raises:
         LedgerError: The ledger cannot be read.

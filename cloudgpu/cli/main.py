@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     own = expand_retry_option(own)
     screen = Screen(json_mode="--json" in own)
     documents = Screen.documents
-    with interruptions.heard(screen):
+    with interruptions.handle_signals(screen):
         try:
             with open_resources:
                 code = interruptions.exit_code(_run(own, remote, screen))

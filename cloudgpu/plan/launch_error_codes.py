@@ -26,11 +26,11 @@ retried with the same token after a pause."""
 
 @dataclass(frozen=True)
 class FailoverRule:
-    """The reaction to an AWS error code. `said` is the text after the candidate's name in messages."""
+    """The reaction to an AWS error code. `summary` is the text after the candidate's name in messages."""
 
     error: type[LaunchError] | type[CloudError]
     skips: Skips
-    said: str
+    summary: str
 
 
 _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
@@ -143,8 +143,8 @@ def rule_for_error(err: CloudGpuError) -> FailoverRule:
     if isinstance(err, QuotaError):
         return FailoverRule(QuotaError, "pool", "quota reached")
     if isinstance(err, (CapacityError, NotOfferedError)):
-        said = "no capacity" if isinstance(err, CapacityError) else "not offered"
-        return FailoverRule(type(err), "zone", said)
+        summary = "no capacity" if isinstance(err, CapacityError) else "not offered"
+        return FailoverRule(type(err), "zone", summary)
     return DEFAULT_RULE
 
 

@@ -110,10 +110,10 @@ def access_notes(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None)
 
     `gateway_gb_usd` is the price per GB of traffic through the NAT gateway; None if unknown.
     """
-    lasting = "until `down` or `sweep` releases them: the expiry terminates only the nodes"
+    until = "until `down` or `sweep` releases them: the expiry terminates only the nodes"
     if way == "elastic":
         yield (
-            f"{nodes} Elastic IPs, one per node, are billed {lasting}"
+            f"{nodes} Elastic IPs, one per node, are billed {until}"
             if nodes > 1
             else ("an Elastic IP is billed until `down` or `sweep` releases it: the expiry terminates only the nodes")
         )
@@ -123,6 +123,6 @@ def access_notes(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None)
         )
         yield f"{jump} connect to the Internet through a NAT gateway"
         addresses = f"its {BEHIND_NAT} Elastic IPs" if way == "nat" else "its Elastic IP"
-        yield f"the gateway and {addresses} are billed {lasting}"
+        yield f"the gateway and {addresses} are billed {until}"
         cost = "an unknown price" if gateway_gb_usd is None else f"{gateway_gb_usd} USD/GB"
         yield f"traffic through the NAT gateway costs an additional {cost}; S3 traffic in the region bypasses it"

@@ -70,12 +70,12 @@ def reservation_notes(reservation: Reservation, now: datetime, expiry_s: int) ->
         yield f"{reservation.id} is paid in advance: its nodes cost nothing more and count as 0 USD in the worst case"
     if reservation.starts_at is not None and reservation.starts_at > now:
         yield f"{reservation.id} starts at {_utc(reservation.starts_at)}: `up` waits for it"
-    lasting = usable_seconds(reservation, now, expiry_s)
-    if lasting < expiry_s and reservation.ends_at is not None:
+    usable_s = usable_seconds(reservation, now, expiry_s)
+    if usable_s < expiry_s and reservation.ends_at is not None:
         message = (
             f"{reservation.id} ends at {_utc(reservation.ends_at)}, and AWS terminates its nodes 30 minutes earlier"
         )
-        yield f"{message}: the expiry is {DurationS(lasting)} instead of {DurationS(expiry_s)}"
+        yield f"{message}: the expiry is {DurationS(usable_s)} instead of {DurationS(expiry_s)}"
 
 
 def _utc(at: datetime) -> str:

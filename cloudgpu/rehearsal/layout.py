@@ -23,7 +23,7 @@ class RehearsalFiles:
 
     @classmethod
     def of(cls, home: Home) -> "RehearsalFiles":
-        """Return the files of this home's rehearsal cloud."""
+        """Return the files of this state home's rehearsal cloud."""
         return cls(home.rehearsal)
 
     @property

@@ -43,7 +43,7 @@ class Contact:
 
 
 Item = Chunk | Verdict | Contact | BaseException
-OnSilence = Callable[[Node, ConnectError | RemoteCommandError], None]
+OnUnreachable = Callable[[Node, ConnectError | RemoteCommandError], None]
 """Callback, invoked periodically while a node is unreachable. Raises ConnectError if the node is terminated."""
 
 
@@ -90,7 +90,7 @@ class Reader(threading.Thread):
         offsets: Mapping[int, int],
         clock: Clock,
         feed: Feed,
-        on_silence: OnSilence = keep_retrying,
+        on_unreachable: OnUnreachable = keep_retrying,
     ) -> None:
         super().__init__(name=f"follow-{agent.host.node.index}", daemon=True)
         self._agent = agent
@@ -98,7 +98,7 @@ class Reader(threading.Thread):
         self._offsets = dict(offsets)
         self._clock = clock
         self._feed = feed
-        self._on_silence = on_silence
+        self._on_unreachable = on_unreachable
         self._stream: Stream | None = None
         self._contact_at = 0.0
         self._reported_at = 0.0
@@ -177,7 +177,7 @@ class Reader(threading.Thread):
         """
         self._refusals += 1
         if self._refusals >= _REFUSALS:
-            self._on_silence(self._agent.host.node, err)
+            self._on_unreachable(self._agent.host.node, err)
             raise err
         return err
 
@@ -187,7 +187,7 @@ class Reader(threading.Thread):
         every_s = _TELL_LOST_EVERY_S if self._lost else _TELL_EVERY_S
         if now - (self._reported_at if reported else self._contact_at) >= (every_s if reported else _SILENT_S):
             self._reported_at = now
-            self._on_silence(self._agent.host.node, trouble)
+            self._on_unreachable(self._agent.host.node, trouble)
 
     def _read_once(self) -> bool:
         """Read one connection to its end. Return True if the final status was received.

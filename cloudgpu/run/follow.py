@@ -8,7 +8,7 @@ from typing import Final
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.agent_reader import Contact, Feed, OnSilence, Reader, keep_retrying
+from cloudgpu.run.agent_reader import Contact, Feed, OnUnreachable, Reader, keep_retrying
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts, credible_verdicts
 from cloudgpu.ssh.handshake import AuthRefusedError
@@ -25,12 +25,12 @@ def follow(
     run_dirs: Mapping[int, str],
     logs: LogStore,
     clock: Clock,
-    on_silence: OnSilence = keep_retrying,
+    on_unreachable: OnUnreachable = keep_retrying,
 ) -> Iterator[Chunk | Verdict]:
     """Yield new log chunks of every rank as they arrive, then the final status.
 
-    `ranks` and `run_dirs` are keyed by node index. Abandoning the iterator has no effect on the nodes. `on_silence` is
-    called on the reader threads.
+    `ranks` and `run_dirs` are keyed by node index. Abandoning the iterator has no effect on the nodes. `on_unreachable`
+    is called on the reader threads.
 
     Raises:
         ConnectError: Some nodes were unreachable for three minutes or are terminated, and all other nodes finished
@@ -46,7 +46,7 @@ def follow(
             {rank: logs.offset(rank) for rank in ranks.get(agent.host.node.index, ())},
             clock,
             feed,
-            on_silence,
+            on_unreachable,
         )
         for agent in agents
     ]

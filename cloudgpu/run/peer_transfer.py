@@ -78,8 +78,8 @@ def _serve_receivers(
     transfers: Mapping[int, _PeerTransfer], take: Callable[[Agent, PeerAddress], _T], report: Report, sender: Agent
 ) -> dict[int, _T]:
     transfer = transfers[sender.host.node.index]
-    with serve_files(sender, transfer.what, report) as handed:
-        return run_on_agents(transfer.receivers, lambda receiver: take(receiver, handed))
+    with serve_files(sender, transfer.what, report) as served:
+        return run_on_agents(transfer.receivers, lambda receiver: take(receiver, served))
 
 
 @contextmanager

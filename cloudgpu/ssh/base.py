@@ -113,7 +113,7 @@ class Host(Protocol):
         local: int = 0,
         near: bool = False,
         bound: bool = False,
-        told: FailureCallback = ignore_failure,
+        on_outcome: FailureCallback = ignore_failure,
     ) -> int:
         """Open a tunnel to a port on the node's loopback address and return the local port.
 
@@ -122,7 +122,7 @@ class Host(Protocol):
             local: Local port; 0 picks any free port.
             near: Use the next free local port if `local` is in use.
             bound: The remote service listens only on the node's loopback address.
-            told: Called with the outcome of every connection.
+            on_outcome: Called with the outcome of every connection.
 
         Raises:
             UsageError: The local port is in use.

@@ -39,7 +39,7 @@ def connect(
     clock: Clock,
     timeout_s: float = 15.0,
     via: TcpConnector | None = None,
-    patience: KeepaliveLimits | None = None,
+    keepalive: KeepaliveLimits | None = None,
 ) -> "SshHost":
     """Connect to a node, through `via` if given.
 
@@ -47,7 +47,7 @@ def connect(
         HostKeyError: The node presents none of its pinned host keys.
         ConnectError: The node cannot be reached, or rejects the key.
     """
-    host = SshHost(node, key, clock=clock, timeout_s=timeout_s, via=via, patience=patience or KeepaliveLimits())
+    host = SshHost(node, key, clock=clock, timeout_s=timeout_s, via=via, keepalive=keepalive or KeepaliveLimits())
     host.connect()
     return host
 
@@ -103,14 +103,14 @@ class SshHost:
         clock: Clock,
         timeout_s: float,
         via: TcpConnector | None,
-        patience: KeepaliveLimits,
+        keepalive: KeepaliveLimits,
     ) -> None:
         self.node = node
         self.key = Path(node.key) if node.key else key
         self.via = via
         self._clock = clock
         self._timeout_s = timeout_s
-        self._patience = patience
+        self._keepalive = keepalive
         self._lock = threading.Lock()
         self._links: list[Link] = []
         self._tunnels: dict[int, Tunnel] = {}
@@ -194,7 +194,7 @@ class SshHost:
             channel,
             who=node_label(self.node),
             clock=self._clock,
-            patience=self._patience,
+            keepalive=self._keepalive,
             hint=lost_connection_hint(self.node),
         )
         session.start(command.wire(), stdin)
@@ -257,7 +257,7 @@ class SshHost:
         local: int = 0,
         near: bool = False,
         bound: bool = False,
-        told: FailureCallback = ignore_failure,
+        on_outcome: FailureCallback = ignore_failure,
     ) -> int:
         """Open a tunnel to a port on the node's loopback address and return the local port. Idempotent.
 
@@ -266,7 +266,7 @@ class SshHost:
             local: Local port; 0 picks any free port.
             near: Use the next free local port if `local` is in use.
             bound: The remote service listens only on the node's loopback address.
-            told: Called with the outcome of every connection.
+            on_outcome: Called with the outcome of every connection.
 
         Raises:
             UsageError: The local port is in use.
@@ -275,7 +275,7 @@ class SshHost:
         with self._lock:
             if remote_port not in self._tunnels:
                 listener = listen_on_next_free_port(local) if near else listen_on_loopback(local)
-                self._tunnels[remote_port] = Tunnel(lambda: self._enter(remote_port, bound=bound), listener, told)
+                self._tunnels[remote_port] = Tunnel(lambda: self._enter(remote_port, bound=bound), listener, on_outcome)
             return self._tunnels[remote_port].port
 
     def _enter(self, port: int, *, bound: bool) -> OrderlyChannel:

@@ -157,10 +157,10 @@ class FakeHost:
         local: int = 0,
         near: bool = False,
         bound: bool = False,
-        told: FailureCallback = ignore_failure,
+        on_outcome: FailureCallback = ignore_failure,
     ) -> int:
         """Record the port and return it as the local port, without opening a tunnel."""
-        del local, near, bound, told
+        del local, near, bound, on_outcome
         self.forwarded.append(remote_port)
         return remote_port
 

@@ -1,4 +1,4 @@
-"""The SSH key pair of the cloudgpu home directory, and fingerprints of host keys."""
+"""The SSH key pair of the state home, and fingerprints of host keys."""
 
 import base64
 import hashlib

@@ -53,7 +53,7 @@ class CommandSession:
         *,
         who: str,
         clock: Clock,
-        patience: KeepaliveLimits,
+        keepalive: KeepaliveLimits,
         hint: str = CHECK_NODE_HINT,
     ) -> None:
         self._link = link
@@ -61,7 +61,7 @@ class CommandSession:
         self.who = who
         self.hint = hint
         self._clock = clock
-        self._patience = patience
+        self._keepalive = keepalive
         self._wake = _Wake()
         self._closed_here = False
         self._limit_s: float | None = None
@@ -99,15 +99,15 @@ class CommandSession:
         """
         self._limit_s = timeout_s
         self.renew()
-        heard, since = self._link.heard, self._clock.monotonic()
+        packets, since = self._link.packets_received, self._clock.monotonic()
         try:
             while not self._finished():
                 self._wake.rearm()
                 if piece := self._take():
                     yield piece
                 now = self._clock.monotonic()
-                if self._link.heard != heard:
-                    heard, since = self._link.heard, now
+                if self._link.packets_received != packets:
+                    packets, since = self._link.packets_received, now
                 self._check_time()
                 self._check_alive(now - since)
                 if not self._more() and not self._finished():
@@ -161,7 +161,7 @@ class CommandSession:
         return bool(self._channel.recv_ready() or self._channel.recv_stderr_ready())
 
     def _pause_s(self) -> float:
-        tick = min(_TICK_S, self._patience.probe_after_s / 2)
+        tick = min(_TICK_S, self._keepalive.probe_after_s / 2)
         left_s = self._left_s()
         return tick if left_s is None else max(0.0, min(tick, left_s))
 
@@ -176,13 +176,13 @@ class CommandSession:
             raise TimeLimitError(message, hint=self.hint)
 
     def _check_alive(self, silent_s: float) -> None:
-        if silent_s >= self._patience.dead_after_s:
+        if silent_s >= self._keepalive.dead_after_s:
             self._link.hang_up()
             raise ConnectError(
                 f"{self.who} has been silent for {silent_s:.0f} s; the command may still be running there",
                 hint=self.hint,
             )
-        if silent_s >= self._patience.probe_after_s:
+        if silent_s >= self._keepalive.probe_after_s:
             # In a separate thread, because sending blocks when the peer no longer reads.
             threading.Thread(target=_probe, args=(self._link,), daemon=True).start()
 

@@ -35,7 +35,7 @@ class RefusedChannel(paramiko.SSHException):  # type: ignore[misc]  # paramiko h
 class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no types
     """Counts received packets, to tell a dead connection from a long silent command."""
 
-    heard = 0
+    packets = 0
     silent = False
     """Whether the server did not send its greeting in time."""
     # AES may encrypt 2^32 blocks with one key (RFC 4344). Paramiko's limit of 512 MiB would interrupt larger transfers.
@@ -67,7 +67,7 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
 
     def read_message(self) -> tuple[int, paramiko.Message]:
         kind, message = super().read_message()
-        self.heard += 1
+        self.packets += 1
         return kind, message
 
 
@@ -108,9 +108,9 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         self._held: list[paramiko.Message] = []
 
     @property
-    def heard(self) -> int:
+    def packets_received(self) -> int:
         """Number of packets received so far."""
-        return int(self.packetizer.heard)
+        return int(self.packetizer.packets)
 
     @property
     def unanswered(self) -> bool:

@@ -27,10 +27,13 @@ class Tunnel:
     """Listens on 127.0.0.1 and forwards every connection through a channel opened by `connect`."""
 
     def __init__(
-        self, connect: Callable[[], OrderlyChannel], listener: socket.socket, told: FailureCallback = ignore_failure
+        self,
+        connect: Callable[[], OrderlyChannel],
+        listener: socket.socket,
+        on_outcome: FailureCallback = ignore_failure,
     ) -> None:
         self._connect = connect
-        self._told = told
+        self._on_outcome = on_outcome
         self._listener = listener
         self._closed = threading.Event()
         self.port: int = listener.getsockname()[1]
@@ -58,9 +61,9 @@ class Tunnel:
             try:
                 remote = self._connect()
             except ConnectError as err:
-                self._told(err)
+                self._on_outcome(err)
                 return
-            self._told(None)
+            self._on_outcome(None)
             back = threading.Thread(target=_copy_to_caller, args=(remote, local), daemon=True)
             back.start()
             _copy_to_node(local, remote)

@@ -1,4 +1,4 @@
-"""The catalog of this home for a target: the bundled data updated with the active snapshot."""
+"""The catalog of this state home for a target: the bundled data updated with the active snapshot."""
 
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.catalog.snapshot_apply import apply_snapshot

@@ -41,7 +41,7 @@ def test_down_ends_the_nodes_of_a_region_that_answers_while_another_one_denies_e
     assert error["type"] == "TeardownError"
     assert [line.partition(":")[0] for line in error["details"]] == [HOME_REGION]
     assert "UnauthorizedOperation" in error["details"][0]
-    assert error["hint"].endswith("cloudgpu down plain again")
+    assert error["hint"].endswith("run `cloudgpu down plain` again")
     # The nodes are confirmed gone, so they cost nothing any more; the cluster itself is not confirmed gone.
     assert open_rows(moved) == []
     assert [row["state"] for row in moved.json("status")["clusters"]] == ["ending"]

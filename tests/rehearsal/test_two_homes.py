@@ -91,7 +91,7 @@ def test_one_after_the_other(homes):
     assert "cluster name plain is in use by ann" in refused.stderr
     assert "there is no running cluster plain" in workstation.run(*EXTEND, code=2).stderr
     (row,) = workstation.json("sweep")["clusters"]
-    assert (row["goes"], row["why"], row["ended"]) == (True, "yours, with no record in this home", False)
+    assert (row["goes"], row["why"], row["ended"]) == (True, "yours, with no record in this state home", False)
     assert len(client.nodes(laptop.workspace.cloud)) == 2
 
     # Whoever names the cluster ends it, from wherever.

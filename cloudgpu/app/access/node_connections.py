@@ -61,7 +61,7 @@ class NodeCarriers:
             if cache_key not in self._bastions:
                 host = bastion(address, self._known_hosts, pinned, key)
                 self._bastions[cache_key] = SshHost(
-                    host, self._key, clock=self._clock, timeout_s=_BASTION_S, via=None, patience=KeepaliveLimits()
+                    host, self._key, clock=self._clock, timeout_s=_BASTION_S, via=None, keepalive=KeepaliveLimits()
                 )
             return self._bastions[cache_key]
 

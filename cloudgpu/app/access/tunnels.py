@@ -93,7 +93,8 @@ def open_tunnels(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> 
         local_port = forward.local or default_local_port(host.node, forward.remote)
         opened.append(
             OpenTunnel(
-                forward.remote, host.forward(forward.remote, local=local_port, near=not forward.local, told=reporter)
+                forward.remote,
+                host.forward(forward.remote, local=local_port, near=not forward.local, on_outcome=reporter),
             )
         )
     return tuple(opened)

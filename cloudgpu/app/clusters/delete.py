@@ -172,7 +172,7 @@ class Teardown:
         )
 
     def _regions_of(self, name: str, rows: Sequence[LedgerEntry]) -> list[str]:
-        """Return the regions that this home's ledger and journals list for a cluster."""
+        """Return the regions that this state home's ledger and journals list for a cluster."""
         root = self._context.home.cluster(name).root
         journals = sorted(path.stem for path in root.glob("*.journal")) if root.is_dir() else []
         return [*(row.spending.region for row in rows), *journals]

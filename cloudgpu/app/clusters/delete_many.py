@@ -68,7 +68,7 @@ class TeardownResults:
 def select_clusters(
     records: RecordStore, names: Sequence[str], *, every: bool, run_id: str, owner: str | None
 ) -> ClusterSelection:
-    """Select clusters of this home by name, by run, by owner, or all of them.
+    """Select clusters of this state home by name, by run, by owner, or all of them.
 
     Raises:
         UsageError: Several of these are combined, or the run does not exist.
@@ -87,7 +87,7 @@ def select_clusters(
     if names:
         return ClusterSelection(tuple(dict.fromkeys(names)), asked=True)
     known = records.clusters()
-    # The owner of a damaged record is unknown; it counts as the caller's because it is in this home.
+    # The owner of a damaged record is unknown; it counts as the caller's because it is in this state home.
     names_of_owner = (cluster.name for cluster in known if owner is None or cluster.owner in ("", owner))
     return ClusterSelection(tuple(names_of_owner), asked=False)
 

@@ -1,4 +1,4 @@
-"""Delete a cluster without a record in this home, by its tags and its ledger rows."""
+"""Delete a cluster without a record in this state home, by its tags and its ledger rows."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass

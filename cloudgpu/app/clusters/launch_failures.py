@@ -22,7 +22,7 @@ class LaunchFailure:
     def line(self) -> str:
         """Short form: `us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity)`."""
         code = f" ({self.err.code})" if self.err.code else ""
-        return f"{self.candidate.label}: {rule_for_error(self.err).said}{code}"
+        return f"{self.candidate.label}: {rule_for_error(self.err).summary}{code}"
 
     @property
     def full_line(self) -> str:

@@ -1,4 +1,4 @@
-"""`status`: list the clusters recorded in this home, with the age of the records; query the cloud only on request."""
+"""`status`: list the clusters recorded in this state home and the age of the records. Query the cloud on request."""
 
 import contextlib
 from collections.abc import Sequence
@@ -91,12 +91,12 @@ class ClusterStatus:
 def list_cluster_statuses(
     records: RecordStore, now: datetime, ledger: CostLedger | None = None
 ) -> tuple[ClusterStatus, ...]:
-    """List every cluster of this home from its records and the ledger, without network access.
+    """List every cluster of this state home from its records and the ledger, without network access.
 
     A damaged record is listed with the state `damaged`.
 
     Raises:
-        StateError: The home directory exists and cannot be read.
+        StateError: The state home exists and cannot be read.
     """
     runs = records.runs()
     statuses = (

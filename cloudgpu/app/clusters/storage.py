@@ -119,7 +119,7 @@ class ClusterStorage:
         return StorageOutcome(tuple(stored.name for stored in deleted))
 
     def end_orphan(self, name: str, token: str, region: str) -> None:
-        """Delete storage that a sweep found: by its record if this home has one, otherwise by its tags.
+        """Delete storage that a sweep found: by its record if this state home has one, otherwise by its tags.
 
         Raises:
             BusyError: Instances are using the storage.

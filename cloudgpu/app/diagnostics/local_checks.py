@@ -80,7 +80,7 @@ def docker() -> Diagnosis:
 
 
 def rehearsal_cloud(home: Home) -> Diagnosis:
-    """Check that this home's rehearsal cloud is running or can be started."""
+    """Check that this state home's rehearsal cloud is running or can be started."""
     name = "rehearsal cloud"
     missing = [module for module in _SIMULATOR if importlib.util.find_spec(module) is None]
     if missing:

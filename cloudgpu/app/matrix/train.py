@@ -58,7 +58,7 @@ class MatrixRunner:
         self._records = MatrixRecords(context.home)
         self._cluster = MatrixCluster(context, self._records, cluster_creator(context, requester))
 
-    def beginning(self, request: MatrixRequest) -> MatrixProgress:
+    def start_progress(self, request: MatrixRequest) -> MatrixProgress:
         """Return the progress of a matrix. Changes nothing.
 
         Raises:
@@ -92,7 +92,7 @@ class MatrixRunner:
                 is left. A failed run does not raise an error.
 
         """
-        progress = self.beginning(request)
+        progress = self.start_progress(request)
         if progress.missing:
             with Stages(self._context.clock, self._context.emit).stage("check data"):
                 self._check(request)

@@ -99,7 +99,7 @@ class CatalogRefresh:
         Raises:
             UsageError: A region does not exist.
             CloudGpuError: Nothing could be read. No snapshot is written.
-            StateError: The active snapshot is damaged, or the home directory cannot be written.
+            StateError: The active snapshot is damaged, or the state home cannot be written.
         """
         to_read = self._regions(regions, everywhere=everywhere)
         before = self.snapshots.current()

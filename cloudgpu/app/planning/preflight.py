@@ -45,12 +45,12 @@ class Preflight:
     def survey(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> NamedResources:
         """Look up the resources in these regions. Without an inspector, check only what needs no cloud access."""
         rehearsed = recipe.rehearsal.objects if recipe.rehearsal and self.settings.target == "rehearsal" else {}
-        looks = {dataset.name: self._dataset(dataset, base, rehearsed, inspector) for dataset in recipe.data}
+        checks = {dataset.name: self._dataset(dataset, base, rehearsed, inspector) for dataset in recipe.data}
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             image = self._image(recipe, workers)
             regions_asked = None if inspector is None else workers.submit(_enabled, inspector)
             named = [workers.submit(look) for look in self._named(regions, inspector)]
-            datasets = {name: workers.submit(look) for name, look in looks.items() if look is not None}
+            datasets = {name: workers.submit(check) for name, check in checks.items() if check is not None}
             enabled, why = (None, "") if regions_asked is None else regions_asked.result()
             return NamedResources(
                 datasets={name: seen.result() for name, seen in datasets.items()},

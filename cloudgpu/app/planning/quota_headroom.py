@@ -65,7 +65,7 @@ class RegionQuotas:
 
 
 class QuotaHeadroom:
-    """Reads quotas and caches them in the home directory."""
+    """Reads quotas and caches them in the state home."""
 
     def __init__(self, home: Home, clock: Clock) -> None:
         self._home = home

@@ -239,8 +239,8 @@ class FollowedRun:
     def _only_sender(self, job: Job) -> Iterator[None]:
         """Let only one run of a recipe at a time upload the work directory to a cluster, since runs share it.
 
-        Only this home can reach the cluster's nodes, so a file lock in this home is enough. The kernel releases the
-        lock even if the process is killed.
+        Only this state home can reach the cluster's nodes, so a file lock in it is enough. The kernel releases the lock
+        even if the process is killed.
         """
         path = self._context.home.cluster(self._inventory.cluster).root / f"sending-{job.recipe.name}"
         try:

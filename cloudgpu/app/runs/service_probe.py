@@ -37,7 +37,7 @@ class Probe:
         self._troubles: queue.SimpleQueue[ConnectError | None] = queue.SimpleQueue()
         default_port = default_local_port(host.node, self._port)
         self.local = host.forward(
-            self._port, local=default_port, near=True, bound=service.bound, told=self._troubles.put
+            self._port, local=default_port, near=True, bound=service.bound, on_outcome=self._troubles.put
         )
         shared = default_port != self._port
         self.why_moved = (

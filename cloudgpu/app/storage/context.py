@@ -57,7 +57,7 @@ class CreatedStorage:
 
 @dataclass(frozen=True)
 class DeletedStorage:
-    """A confirmed deletion. `known` is True if this home had a record of the storage."""
+    """A confirmed deletion. `known` is True if this state home had a record of the storage."""
 
     name: str
     known: bool

@@ -24,7 +24,7 @@ _EXACT: Final = Decimal("0.0001")
 _GRACE: Final = timedelta(minutes=10)
 """Time in which the nodes' expiry timers and the expiry schedule can act before a sweep does."""
 _RUNNING: Final = frozenset({"pending", "running"})
-_NOT_KNOWN: Final = "yours, with no record in this home"
+_NOT_KNOWN: Final = "yours, with no record in this state home"
 _BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
     "elastic-ip": "public_ipv4_hour_usd",
     "nat-gateway": "nat_gateway_hour_usd",
@@ -132,12 +132,12 @@ class SweepRequest:
 
 @dataclass(frozen=True)
 class LocalKnowledge:
-    """State of a cluster according to this home's records.
+    """State of a cluster according to this state home's records.
 
     Attributes:
-        known: Whether this home has a record with the cluster's token.
+        known: Whether this state home has a record with the cluster's token.
         up: Whether the record's state is `up`.
-        busy: Whether another command of this home is working on a cluster with this name.
+        busy: Whether another command of this state home is working on a cluster with this name.
     """
 
     known: bool = False
@@ -188,7 +188,7 @@ def decide_on_cluster(
         (here.known, True, "yours"),
     )
     return next(
-        (SweepDecision(goes, why) for holds, goes, why in rules if holds),
+        (SweepDecision(may_delete, why) for holds, may_delete, why in rules if holds),
         SweepDecision(may_delete=True, why=_NOT_KNOWN),
     )
 

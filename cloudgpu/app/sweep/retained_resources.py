@@ -112,7 +112,7 @@ class StorageUsers:
 
     Attributes:
         clusters: Names of all clusters with resources, of any owner.
-        here: Names of clusters with a record in this home.
+        here: Names of clusters with a record in this state home.
         all_asked: Whether every region was searched.
     """
 
@@ -150,4 +150,4 @@ def decide_on_resource(resource: RetainedResource, around: StorageUsers, request
         ),
     )
     orphaned = SweepDecision(may_delete=True, why=f"disposable, and its cluster {cluster} is deleted")
-    return next((SweepDecision(goes, why) for holds, goes, why in rules if holds), orphaned)
+    return next((SweepDecision(may_delete, why) for holds, may_delete, why in rules if holds), orphaned)

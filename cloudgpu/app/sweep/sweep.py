@@ -254,7 +254,7 @@ class Sweep:
         self._end_unknown(cluster)
 
     def _end_unknown(self, cluster: ClusterResources) -> None:
-        """Delete a cluster that has no record in this home. Its resources are found by token, region by region.
+        """Delete a cluster that has no record in this state home. Its resources are found by token, region by region.
 
         Raises:
             TeardownError: A resource is left, or a region cannot be searched.

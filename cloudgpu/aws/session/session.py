@@ -97,7 +97,7 @@ class Session:
         self._login = login
         self._built: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
-        self._newborn = NewResources()
+        self._new_resources = NewResources()
 
     def client(self, service: str) -> Any:  # noqa: ANN401
         """Return a client with standard retries."""
@@ -151,7 +151,7 @@ class Session:
                 config=_config(self.endpoint, service, once=once),
             )
         if service == "ec2":
-            self._newborn.watch(client)
+            self._new_resources.watch(client)
         if self._on_call is not None:
             _report_calls(client, service, self._on_call)
         return client

@@ -367,7 +367,7 @@ def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, ca
 def connect_rehearsal(
     settings: Settings, home: Home, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog
 ) -> AwsCloud:
-    """Connect to the rehearsal cloud of this home, starting it if necessary.
+    """Connect to the rehearsal cloud of this state home, starting it if necessary.
 
     Raises:
         RehearsalError: The rehearsal cloud cannot be started.
@@ -386,7 +386,7 @@ def connect_rehearsal(
 
 
 def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.RehearsalClient:
-    """Start the rehearsal cloud of this home if it is not running.
+    """Start the rehearsal cloud of this state home if it is not running.
 
     Raises:
         RehearsalError: The rehearsal cloud cannot be started.

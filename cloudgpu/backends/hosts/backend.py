@@ -136,10 +136,10 @@ class HostsBackend:
             for outcome in outcomes.values():
                 if not isinstance(outcome, CloudGpuError):
                     opened.callback(outcome.close)
-            strangers = {node.index: unconfirmed_key_error(node) for node in nodes if not node.host_keys}
-            yield {node.index: (outcomes | strangers)[node.index] for node in nodes}
+            unconfirmed = {node.index: unconfirmed_key_error(node) for node in nodes if not node.host_keys}
+            yield {node.index: (outcomes | unconfirmed)[node.index] for node in nodes}
 
-    def told(self, nodes: Sequence[Node], ask: Callable[[Host], _T]) -> dict[int, _T | CloudGpuError]:
+    def query_nodes(self, nodes: Sequence[Node], ask: Callable[[Host], _T]) -> dict[int, _T | CloudGpuError]:
         """Query all nodes in parallel and return a response or an error for each node index."""
         with self.connected(nodes) as outcomes:
             unreached = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, CloudGpuError)}
@@ -149,7 +149,7 @@ class HostsBackend:
     def look(self, hosts: Sequence[OwnHost]) -> dict[str, HostSeen]:
         """Return the GPU usage of each host, or the reason why it is unknown."""
         nodes = self.nodes(hosts)
-        responses = self.told(nodes, lambda host: ask_once(host, "lease", {"action": "show"}, LeasesResponse))
+        responses = self.query_nodes(nodes, lambda host: ask_once(host, "lease", {"action": "show"}, LeasesResponse))
         return {node.zone: _seen(responses[node.index]) for node in nodes}
 
 

@@ -151,7 +151,7 @@ class HostTeardown:
     def _request_release(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _ReleaseOutcome:
         """Send the request to all hosts in parallel. A host that cannot be queried does not count as released."""
         released, left = [], []
-        responses = self._context.cloud.told(nodes, leave)
+        responses = self._context.cloud.query_nodes(nodes, leave)
         for node in nodes:
             response = responses[node.index]
             if isinstance(response, CloudGpuError):

@@ -102,7 +102,7 @@ def _described(backend: HostsBackend, nodes: Sequence[Node]) -> dict[str, Mappin
             "processes": leases["processes"],
         }
 
-    responses = backend.told(nodes, ask)
+    responses = backend.query_nodes(nodes, ask)
     return {node.zone: responses[node.index] for node in nodes}
 
 

@@ -201,7 +201,7 @@ def _trusting(wiring: "Wiring", pairs: list[str]) -> "Trust":
         wiring.screen.remark(
             f"compare it with `ssh-keygen -lf /etc/ssh/{_FILES.get(key.kind, 'ssh_host_*.pub')}` on the host"
         )
-        return wiring.prompts.agreed(
+        return wiring.prompts.ask(
             f"Is this the key of {host.name}?",
             hint=f"verify the fingerprint on the host, then add {command('--trust', f'{host.name}=...')}",
         )

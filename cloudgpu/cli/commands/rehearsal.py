@@ -19,7 +19,7 @@ app = typer.Typer(
 
 @app.command("start")
 def start(json: Json = False) -> None:
-    """Start the simulated cloud of this home.
+    """Start the simulated cloud of this state home.
 
     Does nothing if the cloud is already running. Commands that need the cloud start it automatically.
     """
@@ -74,7 +74,7 @@ def stop(json: Json = False) -> None:
 
 @app.command("reset")
 def reset(yes: Yes = False, json: Json = False) -> None:
-    """Delete the simulated cloud of this home and start over.
+    """Delete this state home's simulated cloud and start over.
 
     Stops the cloud's server and nodes, and deletes all its resources, S3 buckets, limits and its clock offset. Works
     even if its files are damaged. To clear the records of clusters that ran on it, use `cloudgpu down`.
@@ -83,7 +83,7 @@ def reset(yes: Yes = False, json: Json = False) -> None:
     from cloudgpu.rehearsal import reset
 
     wiring = wire(json=json, needs_disk=False)
-    wiring.prompts.confirm("Delete the simulated cloud of this home and everything in it?", yes=yes)
+    wiring.prompts.confirm("Delete the simulated cloud of this state home and everything in it?", yes=yes)
     existed = reset.reset(wiring.home)
     if json:
         wiring.screen.document({"simulated": True, "existed": existed})

@@ -34,7 +34,7 @@ class PlanSource:
         from cloudgpu.cli.context.plans import plan_recipe
 
         if self.file is not None and self.stored is not None:
-            return _agreed(wiring, self.file, self.stored)
+            return _confirmed_plan(wiring, self.file, self.stored)
         return plan_recipe(wiring, self.recipe, self.sets, offline=False)
 
 
@@ -88,7 +88,7 @@ def current_plan_inputs(wiring: "Wiring", planned: "Planned", file: Path) -> "Pl
     return plan_files.collect_plan_inputs(planned, wiring.cloud(planned.plan.target), Home(wiring.settings.home), file)
 
 
-def _agreed(wiring: "Wiring", file: Path, stored: "StoredPlan") -> "Planned":
+def _confirmed_plan(wiring: "Wiring", file: Path, stored: "StoredPlan") -> "Planned":
     """Return the plan of a file.
 
     Raises:

@@ -82,7 +82,7 @@ def train_matrix(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]", o
 
     request = _request(wiring, source, _planned(wiring, source, axes), options)
     matrices = wiring.matrices(wiring.settings.target)
-    start = matrices.beginning(request)
+    start = matrices.start_progress(request)
     if start.missing:
         cluster = matrices.cluster_name(start, request)
         show_plan(request.plan.lead, cluster, wiring)

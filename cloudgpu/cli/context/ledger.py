@@ -42,7 +42,7 @@ class LedgerWiring:
         return LenientLedger(lambda: self.ledger)
 
     def gaps(self) -> "tuple[MissingRows, ...]":
-        """Return the resources that cost money according to this home's records but are missing from the ledger.
+        """Return the resources that cost money according to this state home's records but are missing from the ledger.
 
         Raises:
             LedgerError: The ledger cannot be read.

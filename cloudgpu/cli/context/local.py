@@ -44,12 +44,12 @@ class LocalContext:
 
     @cached_property
     def records(self) -> RecordStore:
-        """The cluster and run records of this home."""
+        """The cluster and run records of this state home."""
         return RecordStore(self.home)
 
     @property
     def storage_records(self) -> "StorageRecords":
-        """The storage records of this home."""
+        """The storage records of this state home."""
         from cloudgpu.state.storage_records import StorageRecords
 
         return StorageRecords(self.home)
@@ -66,7 +66,7 @@ class LocalContext:
 
     @cached_property
     def catalog(self) -> "Catalog":
-        """The GPUs, instance types and prices of this command's target, from the latest catalog in this home."""
+        """The GPUs, instance types and prices of this command's target, from the latest catalog in this state home."""
         from cloudgpu.state.known_catalog import known_catalog
 
         return known_catalog(Home(self.settings.home), self.settings.target)
@@ -80,7 +80,7 @@ class LocalContext:
 
     @property
     def quota_headroom(self) -> "QuotaHeadroom":
-        """The account's quotas, queried from the cloud or cached in this home."""
+        """The account's quotas, queried from the cloud or cached in this state home."""
         from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 
         return QuotaHeadroom(Home(self.settings.home), self.clock)

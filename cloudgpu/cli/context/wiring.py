@@ -53,7 +53,7 @@ class Wiring(LocalContext):
 
     @cached_property
     def billing(self) -> "LedgerWiring":
-        """The ledger, and the comparison of the ledger with the records of this home."""
+        """The ledger, and the comparison of the ledger with the records of this state home."""
         from cloudgpu.cli.context.ledger import LedgerWiring
 
         return LedgerWiring(self)
@@ -102,7 +102,7 @@ class Wiring(LocalContext):
         return connect_rehearsal(self.settings, self.home, environ(), self.clock, self.calls)
 
     def rehearsal(self) -> "RehearsalCloud":
-        """Return the client of this home's rehearsal cloud, after starting the cloud if it is not running."""
+        """Return the client of this state home's rehearsal cloud, after starting the cloud if it is not running."""
         from cloudgpu.backends.aws.cloud import start_rehearsal
 
         return start_rehearsal(self.settings, self.home, self.clock)

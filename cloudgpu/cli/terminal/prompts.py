@@ -30,15 +30,15 @@ class Prompts:
             message = f"this needs confirmation ({question}), but there is no terminal"
             raise QuestionError(message, hint="to skip the prompt, add --yes")
         try:
-            agreed = ask(question)
+            confirmed = ask(question)
         except typer.Abort:
             self._screen.lines(["", "nothing was done"])
             raise KeyboardInterrupt from None
-        if not agreed:
+        if not confirmed:
             self._screen.line("nothing was done")
             raise typer.Exit(1)
 
-    def agreed(self, question: str, *, hint: str) -> bool:
+    def ask(self, question: str, *, hint: str) -> bool:
         """Return True if the user confirms a question that `--yes` must not skip.
 
         Args:

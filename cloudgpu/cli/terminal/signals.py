@@ -49,7 +49,7 @@ class Interruptions:
         return 128 + int(self.first) if ended and self.first is not None else code
 
     @contextmanager
-    def heard(self, screen: "Screen") -> Iterator[None]:
+    def handle_signals(self, screen: "Screen") -> Iterator[None]:
         """Handle signals while the command runs. A signal that is ignored, as under `nohup`, stays ignored."""
         self.first, self._still_running = None, None
         self._screen, self._documents = screen, screen.documents

@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         emit({"error": error.message, "hint": error.hint, "code": error.code})
         return 1
     except BrokenPipeError:
-        _silence()
+        _discard_stdout()
         return 1
     except Exception as error:
         emit({"error": f"agent: {type(error).__name__}: {error}", "hint": "", "code": "bug"})
@@ -93,6 +93,6 @@ def _spec() -> dict[str, Any]:
     return spec
 
 
-def _silence() -> None:
+def _discard_stdout() -> None:
     """Prevent a broken-pipe message from the interpreter when it flushes standard output at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

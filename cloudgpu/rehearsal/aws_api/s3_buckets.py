@@ -23,7 +23,7 @@ def tag_new_bucket(request: HttpRequest, status: int) -> None:
 
 def _tags(body: bytes) -> dict[str, str]:
     try:
-        root = ElementTree.fromstring(body)  # noqa: S314 - the request is signed with a key of this home
+        root = ElementTree.fromstring(body)  # noqa: S314 - the request is signed with a key of this state home
     except ElementTree.ParseError:
         return {}
     tags: dict[str, str] = {}

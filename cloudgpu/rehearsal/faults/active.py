@@ -59,6 +59,6 @@ class ActiveFaults:
             "capacity": self.market.capacity,
             "quotas": self.market.quotas,
             "cloud": self.cloud,
-            "struck": self.behaviour.struck,
+            "struck": self.behaviour.times_applied,
             "nodes": [{"do": fault.do, "match": dict(fault.match), "count": fault.count} for fault in self.nodes],
         }

@@ -23,7 +23,7 @@ class ActiveConditions:
         with self._lock:
             self.now = now
             self.since = self._clock.now()
-            self.struck = 0
+            self.times_applied = 0
             self._left: dict[tuple[str, str], int] = {}
             self._tokens: dict[str, tuple[float, float]] = {}
 
@@ -71,13 +71,13 @@ class ActiveConditions:
             tokens = min(burst, tokens + (now_s - last) * rate)
             throttled = tokens < 1
             self._tokens[region] = (tokens if throttled else tokens - 1, now_s)
-            self.struck += throttled
+            self.times_applied += throttled
         return throttled
 
     def count_affected_call(self) -> None:
         """Count one call that a condition affected."""
         with self._lock:
-            self.struck += 1
+            self.times_applied += 1
 
     def _spent(self, kind: str, name: str) -> bool:
         """Use up one of the counted calls. Return False if none was left."""
@@ -85,7 +85,7 @@ class ActiveConditions:
             left = self._left.get((kind, name), 0)
             if left:
                 self._left[kind, name] = left - 1
-                self.struck += 1
+                self.times_applied += 1
         return left > 0
 
 

@@ -40,7 +40,7 @@ class BoundAddress:
 
 
 def claim_free_address(directory: Path, preferred: str, used: set[str]) -> BoundAddress:
-    """Bind the preferred address, the next free address of this home, or free ports of 127.0.0.1.
+    """Bind the preferred address, the next free address of this state home, or free ports of 127.0.0.1.
 
     Raises:
         RehearsalError: No address can be bound.

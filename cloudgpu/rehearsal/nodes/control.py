@@ -166,7 +166,7 @@ class ControlServer:
                 line = await answer
                 if not line:
                     return
-                self._fleet.heard(str(_request(line).get("heard")))
+                self._fleet.acknowledge(str(_request(line).get("heard")))
                 answer = asyncio.ensure_future(reader.readline())
         finally:
             answer.cancel()

@@ -119,7 +119,7 @@ class NodeFleet:
             if node.record.state == "running":
                 await node.power_off("it was stopped", unheard=False)
             elif node.record.unheard:
-                node.heard()
+                node.acknowledge()
             if node.record.disk:
                 await node.remove_disk()
 
@@ -189,7 +189,7 @@ class NodeFleet:
         nodes = [node.record for node in self._nodes.values() if node.record.unheard]
         return [PoweredOff(item.spec.instance_id, item.reason) for item in nodes]
 
-    def heard(self, instance_id: str) -> None:
+    def acknowledge(self, instance_id: str) -> None:
         """Record that a client acknowledged the event.
 
         Raises:
@@ -197,7 +197,7 @@ class NodeFleet:
         """
         node = self._nodes.get(instance_id)
         if node is not None and node.record.unheard:
-            node.heard()
+            node.acknowledge()
 
     def now_s(self) -> float:
         """Return the time of the timer clock, in seconds since the epoch."""

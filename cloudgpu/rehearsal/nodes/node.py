@@ -122,7 +122,7 @@ class SimulatedNode:
             RehearsalError: A process does not exit.
             OSError: The record cannot be written.
         """
-        self._silence()
+        self._stop_tasks()
         await self._doors.close()
         await self.body.power_off()
         self._close_sockets()
@@ -191,7 +191,7 @@ class SimulatedNode:
             waits_s.append(self.record.spot_end_epoch_s - self._host.now_s())
         self._alarms.put(waits_s)
 
-    def heard(self) -> None:
+    def acknowledge(self) -> None:
         """Record that a client acknowledged that the node powered itself off.
 
         Raises:
@@ -380,7 +380,7 @@ class SimulatedNode:
                 with contextlib.suppress(OSError):
                     self.console.write(f"cloud-init: the boot failed: {err}\n")
 
-    def _silence(self) -> None:
+    def _stop_tasks(self) -> None:
         self._alarms.clear()
         for task in tuple(self._tasks):
             task.cancel()

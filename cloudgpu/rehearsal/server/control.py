@@ -50,7 +50,7 @@ class ControlApi:
         """Return the response to one control call."""
         signature = request.headers.find(HEADER)
         if not signature_is_valid(self.secret, signature, request.method, request.target, request.body):
-            return _json({"error": "the request is not signed with this home's key"}, 403)
+            return _json({"error": "the request is not signed with this state home's key"}, 403)
         handler = self._routes().get((request.method, request.raw_path.removeprefix(PREFIX)))
         if handler is None:
             return _json({"error": f"unknown control call: {request.method} {request.raw_path}"}, 404)

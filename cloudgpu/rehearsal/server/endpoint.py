@@ -76,7 +76,7 @@ class EndpointApplication:
         return self._execute(request, scope, identify(request, scope))
 
     def guard(self, request: HttpRequest) -> HttpResponse | None:
-        """Return an error for a large request that is not signed with a key of this home, or None to accept it."""
+        """Return an error for a large request not signed with a key of this state home, or None to accept it."""
         refused = forbidden_response(request, self.port)
         if refused is not None or request.raw_path.startswith(PREFIX):
             return refused or HttpResponse(413, {"Content-Type": "text/plain"}, b"the request body is too large")

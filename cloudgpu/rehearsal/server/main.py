@@ -154,7 +154,7 @@ class RehearsalServer:
         self._stop.set()
 
     def leave(self) -> None:
-        """Request that the server stop and leave the nodes running; the next server of this home adopts the nodes."""
+        """Request that the server stop but leave the nodes running, for the next server of this state home."""
         self._stop.set()
 
     def _application(self, request: HttpRequest) -> HttpResponse:
@@ -254,7 +254,7 @@ def resident_mib() -> float:
 
 
 def _create_http_server(application: Application, guard: LargeBodyGuard, endpoint: Path) -> LoopbackServer:
-    """Return a server on the port of this home's previous server or, if that is taken, on any free port.
+    """Return a server on the port of this state home's previous server or, if that is taken, on any free port.
 
     Reusing the port keeps presigned URLs valid across restarts.
     """

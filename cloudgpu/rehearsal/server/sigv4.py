@@ -35,7 +35,7 @@ class Scope:
 
 
 class SignatureError(Exception):
-    """The request has no valid signature by a key of this home. `code` is an AWS error code."""
+    """The request has no valid signature by a key of this state home. `code` is an AWS error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -149,7 +149,7 @@ def test_ctrl_c_ends_it_on_every_node(hosts: dict[int, SshHost], tmp_path: Path)
 def test_a_tunnel_outlives_its_connection_and_a_silent_port_is_no_loss(hosts: dict[int, SshHost], sshd: Sshd) -> None:
     told: list[ConnectError | None] = []
     port = free_port()
-    local = hosts[0].forward(port, told=told.append)
+    local = hosts[0].forward(port, on_outcome=told.append)
 
     def ask() -> bytes:
         with socket.create_connection(("127.0.0.1", local), WAIT_S) as client:

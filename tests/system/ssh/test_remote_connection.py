@@ -226,8 +226,8 @@ def test_a_node_that_changed_its_key_is_not_reconnected_to(sshd: Sshd, start_ssh
 
 
 def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
-    patience = KeepaliveLimits(probe_after_s=0.2, dead_after_s=1.0)
-    with connect(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
+    keepalive = KeepaliveLimits(probe_after_s=0.2, dead_after_s=1.0)
+    with connect(sshd.node(), sshd.key, clock=SystemClock(), keepalive=keepalive) as host:
         quiet = host.stream(RemoteCommand("sh", "-c", "echo up; exec sleep 2"))
         assert list(quiet.lines()) == ["up"]  # silent for longer than dead_after_s, and answering probes
         lines = host.stream(RemoteCommand("sh", "-c", "echo up; exec sleep 60")).lines()
@@ -245,8 +245,8 @@ def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
 
 
 def test_a_node_that_hangs_while_much_is_sent_to_it(sshd: Sshd) -> None:
-    patience = KeepaliveLimits(probe_after_s=0.2, dead_after_s=1.0)
-    with connect(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
+    keepalive = KeepaliveLimits(probe_after_s=0.2, dead_after_s=1.0)
+    with connect(sshd.node(), sshd.key, clock=SystemClock(), keepalive=keepalive) as host:
         session = host.start(
             RemoteCommand("sh", "-c", "echo up; exec cat > /dev/null"), itertools.repeat(bytes(1 << 20))
         )

@@ -35,7 +35,7 @@ def heard(monkeypatch):
     monkeypatch.setattr(signals, "_write", lambda where, text: written.update({where: written[where] + text}))
     monkeypatch.setattr(os, "_exit", left.append)
     interruptions = Interruptions()
-    with interruptions.heard(Screen(json_mode=True)):
+    with interruptions.handle_signals(Screen(json_mode=True)):
         interruptions.tell(lambda: ["cluster lab is running"])
         yield interruptions, written, left
 
@@ -78,7 +78,7 @@ def test_what_is_ignored_stays_ignored_and_everything_is_as_before_afterwards():
     before = {one: signal.getsignal(one) for one in HANDLED_SIGNALS}
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Interruptions().heard(Screen()):
+        with Interruptions().handle_signals(Screen()):
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             assert signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]
     finally:

@@ -156,7 +156,7 @@ def test_our_packetizer_counts_and_our_preferences_are_the_ones_agreed(
     connected: tuple[Link, paramiko.Transport, Server],
 ) -> None:
     link, served, _ = connected
-    assert link.heard > 0
+    assert link.packets_received > 0
     assert (served.remote_cipher, link.local_cipher) == ("aes128-gcm@openssh.com", "aes128-gcm@openssh.com")
 
 

@@ -325,8 +325,8 @@ def _engine_distribution(content: bytes) -> None:
 def _image_request(value: Any) -> None:
     if isinstance(value, dict):
         read = image._read(value)
-        assert math.isfinite(read["silence"])
-        assert read["silence"] > 0
+        assert math.isfinite(read["read_timeout_s"])
+        assert read["read_timeout_s"] > 0
         assert read["size"] >= 0
         image._has_room({}, {**read, "size": 0})
 
@@ -439,7 +439,7 @@ TARGETS = (
                 "pull": "missing",
                 "login": {},
                 "size_bytes": 5,
-                "silence_s": 60,
+                "read_timeout_s": 60,
             }
         ),
         _image_request,

@@ -31,7 +31,7 @@ TOKEN = "hush-hush"
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """Seconds where nodes have minutes; a lie lasts longer still."""
-    monkeypatch.setattr(http, "_SILENCE_S", 2.0)
+    monkeypatch.setattr(http, "_READ_TIMEOUT_S", 2.0)
     monkeypatch.setattr(http, "_PACE", MinimumSpeed(head_s=1.0, window_s=1.0))
     monkeypatch.setattr(download, "_BACK_OFF_S", 0.01)
     monkeypatch.setattr(image_archive, "_WAITS_S", (0.01, 0.01))

@@ -110,7 +110,7 @@ def test_an_error_without_a_known_code_is_judged_by_its_class():
 
 def test_a_node_that_aws_ended_while_it_started_leads_to_the_next_zone():
     rule = launch_error_codes.rule_for_error(CapacityError("ended", code="Server.InternalError"))
-    assert (rule.skips, rule.said) == ("zone", "a node was terminated during startup")
+    assert (rule.skips, rule.summary) == ("zone", "a node was terminated during startup")
 
 
 def test_pauses_grow_from_half_a_minute_to_five():

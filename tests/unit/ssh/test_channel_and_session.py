@@ -18,7 +18,7 @@ NAMES = {93: "window", 94: "data", 96: "eof", 97: "close", 98: "request"}
 class Wire:
     """Stands for the transport: records what would be sent; `before` runs when a message is made and not yet sent."""
 
-    heard = 0
+    packets_received = 0
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -108,7 +108,7 @@ def test_without_anything_under_way_the_close_goes_out_at_once() -> None:
 
 
 def session(channel: OrderlyChannel, wire: Wire) -> CommandSession:
-    started = CommandSession(wire, channel, who="node 0", clock=SystemClock(), patience=KeepaliveLimits())  # type: ignore[arg-type]
+    started = CommandSession(wire, channel, who="node 0", clock=SystemClock(), keepalive=KeepaliveLimits())  # type: ignore[arg-type]
     started.start("true", b"")
     return started
 
@@ -155,14 +155,14 @@ def test_a_refusal_is_told() -> None:
 def test_the_time_limit_counts_from_the_last_renewal():
     channel, wire = opened()
     clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
-    session = CommandSession(wire, channel, who="node 1", clock=clock, patience=KeepaliveLimits())
+    session = CommandSession(wire, channel, who="node 1", clock=clock, keepalive=KeepaliveLimits())
     pieces = session.output(10.0)
     channel.in_buffer.feed(b"one")
     assert next(pieces) == b"one"
     clock.sleep(9)
     session.renew()
     clock.sleep(9)
-    wire.heard += 1
+    wire.packets_received += 1
     channel.in_buffer.feed(b"two")
     assert next(pieces) == b"two"
     clock.sleep(1)

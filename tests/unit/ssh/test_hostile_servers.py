@@ -157,7 +157,7 @@ def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
 def test_output_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "_MOST_OUTPUT_BYTES", 1 << 20)
     node = Node(0, "i-0", "127.0.0.1", 1, "lea", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "z", "V100", 1, True)
-    host = SshHost(node, Path("key"), clock=SystemClock(), timeout_s=1, via=None, patience=KeepaliveLimits())
+    host = SshHost(node, Path("key"), clock=SystemClock(), timeout_s=1, via=None, keepalive=KeepaliveLimits())
     flood = Flood()
     with pytest.raises(RemoteCommandError, match="a command printed more than 1 MiB"):
         host._read(flood, None)

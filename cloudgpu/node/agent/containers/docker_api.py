@@ -93,7 +93,7 @@ class DockerApi:
             OSError: The engine stopped responding.
         """
         path = f"/images/{quote(image_id, safe=':')}/tag?" + urlencode({"repo": repository, "tag": tag})
-        for _ in self.lines(path, silence_s=_TOOL_S):
+        for _ in self.lines(path, read_timeout_s=_TOOL_S):
             pass
 
     def image(self, name: str) -> dict[str, Any] | None:
@@ -114,7 +114,7 @@ class DockerApi:
             text(description["Architecture"])
             return require_object(description)
 
-    def save(self, image_id: str, *, silence_s: float) -> Iterator[bytes]:
+    def save(self, image_id: str, *, read_timeout_s: float) -> Iterator[bytes]:
         """Yield the archive of an image in chunks.
 
         Raises:
@@ -122,7 +122,7 @@ class DockerApi:
             DockerApiError: The engine returned an error.
             OSError: The engine stopped responding.
         """
-        connection = self._open(silence_s)
+        connection = self._open(read_timeout_s)
         try:
             connection.request("GET", f"/images/{quote(image_id, safe=':')}/get")
             answer = connection.getresponse()
@@ -132,7 +132,7 @@ class DockerApi:
         finally:
             connection.close()
 
-    def load(self, archive: Iterator[bytes], *, silence_s: float) -> None:
+    def load(self, archive: Iterator[bytes], *, read_timeout_s: float) -> None:
         """Load the images of an archive.
 
         Raises:
@@ -140,21 +140,21 @@ class DockerApi:
             DockerApiError: The engine returned an error.
             OSError: The engine stopped responding.
         """
-        for line in self.lines("/images/load?quiet=1", silence_s=silence_s, body=archive):
+        for line in self.lines("/images/load?quiet=1", read_timeout_s=read_timeout_s, body=archive):
             if "error" in line:
                 raise DockerApiError(0, str(line["error"]))
 
     def lines(
-        self, path: str, *, silence_s: float, auth: str = "", body: Iterator[bytes] | None = None
+        self, path: str, *, read_timeout_s: float, auth: str = "", body: Iterator[bytes] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Yield the JSON objects that a POST request streams. Times out only after `silence_s` without data.
+        """Yield the JSON objects that a POST request streams. Times out only after `read_timeout_s` without data.
 
         Raises:
             AgentError: The engine cannot be reached.
             DockerApiError: The engine returned an error.
             OSError: The engine stopped responding.
         """
-        connection = self._open(silence_s)
+        connection = self._open(read_timeout_s)
         try:
             # Without a known length, http.client sends the chunks as they arrive.
             connection.request("POST", path, body=body, headers=_headers(auth))

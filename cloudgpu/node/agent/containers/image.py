@@ -21,7 +21,7 @@ from . import docker_group, image_archive, pull
 from .docker_api import DockerApi, DockerApiError, DockerEndpoint, check_engine, find_docker_endpoint
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-_SILENCE_S = 300.0
+_READ_TIMEOUT_S = 300.0
 _POLICIES = ("missing", "always", "never")
 _HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit", "nvidia-ctk")
 _UNPACKING = 1.5
@@ -72,8 +72,8 @@ def _read(spec: dict[str, Any]) -> dict[str, Any]:
     with raise_malformed_as(lambda why: AgentError(f"image: invalid request: {why}")):
         login = require_object(spec.get("login") or {})
         size = require_integer(spec.get("size_bytes") or 0)
-        silence = float(require_number(spec.get("silence_s") or _SILENCE_S))
-    return {**names, "pull": policy, "login": login, "size": size, "silence": silence}
+        read_timeout_s = float(require_number(spec.get("read_timeout_s") or _READ_TIMEOUT_S))
+    return {**names, "pull": policy, "login": login, "size": size, "read_timeout_s": read_timeout_s}
 
 
 def _resolved(engine: DockerApi, request: dict[str, Any], report: Callable[[str], None]) -> str:
@@ -119,7 +119,7 @@ def _local_or_pulled(
     _has_room(info, request)
     report(f"pulling {request['image']}")
     which = request["digest"] or request["tag"]
-    pull.pull(engine, request["repository"], which, request["login"], report, request["silence"])
+    pull.pull(engine, request["repository"], which, request["login"], report, request["read_timeout_s"])
     image = engine.image(name)
     if image is None:
         raise AgentError(f"{request['image']} was pulled, but the engine does not have it", code="network")

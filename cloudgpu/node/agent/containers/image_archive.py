@@ -19,7 +19,7 @@ from .pull import require_free_space, size_text
 
 _COPIES = 2
 """Required disk space per byte of the image: the engine keeps a temporary copy while it saves or loads an archive."""
-_SILENCE_S = 1800.0
+_READ_TIMEOUT_S = 1800.0
 """Time limit without data, in seconds. The engine sends nothing while it unpacks tens of gigabytes."""
 _WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 _HINT = "set environment.container.share to each, so that every node pulls, or use a larger disk: resources.disk"
@@ -45,7 +45,7 @@ def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
     report(f"creating an image archive for the other nodes: {size_text(size)}")
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the caller closes it
     try:
-        for data in engine.save(image_id, silence_s=_SILENCE_S):
+        for data in engine.save(image_id, read_timeout_s=_READ_TIMEOUT_S):
             file.write(data)
         file.flush()
     except (OSError, DockerApiError, http.client.HTTPException) as error:
@@ -62,7 +62,7 @@ def load_from_peer(engine: DockerApi, info: dict[str, Any], image_id: str, size:
     """
     _has_room(str(info.get("DockerRootDir") or "/"), size * _COPIES)
     try:
-        engine.load(_pieces(peer, size), silence_s=_SILENCE_S)
+        engine.load(_pieces(peer, size), read_timeout_s=_READ_TIMEOUT_S)
     except DockerApiError as error:
         raise AgentError(f"the Docker engine rejected the image: {error.message}", hint=_HINT) from error
     except (OSError, http.client.HTTPException) as error:

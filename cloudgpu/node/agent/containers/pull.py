@@ -98,7 +98,7 @@ class PullProgress:
 
 
 def pull(
-    engine: DockerApi, repository: str, tag_or_digest: str, login: Login, report: OnMessage, silence_s: float
+    engine: DockerApi, repository: str, tag_or_digest: str, login: Login, report: OnMessage, read_timeout_s: float
 ) -> None:
     """Pull an image by tag or digest. Transient errors are retried; downloaded layers are kept.
 
@@ -109,10 +109,10 @@ def pull(
     for wait_s in (*_WAITS_S, None):
         pulled = PullProgress(report)
         try:
-            for line in engine.lines(path, silence_s=silence_s, auth=login_header(login)):
+            for line in engine.lines(path, read_timeout_s=read_timeout_s, auth=login_header(login)):
                 pulled.take(line)
         except (DockerApiError, OSError, http.client.HTTPException, *MALFORMED) as error:
-            failure = pull_error(f"{repository}:{tag_or_digest}".replace(":sha256", "@sha256"), error, silence_s)
+            failure = pull_error(f"{repository}:{tag_or_digest}".replace(":sha256", "@sha256"), error, read_timeout_s)
             if failure.code != "network" or wait_s is None:
                 raise failure from error
             report(f"{failure.message}; retrying in {wait_s:.0f} s")
@@ -121,10 +121,10 @@ def pull(
             return
 
 
-def pull_error(name: str, error: Exception, silence_s: float = 0.0) -> AgentError:
+def pull_error(name: str, error: Exception, read_timeout_s: float = 0.0) -> AgentError:
     """Classify an error of the engine or the registry. Only code `network` is worth a retry."""
     if isinstance(error, TimeoutError) or ("timed out" in str(error) and isinstance(error, OSError)):
-        return AgentError(f"cannot pull {name}: no data for {silence_s:.0f} s", code="network", hint="try again")
+        return AgentError(f"cannot pull {name}: no data for {read_timeout_s:.0f} s", code="network", hint="try again")
     message = " ".join(str(error).split())
     code = next((code for code, pattern in _FAULTS if re.search(pattern, message, re.IGNORECASE)), "network")
     hint = _HINTS.get(code, "check that the node can reach the registry")

@@ -23,8 +23,8 @@ from .http_limits import (
 )
 from .request import RequestedFile
 
-_SILENCE_S = 60.0
-_PACE = MinimumSpeed(head_s=_SILENCE_S)
+_READ_TIMEOUT_S = 60.0
+_PACE = MinimumSpeed(head_s=_READ_TIMEOUT_S)
 _MAX_REDIRECTS = 5
 _CHUNK = 1 << 20
 _SHOWN = 1000
@@ -211,13 +211,13 @@ class HttpConnections:
         host, port = parts.hostname or "", parts.port
         if not proxy:
             if parts.scheme == "https":
-                return http.client.HTTPSConnection(host, port, timeout=_SILENCE_S, context=self._context)
-            return http.client.HTTPConnection(host, port, timeout=_SILENCE_S)
+                return http.client.HTTPSConnection(host, port, timeout=_READ_TIMEOUT_S, context=self._context)
+            return http.client.HTTPConnection(host, port, timeout=_READ_TIMEOUT_S)
         proxy_parts = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
         if parts.scheme == "http":
-            return http.client.HTTPConnection(proxy_parts.hostname or "", proxy_parts.port, timeout=_SILENCE_S)
+            return http.client.HTTPConnection(proxy_parts.hostname or "", proxy_parts.port, timeout=_READ_TIMEOUT_S)
         tunnel = http.client.HTTPSConnection(
-            proxy_parts.hostname or "", proxy_parts.port, timeout=_SILENCE_S, context=self._context
+            proxy_parts.hostname or "", proxy_parts.port, timeout=_READ_TIMEOUT_S, context=self._context
         )
         tunnel.set_tunnel(host, port)
         return tunnel

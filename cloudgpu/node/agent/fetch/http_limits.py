@@ -58,7 +58,7 @@ class PacedStream(io.RawIOBase):
         self._sock = sock
         self._raw: Any = sock.makefile("rb", buffering=0)
         self._pace = pace
-        self._silence_s = sock.gettimeout()
+        self._read_timeout_s = sock.gettimeout()
         self._began = pace.clock()
         self._head: int | None = None
         self._waited = 0.0
@@ -87,7 +87,7 @@ class PacedStream(io.RawIOBase):
         try:
             count = self._raw.readinto(buffer) or 0
         finally:
-            self._sock.settimeout(self._silence_s)
+            self._sock.settimeout(self._read_timeout_s)
         self._count(count, self._pace.clock() - before)
         return int(count)
 
@@ -103,7 +103,7 @@ class PacedStream(io.RawIOBase):
         remaining = [deadline - now for deadline in deadlines]
         if any(seconds <= 0 for seconds in remaining):
             raise _too_slow("too slow: the response was not complete in time")
-        return min([*remaining, *([] if self._silence_s is None else [self._silence_s])], default=None)
+        return min([*remaining, *([] if self._read_timeout_s is None else [self._read_timeout_s])], default=None)
 
     def _count(self, count: int, waited: float) -> None:
         if self._head is not None:

@@ -26,7 +26,7 @@ from .dataset_index import Record
 
 ARCHIVE = "archive"
 """Path under which an image archive is requested."""
-_SILENCE_S = 60.0
+_READ_TIMEOUT_S = 60.0
 _CHUNK = 1 << 20
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 Emit = Callable[[Dict[str, Any]], None]
@@ -110,7 +110,7 @@ class _Server(ThreadingHTTPServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the library declares it
         """Do the TLS handshake, then serve the connection."""
-        request.settimeout(_SILENCE_S)
+        request.settimeout(_READ_TIMEOUT_S)
         with self._context.wrap_socket(request, server_side=True) as tls_socket:
             super().finish_request(tls_socket, client_address)
 
@@ -121,7 +121,7 @@ class _Server(ThreadingHTTPServer):
 class _PeerHandler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
-    timeout = _SILENCE_S
+    timeout = _READ_TIMEOUT_S
 
     def do_GET(self) -> None:
         """Serve a file or a range of it."""

@@ -198,7 +198,7 @@ class WorkerGang(Gang):
         if connection is not None:
             stuck = not connection.protocol.ready and now - connection.opened > _GREETING_S
             # A connection may fail silently. Reconnect early enough that the head still waits for this node.
-            if stuck or now - max(connection.opened, self._core.heard) > self._spec.limits.lost_s / 2:
+            if stuck or now - max(connection.opened, self._core.last_message_at) > self._spec.limits.lost_s / 2:
                 self._drop()
         if self._connection is not None or now < self._retry_at or self._ended_at is not None:
             return

@@ -91,7 +91,7 @@ class HeadCore:
         self._nodes = nodes
         self._limits = limits
         self._began = now
-        self._heard: dict[int, float] = {}
+        self._last_message_at: dict[int, float] = {}
         self._closed: dict[int, float] = {}
         self._done: dict[int, bool] = {}
         self._ended: dict[int, bool] = {}
@@ -106,7 +106,7 @@ class HeadCore:
 
     def receive(self, node: int, report: Report, now: float) -> None:
         """Process the report of a node."""
-        self._heard[node] = now
+        self._last_message_at[node] = now
         self._closed.pop(node, None)
         self._done[node] = report["done"]
         self._ended[node] = report["ended"]
@@ -121,7 +121,7 @@ class HeadCore:
     def closed(self, node: int, now: float) -> None:
         """Record that a node disconnected. It may reconnect."""
         if not self.formed:
-            self._heard.pop(node, None)
+            self._last_message_at.pop(node, None)
         self._closed.setdefault(node, now)
 
     def tick(self, now: float) -> None:
@@ -141,12 +141,12 @@ class HeadCore:
     def released(self, now: float) -> bool:
         """Return True if every worker has finished or is lost, so that the head may exit."""
         return self.verdict is not None and all(
-            self._ended.get(node) or node in self._closed or self._silence(node, now) > self._limits.lost_s
+            self._ended.get(node) or node in self._closed or self._silent_s(node, now) > self._limits.lost_s
             for node in range(1, self._nodes)
         )
 
     def _form(self, now: float) -> None:
-        missing = [node for node in range(self._nodes) if node not in self._heard]
+        missing = [node for node in range(self._nodes) if node not in self._last_message_at]
         self.formed = not missing
         waited = self._limits.start_timeout_s
         if missing and now - self._began > waited:
@@ -159,12 +159,12 @@ class HeadCore:
             disconnected_s = now - self._closed.get(node, now)
             if disconnected_s > self._limits.reconnect_s:
                 self._suspect(now, failure_record(node, f"lost contact with node {node}: its agent disconnected"), now)
-            elif self._silence(node, now) > self._limits.lost_s:
+            elif self._silent_s(node, now) > self._limits.lost_s:
                 reason = f"lost contact with node {node}: silent for {self._limits.lost_s:.0f} s"
                 self._suspect(now, failure_record(node, reason), now)
 
-    def _silence(self, node: int, now: float) -> float:
-        return now - self._heard.get(node, self._began)
+    def _silent_s(self, node: int, now: float) -> float:
+        return now - self._last_message_at.get(node, self._began)
 
     def _suspect(self, at: float, reported: dict[str, Any], now: float) -> None:
         if not self._failures:
@@ -181,7 +181,7 @@ class HeadCore:
 class WorkerCore:
     """A worker's side: follows the head's orders, and stops on its own if the head is unreachable."""
 
-    _PATIENCE_S = 10.0
+    _START_GRACE_S = 10.0
     """Seconds added to the head's start timeout, so that the head's report of missing nodes arrives first."""
 
     def __init__(self, limits: Limits, now: float) -> None:
@@ -189,15 +189,15 @@ class WorkerCore:
         self.formed = False
         self._limits = limits
         self._began = now
-        self._heard: float | None = None
+        self._last_message_at: float | None = None
         self._closed: float | None = None
         self._cancelled_at: float | None = None
         self._cancel: dict[str, Any] = {}
 
     @property
-    def heard(self) -> float:
+    def last_message_at(self) -> float:
         """Time of the last message from the head, or the start time if there is none."""
-        return self._began if self._heard is None else self._heard
+        return self._began if self._last_message_at is None else self._last_message_at
 
     def cancel(self, request: dict[str, Any], now: float) -> None:
         """Request cancellation. The head decides; if it does not respond, this node stops on its own."""
@@ -206,7 +206,7 @@ class WorkerCore:
 
     def receive(self, order: dict[str, Any], now: float) -> None:
         """Process an order of the head."""
-        self._heard, self._closed = now, None
+        self._last_message_at, self._closed = now, None
         self.formed = self.formed or order["formed"]
         self.verdict = self.verdict or order["verdict"]
 
@@ -221,11 +221,11 @@ class WorkerCore:
         if self._cancelled_at is not None and now - self._cancelled_at > self._limits.reconnect_s:
             self.verdict = {"state": "cancelled", "first_failure": None, **self._cancel}
         elif not self.formed:
-            if now - self._began > self._limits.start_timeout_s + self._PATIENCE_S:
+            if now - self._began > self._limits.start_timeout_s + self._START_GRACE_S:
                 self._lost(f"node 0 did not start the gang within {self._limits.start_timeout_s:.0f} s")
         elif self._closed is not None and now - self._closed > self._limits.reconnect_s:
             self._lost("lost contact with node 0: its agent disconnected")
-        elif self._heard is not None and now - self._heard > self._limits.lost_s:
+        elif self._last_message_at is not None and now - self._last_message_at > self._limits.lost_s:
             self._lost(f"lost contact with node 0: silent for {self._limits.lost_s:.0f} s")
 
     def _lost(self, reason: str) -> None:

@@ -230,8 +230,8 @@ def _state(call: ParsedRequest, fleet: FleetRecord) -> str:
     if not fleet.deleted:
         return "active"
     ids = set(fleet.instance_ids())
-    living = any(i.id in ids and i.state != "terminated" for i in call.backend.all_instances())
-    return "deleted_terminating" if living else "deleted"
+    any_running = any(i.id in ids and i.state != "terminated" for i in call.backend.all_instances())
+    return "deleted_terminating" if any_running else "deleted"
 
 
 def _describe_fleet(call: ParsedRequest, fleet: FleetRecord) -> dict[str, Any]:

@@ -70,14 +70,14 @@ def test_without_a_port_there_must_be_a_service():
 
 
 class Host:
-    """A connection that breaks and comes back as the script says; `told` is what the tunnel was given."""
+    """A connection that breaks and comes back as the script says; `on_outcome` is what the tunnel was given."""
 
     def __init__(self, dials=(), probes=()):
         self.node = node(1, private_address="10.0.0.2")
-        self.connected, self.dials, self.probes, self.told = True, list(dials), list(probes), None
+        self.connected, self.dials, self.probes, self.on_outcome = True, list(dials), list(probes), None
 
-    def forward(self, port, *, local, near, told):
-        self.told, self.asked = told, (port, local, near)
+    def forward(self, port, *, local, near, on_outcome):
+        self.on_outcome, self.asked = on_outcome, (port, local, near)
         return local
 
     def try_run(self, _command):
@@ -103,7 +103,7 @@ def test_a_port_that_nobody_listens_on_is_told_once_and_when_it_answers():
     assert host.asked == (8888, 8888, True)
     silent = SilentPortError("no")
     for trouble in (silent, silent, None, None, ConnectError("lost the connection to node 1")):
-        host.told(trouble)
+        host.on_outcome(trouble)
     assert said == [
         "nothing listens on port 8888 of node 1; every new connection tries again",
         "port 8888 of node 1 is reachable now",

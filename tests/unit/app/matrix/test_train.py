@@ -343,7 +343,7 @@ def test_failed_runs_keep_it_when_asked(bed):
 def test_a_changed_recipe_is_named_and_run_again(bed):
     first = bed.run()
     bed.base = 1
-    begun = bed.matrices.beginning(bed.request())
+    begun = bed.matrices.start_progress(bed.request())
     assert [run.combination.values for run in begun.changed] == list(COMBINATIONS)
     again = bed.run()
     assert {row.run_id for row in first.rows}.isdisjoint(row.run_id for row in again.rows)

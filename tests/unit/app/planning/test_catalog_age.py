@@ -1,4 +1,4 @@
-"""What a plan is made from: the catalogue that this home knows, and what quotas leave, asked now or remembered."""
+"""The inputs of a plan: the catalog that this state home knows, and quotas that were read now or cached."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal

@@ -68,8 +68,8 @@ def no_pauses(monkeypatch):
 class Near(FakeHost):
     """A node whose ports are this machine's; keeps who wants to hear of connections."""
 
-    def forward(self, remote_port, *, told, **_more):
-        self.told = told
+    def forward(self, remote_port, *, on_outcome, **_more):
+        self.on_outcome = on_outcome
         return remote_port
 
 
@@ -171,8 +171,8 @@ def test_the_status_that_is_named_is_the_one_that_counts(workspace, web):
 def test_a_port_that_nobody_answers_is_told_by_its_reason(workspace):
     host = near()
 
-    def refused(port, *, told, **_more):
-        told(ConnectError("node 0 cannot connect to 127.0.0.1:1: refused"))
+    def refused(port, *, on_outcome, **_more):
+        on_outcome(ConnectError("node 0 cannot connect to 127.0.0.1:1: refused"))
         return 1  # nobody listens there
 
     host.forward = refused
@@ -185,8 +185,8 @@ def test_without_a_path_a_connection_that_is_accepted_is_enough(workspace, web):
     port = web.server_address[1]
     host = near()
 
-    def forward(remote, *, told, **_more):
-        threading.Timer(0.2, told, (None,)).start()
+    def forward(remote, *, on_outcome, **_more):
+        threading.Timer(0.2, on_outcome, (None,)).start()
         return remote
 
     host.forward = forward

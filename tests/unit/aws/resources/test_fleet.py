@@ -187,7 +187,7 @@ def test_half_a_gang_is_released_before_the_error(script: Script, ctx: HandlerCo
     assert caught.value.launched == ("i-a",)
 
 
-def test_an_answer_that_asks_for_patience_gets_the_next_token(script: Script, ctx: HandlerContext, clock) -> None:
+def test_a_retryable_response_gets_the_next_client_token(script: Script, ctx: HandlerContext, clock) -> None:
     """It was an answer, so the same token would be told the same for a day."""
     script.launched([], ("RequestLimitExceeded", "Request limit exceeded."))
     script.released()

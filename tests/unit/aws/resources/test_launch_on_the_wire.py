@@ -146,7 +146,7 @@ def test_a_call_to_be_sent_again_goes_with_the_same_token(
 
 
 @pytest.mark.parametrize("code", AGAIN)
-def test_an_answer_that_asks_for_patience_goes_with_the_next_token(
+def test_a_retryable_response_is_sent_with_the_next_client_token(
     wire: Wire, launch: Any, clock: Any, code: str
 ) -> None:
     wire.script["CreateFleet"] = [fleet(errors=[(code, "busy")]), fleet(["i-a", "i-b"])]

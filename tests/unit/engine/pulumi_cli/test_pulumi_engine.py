@@ -228,7 +228,7 @@ def test_throttled_calls_are_sent_again_with_longer_pauses(context):
     assert context.workspace.clock.monotonic() - began == 2 + 4
 
 
-def test_patience_ends(context):
+def test_polling_times_out(context):
     context.port.failures = [ThrottledError("slow")] * 9
     with pytest.raises(ThrottledError):
         context.up()
