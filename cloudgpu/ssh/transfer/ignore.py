@@ -6,6 +6,12 @@ from dataclasses import dataclass
 
 from cloudgpu.ssh.transfer.glob import translate
 
+ALWAYS_IGNORED = frozenset({b".git", b".cloudgpu-part"})
+"""Names that are never sent, at any depth: git's folder, and the working folder of a transfer."""
+
+GIT_NAME = b".gitignore"
+OWN_NAME = b".cloudgpuignore"
+
 
 @dataclass(frozen=True)
 class IgnoreRule:

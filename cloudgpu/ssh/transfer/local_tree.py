@@ -8,14 +8,8 @@ from pathlib import Path
 
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_bytes
-from cloudgpu.ssh.transfer.ignore import IgnoreFile, ignored, parse
+from cloudgpu.ssh.transfer.ignore import ALWAYS_IGNORED, GIT_NAME, OWN_NAME, IgnoreFile, ignored, parse
 from cloudgpu.ssh.transfer.node_read import KINDS, relative_link, stays_inside
-
-ALWAYS_IGNORED = frozenset({b".git", b".cloudgpu-part"})
-"""Names that are never sent, at any depth: git's folder, and the working folder of a transfer."""
-
-GIT_NAME = b".gitignore"
-OWN_NAME = b".cloudgpuignore"
 
 
 @dataclass(frozen=True)
