@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
     from cloudgpu.plan.plan import Quotes
     from cloudgpu.plan.reservations import ReservationLookup
-    from cloudgpu.run.files import RemoteFile, S3Service
+    from cloudgpu.run.data.files import RemoteFile, S3Service
     from cloudgpu.ssh.base import Host
     from cloudgpu.state.cluster_and_run_records import ClusterRecord
     from cloudgpu.state.storage_records import StorageRecord

@@ -14,11 +14,12 @@ from cloudgpu.errors import UsageError
 from cloudgpu.files import read_bytes
 from cloudgpu.hosts.host import PORT, HostsFile, Jump, OwnHost
 from cloudgpu.hosts.schema import FileSection, HostSection, Shared, jump_is_address, split_gpus
-from cloudgpu.recipe import text_rules, validation_errors
-from cloudgpu.recipe.document import Document, parse
-from cloudgpu.recipe.loading import display_path
+from cloudgpu.recipe.loading import validation_errors
+from cloudgpu.recipe.loading.document import Document, parse
+from cloudgpu.recipe.loading.loader import display_path
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import FieldPath, Problem
+from cloudgpu.recipe.rules import text as text_rules
 
 FILE_NAME = "hosts.yaml"
 _MAX_BYTES = 1 << 20

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, field_validator
 
 from cloudgpu.bounds import MAX_PORT
-from cloudgpu.recipe.section import Section
+from cloudgpu.recipe.sections.section import Section
 from cloudgpu.recipe.units import SizeGib, Usd
 
 HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"

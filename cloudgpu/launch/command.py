@@ -6,7 +6,7 @@ from cloudgpu.launch.inventory import Inventory, Node, loopback_address
 from cloudgpu.launch.ranks import LaunchContext
 from cloudgpu.recipe import template
 from cloudgpu.recipe.schema import Recipe, Scalar
-from cloudgpu.recipe.service import Endpoint
+from cloudgpu.recipe.sections.service import Endpoint
 
 HOSTFILE = "hostfile"
 """Path of the hostfile below the run's directory, and the name of its placeholder in commands."""

@@ -6,7 +6,7 @@ from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.network import network_environment
 from cloudgpu.launch.ranks import LaunchContext
-from cloudgpu.recipe.reserved_names import LAUNCHER_VARIABLES
+from cloudgpu.recipe.rules.reserved_names import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from cloudgpu.recipe.reserved_names import RUN_PORTS
+from cloudgpu.recipe.rules.reserved_names import RUN_PORTS
 
 _RANGE = len(RUN_PORTS) // 2
 """Number of rendezvous ports, which is also the number of gang ports after them."""

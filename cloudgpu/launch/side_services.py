@@ -8,7 +8,7 @@ from cloudgpu.launch.environment import process_variables, rank_environment, run
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.service import SideService
+from cloudgpu.recipe.sections.service import SideService
 
 
 def with_services(

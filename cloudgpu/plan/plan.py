@@ -8,16 +8,16 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from cloudgpu.plan import costs
-from cloudgpu.plan.candidate import Candidate, Market
+from cloudgpu.plan.candidates.candidate import Candidate, Market
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.named_resources import NO_SURVEY, NamedResources
 from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.storage_state import StorageSeen
-from cloudgpu.plan.suggested_change import SuggestedChange
-from cloudgpu.recipe.launching import HEAD_LAUNCHERS
+from cloudgpu.plan.suggestions.suggested_change import SuggestedChange
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.sections.launch import HEAD_LAUNCHERS
 from cloudgpu.text import SHELL_WORD
 
 __all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Severity", "Target"]

@@ -8,7 +8,7 @@ from cloudgpu.catalog.gpu_spec import types_for_spec
 from cloudgpu.catalog.software import Software
 from cloudgpu.catalog.software import software as known_software
 from cloudgpu.hosts.usage import HostsView
-from cloudgpu.plan.candidate import Market
+from cloudgpu.plan.candidates.candidate import Market
 from cloudgpu.plan.network_access import (
     DEFAULT_ELASTIC_IPS,
     NO_REQUEST,

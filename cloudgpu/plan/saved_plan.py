@@ -10,7 +10,7 @@ from typing import Any, Final
 from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import UsageError
 from cloudgpu.files import parse_json
-from cloudgpu.plan.candidate import Candidate
+from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.plan.plan import Plan
 

@@ -9,7 +9,7 @@ from cloudgpu.catalog.storage import storage_price
 from cloudgpu.plan.costs import CostItem, Per
 from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.storage import Make, Storage
+from cloudgpu.recipe.sections.storage import Make, Storage
 
 if TYPE_CHECKING:
     from cloudgpu.plan.planner_input import PlannerInput

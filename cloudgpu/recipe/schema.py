@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from cloudgpu.recipe.data import Checkpoint, Data
-from cloudgpu.recipe.environment import Container, Environment, PythonEnvironment
-from cloudgpu.recipe.launching import Launch, LauncherName
-from cloudgpu.recipe.metric import Metric, Reference, Work
-from cloudgpu.recipe.resources import Prefer, Resources
-from cloudgpu.recipe.section import Name, Section
-from cloudgpu.recipe.storage import Storage
+from cloudgpu.recipe.sections.data import Checkpoint, Data
+from cloudgpu.recipe.sections.environment import Container, Environment, PythonEnvironment
+from cloudgpu.recipe.sections.launch import Launch, LauncherName
+from cloudgpu.recipe.sections.metrics import Metric, Reference, Work
+from cloudgpu.recipe.sections.resources import Prefer, Resources
+from cloudgpu.recipe.sections.section import Name, Section
+from cloudgpu.recipe.sections.storage import Storage
 from cloudgpu.recipe.units import DurationS, PositiveUsd
 
 __all__ = [

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.checkpoints import finish_checkpoint_upload
-from cloudgpu.run.data import release_datasets
+from cloudgpu.run.data.checkpoints import finish_checkpoint_upload
+from cloudgpu.run.data.prepare import release_datasets
+from cloudgpu.run.data.uploads import finish_uploads
 from cloudgpu.run.job import Job
-from cloudgpu.run.uploads import finish_uploads
 from cloudgpu.ssh.fanout import run_on_all
 from cloudgpu.ssh.transfer.patterns import matching_paths
 from cloudgpu.ssh.transfer.receive import SkippedDownload

@@ -7,11 +7,11 @@ from typing import Any
 
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.run.agent import Agent, run_on_agents
-from cloudgpu.run.checkpoints import restore
-from cloudgpu.run.containers import NodeImage
-from cloudgpu.run.copies import DistributionSettings
-from cloudgpu.run.data import provide_dataset
-from cloudgpu.run.files import Files, Services, aws_s3_service
+from cloudgpu.run.containers.requests import NodeImage
+from cloudgpu.run.data.checkpoints import restore
+from cloudgpu.run.data.copies import DistributionSettings
+from cloudgpu.run.data.files import Files, Services, aws_s3_service
+from cloudgpu.run.data.prepare import provide_dataset
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.command import RemoteCommand

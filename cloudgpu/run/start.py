@@ -8,12 +8,12 @@ from typing import Any
 
 from cloudgpu import bounds
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, UsageError
-from cloudgpu.launch.launchers import launcher
+from cloudgpu.launch.launchers.registry import launcher
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
 from cloudgpu.launch.side_services import with_services
 from cloudgpu.run.agent import Agent, AgentReplyError
-from cloudgpu.run.containers import NodeRunPaths, container_start_fields, exec_prefixes
+from cloudgpu.run.containers.requests import NodeRunPaths, container_start_fields, exec_prefixes
 from cloudgpu.run.inter_node_ssh import write_ssh_files
 from cloudgpu.run.job import Job
 from cloudgpu.run.stage import Staged

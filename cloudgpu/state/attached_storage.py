@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     # Importing the recipe schema would slow down commands that only read records.
     from cloudgpu.recipe.schema import Recipe
-    from cloudgpu.recipe.storage import Storage
+    from cloudgpu.recipe.sections.storage import Storage
 
 _LONGEST = 30
 """Maximum length of the recipe's storage name in a generated name, which also has a dash and an 8-character hash."""

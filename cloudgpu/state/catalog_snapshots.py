@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu import bounds, files
-from cloudgpu.catalog.snapshot import CatalogSnapshot
-from cloudgpu.catalog.snapshot_document import parse_snapshot, to_document
+from cloudgpu.catalog.snapshots.document import parse_snapshot, to_document
+from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot
 from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home, unwritable_error

@@ -1,7 +1,7 @@
 """The catalog of this state home for a target: the bundled data updated with the active snapshot."""
 
 from cloudgpu.catalog import Catalog, load
-from cloudgpu.catalog.snapshot_apply import apply_snapshot
+from cloudgpu.catalog.snapshots.apply import apply_snapshot
 from cloudgpu.paths import Home
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 

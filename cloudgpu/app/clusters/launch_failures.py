@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import CapacityError, LaunchError, NoCapacityError, NotOfferedError, QuotaError
-from cloudgpu.plan.alternatives import alternatives
 from cloudgpu.plan.launch_error_codes import Skips, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.plan.suggestions.alternatives import alternatives
 
 
 @dataclass(frozen=True)

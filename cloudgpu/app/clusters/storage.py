@@ -15,7 +15,7 @@ from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind
 from cloudgpu.plan.plan import Candidate
 from cloudgpu.plan.storage import GROUPED, ZONAL
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.storage import Make, Storage
+from cloudgpu.recipe.sections.storage import Make, Storage
 from cloudgpu.run.progress import Note
 from cloudgpu.state.attached_storage import AttachedStorage, unique_name
 from cloudgpu.state.cluster_and_run_records import ClusterRecord

@@ -8,7 +8,7 @@ from cloudgpu.app.planning.planner import Planned
 from cloudgpu.errors import CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Finding, Plan
-from cloudgpu.recipe.loading import LoadedRecipe
+from cloudgpu.recipe.loading.loader import LoadedRecipe
 from cloudgpu.recipe.matrix import Axis, Combination, axis_fields, label_combinations
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.snapshot import PARTS, CatalogSnapshot, Retirement
+from cloudgpu.catalog.snapshots.snapshot import PARTS, CatalogSnapshot, Retirement
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 
 from cloudgpu.backends.events import Emit
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts, merge_snapshots
-from cloudgpu.catalog.snapshot_apply import apply_snapshot, unknown_gpus
-from cloudgpu.catalog.snapshot_changes import Change, changes, summarize_changes
+from cloudgpu.catalog.snapshots.apply import apply_snapshot, unknown_gpus
+from cloudgpu.catalog.snapshots.changes import Change, changes, summarize_changes
+from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts, merge_snapshots
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError, UsageError
 from cloudgpu.recipe.name_suggestions import suggestion

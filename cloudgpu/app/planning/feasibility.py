@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cloudgpu.errors import CloudGpuError, RecipeError
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.launchers import launcher
+from cloudgpu.launch.launchers.registry import launcher
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.job import Job
 from cloudgpu.run.start import launch_context

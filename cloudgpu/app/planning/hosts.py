@@ -13,11 +13,11 @@ from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec
 from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan import planner
-from cloudgpu.plan.host_sets import matching_hosts
+from cloudgpu.plan.candidates.host_sets import matching_hosts
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe import loading
-from cloudgpu.recipe.resolve import resolve
+from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe.loading.resolve import resolve
 
 _NO_REGION = "us-east-1"
 """Placeholder: `PlannerInput` requires a default region, and self-managed hosts have none. It is never queried."""
@@ -40,7 +40,7 @@ def make_host_plan(
         RecipeError: The recipe is invalid.
         UsageError: The inventory is invalid, or a `--set` is not `name=value`.
     """
-    loaded = loading.load(loading.find(name, roots=roots))
+    loaded = loader.load(loader.find(name, roots=roots))
     recipe = resolve(loaded, sets=read_sets(sets), rehearsal=False)
     quotes = Quotes(survey=surveyor.survey(recipe, loaded.base, (), None))
     view = HostsView(backend.file(), running=_running_clusters(backend))

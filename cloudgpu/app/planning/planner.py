@@ -21,8 +21,8 @@ from cloudgpu.plan.plan import Plan, Quotes, Target
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage import Seen, possibly_existing_storage
 from cloudgpu.plan.storage_state import StorageSeen
-from cloudgpu.recipe import loading
-from cloudgpu.recipe.resolve import resolve
+from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe.loading.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.settings import Settings
 from cloudgpu.state.cooldowns import Cooldowns
@@ -70,7 +70,7 @@ def make_plan(
         UsageError: A `--set` is not `name=value`.
         CloudError: A request to the cloud failed.
     """
-    loaded = loading.load(loading.find(name, roots=roots))
+    loaded = loader.load(loader.find(name, roots=roots))
     recipe = resolve(loaded, sets=read_sets(sets), rehearsal=target == "rehearsal")
     catalog = catalog or load_catalog()
     # All requests share one connection, because every new connection fetches credentials and builds clients again.

@@ -10,11 +10,11 @@ from cloudgpu.app.planning.registry.web_files import list_web_files
 from cloudgpu.backends.base import Backend
 from cloudgpu.errors import BadRequestError, RecipeError, UsageError
 from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
-from cloudgpu.recipe.file_names import find_unusable_name
+from cloudgpu.recipe.rules.file_names import find_unusable_name
 from cloudgpu.recipe.schema import Data, Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.checkpoints import NO_SUCH_KEY, list_resume_files
-from cloudgpu.run.files import Files, RemoteFile
+from cloudgpu.run.data.checkpoints import NO_SUCH_KEY, list_resume_files
+from cloudgpu.run.data.files import Files, RemoteFile
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.text import printable
 

@@ -20,16 +20,17 @@ from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.bootstrap import image_cleanup_script
 from cloudgpu.paths import unwritable_error
-from cloudgpu.run import node_health, uploads
+from cloudgpu.run import node_health
 from cloudgpu.run.agent import Agent, install_agent
-from cloudgpu.run.checkpoints import start_checkpoint_upload
 from cloudgpu.run.collect import Collected, collect
-from cloudgpu.run.data import release_datasets_on_failure
-from cloudgpu.run.files import Files
+from cloudgpu.run.containers.images import provide_image
+from cloudgpu.run.containers.logins import RegistryLogin
+from cloudgpu.run.data import uploads
+from cloudgpu.run.data.checkpoints import start_checkpoint_upload
+from cloudgpu.run.data.files import Files
+from cloudgpu.run.data.prepare import release_datasets_on_failure
 from cloudgpu.run.follow import follow
-from cloudgpu.run.images import provide_image
 from cloudgpu.run.job import Job
-from cloudgpu.run.logins import RegistryLogin
 from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 from cloudgpu.run.stage import Staged, send_workdir, stage

@@ -6,7 +6,7 @@ from cloudgpu.aws.ec2.registries import EcrLogins
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import UsageError
-from cloudgpu.run.logins import RegistryLogin
+from cloudgpu.run.containers.logins import RegistryLogin
 
 
 class RegistryLogins:

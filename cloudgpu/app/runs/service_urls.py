@@ -12,9 +12,9 @@ from pathlib import Path
 from cloudgpu import files
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.paths import Home, unwritable_error
+from cloudgpu.recipe.rules.services import endpoints
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.service import Endpoint, SideService
-from cloudgpu.recipe.service_rules import endpoints
+from cloudgpu.recipe.sections.service import Endpoint, SideService
 from cloudgpu.state.cluster_and_run_records import RecordStore
 
 _TOKEN_LETTERS = 40

@@ -19,9 +19,9 @@ from cloudgpu.backends.launch_request import Requester
 from cloudgpu.backends.reuse import ProvisionedCluster, matches
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.plan import Plan
-from cloudgpu.run.files import Files
+from cloudgpu.run.containers.logins import FetchLogin, RegistryLogin, registry_login
+from cloudgpu.run.data.files import Files
 from cloudgpu.run.job import Job
-from cloudgpu.run.logins import FetchLogin, RegistryLogin, registry_login
 from cloudgpu.run.progress import Note
 from cloudgpu.run.start import new_gang_token, secret_values
 from cloudgpu.state.cluster_and_run_records import RunRecord

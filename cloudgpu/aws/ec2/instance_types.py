@@ -7,7 +7,7 @@ from typing import Any, Final
 from cloudgpu.aws.pricing.prices import strip_trailing_zeros
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.catalog.snapshot import TypeFacts
+from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 
 GPU_FAMILIES: Final = [{"Name": "instance-type", "Values": ["p*", "g*"]}]
 """EC2 has no filter for GPUs, but the names of all its instance types with NVIDIA GPUs match these patterns."""

@@ -7,7 +7,7 @@ from decimal import Decimal
 from cloudgpu.aws.ec2 import instance_types, machine_images
 from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.backends.aws.cloud import AwsCloud
-from cloudgpu.catalog.snapshot import TypeFacts
+from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError
 from cloudgpu.plan.plan import Target

@@ -42,7 +42,7 @@ from cloudgpu.plan.plan import Quotes, Target
 from cloudgpu.plan.reservations import ReservationLookup
 from cloudgpu.rehearsal import client as rehearsal
 from cloudgpu.rehearsal.session_plugin import PLUGIN
-from cloudgpu.run.files import RemoteFile, S3Service
+from cloudgpu.run.data.files import RemoteFile, S3Service
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_and_run_records import ClusterRecord

@@ -17,7 +17,7 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Target
 from cloudgpu.run.agent import ask_once
-from cloudgpu.run.files import RemoteFile, S3Service
+from cloudgpu.run.data.files import RemoteFile, S3Service
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.ssh.host_key import ShownKey

@@ -9,7 +9,7 @@ from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.missing_rows import has_failed, missing_nodes, reopen_row
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ledger.entry import Spending, Surcharge
-from cloudgpu.plan.host_sets import HostSet
+from cloudgpu.plan.candidates.host_sets import HostSet
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 

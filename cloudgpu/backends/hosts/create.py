@@ -33,7 +33,7 @@ from cloudgpu.errors import (
     TeardownError,
 )
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.plan.host_sets import HostSet
+from cloudgpu.plan.candidates.host_sets import HostSet
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.agent import Agent, AgentReplyError, ask_once, count_field, install_agent, require_shape
 from cloudgpu.run.progress import Note

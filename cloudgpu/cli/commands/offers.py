@@ -30,7 +30,7 @@ def offers(  # noqa: PLR0917
     from cloudgpu.cli.render.offers import offers_json, offers_lines
     from cloudgpu.cli.render.plan import remedy_lines
     from cloudgpu.errors import NoCapacityError
-    from cloudgpu.plan.explain import explain
+    from cloudgpu.plan.candidates.explain import explain
 
     wiring = wire(json=json, target=on, region=region)
     refuse_on_hosts(wiring.settings.target, "offers")

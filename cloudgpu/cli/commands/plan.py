@@ -97,13 +97,13 @@ def _resource_lines(forecasts: "tuple[ResourceForecast, ...] | None") -> list[st
 
 def _explanation_lines(planned: "Planned") -> list[str]:
     from cloudgpu.cli.render.offers import explanation_lines
-    from cloudgpu.plan.explain import explain
+    from cloudgpu.plan.candidates.explain import explain
 
     return ["", *explanation_lines(planned.plan, explain(planned.question))]
 
 
 def _explanation_json(planned: "Planned") -> dict[str, Any]:
     from cloudgpu.cli.render.offers import explanation_json
-    from cloudgpu.plan.explain import explain
+    from cloudgpu.plan.candidates.explain import explain
 
     return explanation_json(explain(planned.question))

@@ -84,10 +84,10 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
     from cloudgpu.cli.context.local import recipe_roots
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.recipe import check_lines, invalid_recipes_error
-    from cloudgpu.recipe import loading
+    from cloudgpu.recipe.loading import loader
 
     wiring = wire(json=json)
-    paths = loading.find_all(recipe, roots=recipe_roots())
+    paths = loader.find_all(recipe, roots=recipe_roots())
     if len(paths) == 1:
         checked = [_checked(paths[0], sets or [])]
     else:
@@ -112,12 +112,12 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
     from cloudgpu.app.planning.planner import read_sets
     from cloudgpu.cli.context.local import recipe_roots
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.recipe import loading
-    from cloudgpu.recipe.document import as_yaml
-    from cloudgpu.recipe.resolve import resolve
+    from cloudgpu.recipe.loading import loader
+    from cloudgpu.recipe.loading.document import as_yaml
+    from cloudgpu.recipe.loading.resolve import resolve
 
     wiring = wire(json=json, target=on)
-    loaded = loading.load(loading.find(recipe, roots=recipe_roots()))
+    loaded = loader.load(loader.find(recipe, roots=recipe_roots()))
     rehearsed = on == "rehearsal"
     resolved = resolve(loaded, sets=read_sets(sets or []), rehearsal=rehearsed)
     if json:
@@ -136,14 +136,14 @@ def list_recipes(json: Json = False) -> None:
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.recipe import CheckedRecipe, list_lines
     from cloudgpu.errors import RecipeError
-    from cloudgpu.recipe import loading
+    from cloudgpu.recipe.loading import loader
     from cloudgpu.recipe.summary import summary
 
     wiring = wire(json=json)
     summaries, invalid = [], []
-    for path in loading.find_named_recipes(recipe_roots()):
+    for path in loader.find_named_recipes(recipe_roots()):
         try:
-            summaries.append(summary(loading.load(path).recipe))
+            summaries.append(summary(loader.load(path).recipe))
         except RecipeError as err:
             invalid.append(CheckedRecipe(path, path.parent.name, err.problems or (err.message,)))
     if json:
@@ -161,10 +161,10 @@ def _checked(path: "Path", sets: "Sequence[str]") -> "CheckedRecipe":
     """
     from cloudgpu.app.planning.planner import read_sets
     from cloudgpu.cli.render.recipe import CheckedRecipe
-    from cloudgpu.recipe import loading
-    from cloudgpu.recipe.resolve import resolve
+    from cloudgpu.recipe.loading import loader
+    from cloudgpu.recipe.loading.resolve import resolve
 
-    loaded = loading.load(path)
+    loaded = loader.load(path)
     for rehearsed in (False, True):
         resolve(loaded, sets=read_sets(sets), rehearsal=rehearsed)
     return CheckedRecipe(loaded.path, loaded.recipe.name)

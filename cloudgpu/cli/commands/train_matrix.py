@@ -109,10 +109,10 @@ def _planned(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]") -> "M
     from cloudgpu.app.planning.planner import Planned, read_sets
     from cloudgpu.cli.context.local import recipe_roots
     from cloudgpu.cli.context.plans import plan_recipe
-    from cloudgpu.recipe import loading
+    from cloudgpu.recipe.loading import loader
     from cloudgpu.recipe.matrix import combinations
 
-    loaded = loading.load(loading.find(source.recipe, roots=recipe_roots()))
+    loaded = loader.load(loader.find(source.recipe, roots=recipe_roots()))
     rehearsed = wiring.settings.target == "rehearsal"
     all_combinations = combinations(loaded, axes, read_sets(source.sets), rehearsal=rehearsed)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from cloudgpu.app.planning.catalog_age import CatalogStatus
 from cloudgpu.app.planning.catalog_refresh import RefreshResult, change_line
-from cloudgpu.catalog.snapshot_changes import Change
+from cloudgpu.catalog.snapshots.changes import Change
 from cloudgpu.cli.terminal.number_format import age, format_time
 from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry

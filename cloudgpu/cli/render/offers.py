@@ -7,9 +7,9 @@ from typing import Any
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.cli.terminal.number_format import plural
 from cloudgpu.cli.terminal.table import align_columns
-from cloudgpu.plan.candidate import Candidate
+from cloudgpu.plan.candidates.candidate import Candidate
+from cloudgpu.plan.candidates.explain import ORDER_DESCRIPTIONS, CandidateExplanation, Group, group_by_rule
 from cloudgpu.plan.costs import hourly_usd
-from cloudgpu.plan.explain import ORDER_DESCRIPTIONS, CandidateExplanation, Group, group_by_rule
 from cloudgpu.plan.money import format_hourly_rate
 from cloudgpu.plan.plan import Plan
 from cloudgpu.plan.planner_input import PlannerInput

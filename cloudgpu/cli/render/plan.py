@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from cloudgpu.cli.render.hosts import host_lines, host_set_text
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.cli.terminal.table import align_columns
-from cloudgpu.plan.candidate import Candidate
+from cloudgpu.plan.candidates.candidate import Candidate
+from cloudgpu.plan.candidates.host_sets import HostSet
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.money import format_cents, format_hourly_rate, unpriced_suffix
 from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.plan import Expected, Plan
+from cloudgpu.recipe.rules.services import endpoints
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.service import Endpoint, Service
-from cloudgpu.recipe.service_rules import endpoints
+from cloudgpu.recipe.sections.service import Endpoint, Service
 from cloudgpu.recipe.units import DurationS
 
 _HEADINGS = ("try", "type", "zone", "market", "EFA", "USD/h a node", "priced on")

@@ -8,8 +8,8 @@ from typing import Any
 from cloudgpu.aws.resources.base import Handler, Properties
 from cloudgpu.engine.base import Operation
 from cloudgpu.engine.direct.journal_state import Meta, Resource
-from cloudgpu.engine.direct.property_path import differs, parse, restore_old_values
-from cloudgpu.engine.direct.resource_options import Options
+from cloudgpu.engine.direct.program.property_path import differs, parse, restore_old_values
+from cloudgpu.engine.direct.program.resource_options import Options
 from cloudgpu.engine.redaction import is_masked
 from cloudgpu.errors import BadRequestError
 

@@ -15,10 +15,10 @@ from cloudgpu.engine.direct.intent_search import adopt, existing_resources, unan
 from cloudgpu.engine.direct.journal import Journal, JournalAccount, load
 from cloudgpu.engine.direct.journal_state import Resource, State
 from cloudgpu.engine.direct.preview import PreviewHandler
-from cloudgpu.engine.direct.program import ProgramRun, run_program
-from cloudgpu.engine.direct.project import Project, read_project
+from cloudgpu.engine.direct.program.language_host import ProgramRun, run_program
+from cloudgpu.engine.direct.program.project import Project, read_project
+from cloudgpu.engine.direct.program.resource_monitor import Monitor, MonitorContext, RegistrationHandler
 from cloudgpu.engine.direct.register import Registrar
-from cloudgpu.engine.direct.resource_monitor import Monitor, MonitorContext, RegistrationHandler
 from cloudgpu.engine.direct.unanswered_delays import Delays, delays_at
 from cloudgpu.engine.redaction import Redactor, redact_for_display
 from cloudgpu.errors import CloudGpuError

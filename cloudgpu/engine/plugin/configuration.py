@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cloudgpu.aws.session.session import CloudEndpoint
-from cloudgpu.engine.direct.protobuf_values import is_unknown
+from cloudgpu.engine.direct.program.protobuf_values import is_unknown
 from cloudgpu.errors import AuthError, BadRequestError, UnsupportedError
 from cloudgpu.files import parse_json
 

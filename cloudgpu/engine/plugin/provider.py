@@ -14,7 +14,7 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.direct.deployment import Registry, is_definite_failure
 from cloudgpu.engine.direct.operation_timeout import WatchedClock
-from cloudgpu.engine.direct.protobuf_values import Path, struct, to_plain
+from cloudgpu.engine.direct.program.protobuf_values import Path, struct, to_plain
 from cloudgpu.engine.error_text import encode_error
 from cloudgpu.engine.plugin.configuration import Configuration, read_configuration, reject_ignored_settings
 from cloudgpu.engine.plugin.tokens import Tokens

@@ -15,7 +15,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.engine.base import AppliedStack, Event, OnEvent, PreviewStep, Stack
 from cloudgpu.engine.direct.deployment import Registry, is_definite_failure
 from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, find_drift, repair_drift
-from cloudgpu.engine.direct.project import read_project
+from cloudgpu.engine.direct.program.project import read_project
 from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.engine.pulumi_cli.events import Listener

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
-from cloudgpu.recipe.container_flags import flag_problems, hides_the_system
+from cloudgpu.recipe.rules.container_flags import flag_problems, hides_the_system
 
 
 @check("container", "warning", "A container run is not started on nodes that cannot run containers.")

@@ -10,11 +10,11 @@ from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec, spec_name
 from cloudgpu.hosts.host import OwnHost
 from cloudgpu.hosts.usage import HostsView
+from cloudgpu.plan.candidates.host_sets import group_hosts, matching_hosts
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.checks.software_container import container_unfit
 from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
-from cloudgpu.plan.host_sets import group_hosts, matching_hosts
 from cloudgpu.plan.plan import Severity
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.name_suggestions import suggestion

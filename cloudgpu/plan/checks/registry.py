@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cloudgpu.plan.candidates import CandidateList
+from cloudgpu.plan.candidates.candidate_list import CandidateList
 from cloudgpu.plan.checks import (
     account,
     budget,

@@ -10,7 +10,7 @@ from typing import Any
 from cloudgpu.decoding import MALFORMED, describe_error
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_text
-from cloudgpu.recipe.document import parse
+from cloudgpu.recipe.loading.document import parse
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.rehearsal.faults.api_faults import rule_from
 from cloudgpu.rehearsal.faults.conditions import conditions_from

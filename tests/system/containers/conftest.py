@@ -25,8 +25,8 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
+from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.job import Job
-from cloudgpu.run.logins import RegistryLogin
 from cloudgpu.run.stage import Staged
 from cloudgpu.ssh.base import Result
 from cloudgpu.ssh.failure_text import require_success
@@ -375,7 +375,7 @@ class Cluster:
         return job
 
     def images(self, job: Job, login=None):
-        from cloudgpu.run.images import provide_image
+        from cloudgpu.run.containers.images import provide_image
 
         return provide_image(job.recipe.environment.container, self.agents, login, self.report)
 

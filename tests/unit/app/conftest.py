@@ -23,7 +23,7 @@ from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.files import S3Service
+from cloudgpu.run.data.files import S3Service
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 from cloudgpu.state.cluster_and_run_records import RecordStore

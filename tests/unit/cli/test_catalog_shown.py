@@ -9,8 +9,8 @@ from cloudgpu.app.planning.catalog_refresh import RefreshResult, UnreadPart
 from cloudgpu.app.planning.quota_headroom import RegionQuotas
 from cloudgpu.app.planning.quota_report import quota_report_lines, report_subjects
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshot import Retirement
-from cloudgpu.catalog.snapshot_changes import Change
+from cloudgpu.catalog.snapshots.changes import Change
+from cloudgpu.catalog.snapshots.snapshot import Retirement
 from cloudgpu.cli.render.catalog import (
     catalog_status_json,
     catalog_status_lines,

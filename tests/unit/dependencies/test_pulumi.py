@@ -142,7 +142,7 @@ def test_a_registration_has_the_field(name: str) -> None:
 
 
 def test_a_registration_has_no_field_that_nobody_looked_at() -> None:
-    """A new field is a new option, which `engine/direct/resource_options.py` has to honour or to refuse by name."""
+    """A new field is a new option, which `resource_options.py` must support or reject by name."""
     looked_at = {*NAMES, "aliasURNs", "acceptResources", "providers", "supportsResultReporting", "sourcePosition"}
     looked_at |= {"stackTrace", "parentStackTraceHandle", "aliasSpecs", "accepts_byte_string", "snippetId"}
     assert set(resource_pb2.RegisterResourceRequest.DESCRIPTOR.fields_by_name) - looked_at == set()
@@ -166,7 +166,7 @@ def test_a_message_has_the_fields_that_we_read(message: Any, names: str) -> None
 def test_the_sdk_calls_the_monitor_by_these_names() -> None:
     from pulumi.runtime.proto import resource_pb2_grpc
 
-    from cloudgpu.engine.direct.resource_monitor import Monitor as Ours
+    from cloudgpu.engine.direct.program.resource_monitor import Monitor as Ours
 
     calls = {name for name, _ in inspect.getmembers(resource_pb2_grpc.ResourceMonitorServicer, inspect.isfunction)}
     missing = sorted(name for name in calls if not name.startswith("_") and not hasattr(Ours, name))

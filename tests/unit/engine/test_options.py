@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.engine.direct.resource_options import parse_duration
+from cloudgpu.engine.direct.program.resource_options import parse_duration
 from cloudgpu.errors import BadRequestError, CloudError, TeardownError, UnsupportedError
 
 

@@ -4,11 +4,11 @@ from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
+from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
 from cloudgpu.clock import ManualClock
 from cloudgpu.launch.inventory import Node
 from cloudgpu.plan import saved_plan
-from cloudgpu.plan.candidate import Candidate
+from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.attached_storage import AttachedStorage
 from cloudgpu.state.catalog_snapshots import SnapshotEntry

@@ -34,7 +34,7 @@ from cloudgpu.aws.ec2 import (
 )
 from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.storage import buckets, discovery, objects
-from cloudgpu.catalog.snapshot import TypeFacts
+from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import parse_image_name
 from cloudgpu.node.agent.fetch import http_request

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from cloudgpu.app.clusters import status
 from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.catalog.snapshot import CatalogSnapshot, merge_snapshots
-from cloudgpu.catalog.snapshot_apply import apply_snapshot, unknown_gpus
-from cloudgpu.catalog.snapshot_document import parse_snapshot, to_document
+from cloudgpu.catalog.snapshots.apply import apply_snapshot, unknown_gpus
+from cloudgpu.catalog.snapshots.document import parse_snapshot, to_document
+from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, merge_snapshots
 from cloudgpu.cli.render import status as show_status
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.direct import journal
@@ -28,7 +28,7 @@ from cloudgpu.launch.inventory import Inventory
 from cloudgpu.ledger.times import from_text, to_text
 from cloudgpu.paths import Home
 from cloudgpu.plan import saved_plan
-from cloudgpu.plan.candidate import Candidate
+from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.settings.sources import _file
 from cloudgpu.state import ssh_config_record

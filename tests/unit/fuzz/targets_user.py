@@ -34,22 +34,22 @@ from cloudgpu.cli.commands.extend import _parse_expiry
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.clock import ManualClock
 from cloudgpu.decoding import decode_as
-from cloudgpu.engine.direct.project import Project, read_project
+from cloudgpu.engine.direct.program.project import Project, read_project
 from cloudgpu.engine.plugin.configuration import read_configuration
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
 from cloudgpu.hosts.usage import HostSeen
-from cloudgpu.recipe.document import as_yaml, parse
-from cloudgpu.recipe.loading import load, validate_recipe
+from cloudgpu.recipe.loading.document import as_yaml, parse
+from cloudgpu.recipe.loading.loader import load, validate_recipe
+from cloudgpu.recipe.loading.set_option import assign
 from cloudgpu.recipe.matrix import read_axes
 from cloudgpu.recipe.schema import Metric, Recipe
-from cloudgpu.recipe.set_option import assign
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.recipe.units import DurationS, SizeGib
 from cloudgpu.run.agent import Agent, AgentReply, _answers, _lines, require_shape
-from cloudgpu.run.containers import NodeImage
-from cloudgpu.run.images import _node_image, _read
+from cloudgpu.run.containers.images import _node_image, _read
+from cloudgpu.run.containers.requests import NodeImage
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.node_health import Health, _ready
 from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts

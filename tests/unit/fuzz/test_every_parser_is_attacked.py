@@ -89,8 +89,8 @@ NOT_ATTACKED = {
     "node/agent/fetch/http_request.py:Client.send": WIRED,
     "plan/checks/hosts.py:_matching_hosts": OTHER,
     "plan/checks/hosts.py:hosts_fit": OTHER,
-    "plan/edits.py:Edit.applied": OTHER,
-    "plan/host_sets.py:find_host_sets": OTHER,
+    "plan/suggestions/edits.py:Edit.applied": OTHER,
+    "plan/candidates/host_sets.py:find_host_sets": OTHER,
     "engine/pulumi_cli/state.py:_secrets": OTHER,
     "rehearsal/client.py:_exchange": WIRED,
     "rehearsal/fake_nodes.py:FakeNodeHost._nodes": OWN,
@@ -107,7 +107,7 @@ NOT_ATTACKED = {
     "rehearsal/server/main.py:_create_http_server": OWN,
     "rehearsal/session_plugin.py:main": WIRED,
     "ssh/handshake.py:_private_key": WIRED,
-    "run/checkpoints.py:_dataset": OTHER,
+    "run/data/checkpoints.py:_dataset": OTHER,
 }
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cloudgpu.launch.launchers import launch
-from cloudgpu.recipe.loading import validate_recipe
-from cloudgpu.recipe.reserved_names import LAUNCHER_VARIABLES
+from cloudgpu.launch.launchers.registry import launch
+from cloudgpu.recipe.loading.loader import validate_recipe
+from cloudgpu.recipe.rules.reserved_names import LAUNCHER_VARIABLES
 from tests.unit.launch.test_every_launcher import CONTAINED
 from tests.unit.launch.test_torchrun import nodes
 

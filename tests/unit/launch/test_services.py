@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cloudgpu.launch.inventory import Inventory, Node, default_local_port, loopback_address
-from cloudgpu.launch.launchers import launch
+from cloudgpu.launch.launchers.registry import launch
 from cloudgpu.launch.ranks import LaunchContext
 from cloudgpu.launch.side_services import with_services
 from cloudgpu.recipe.schema import Recipe

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.launchers import launch, launcher
+from cloudgpu.launch.launchers.registry import launch, launcher
+from cloudgpu.launch.launchers.torchrun import torchrun
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext
-from cloudgpu.launch.torchrun import torchrun
-from cloudgpu.recipe.reserved_names import LAUNCHER_VARIABLES
+from cloudgpu.recipe.rules.reserved_names import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 
 RESERVED = LAUNCHER_VARIABLES["torchrun"]

@@ -69,7 +69,7 @@ ALLOWED = {
     # constant names of variables, with quoted values behind them
     ("backends/aws/engines.py", "name"),
     ("rehearsal/client.py", "name"),
-    ("recipe/argument_rules.py", "name"),
+    ("recipe/rules/arguments.py", "name"),
     ("rehearsal/client.py", "' '.join(unset)"),
     # what messages call an option that was given
     ("recipe/matrix.py", "name"),

@@ -13,8 +13,8 @@ from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.quota_headroom import VcpuHeadroom
-from cloudgpu.recipe.loading import LoadedRecipe
-from cloudgpu.recipe.resolve import resolve
+from cloudgpu.recipe.loading.loader import LoadedRecipe
+from cloudgpu.recipe.loading.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

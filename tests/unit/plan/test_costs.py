@@ -15,9 +15,9 @@ from cloudgpu.plan.costs import CostItem, items_besides_nodes, total_usd, unpric
 from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe import rules
+from cloudgpu.recipe.loading.validation_errors import field_problems
+from cloudgpu.recipe.rules import registry as rules
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.validation_errors import field_problems
 
 CATALOG = load()
 

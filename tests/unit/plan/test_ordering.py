@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
 from cloudgpu.plan import costs, planner
-from cloudgpu.plan.candidates import RULES
+from cloudgpu.plan.candidates.candidate_list import RULES
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe import rules
+from cloudgpu.recipe.rules import registry as rules
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

@@ -9,11 +9,11 @@ from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe import loading
-from cloudgpu.recipe.resolve import resolve
+from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe.loading.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
 
-QUICKSTART = loading.load(Path(__file__).parents[3] / "recipes" / "quickstart" / "recipe.yaml")
+QUICKSTART = loader.load(Path(__file__).parents[3] / "recipes" / "quickstart" / "recipe.yaml")
 
 
 def shown(target="aws", today=date(2026, 8, 1), **sets):

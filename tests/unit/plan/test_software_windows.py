@@ -14,7 +14,8 @@ from cloudgpu.catalog.images import bare_image, carried_driver, driver_for
 from cloudgpu.catalog.software import FabricMinimum, FrameworkImage, NgcMonth, Software, TorchWheels, software
 from cloudgpu.node.bootstrap import bootstrap_script
 from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
-from cloudgpu.plan import exclusions, planner
+from cloudgpu.plan import planner
+from cloudgpu.plan.candidates import exclusions
 from cloudgpu.plan.checks.software_container import container_choices, image_support, repository
 from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import allows, backends_for, series_for, torch_bounds, torch_misfit, wheels_of

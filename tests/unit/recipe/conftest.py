@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe import loading
+from cloudgpu.recipe.loading import loader
 
 GOOD = """\
 schema: 1
@@ -39,7 +39,7 @@ def problems(write: Callable[[str | bytes], Path]) -> Callable[[str | bytes], li
 
     def load_it(content: str | bytes) -> list[str]:
         with pytest.raises(RecipeError) as caught:
-            loading.load(write(content))
+            loader.load(write(content))
         assert caught.value.exit_code == 2
         return list(caught.value.problems) or [caught.value.message]
 

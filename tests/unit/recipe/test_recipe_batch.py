@@ -3,7 +3,7 @@
 import pytest
 
 from cloudgpu.recipe.batch import samples_per_step
-from cloudgpu.recipe.loading import validate_recipe
+from cloudgpu.recipe.loading.loader import validate_recipe
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.units import SizeGib
 

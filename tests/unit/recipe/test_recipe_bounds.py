@@ -3,9 +3,9 @@
 import pytest
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe import loading
+from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe.loading.resolve import resolve
 from cloudgpu.recipe.matrix import Axis, combinations
-from cloudgpu.recipe.resolve import resolve
 
 WHOLE = """\
 schema: 1
@@ -84,7 +84,7 @@ def test_lines_belong_in_commands_values_and_prose(write):
     text = text.replace("note: plain", r'note: "a\tb"').replace(
         "train.py --epochs {epochs} {note}", r'"bash -c \"a\n\tb\""'
     )
-    loaded = loading.load(write(text)).recipe
+    loaded = loader.load(write(text)).recipe
     assert loaded.environment.env == {"MODE": "a\n\tb"}
     assert loaded.launch.command == 'bash -c "a\n\tb"'
 
@@ -99,7 +99,7 @@ def test_lines_belong_in_no_name_and_no_path(problems, field):
 @pytest.mark.parametrize("value", ["a\0b", "a\ud800b", "a\x1bb"])
 @pytest.mark.parametrize("name", ["note", "launch.command", "environment.env.MODE", "outputs", "workdir"])
 def test_what_is_set_is_held_to_the_same(write, name, value):
-    loaded = loading.load(write(WHOLE))
+    loaded = loader.load(write(WHOLE))
     with pytest.raises(RecipeError) as caught:
         resolve(loaded, sets={name: value}, rehearsal=False)
     assert any("character 2 is" in line for line in (*caught.value.problems, caught.value.message))
@@ -109,7 +109,7 @@ def test_what_is_set_is_held_to_the_same(write, name, value):
 
 def test_an_argument_that_linux_would_refuse(problems, write):
     long = "x" * 131_071
-    assert loading.load(write(WHOLE.replace("note: plain", f"note: {long[:-1]}"))).recipe.params["note"] == long[:-1]
+    assert loader.load(write(WHOLE.replace("note: plain", f"note: {long[:-1]}"))).recipe.params["note"] == long[:-1]
     (found,) = problems(WHOLE.replace("note: plain", f"note: {long}x"))
     assert found.startswith(f"{SHOWN}:12: params.note: 131,072 bytes; Linux allows at most 131,071")
     (found,) = problems(WHOLE.replace("{note}", "a{note}").replace("note: plain", f"note: {long}"))
@@ -189,7 +189,7 @@ def test_work_that_no_one_waits_for(problems):
 
 @pytest.mark.parametrize("text", ["٣", "1_0", "+5", "²", "0x10", " 3"])
 def test_a_parameter_is_set_in_ascii_digits(write, text):
-    loaded = loading.load(write(WHOLE))
+    loaded = loader.load(write(WHOLE))
     with pytest.raises(RecipeError, match="expected a whole number"):
         resolve(loaded, sets={"epochs": text}, rehearsal=False)
 
@@ -197,5 +197,5 @@ def test_a_parameter_is_set_in_ascii_digits(write, text):
 @pytest.mark.parametrize("text", ["1_0", "+5", "0x10", "0o7"])
 def test_a_field_is_set_in_ascii_digits(write, text):
     with pytest.raises(RecipeError) as caught:
-        resolve(loading.load(write(WHOLE)), sets={"resources.nodes": text}, rehearsal=False)
+        resolve(loader.load(write(WHOLE)), sets={"resources.nodes": text}, rehearsal=False)
     assert caught.value.problems == (f"resources.nodes: expected a whole number, got {text}",)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe import loading
+from cloudgpu.recipe.loading import loader
 
 GOOD = """\
 schema: 1
@@ -23,7 +23,7 @@ SHOWN = "recipes/x/recipe.yaml"
 
 def test_a_good_recipe_loads_with_its_base(write):
     path = write(GOOD)
-    loaded = loading.load(path)
+    loaded = loader.load(path)
     assert (loaded.recipe.name, loaded.path, loaded.base) == ("tiny", path, path.parent)
     assert loaded.recipe.resources.nodes == 1
 
@@ -161,11 +161,11 @@ def test_one_wrong_thing_is_named_where_it_stands(problems, old, new, expected):
 def test_what_is_not_text_or_not_a_mapping_is_told(problems):
     assert problems(b"schema: 1\nname: \xff\xfe\n") == [f"{SHOWN}:2: not UTF-8 text (byte 16)"]
     assert problems("- a\n- b\n") == [f"{SHOWN}:1: expected a mapping of fields, starting with schema: 1"]
-    assert problems("x" * (loading.MAX_BYTES + 1)) == [f"{SHOWN} is larger than 1 MiB, the limit for recipes"]
+    assert problems("x" * (loader.MAX_BYTES + 1)) == [f"{SHOWN} is larger than 1 MiB, the limit for recipes"]
 
 
 def test_a_mark_at_the_start_of_the_file_is_fine(write):
-    assert loading.load(write("\ufeff" + GOOD)).recipe.name == "tiny"
+    assert loader.load(write("\ufeff" + GOOD)).recipe.name == "tiny"
 
 
 def test_only_names_as_they_are_documented_are_accepted(problems):
@@ -176,20 +176,20 @@ def test_only_names_as_they_are_documented_are_accepted(problems):
 @pytest.mark.parametrize("given", ["recipes/x", "recipes/x/recipe.yaml", "x", "./recipes/x"])
 def test_a_recipe_is_found_by_folder_file_or_bare_name(write, given):
     path = write(GOOD)
-    found = loading.find(given, roots=[Path("recipes")])
+    found = loader.find(given, roots=[Path("recipes")])
     assert found.resolve() == path
 
 
 def test_a_single_file_among_the_recipes_is_found_by_its_name(write):
     path = write(GOOD).parent.parent / "single.yaml"
     path.write_text(GOOD)
-    assert loading.find("single", roots=[path.parent]) == path
+    assert loader.find("single", roots=[path.parent]) == path
 
 
 def test_a_folder_of_the_same_name_without_a_recipe_hides_nothing(write, tmp_path):
     path = write(GOOD)
     (tmp_path / "x").mkdir()
-    assert loading.find("x", roots=[tmp_path / "recipes"]) == path
+    assert loader.find("x", roots=[tmp_path / "recipes"]) == path
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_folder_of_the_same_name_without_a_recipe_hides_nothing(write, tmp_pat
 def test_a_name_that_leads_nowhere_gives_the_nearest_and_the_list(write, given, message):
     root = write(GOOD).parent.parent
     with pytest.raises(RecipeError) as caught:
-        loading.find(given, roots=[root])
+        loader.find(given, roots=[root])
     assert caught.value.message == message
     assert caught.value.hint == "available recipes: x; or create one: cloudgpu recipe new"
 
@@ -215,12 +215,12 @@ def test_loading_never_waits_for_a_pipe(tmp_path):
     pipe = tmp_path / "recipe.yaml"
     os.mkfifo(pipe)
     with pytest.raises(RecipeError, match="no such file:"):
-        loading.load(pipe)
+        loader.load(pipe)
 
 
 def test_a_directory_cannot_be_loaded(tmp_path):
     with pytest.raises(RecipeError, match=r"is a directory without a recipe\.yaml"):
-        loading.load(tmp_path)
+        loader.load(tmp_path)
 
 
 def test_the_first_root_that_has_a_name_wins(tmp_path):
@@ -228,5 +228,5 @@ def test_the_first_root_that_has_a_name_wins(tmp_path):
         (tmp_path / root / "same").mkdir(parents=True)
         (tmp_path / root / "same" / "recipe.yaml").write_text(GOOD)
     roots = [tmp_path / "mine", tmp_path / "theirs"]
-    assert loading.find_named_recipes(roots) == (tmp_path / "mine" / "same" / "recipe.yaml",)
-    assert loading.recipe_names(roots) == ("same",)
+    assert loader.find_named_recipes(roots) == (tmp_path / "mine" / "same" / "recipe.yaml",)
+    assert loader.recipe_names(roots) == ("same",)

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import RecipeError, UsageError
-from cloudgpu.recipe import loading
+from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.matrix import MAX_COMBINATIONS, Axis, combinations, read_axes
 
 TEXT = """\
@@ -22,7 +22,7 @@ rehearsal: {params: {epochs: 1}}
 
 @pytest.fixture(name="loaded")
 def _loaded(write):
-    return loading.load(write(TEXT))
+    return loader.load(write(TEXT))
 
 
 @pytest.fixture(name="made")

@@ -6,15 +6,16 @@ import hashlib
 from pathlib import Path
 
 from cloudgpu.paths import bundled_folder
-from cloudgpu.recipe import loading, template
-from cloudgpu.recipe.resolve import resolve
+from cloudgpu.recipe import template
+from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe.loading.resolve import resolve
 
 FOLDER = Path(__file__).parents[3] / "recipes" / "quickstart"
-LOADED = loading.load(FOLDER / "recipe.yaml")
+LOADED = loader.load(FOLDER / "recipe.yaml")
 
 
 def test_it_is_found_by_its_name(tmp_path):
-    assert loading.find("quickstart", roots=(tmp_path, bundled_folder("recipes"))) == FOLDER / "recipe.yaml"
+    assert loader.find("quickstart", roots=(tmp_path, bundled_folder("recipes"))) == FOLDER / "recipe.yaml"
 
 
 def test_the_manifest_names_every_file_of_the_data_and_nothing_else():

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe import document, loading
 from cloudgpu.recipe.digest import digest
-from cloudgpu.recipe.resolve import resolve
+from cloudgpu.recipe.loading import document, loader
+from cloudgpu.recipe.loading.resolve import resolve
 
 TEXT = """\
 schema: 1
@@ -28,7 +28,7 @@ rehearsal:
 
 @pytest.fixture(name="loaded")
 def _loaded(write):
-    return loading.load(write(TEXT))
+    return loader.load(write(TEXT))
 
 
 def test_without_rehearsal_and_sets_nothing_changes(loaded):
@@ -135,7 +135,7 @@ def test_a_recipe_comes_back_from_its_own_yaml(loaded):
     for rehearsal in (False, True):
         recipe = resolve(loaded, sets={"budget.max_usd": "12.5"}, rehearsal=rehearsal)
         value = document.parse(document.as_yaml(recipe)).value
-        assert loading.validate_recipe(value, loaded.base) == (recipe, ())
+        assert loader.validate_recipe(value, loaded.base) == (recipe, ())
 
 
 QUICKSTART = Path(__file__).parents[3] / "recipes" / "quickstart" / "recipe.yaml"
@@ -208,6 +208,6 @@ def test_the_digest_of_a_known_recipe_stays_what_it_is(loaded):
     st.dictionaries(st.sampled_from(["epochs", "rate", "fast", "tag", "resume", "nope", "a.b"]), st.text(max_size=8))
 )
 def test_any_assignment_gives_a_recipe_or_a_recipe_error(sets):
-    loaded = loading.load(QUICKSTART)
+    loaded = loader.load(QUICKSTART)
     with contextlib.suppress(RecipeError):
         assert set(resolve(loaded, sets=sets, rehearsal=True).params) == set(loaded.recipe.params)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cloudgpu.recipe.rules import rule_problems
+from cloudgpu.recipe.rules.registry import rule_problems
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.service import Endpoint
+from cloudgpu.recipe.sections.service import Endpoint
 
 
 def recipe(service=None, *, launcher="service", beside=(), **more) -> Recipe:

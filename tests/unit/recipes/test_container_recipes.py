@@ -15,12 +15,12 @@ from cloudgpu.catalog.software import software
 from cloudgpu.launch.command import HOSTFILE
 from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.launchers import launch
+from cloudgpu.launch.launchers.registry import launch
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
 from cloudgpu.launch.side_services import with_services
-from cloudgpu.recipe import loading
+from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.containers import NodeImage, NodeRunPaths, container_start_fields, exec_prefixes
+from cloudgpu.run.containers.requests import NodeImage, NodeRunPaths, container_start_fields, exec_prefixes
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Metrics
 
@@ -38,7 +38,7 @@ NODE = Node(0, "i-0", "203.0.113.1", 22, "ubuntu", ("SHA256:x",), "10.0.0.2", "p
 
 
 def recipe(name: str) -> Recipe:
-    return loading.load(RECIPES / name / "recipe.yaml").recipe
+    return loader.load(RECIPES / name / "recipe.yaml").recipe
 
 
 def started(name: str) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.main import main
-from cloudgpu.recipe import loading
-from cloudgpu.recipe.resolve import resolve
+from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe.loading.resolve import resolve
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 NAMES = sorted(path.parent.name for path in RECIPES.glob("*/recipe.yaml"))
@@ -16,7 +16,7 @@ NAMES = sorted(path.parent.name for path in RECIPES.glob("*/recipe.yaml"))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_checks_also_as_it_is_rehearsed(name: str) -> None:
-    loaded = loading.load(RECIPES / name / "recipe.yaml")
+    loaded = loader.load(RECIPES / name / "recipe.yaml")
     assert loaded.recipe.name == name
     assert loaded.recipe.description.endswith(".")
     assert loaded.recipe.budget.max_usd
@@ -26,7 +26,7 @@ def test_it_checks_also_as_it_is_rehearsed(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_plans_offline_on_its_best_target(name: str, home, monkeypatch, capsys) -> None:
-    wanted = resolve(loading.load(RECIPES / name / "recipe.yaml"), sets={}, rehearsal=False).environment
+    wanted = resolve(loader.load(RECIPES / name / "recipe.yaml"), sets={}, rehearsal=False).environment
     container = wanted.container
     for variable in (*wanted.secrets, *([container.password] if container and container.password else [])):
         monkeypatch.setenv(variable, "x")
@@ -41,7 +41,7 @@ def test_it_plans_offline_on_its_best_target(name: str, home, monkeypatch, capsy
 def test_its_page_says_where_it_comes_from(name: str) -> None:
     page = (RECIPES / name / "README.md").read_text()
     assert page.startswith(f"# {name}\n\n")
-    recipe = loading.load(RECIPES / name / "recipe.yaml").recipe
+    recipe = loader.load(RECIPES / name / "recipe.yaml").recipe
     referenced = any(metric.reference for metric in recipe.metrics.values())
     # One that has nothing to be compared with says so.
     assert referenced or re.search(r"\breference\b", page, re.IGNORECASE)

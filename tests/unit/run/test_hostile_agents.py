@@ -10,7 +10,7 @@ from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudGpuError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
-from cloudgpu.recipe.metric import Metric
+from cloudgpu.recipe.sections.metrics import Metric
 from cloudgpu.run import metric_series
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
 from cloudgpu.run.follow import follow

@@ -10,7 +10,7 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent, install_agent
 from cloudgpu.run.collect import collect
-from cloudgpu.run.files import RemoteFile
+from cloudgpu.run.data.files import RemoteFile
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.stage import Staged, send_workdir, stage

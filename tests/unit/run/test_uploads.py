@@ -2,9 +2,9 @@
 
 import json
 
-from cloudgpu.run import uploads
 from cloudgpu.run.collect import collect
-from cloudgpu.run.files import S3Service
+from cloudgpu.run.data import uploads
+from cloudgpu.run.data.files import S3Service
 from cloudgpu.ssh.fake import ScriptedResult
 from tests.unit.run.test_staging import agents, job
 

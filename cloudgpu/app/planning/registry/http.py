@@ -16,7 +16,7 @@ from cloudgpu.files import KEY_BYTES, parse_json, read_bytes
 from cloudgpu.launch.image_name import ImageName
 from cloudgpu.node.agent.fetch.http_limits import check_address, is_loopback, must_block_local, redirect_url
 from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Client, SourceResponse
-from cloudgpu.run.logins import RegistryLogin
+from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.text import printable
 
 CERTIFICATES: Final = Path("/etc/docker/certs.d")

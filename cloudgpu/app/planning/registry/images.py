@@ -20,7 +20,7 @@ from cloudgpu.launch.image_name import ImageName, parse_image_name
 from cloudgpu.node.agent.fetch.http_request import SourceResponse
 from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.recipe.schema import Environment
-from cloudgpu.run.logins import FetchLogin, RegistryLogin, registry_login
+from cloudgpu.run.containers.logins import FetchLogin, RegistryLogin, registry_login
 
 _WITHIN_S: Final = 5.0
 

@@ -10,8 +10,8 @@ from urllib.parse import quote, urlsplit
 from cloudgpu.errors import RecipeError
 from cloudgpu.node.agent.fetch.http_limits import must_block_local, redirect_url
 from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Client, SourceResponse
-from cloudgpu.recipe.data import Data
-from cloudgpu.run.files import RemoteFile
+from cloudgpu.recipe.sections.data import Data
+from cloudgpu.run.data.files import RemoteFile
 
 _AT_ONCE = 8
 _WITHIN_S = 30.0

@@ -17,7 +17,7 @@ from cloudgpu.app.access.tunnels import (
 from cloudgpu.app.runs.service_urls import RunService
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
-from cloudgpu.recipe.service import Endpoint
+from cloudgpu.recipe.sections.service import Endpoint
 from cloudgpu.ssh.connection import SilentPortError
 from tests.unit.app.conftest import START, node
 

@@ -10,7 +10,7 @@ from cloudgpu.app.planning.planner import make_plan
 from cloudgpu.cli.render.matrix import plan_lines
 from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.paths import Home
-from cloudgpu.recipe import loading
+from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.matrix import combinations, read_axes
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 
@@ -38,7 +38,7 @@ def plan(tmp_path):
     asked = []
 
     def make(*texts):
-        loaded = loading.load(tmp_path / "pair" / "recipe.yaml")
+        loaded = loader.load(tmp_path / "pair" / "recipe.yaml")
         axes = read_axes(texts)
 
         def ask(one):

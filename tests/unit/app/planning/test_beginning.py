@@ -24,8 +24,8 @@ from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe import loading
-from cloudgpu.recipe.resolve import resolve
+from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe.loading.resolve import resolve
 
 CATALOG = load()
 SPECS = sorted(
@@ -56,7 +56,7 @@ def test_the_whole_screen(catalog, golden):
 def test_it_can_be_applied_for_everything_that_gpus_lists(spec, nodes, tmp_path):
     made = begun(CATALOG, spec, nodes=nodes)
     write_scaffold(made, tmp_path / "my-run")
-    loaded = loading.load(tmp_path / "my-run" / "recipe.yaml")
+    loaded = loader.load(tmp_path / "my-run" / "recipe.yaml")
     for target in ("rehearsal", "aws"):
         recipe = resolve(loaded, sets={}, rehearsal=target == "rehearsal")
         assert recipe.resources.regions == (made.offer.region,)
@@ -111,7 +111,7 @@ def test_the_cheapest_is_that_of_the_region_and_of_the_market(catalog):
 def test_spot_is_written_down_and_the_cap_holds_for_the_price_on_demand(tmp_path):
     made = begun(CATALOG, "V100-32GB:8", market="spot")
     write_scaffold(made, tmp_path / "my-run")
-    recipe = loading.load(tmp_path / "my-run" / "recipe.yaml").recipe
+    recipe = loader.load(tmp_path / "my-run" / "recipe.yaml").recipe
     assert recipe.resources.market == "spot"
     assert recipe.budget.max_usd > CATALOG.types["p3dn.24xlarge"].on_demand_usd["us-east-1"]
     lines = scaffold_lines(made, Path("my-run"))
@@ -198,7 +198,7 @@ def test_the_script_runs_as_it_stands(catalog, tmp_path):
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_every_launcher_begins_with_a_recipe_that_plans(launcher, nodes, tmp_path):
     write_scaffold(begun(CATALOG, "V100-32GB:8", nodes=nodes, launcher=launcher), tmp_path / "my-run")
-    loaded = loading.load(tmp_path / "my-run" / "recipe.yaml")
+    loaded = loader.load(tmp_path / "my-run" / "recipe.yaml")
     assert loaded.recipe.launch.launcher == launcher
     for target in ("rehearsal", "aws"):
         recipe = resolve(loaded, sets={}, rehearsal=target == "rehearsal")

@@ -9,8 +9,8 @@ from cloudgpu.app.planning.planner import make_plan
 from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import quota_of
-from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
-from cloudgpu.catalog.snapshot_apply import apply_snapshot
+from cloudgpu.catalog.snapshots.apply import apply_snapshot
+from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
 from cloudgpu.paths import Home

@@ -8,9 +8,9 @@ import pytest
 from cloudgpu.app.planning.registry import web_files as web
 from cloudgpu.app.planning.registry.images import RegistryImages
 from cloudgpu.errors import AuthError, RecipeError
-from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.schema import Environment
-from cloudgpu.run.logins import RegistryLogin
+from cloudgpu.recipe.sections.data import Data
+from cloudgpu.run.containers.logins import RegistryLogin
 from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import MANIFEST, Lie, cases, telling
 from tests.lying.readers import outcome

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.planning import plan_files
 from cloudgpu.app.planning.planner import Planned, make_plan
-from cloudgpu.catalog.snapshot import CatalogSnapshot
+from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot
 from cloudgpu.errors import BudgetError, PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cloudgpu.engine.base import PreviewStep
-from cloudgpu.engine.direct.protobuf_values import SECRET, SIGNATURE
+from cloudgpu.engine.direct.program.protobuf_values import SECRET, SIGNATURE
 from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.engine.pulumi_cli.engine import Cli, CloudAccess, PulumiEngine

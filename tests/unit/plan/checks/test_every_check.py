@@ -2,8 +2,8 @@
 
 import pytest
 
+from cloudgpu.plan.candidates.exclusions import REGION_RULES, TYPE_RULES
 from cloudgpu.plan.checks.registry import CHECKS, SEVERITIES
-from cloudgpu.plan.exclusions import REGION_RULES, TYPE_RULES
 from tests.unit.plan.checks.table import TABLE
 
 RULES = (*TYPE_RULES, *REGION_RULES)

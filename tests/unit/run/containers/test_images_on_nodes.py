@@ -12,11 +12,11 @@ from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudError, RemoteCommandError, UsageError
 from cloudgpu.launch.image_name import parse_image_name
 from cloudgpu.launch.inventory import Node
-from cloudgpu.recipe.container_flags import flag_problems, hides_the_system
-from cloudgpu.recipe.environment import Container, Environment
+from cloudgpu.recipe.rules.container_flags import flag_problems, hides_the_system
+from cloudgpu.recipe.sections.environment import Container, Environment
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.images import provide_image
-from cloudgpu.run.logins import RegistryLogin, registry_login
+from cloudgpu.run.containers.images import provide_image
+from cloudgpu.run.containers.logins import RegistryLogin, registry_login
 from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 
 ONE, TWO = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"

@@ -11,7 +11,7 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import NodeFile, NodeLaunch, RankLaunch
 from cloudgpu.node.containers.mounts import BindMount
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.containers import NodeImage, NodeRunPaths, container_start_fields
+from cloudgpu.run.containers.requests import NodeImage, NodeRunPaths, container_start_fields
 from cloudgpu.run.job import Job
 
 IMAGE = NodeImage(

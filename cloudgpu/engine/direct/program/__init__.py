@@ -1,0 +1,1 @@
+"""Run a Pulumi program in this process, in place of the Pulumi CLI."""

@@ -1,0 +1,206 @@
+"""Run an unmodified Pulumi program in this process, as Pulumi's own language host does.
+
+Every run has its own event loop, thread pool and context, so that a failed run leaves nothing behind. The working
+directory of the process does not change.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import runpy
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pulumi.runtime import config as pulumi_config
+from pulumi.runtime.proto import engine_pb2
+from pulumi.runtime.settings import Settings, configure, set_root_resource
+from pulumi.runtime.stack import run_in_stack
+
+from cloudgpu.engine.direct.dependency_order import WORKERS
+from cloudgpu.engine.direct.program.project import Project
+from cloudgpu.engine.direct.program.resource_monitor import Monitor
+from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
+
+_ORGANIZATION: Final = "organization"  # Pulumi's value for backends without organizations
+_NOT_SUPPORTED: Final = "The Pulumi CLI does not support "
+_SEVERITIES: Final = {engine_pb2.INFO: "info", engine_pb2.WARNING: "warning", engine_pb2.ERROR: "error"}
+_ONE_AT_A_TIME: Final = threading.Lock()
+"""Programs share `sys.path` and `sys.modules`, so a process runs only one program at a time."""
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """One run of one program."""
+
+    project: Project
+    stack: str
+    config: Mapping[str, str]
+    """Configuration values by `namespace:key`."""
+    secret_keys: frozenset[str]
+    preview: bool
+    on_log: Callable[[str, str], None]
+    """Listener for the severity and text of each message that the program logs with `pulumi.log`."""
+
+
+def run_program(run: ProgramRun, monitor: Monitor) -> None:
+    """Run a program to completion. When this returns or raises, no operation is still in progress.
+
+    Raises:
+        CloudGpuError: A resource failed; this is the error of the first failed resource.
+        BadRequestError: The program itself failed; the message contains file and line.
+    """
+    with _ONE_AT_A_TIME:
+        contextvars.Context().run(_run, run, monitor)
+
+
+class _Console:
+    """Pulumi's `Engine` service. It only logs, and the log must not be written to the terminal."""
+
+    def __init__(self, on_log: Callable[[str, str], None]) -> None:
+        self._on_log = on_log
+
+    def Log(self, request: engine_pb2.LogRequest) -> None:  # noqa: N802
+        """Emit a log line of the program."""
+        severity = _SEVERITIES.get(request.severity)
+        if severity is not None:
+            self._on_log(severity, request.message)
+
+    def RequirePulumiVersion(self, request: engine_pb2.RequirePulumiVersionRequest) -> None:  # noqa: N802
+        """Reject a version requirement, because there is no CLI whose version could be checked."""
+        message = f"the direct engine does not support require_pulumi_version({request.pulumi_version_range!r})"
+        raise UnsupportedError(message, hint="leave it out, or use the pulumi engine")
+
+
+def _run(run: ProgramRun, monitor: Monitor) -> None:
+    loop = asyncio.new_event_loop()
+    # do not log the unawaited futures of a failed run: the first failure is raised below
+    loop.set_exception_handler(lambda _loop, _context: None)
+    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="pulumi")
+    loop.set_default_executor(pool)
+    asyncio.set_event_loop(loop)
+    try:
+        _configure(run, monitor)
+        with _importable(run.project.directory):
+            program = loop.create_task(run_in_stack(_entry(run.project, monitor)))
+            try:
+                loop.run_until_complete(asyncio.wait([program]))
+            finally:
+                _drain(loop, pool, monitor)
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    if monitor.failure is not None:
+        raise monitor.failure
+    failure = monitor.program_failure or program.exception()
+    if failure is not None:
+        raise _typed(failure, run.project, monitor)
+
+
+def _configure(run: ProgramRun, monitor: Monitor) -> None:
+    set_root_resource(None)  # type: ignore[arg-type]  # as the SDK's `reset_options` does
+    settings = Settings(
+        project=run.project.name,
+        stack=run.stack,
+        monitor=monitor,
+        engine=_Console(run.on_log),
+        parallel=WORKERS,
+        dry_run=run.preview,
+        organization=_ORGANIZATION,
+        root_directory=str(run.project.directory),
+    )
+    configure(settings)
+    pulumi_config.set_all_config(dict(run.config), sorted(run.secret_keys))
+
+
+def _entry(project: Project, monitor: Monitor) -> Callable[[], Awaitable[None] | None]:
+    def entry() -> None:
+        try:
+            runpy.run_path(str(project.main), run_name="__main__")
+        except BaseException as err:
+            monitor.program_failed(err)
+            raise
+
+    return entry
+
+
+def _drain(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, monitor: Monitor) -> None:
+    """Start nothing new, wait for the calls in progress, and cancel the SDK's tasks."""
+    monitor.close()
+    pool.shutdown(wait=True, cancel_futures=True)
+    monitor.drain()
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+@contextlib.contextmanager
+def _importable(directory: Path) -> Iterator[None]:
+    """Make the project's modules importable, reload them from their files, and unload them afterwards."""
+    before = {name: module for name, module in sys.modules.items() if _within(module, directory)}
+    for name in before:
+        del sys.modules[name]
+    sys.path.insert(0, str(directory))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(directory))
+        for name in [name for name, module in list(sys.modules.items()) if _within(module, directory)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _within(module: object, directory: Path) -> bool:
+    source = getattr(module, "__file__", None)
+    return isinstance(source, str) and Path(source).is_relative_to(directory)
+
+
+def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseException:
+    """Return the error to raise for a failed program, with file and line unless the failure has a typed error."""
+    if isinstance(failure, CloudGpuError) or not isinstance(failure, Exception):
+        return failure
+    invoked = _failed_invoke(failure, monitor)
+    if invoked is not None:
+        return invoked
+    text = str(failure)
+    if text.startswith(_NOT_SUPPORTED):
+        what = text.removeprefix(_NOT_SUPPORTED).partition(".")[0]
+        message = f"the direct engine does not support {what}"
+        return UnsupportedError(message, hint="leave it out, or use the pulumi engine")
+    return _program_error(failure, project)
+
+
+def _failed_invoke(failure: Exception, monitor: Monitor) -> CloudGpuError | None:
+    """Return the typed error of a failed invoke, which the SDK replaces with a plain exception."""
+    text = str(failure)
+    for token, err in monitor.invoke_failures.items():
+        if f"invoke of {token} failed: {err.message}" in text:
+            return err
+    return None
+
+
+def _program_error(failure: Exception, project: Project) -> Exception:
+    location = _location(failure, project)
+    error_type = type(failure).__name__
+    described = str(failure) if error_type in {"RunError", "ConfigMissingError"} else f"{error_type}: {failure}"
+    error = BadRequestError(
+        f"{location or project.main}: {described}", code="ProgramError", hint="correct the program or its settings"
+    )
+    error.__cause__ = failure
+    return error
+
+
+def _location(failure: Exception, project: Project) -> str:
+    """Return `file:line` of the innermost frame in the program; empty if there is none."""
+    if isinstance(failure, SyntaxError):
+        return f"{failure.filename}:{failure.lineno}"
+    frames = traceback.extract_tb(failure.__traceback__)
+    in_program = [frame for frame in frames if Path(frame.filename).is_relative_to(project.directory)]
+    return f"{in_program[-1].filename}:{in_program[-1].lineno}" if in_program else ""

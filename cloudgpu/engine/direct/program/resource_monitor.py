@@ -1,0 +1,303 @@
+"""Pulumi's `ResourceMonitor` service inside this process. The SDK calls it as it would call the CLI.
+
+The SDK makes every call on a separate thread, so independent resources are created in parallel. The first failure
+closes the monitor: operations in progress finish and are recorded, and no new operations start.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+from google.protobuf import empty_pb2  # type: ignore[import-untyped]
+from pulumi.runtime.proto import provider_pb2, resource_pb2
+
+from cloudgpu.aws.resources.base import Handler, HandlerContext
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.engine.direct.deployment import Registry
+from cloudgpu.engine.direct.diff import ResourceRequest, apply_ignore_changes
+from cloudgpu.engine.direct.journal_state import Resource
+from cloudgpu.engine.direct.program.protobuf_values import Plain, struct, to_plain
+from cloudgpu.engine.direct.program.resource_options import Options, read_options, reject_unsupported_version
+from cloudgpu.engine.direct.register import Registered
+from cloudgpu.engine.direct.shutdown_gate import Gate, StoppedError
+from cloudgpu.engine.redaction import Redactor
+from cloudgpu.engine.urn import STACK_TYPE, UrnParts, former_urns
+from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
+
+_PROVIDER_PREFIX: Final = "pulumi:providers:"
+_PROVIDER_INPUTS: Final = frozenset({"region", "version"})
+_HARMLESS_PROVIDER_INPUTS: Final = frozenset(
+    {"skipCredentialsValidation", "skipMetadataApiCheck", "skipRegionValidation", "skipRequestingAccountId"}
+)
+_FEATURES: Final = (
+    resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_DELETED_WITH,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
+)
+"""Supported features. Hooks and transforms need a callback server; the SDK rejects features not listed here."""
+
+T = TypeVar("T")
+
+
+class RegistrationHandler(Protocol):
+    """Applies registrations, or predicts the steps for a preview."""
+
+    def present(self, urn: str) -> Resource | None:
+        """Return the recorded resource."""
+
+    def rename(self, old: str, urn: str, name: str) -> None:
+        """Change the URN and name of the resource `old`, as an alias requires."""
+
+    def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
+        """Create, update or replace the resource as requested."""
+
+
+@dataclass(frozen=True)
+class MonitorContext:
+    """The stack, handlers and clients that a monitor works with."""
+
+    stack: str
+    project: str
+    region: str
+    handlers: Registry
+    clients_for: Callable[[str], Clients]
+    context: Callable[[str, str], HandlerContext]
+    redactor: Redactor
+
+
+class Monitor:
+    """The service for one run of a program. Its methods in CamelCase are the gRPC methods."""
+
+    def __init__(self, context: MonitorContext, registrations: RegistrationHandler) -> None:
+        self._context = context
+        self._registrations = registrations
+        self._lock = threading.Lock()
+        self._gate = Gate()
+        self._providers: dict[str, str] = {}
+        self._known: dict[str, Registered] = {}
+        self._aliases: dict[str, tuple[str, ...]] = {}
+        self.failure: BaseException | None = None
+        self.program_failure: BaseException | None = None
+        self.invoke_failures: dict[str, CloudGpuError] = {}
+        self.registered: set[str] = set()
+        self.outputs = Plain({})
+
+    def close(self) -> None:
+        """Prevent new operations from starting."""
+        self._gate.close()
+
+    def drain(self) -> None:
+        """Wait until no operation is in progress."""
+        self._gate.wait()
+
+    def program_failed(self, failure: BaseException) -> None:
+        """Stop new operations because the program itself failed. Later failures are consequences of that."""
+        self._gate.close()
+        with self._lock:
+            if self.failure is None:
+                self.program_failure = failure
+
+    def _fail(self, failure: BaseException) -> None:
+        self._gate.close()
+        with self._lock:
+            if self.failure is None and self.program_failure is None:
+                self.failure = failure
+
+    def GetDeploymentInfo(self, _request: object) -> resource_pb2.DeploymentInfo:  # noqa: N802
+        """Return the features of this engine."""
+        return resource_pb2.DeploymentInfo(supportedFeatures=_FEATURES)
+
+    def SupportsFeature(self, _request: object) -> resource_pb2.SupportsFeatureResponse:  # noqa: N802
+        """Return False, because the SDK reads the features from `GetDeploymentInfo`, which replaces this call."""
+        return resource_pb2.SupportsFeatureResponse(hasSupport=False)
+
+    def RegisterResource(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceRequest
+    ) -> resource_pb2.RegisterResourceResponse:
+        """Register a resource of the program."""
+        return self._guarded(lambda: self._register(request))
+
+    def ReadResource(self, request: resource_pb2.ReadResourceRequest) -> resource_pb2.ReadResourceResponse:  # noqa: N802
+        """Read a resource that exists outside the stack (`SecurityGroup.get`)."""
+        return self._guarded(lambda: self._read(request))
+
+    def ExistsResource(self, request: resource_pb2.ExistsResourceRequest) -> resource_pb2.ExistsResourceResponse:  # noqa: N802
+        """Return whether a resource exists outside the stack."""
+        return self._guarded(lambda: self._exists(request))
+
+    def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:  # noqa: N802
+        """Call a provider function. As with the CLI, the program handles its failure."""
+        try:
+            return self._guarded(lambda: self._invoke(request), passing=CloudGpuError)
+        except CloudGpuError as err:
+            err.message = self._context.redactor.redact_text(err.message)
+            self.invoke_failures[request.tok] = err
+            failure = provider_pb2.CheckFailure(property="", reason=err.message)
+            return resource_pb2.ResourceInvokeResponse(failures=[failure])
+
+    def Call(self, request: resource_pb2.ResourceCallRequest) -> resource_pb2.ResourceInvokeResponse:  # noqa: N802
+        """Reject a method call on a resource; no supported type has methods."""
+        return self._guarded(lambda: _refuse(f"the method {request.tok}"))
+
+    def RegisterResourceOutputs(self, request: resource_pb2.RegisterResourceOutputsRequest) -> empty_pb2.Empty:  # noqa: N802
+        """Record the outputs of a component or of the stack."""
+        if f"::{STACK_TYPE}::" in request.urn:
+            self.outputs = to_plain(request.outputs)
+        return empty_pb2.Empty()
+
+    def RegisterPackage(self, request: resource_pb2.RegisterPackageRequest) -> resource_pb2.RegisterPackageResponse:  # noqa: N802
+        """Reject a parameterized provider."""
+        return self._guarded(lambda: _refuse(f"the parameterized package {request.name}"))
+
+    def RegisterStackTransform(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
+        """Reject a stack transform."""
+        return self._guarded(lambda: _refuse("transforms"))
+
+    def RegisterStackInvokeTransform(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
+        """Reject an invoke transform."""
+        return self._guarded(lambda: _refuse("invoke transforms"))
+
+    def RegisterResourceHook(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
+        """Reject a hook."""
+        return self._guarded(lambda: _refuse("resource hooks"))
+
+    def RegisterErrorHook(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
+        """Reject an error hook."""
+        return self._guarded(lambda: _refuse("error hooks"))
+
+    def SignalAndWaitForShutdown(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
+        """Acknowledge that the program has finished."""
+        return empty_pb2.Empty()
+
+    def _guarded(self, work: Callable[[], T], passing: type[Exception] | tuple[()] = ()) -> T:
+        with self._gate:
+            return self._recorded(work, passing)
+
+    def _recorded(self, work: Callable[[], T], passing: type[Exception] | tuple[()]) -> T:
+        try:
+            return work()
+        except passing:
+            raise
+        except Exception as err:
+            self._fail(err)
+            raise
+        except BaseException as err:
+            # the SDK would wait forever for the outputs of an interrupted thread
+            self._fail(err)
+            raise StoppedError from err
+
+    def _register(self, request: resource_pb2.RegisterResourceRequest) -> resource_pb2.RegisterResourceResponse:
+        place = self._place(request.parent, request.type, request.name)
+        urn = place.urn
+        if request.type == STACK_TYPE:
+            return resource_pb2.RegisterResourceResponse(urn=urn)
+        self._once(urn)
+        options = read_options(request, self._context.redactor.digest)
+        self._aliases[urn] = former_urns(place, request.aliases, self._aliases.get(request.parent, ()))
+        if not request.custom:
+            return resource_pb2.RegisterResourceResponse(urn=urn)
+        if request.type.startswith(_PROVIDER_PREFIX):
+            registered = self._provider(urn, request)
+        else:
+            handler = self._context.handlers.handler(request.type)
+            present = self._present(urn, request.name)
+            resource_request = self._resource_request(place, request, options, present)
+            registered = self._registrations.carry_out(resource_request, handler, present)
+        self._known[urn] = registered
+        body = struct(registered.outputs, registered.secret_names)
+        return resource_pb2.RegisterResourceResponse(urn=urn, id=registered.id, object=body)
+
+    def _once(self, urn: str) -> None:
+        with self._lock:
+            if urn in self.registered:
+                message = f"the program registers {urn} twice"
+                raise BadRequestError(message, hint="give the two resources different names")
+            self.registered.add(urn)
+
+    def _present(self, urn: str, name: str) -> Resource | None:
+        present = self._registrations.present(urn)
+        for alias in self._aliases[urn]:
+            if present is not None:
+                break
+            if self._registrations.present(alias) is not None:
+                self._registrations.rename(alias, urn, name)
+                present = self._registrations.present(urn)
+        return present
+
+    def _resource_request(
+        self,
+        place: UrnParts,
+        request: resource_pb2.RegisterResourceRequest,
+        options: Options,
+        present: Resource | None,
+    ) -> ResourceRequest:
+        properties = to_plain(request.object)
+        self._context.redactor.add_secrets(properties.values, properties.secret_paths)
+        region = str(properties.values.pop("region", "") or self._provider_region(request.provider))
+        checked = dict(self._context.handlers.handler(place.type).check(properties.values))
+        masked = self._context.redactor.masked(checked, properties.secret_paths)
+        if present is not None:
+            checked, masked = apply_ignore_changes(checked, masked, present, options)
+        digest = self._context.redactor.digest([place.type, region, masked])
+        return ResourceRequest(place.urn, place.type, place.name, region, checked, masked, digest, options)
+
+    def _provider(self, urn: str, request: resource_pb2.RegisterResourceRequest) -> Registered:
+        """Register an explicit provider. Only its region is supported; other settings are rejected by name."""
+        values = to_plain(request.object).values
+        for name in values:
+            if name not in _PROVIDER_INPUTS | _HARMLESS_PROVIDER_INPUTS:
+                _refuse(f"the provider setting {name!r}")
+        if request.type != f"{_PROVIDER_PREFIX}aws":
+            _refuse(f"the provider {request.type}")
+        self._providers[urn] = str(values.get("region") or self._context.region)
+        return Registered(f"{request.name}-{self._providers[urn]}", values)
+
+    def _provider_region(self, reference: str) -> str:
+        """Return the region of a provider reference `urn::id`, or the stack's region if the reference is empty."""
+        return self._providers.get(reference.rpartition("::")[0], self._context.region)
+
+    def _read(self, request: resource_pb2.ReadResourceRequest) -> resource_pb2.ReadResourceResponse:
+        reject_unsupported_version(request.type, request.version)
+        handler = self._context.handlers.handler(request.type)
+        context = self._context.context(self._provider_region(request.provider), "")
+        physical = handler.read(context, request.id)
+        if physical is None:
+            message = f"{request.type} {request.id} does not exist"
+            raise BadRequestError(message, hint=f"check the ID that the program passes to {request.name!r}")
+        urn = self._place(request.parent, request.type, request.name).urn
+        self._known[urn] = Registered(physical.id, physical.outputs)
+        body = struct(physical.outputs, frozenset(request.additionalSecretOutputs))
+        return resource_pb2.ReadResourceResponse(urn=urn, id=physical.id, properties=body)
+
+    def _exists(self, request: resource_pb2.ExistsResourceRequest) -> resource_pb2.ExistsResourceResponse:
+        reject_unsupported_version(request.type, request.version)
+        handler = self._context.handlers.handler(request.type)
+        context = self._context.context(self._provider_region(request.provider), "")
+        return resource_pb2.ExistsResourceResponse(exists=handler.read(context, request.id) is not None)
+
+    def _invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:
+        args = to_plain(request.args).values
+        if request.tok == "pulumi:pulumi:getResource":
+            return resource_pb2.ResourceInvokeResponse(**{"return": struct(self._get_resource(str(args["urn"])))})
+        reject_unsupported_version(request.tok, request.version)
+        region = str(args.pop("region", "") or self._provider_region(request.provider))
+        result = self._context.handlers.invoke(request.tok, args, self._context.clients_for(region))
+        return resource_pb2.ResourceInvokeResponse(**{"return": struct(result)})
+
+    def _get_resource(self, urn: str) -> Mapping[str, Any]:
+        if urn not in self._known:
+            message = f"the program refers to {urn}, which it has not registered"
+            raise BadRequestError(message, hint="register the resource before referring to it")
+        return {"urn": urn, "id": self._known[urn].id, "state": dict(self._known[urn].outputs)}
+
+    def _place(self, parent: str, type_token: str, name: str) -> UrnParts:
+        return UrnParts(self._context.stack, self._context.project, parent, type_token, name)
+
+
+def _refuse(what: str) -> NoReturn:
+    message = f"the direct engine does not support {what}"
+    raise UnsupportedError(message, hint="leave it out, or use the pulumi engine")

@@ -1,0 +1,1 @@
+"""Launchers, one module each: they compute the command and environment of every rank."""

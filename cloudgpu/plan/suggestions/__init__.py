@@ -1,0 +1,1 @@
+"""Suggest changes that make a rejected plan acceptable."""

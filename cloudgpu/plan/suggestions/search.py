@@ -1,0 +1,183 @@
+"""Find the smallest changes that make a rejected plan acceptable.
+
+Every changed recipe is planned again, so that cloudgpu never suggests a change that would be rejected. Single changes
+are tried first, then combinations of two or three, because fixing one error can reveal another.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import islice
+from typing import Final
+
+from cloudgpu.plan.plan import Finding, Plan
+from cloudgpu.plan.planner_input import PlannerInput
+from cloudgpu.plan.suggestions.edits import Edit, candidate_edits, edit, edits_in_fixes
+from cloudgpu.plan.suggestions.suggested_change import SuggestedChange
+from cloudgpu.recipe.units import DurationS
+
+Planner = Callable[[PlannerInput], Plan]
+
+MAX_REMEDIES: Final = 3
+"""Maximum number of suggestions."""
+_SINGLES: Final = 40
+_COMBINED: Final = 50
+_EXTENDED: Final = 3
+"""Maximum number of changes that are combined with a further change."""
+_MAX_COMBINED: Final = 3
+"""Maximum number of changes in a combination. More changes would make it a different recipe."""
+_SHORTEST_MIN: Final = 10
+_NOT_PRICED: Final = Decimal("Infinity")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A change and the plan that results from it."""
+
+    edit: Edit
+    question: PlannerInput
+    plan: Plan
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Names of the checks that still reject the plan."""
+        return frozenset(finding.check for finding in self.plan.errors)
+
+    @property
+    def rank(self) -> tuple[int, Decimal]:
+        """Sort key: smallest change first, then lowest price."""
+        usd = self.plan.worst_case_usd
+        return self.edit.weight, _NOT_PRICED if usd is None else usd
+
+    @property
+    def remedy(self) -> SuggestedChange:
+        """The change as a suggestion for the user."""
+        return SuggestedChange(self.edit.command, _hardware(self.plan), self.plan.worst_case_usd)
+
+
+def with_remedies(plan: Plan, question: PlannerInput, planned: Planner) -> Plan:
+    """Return the plan with remedies for each of its errors and for all of them together."""
+    if not plan.errors:
+        return plan
+    start = Trial(Edit((), 0, ""), question, plan)
+    levels = [list(_trials(start, planned, _SINGLES))]
+    while len(levels) < _MAX_COMBINED and _may_combine(start, levels):
+        levels.append(list(_combined_trials(start, levels[-1], planned)))
+
+    def with_remedies_of(finding: Finding) -> Finding:
+        if finding.severity != "error":
+            return finding
+        return replace(finding, remedies=_smallest(levels, lambda trial: _cures(trial, finding, start)))
+
+    whole = _smallest(levels, lambda trial: not trial.refused)
+    return replace(plan, findings=tuple(with_remedies_of(finding) for finding in plan.findings), remedies=whole)
+
+
+def _may_combine(start: Trial, levels: Sequence[Sequence[Trial]]) -> bool:
+    """Return True if combining more changes may fix an error that no trial has fixed so far."""
+    trials = [trial for level in levels for trial in level]
+    unresolved = {
+        error.check for error in start.plan.errors if not any(_cures(trial, error, start) for trial in trials)
+    }
+    fixable = {check for check in start.refused if any(check not in trial.refused for trial in trials)}
+    all_fixed = any(not trial.refused for trial in trials)
+    return bool(unresolved & fixable) or (not all_fixed and fixable == start.refused)
+
+
+def _smallest(levels: Sequence[Sequence[Trial]], helps: Callable[[Trial], bool]) -> tuple[SuggestedChange, ...]:
+    """Return the best remedies of the smallest combination size that has a helpful trial."""
+    helpful = ([trial for trial in level if helps(trial)] for level in levels)
+    return _best(next((trials for trials in helpful if trials), ()))
+
+
+def _cures(trial: Trial, finding: Finding, start: Trial) -> bool:
+    """Return True if the change fixes the error and introduces no new one."""
+    return finding.check not in trial.refused and trial.refused < start.refused
+
+
+def _best(trials: Iterable[Trial]) -> tuple[SuggestedChange, ...]:
+    """Return the best remedies, at most `MAX_REMEDIES`, and at most one per kind of change."""
+    best: dict[str, SuggestedChange] = {}
+    for trial in sorted(trials, key=lambda trial: trial.rank):
+        best.setdefault(trial.edit.way, trial.remedy)
+    return tuple(dict.fromkeys(best.values()))[:MAX_REMEDIES]
+
+
+def _combined_trials(start: Trial, trials: Sequence[Trial], planned: Planner) -> Iterator[Trial]:
+    """Yield the most promising trials, each combined with one further change."""
+    left = _COMBINED
+    # Extend only trials that fix at least one error, and only the best trial of each kind of change.
+    moved = [trial for trial in trials if trial.refused and start.refused - trial.refused]
+    moved.sort(key=lambda trial: (len(trial.refused - start.refused), len(trial.refused), trial.rank))
+    best = {trial.edit.way: trial for trial in reversed(moved)}
+    for first in [trial for trial in moved if best[trial.edit.way] is trial][:_EXTENDED]:
+        seconds = list(_trials(first, planned, left))
+        left -= len(seconds)
+        apart = [trial for trial in seconds if not dict(trial.edit.sets).keys() & dict(first.edit.sets).keys()]
+        yield from (Trial(trial.edit.after(first.edit), trial.question, trial.plan) for trial in apart)
+        if left <= 0 or any(not trial.refused for trial in apart):
+            return
+
+
+def _trials(start: Trial, planned: Planner, limit: int) -> Iterator[Trial]:
+    """Yield trials of the changes that the errors suggest, then of similar hardware, then of smaller requests."""
+    edits: dict[tuple[tuple[str, str], ...], Edit] = {}
+    suggested = edits_in_fixes(finding.fix for finding in start.plan.errors)
+    for candidate_edit in (
+        *suggested,
+        *candidate_edits(start.question, start.refused),
+        *_smaller_requests(start, planned),
+    ):
+        known = edits.get(candidate_edit.sets, candidate_edit)
+        edits[candidate_edit.sets] = candidate_edit if candidate_edit.weight < known.weight else known
+    trials = (_try(start, candidate_edit, planned) for candidate_edit in edits.values())
+    yield from islice((trial for trial in trials if trial is not None), limit)
+
+
+def _try(start: Trial, change: Edit, planned: Planner) -> Trial | None:
+    recipe = change.applied(start.question.recipe)
+    if recipe is None:
+        return None
+    question = replace(start.question, recipe=recipe)
+    return Trial(change, question, planned(question))
+
+
+def _smaller_requests(trial: Trial, planned: Planner) -> Iterator[Edit]:
+    """Yield the largest smaller node count and the longest shorter expiry that would fix an error."""
+    recipe = trial.question.recipe
+    minutes = int(recipe.budget.expiry) // 60
+    nodes = _largest_that_helps(
+        trial, recipe.resources.nodes - 1, 1, lambda count: edit("resources.nodes", str(count)), planned
+    )
+    expiry = _largest_that_helps(
+        trial, minutes - 1, _SHORTEST_MIN, lambda count: edit("budget.expiry", str(DurationS(count * 60))), planned
+    )
+    yield from (change for change in (nodes, expiry) if change is not None)
+
+
+def _largest_that_helps(
+    trial: Trial, most: int, least: int, made: Callable[[int], Edit], planned: Planner
+) -> Edit | None:
+    """Return the change to the largest number that fixes an error; None if even the smallest number does not."""
+
+    def helps(count: int) -> bool:
+        changed = _try(trial, made(count), planned)
+        return changed is not None and changed.refused < trial.refused
+
+    if most < least or not helps(least):
+        return None
+    low, high = least, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if helps(middle) else (low, middle - 1)
+    return made(low)
+
+
+def _hardware(plan: Plan) -> str:
+    """Format the first candidate, such as `2 x g4dn.metal (8 x T4 16 GiB)`; empty if there are no candidates."""
+    if not plan.candidates:
+        return ""
+    first = plan.candidates[0]
+    gpus = f"{first.gpus_per_node} x {first.gpu} {first.gpu_memory_gib.normalize():f} GiB"
+    where = f" in {first.region}" if first.region else ""
+    return f"{plan.nodes} x {first.instance_type} ({gpus}){where}"

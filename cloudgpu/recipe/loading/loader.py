@@ -1,0 +1,183 @@
+"""Find a recipe by name or path, load it, and report all its problems with their lines."""
+
+import errno
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from cloudgpu.errors import RecipeError
+from cloudgpu.files import read_bytes
+from cloudgpu.recipe.loading import files, validation_errors
+from cloudgpu.recipe.loading.document import parse
+from cloudgpu.recipe.name_suggestions import suggestion
+from cloudgpu.recipe.problem import Problem
+from cloudgpu.recipe.rules import registry as rules
+from cloudgpu.recipe.rules import text as text_rules
+from cloudgpu.recipe.schema import Recipe
+
+FILE_NAME = "recipe.yaml"
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class LoadedRecipe:
+    """A recipe and its file. Paths in the recipe are relative to `base`."""
+
+    recipe: Recipe
+    path: Path
+    base: Path
+
+
+def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
+    """Return the file of a recipe, given as a folder, a file, or a bare name below one of `roots`.
+
+    Raises:
+        RecipeError: The recipe does not exist; the message suggests the nearest name.
+    """
+    if not name_or_path:
+        raise _not_found(name_or_path, roots)
+    path = Path(name_or_path).expanduser()
+    places = [path] if _is_path(name_or_path) else [path, *(root / name_or_path for root in roots)]
+    for place in places:
+        for file in (place / FILE_NAME, place, place.parent / f"{place.name}.yaml"):
+            if files.is_file(file):
+                return file
+    raise _not_found(name_or_path, roots)
+
+
+def find_all(name_or_path: str, *, roots: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the file of a recipe, or the files of all recipes in a folder of recipes.
+
+    Raises:
+        RecipeError: The recipe does not exist; the message suggests the nearest name.
+    """
+    folder = Path(name_or_path).expanduser() if name_or_path else None
+    if folder is not None and files.is_directory(folder) and not files.is_file(folder / FILE_NAME):
+        files_in_folder = tuple(sorted(folder.glob(f"*/{FILE_NAME}")))
+        if files_in_folder:
+            return files_in_folder
+    return (find(name_or_path, roots=roots),)
+
+
+def load(path: Path) -> LoadedRecipe:
+    """Load and validate one recipe file.
+
+    Raises:
+        RecipeError: The recipe is invalid; `problems` contains one line per problem: `file:line: field: message`.
+    """
+    shown = display_path(path)
+    document = parse(_text(path, shown))
+    if document.problems:
+        raise _refused(shown, document.problems)
+    recipe, problems = validate_recipe(document.value, path.parent)
+    if recipe is None or problems:
+        raise _refused(shown, [(document.line(problem.path), problem) for problem in problems])
+    return LoadedRecipe(recipe, path, path.parent)
+
+
+def validate_recipe(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]]:
+    """Return the recipe built from plain values and all its problems. The recipe is None if the schema rejects it."""
+    if not isinstance(value, dict):
+        return None, (Problem((), "expected a mapping of fields, starting with schema: 1"),)
+    unfit = tuple(text_rules.text_problems(value))
+    if unfit:
+        return None, unfit
+    try:
+        recipe = Recipe.model_validate(value, by_alias=True, by_name=False)
+    except ValidationError as error:
+        schema_problems = validation_errors.field_problems(error, value)
+        return None, (
+            *schema_problems,
+            *_beyond_schema(value, base, {str(problem.path[0]) for problem in schema_problems if problem.path}),
+        )
+    return recipe, (*rules.rule_problems(recipe), *files.missing_file_problems(recipe, base))
+
+
+def display_path(path: Path) -> str:
+    """Return the path as shown in messages: relative if it is below the current directory."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd().resolve()))
+    except ValueError:
+        return str(path)
+
+
+def _beyond_schema(value: dict[str, Any], base: Path, wrong: set[str]) -> Iterator[Problem]:
+    """Yield the problems that the rules find in the sections that match the schema."""
+    sections: dict[str, Any] = {}
+    for name, info in Recipe.model_fields.items():
+        written = info.alias or name
+        if written in value and written not in wrong:
+            sections[name] = _section(info.annotation, value[written])
+    absent = {name for name in wrong if name in Recipe.model_fields}
+    partial = Recipe.model_construct(**sections)
+    yield from rules.rule_problems(partial, without=absent)
+    yield from files.missing_file_problems(partial, base, without=absent)
+
+
+def _section(annotation: Any, value: object) -> Any:  # noqa: ANN401 - any annotation, any section
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    return adapter.validate_python(value)
+
+
+def _text(path: Path, shown: str) -> str:
+    if not files.is_file(path):
+        message = (
+            f"{shown} is a directory without a {FILE_NAME}" if files.is_directory(path) else f"no such file: {shown}"
+        )
+        raise RecipeError(message, hint=f"give the path of a file, or of a folder with a {FILE_NAME}")
+    try:
+        content = read_bytes(path, MAX_BYTES)
+    except OSError as err:
+        if err.errno == errno.EFBIG:
+            message = f"{shown} is larger than 1 MiB, the limit for recipes"
+            raise RecipeError(message, hint="check that this is the right file") from err
+        message = f"cannot read {shown}: {err.strerror}"
+        raise RecipeError(message, hint="check the permissions of the file") from err
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        line = content.count(b"\n", 0, err.start) + 1
+        message = f"{shown}:{line}: not UTF-8 text (byte {err.start})"
+        raise RecipeError(message, problems=[message], hint="save the file as UTF-8") from err
+
+
+def _refused(shown: str, problems: Sequence[tuple[int, Problem]]) -> RecipeError:
+    lines = [f"{shown}:{line}: {problem.text}" for line, problem in sorted(problems, key=lambda item: item[0])]
+    count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
+    return RecipeError(f"{shown} has {count}", problems=lines, hint="see all fields: cloudgpu recipe schema")
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or name.startswith(("~", ".")) or name.endswith((".yaml", ".yml"))
+
+
+def _not_found(name: str, roots: Sequence[Path]) -> RecipeError:
+    place = Path(name).expanduser()
+    if name and files.is_directory(place):
+        return RecipeError(f"{display_path(place)} is a directory without a {FILE_NAME}", hint=_listing(roots))
+    if _is_path(name):
+        return RecipeError(f"no such recipe: {display_path(place)}", hint=_listing(roots))
+    return RecipeError(f'no recipe named "{name}"{suggestion(name, recipe_names(roots))}', hint=_listing(roots))
+
+
+def _listing(roots: Sequence[Path]) -> str:
+    listed = ", ".join(recipe_names(roots))
+    create = "create one: cloudgpu recipe new"
+    return f"available recipes: {listed}; or {create}" if listed else create
+
+
+def recipe_names(roots: Sequence[Path]) -> tuple[str, ...]:
+    """Return the bare names of all recipes below `roots`, in order."""
+    return tuple(file.parent.name for file in find_named_recipes(roots))
+
+
+def find_named_recipes(roots: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the recipe file of every bare name. If several roots contain a name, the first root takes precedence."""
+    by_name: dict[str, Path] = {}
+    for root in roots:
+        for file in sorted(root.glob(f"*/{FILE_NAME}")):
+            by_name.setdefault(file.parent.name, file)
+    return tuple(by_name.values())

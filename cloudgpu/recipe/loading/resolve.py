@@ -1,0 +1,66 @@
+"""Resolve a loaded recipe: apply the rehearsal section, then `--set` assignments."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.loading.loader import LoadedRecipe, validate_recipe
+from cloudgpu.recipe.loading.set_option import assign
+from cloudgpu.recipe.plain_values import to_plain_values
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.text import command
+
+
+def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -> Recipe:
+    """Return the recipe with `--set` assignments and, in a rehearsal, its rehearsal section applied.
+
+    `--set` takes precedence over the rehearsal section. The section remains in the recipe because its objects are
+    uploaded later.
+
+    Raises:
+        RecipeError: An assignment has an unknown name or a value of the wrong type, or makes the recipe invalid.
+    """
+    values = to_plain_values(loaded.recipe)
+    rehearsal_sets = {name: text for name, text in sets.items() if name.startswith("rehearsal.")}
+    _assign(values, rehearsal_sets)
+    if rehearsal:
+        _rehearse(values)
+    _assign(values, {name: text for name, text in sets.items() if name not in rehearsal_sets})
+    recipe, problems = validate_recipe(values, loaded.base)
+    if recipe is None or problems:
+        lines = [problem.text for problem in problems]
+        message = f"the recipe {loaded.recipe.name} is invalid with {_shown(sets)}"
+        show = command("cloudgpu", "recipe", "show", str(loaded.path))
+        raise RecipeError(message, problems=lines, hint=f"list the fields that can be set: {show}")
+    return recipe
+
+
+def _assign(values: dict[str, Any], sets: Mapping[str, str]) -> None:
+    for name, text in sets.items():
+        assign(values, name, text)
+
+
+def _rehearse(values: dict[str, Any]) -> None:
+    """Apply the rehearsal section to the plain values. Fields that it does not set keep their values."""
+    section = values.get("rehearsal") or {}
+    if section.get("environment") is not None:
+        values["environment"] = section["environment"]
+    for field in ("command", "ranks_per_node"):
+        if section.get(field) is not None:
+            values["launch"][field] = section[field]
+    values.setdefault("params", {}).update(section.get("params") or {})
+    for data in values.get("data") or []:
+        _replace_source(data, section.get("objects") or {})
+
+
+def _replace_source(data: dict[str, Any], objects: Mapping[str, str]) -> None:
+    """Replace a source that the rehearsal cannot serve with its local copy. The rehearsal serves S3 itself."""
+    if data["from"] in objects and not data["from"].startswith("s3://"):
+        kept: dict[str, Any] = {name: data[name] for name in ("name", "to", "keep") if name in data}
+        place = objects[data["from"]]
+        data.clear()
+        data.update({**kept, "from": place})
+
+
+def _shown(sets: Mapping[str, str]) -> str:
+    return " ".join(command("--set", f"{name}={text}") for name, text in sets.items()) or "its rehearsal section"

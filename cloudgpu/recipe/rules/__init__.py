@@ -1,0 +1,1 @@
+"""Validation rules across the fields of a recipe, which the schema cannot express."""

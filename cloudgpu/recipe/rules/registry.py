@@ -1,0 +1,240 @@
+"""Validation rules across fields, which the schema cannot express. Each rule is a small pure function.
+
+A rule lists the sections that it reads, and is skipped if one of these sections is invalid.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import PurePosixPath
+from typing import Final
+
+from cloudgpu.recipe import template
+from cloudgpu.recipe.batch import samples_per_step
+from cloudgpu.recipe.name_suggestions import suggestion
+from cloudgpu.recipe.problem import FieldPath, Problem
+from cloudgpu.recipe.rules.arguments import argument_size_problems
+from cloudgpu.recipe.rules.data import (
+    checkpoint_target_problems,
+    data_source_problems,
+    dataset_target_problems,
+    outputs_target_problems,
+)
+from cloudgpu.recipe.rules.launch import (
+    kvstore_problems,
+    parameter_server_problems,
+    ranks_per_node_problems,
+)
+from cloudgpu.recipe.rules.services import service_launcher_problems, service_name_problems, service_reference_problems
+from cloudgpu.recipe.rules.storage import storage_make_problems, storage_mount_problems
+from cloudgpu.recipe.schema import Environment, Recipe
+
+_LONGEST_WORK_S: Final = 100 * 366 * 86400
+
+
+@dataclass(frozen=True)
+class RecipeRule:
+    """A validation rule.
+
+    Attributes:
+        sections: The sections of the recipe that the rule reads.
+        find: Yields the problems.
+    """
+
+    sections: frozenset[str]
+    find: Callable[[Recipe], Iterator[Problem]]
+
+
+def rule_problems(recipe: Recipe, *, without: Set[str] = frozenset()) -> Iterator[Problem]:
+    """Yield the problems that the rules find. Rules that read a section in `without` are skipped."""
+    for rule in RULES:
+        if not rule.sections & without:
+            yield from rule.find(recipe)
+
+
+def _hardware_problems(recipe: Recipe) -> Iterator[Problem]:
+    set_fields = [name for name in ("gpu", "any_of", "instance_type") if getattr(recipe.resources, name)]
+    if not set_fields:
+        yield Problem(("resources",), "requires one of gpu, any_of or instance_type, for example gpu: V100:8")
+    for name in set_fields[1:]:
+        yield Problem(
+            ("resources", name), f"{set_fields[0]} is already set; set only one of gpu, any_of and instance_type"
+        )
+
+
+def _reservation_problems(recipe: Recipe) -> Iterator[Problem]:
+    market, reservation = recipe.resources.market, recipe.resources.reservation
+    if market in ("reservation", "capacity-block") and reservation is None:
+        yield Problem(("resources", "reservation"), f"required with market: {market}, for example cr-0a1b2c3d4e5f60718")
+    if reservation is not None and market in ("on-demand", "spot"):
+        yield Problem(
+            ("resources", "reservation"),
+            f"applies only to market: reservation or capacity-block, but market is {market}",
+        )
+
+
+def _gpu_format_problems(recipe: Recipe) -> Iterator[Problem]:
+    gpus: list[tuple[FieldPath, str]] = []
+    if recipe.resources.gpu:
+        gpus.append((("resources", "gpu"), recipe.resources.gpu))
+    for index, name in enumerate(recipe.resources.any_of):
+        if "." not in name:
+            gpus.append((("resources", "any_of", index), name))
+    for path, name in gpus:
+        if not re.fullmatch(r"[A-Za-z0-9-]+:[1-9][0-9]?", name):
+            yield Problem(path, f"expected a GPU model and count per node, for example V100:8, got {name}")
+
+
+def _zone_problems(recipe: Recipe) -> Iterator[Problem]:
+    for index, zone in enumerate(recipe.resources.zones):
+        if recipe.resources.regions and zone[:-1] not in recipe.resources.regions:
+            listed = ", ".join(recipe.resources.regions)
+            yield Problem(("resources", "zones", index), f"{zone} is not in any of resources.regions ({listed})")
+
+
+def _environment_problems(recipe: Recipe) -> Iterator[Problem]:
+    yield from _container_or_python_problems(recipe.environment, ("environment",))
+    if recipe.rehearsal and recipe.rehearsal.environment:
+        yield from _container_or_python_problems(recipe.rehearsal.environment, ("rehearsal", "environment"))
+
+
+def _container_or_python_problems(environment: Environment, path: FieldPath) -> Iterator[Problem]:
+    if environment.container and environment.python:
+        yield Problem((*path, "python"), "environment.container is already set; set either container or python")
+    for index, name in enumerate(environment.secrets):
+        if name in environment.env:
+            message = f"{name} is also set in env; recipes must not contain secret values"
+            yield Problem((*path, "secrets", index), message)
+
+
+def _output_path_problems(recipe: Recipe) -> Iterator[Problem]:
+    paths: list[tuple[FieldPath, PurePosixPath]] = [
+        (("outputs", index), PurePosixPath(name)) for index, name in enumerate(recipe.outputs)
+    ]
+    if recipe.checkpoint:
+        paths.append((("checkpoint", "path"), recipe.checkpoint.path))
+    for path, relative in paths:
+        if relative.is_absolute() or ".." in relative.parts or not relative.parts:
+            yield Problem(path, f"expected a path below the work directory, got {relative}")
+
+
+def _param_name_problems(recipe: Recipe) -> Iterator[Problem]:
+    for name in recipe.params:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
+            yield Problem(
+                ("params", name),
+                "expected a name of letters, digits, dashes and underscores, not starting with a digit or dash",
+            )
+        if name in (*template.RUN_NAMES, "checkpoint", "hostfile"):
+            yield Problem(("params", name), f"{{{name}}} is a built-in placeholder; choose another name")
+
+
+def _command_problems(recipe: Recipe) -> Iterator[Problem]:
+    for message in template.placeholder_problems(recipe.launch.command, template.placeholders(recipe)):
+        yield Problem(("launch", "command"), message)
+
+
+def _batch_problems(recipe: Recipe) -> Iterator[Problem]:
+    batch = recipe.launch.global_batch
+    if not isinstance(batch, str):
+        return
+    unknown = template.placeholder_problems(batch, tuple(recipe.params))
+    messages = list(unknown) or ([] if samples_per_step(recipe) else [f"expected a whole number, got {batch}"])
+    for message in messages:
+        yield Problem(("launch", "global_batch"), message)
+
+
+def _rehearsal_command_problems(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.rehearsal and recipe.rehearsal.command is not None:
+        for message in template.placeholder_problems(recipe.rehearsal.command, template.placeholders(recipe)):
+            yield Problem(("rehearsal", "command"), message)
+
+
+def _rehearsal_param_problems(recipe: Recipe) -> Iterator[Problem]:
+    for name in recipe.rehearsal.params if recipe.rehearsal else ():
+        if name not in recipe.params:
+            yield Problem(("rehearsal", "params", name), f"unknown parameter{suggestion(name, recipe.params)}")
+
+
+def _metric_problems(recipe: Recipe) -> Iterator[Problem]:
+    for name, metric in recipe.metrics.items():
+        path = ("metrics", name, "pattern")
+        try:
+            groups = re.compile(metric.pattern).groupindex
+        except re.error as err:
+            yield Problem(path, f"not a regular expression: {err}")
+            continue
+        if "value" not in groups:
+            yield Problem(path, "expected a group named `value`, for example acc=(?P<value>[0-9.]+)")
+
+
+def _prefer_spot_problems(recipe: Recipe) -> Iterator[Problem]:
+    resources = recipe.resources
+    if resources.prefer == "spot" and resources.market in ("reservation", "capacity-block"):
+        message = (
+            f"capacity with market: {resources.market} is already paid for; expected order, price, speed or region"
+        )
+        yield Problem(("resources", "prefer"), message)
+
+
+def _work_problems(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.work is None:
+        return
+    metric = recipe.metrics.get(recipe.work.metric)
+    if metric is None:
+        hint = suggestion(recipe.work.metric, recipe.metrics)
+        yield Problem(("work", "metric"), f"unknown metric {recipe.work.metric}{hint}")
+    elif not metric.unit.endswith("/s"):
+        unit = metric.unit or "no unit"
+        yield Problem(("work", "metric"), f"{recipe.work.metric} is not a rate; expected a unit like img/s, got {unit}")
+    elif metric.reference is None or metric.reference.value <= 0:
+        yield Problem(("work", "metric"), f"{recipe.work.metric} has no reference above zero to estimate from")
+    elif recipe.work.amount > Decimal(str(metric.reference.value)) * _LONGEST_WORK_S:
+        message = f"at {metric.reference.value:g} {metric.unit} this takes more than 100 years; check the unit"
+        yield Problem(("work", "amount"), message)
+
+
+def _make_rule(find: Callable[[Recipe], Iterator[Problem]], *sections: str) -> RecipeRule:
+    return RecipeRule(frozenset(sections), find)
+
+
+RULES = (
+    _make_rule(_hardware_problems, "resources"),
+    _make_rule(_reservation_problems, "resources"),
+    _make_rule(_gpu_format_problems, "resources"),
+    _make_rule(_zone_problems, "resources"),
+    _make_rule(_environment_problems, "environment", "rehearsal"),
+    _make_rule(dataset_target_problems, "data"),
+    _make_rule(data_source_problems, "data"),
+    _make_rule(checkpoint_target_problems, "checkpoint"),
+    _make_rule(outputs_target_problems, "outputs_to", "outputs"),
+    _make_rule(storage_mount_problems, "storage", "data"),
+    _make_rule(storage_make_problems, "storage", "resources"),
+    _make_rule(_output_path_problems, "outputs", "checkpoint"),
+    _make_rule(_param_name_problems, "params"),
+    _make_rule(_command_problems, "launch", "params", "data", "storage", "checkpoint"),
+    _make_rule(
+        argument_size_problems,
+        "launch",
+        "params",
+        "data",
+        "storage",
+        "checkpoint",
+        "environment",
+        "rehearsal",
+        "resources",
+    ),
+    _make_rule(_batch_problems, "launch", "params"),
+    _make_rule(ranks_per_node_problems, "launch"),
+    _make_rule(kvstore_problems, "launch", "params"),
+    _make_rule(parameter_server_problems, "launch"),
+    _make_rule(_rehearsal_command_problems, "rehearsal", "params", "data", "storage", "checkpoint"),
+    _make_rule(_rehearsal_param_problems, "rehearsal", "params"),
+    _make_rule(_metric_problems, "metrics"),
+    _make_rule(_prefer_spot_problems, "resources"),
+    _make_rule(_work_problems, "work", "metrics"),
+    _make_rule(service_launcher_problems, "launch"),
+    _make_rule(service_name_problems, "launch"),
+    _make_rule(service_reference_problems, "launch", "environment", "params", "data", "storage", "checkpoint"),
+)

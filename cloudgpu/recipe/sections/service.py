@@ -1,0 +1,56 @@
+"""Services: processes that listen on a port of the head, alone (`launch.service`) or next to the ranks."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from cloudgpu.recipe.sections.section import Name, Section
+from cloudgpu.recipe.units import DurationS
+
+Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
+PathOnPort = Annotated[str, StringConstraints(pattern=r"^/[^\s]*$")]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class Ready(Section):
+    """The readiness check of a service."""
+
+    http: PathOnPort | None = None
+    """HTTP path to request, for example `/api`. Default: a TCP connection to the port is enough."""
+    status: Annotated[int, Field(strict=True, ge=100, le=599)] | None = None
+    """HTTP status of a service that is ready. Default: any status below 400."""
+    within: DurationS = DurationS(180)
+    """Time limit for the service to become ready, for example `2m`."""
+
+
+class Endpoint(Section):
+    """The port, readiness check and page of a service."""
+
+    port: Port
+    """TCP port on the head's loopback interface. The command can use it as `{service.port}`, and the address as
+    `{service.address}`."""
+    ready: Ready = Ready()
+    """Readiness check of the service."""
+    page: str = Field(default="/", pattern=r"^/\S*$")
+    """Page to open in a browser; `{token}` is the service's token."""
+    token: Variable | None = None
+    """Environment variable that receives a secret generated for this run, for example `JUPYTER_TOKEN`. The secret is
+    shown with the address and never written to logs, arguments or state."""
+
+
+class Service(Endpoint):
+    """The service that a run with `with: service` consists of."""
+
+    stays: Literal["expiry", "command"] = "expiry"
+    """Lifetime of the service. `expiry`: it runs until the cluster expires or `cancel` stops it; Ctrl-C asks whether to
+    stop it. `command`: it stops when the `train` command exits."""
+
+
+class SideService(Endpoint):
+    """A service on the head next to the ranks, for example TensorBoard. It stops when the run finishes."""
+
+    name: Name
+    """Name of the service in messages."""
+    command: str
+    """Command of the service, run without a shell, with the placeholders of `launch.command`. No GPU is
+    visible to it."""

@@ -1,0 +1,1 @@
+"""The container images of a run, and the requests for its containers."""

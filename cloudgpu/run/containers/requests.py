@@ -1,0 +1,143 @@
+"""Build the agents' requests for the container of a run, and the commands of ranks inside it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from cloudgpu.launch.containers import INSIDE, DockerEngine, container_name, exec_line, pid_file
+from cloudgpu.launch.inventory import Node
+from cloudgpu.launch.network import uses_efa
+from cloudgpu.launch.ranks import NodeLaunch, RankLaunch
+from cloudgpu.node.containers.mounts import BindMount
+from cloudgpu.node.containers.run_line import ContainerLaunch, Hardware, run_line
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.sections.environment import Container
+from cloudgpu.run.job import Job
+
+_AGENT_FILES = "container"
+
+
+@dataclass(frozen=True)
+class NodeImage:
+    """A recipe's image on one node, and the engine that runs it.
+
+    Attributes:
+        image: Image, by digest if known.
+        image_id: Image ID, equal on every node.
+        entrypoint: Entry point of the image, prefixed to every rank's command as `docker run` would.
+        devices: RDMA devices of the node.
+    """
+
+    image: str
+    image_id: str
+    digest: str
+    entrypoint: tuple[str, ...]
+    engine: DockerEngine
+    gpu_runtime: bool = False
+    devices: tuple[str, ...] = ()
+    huge_pages: bool = False
+
+
+@dataclass(frozen=True)
+class NodeRunPaths:
+    """Paths of a run on a node.
+
+    Attributes:
+        data: Dataset name -> directory.
+        storage: Mount name -> directory.
+    """
+
+    run_dir: str
+    workdir: str
+    data: Mapping[str, str]
+    storage: Mapping[str, str]
+
+
+def container_hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
+    """Return the node hardware that is passed to the ranks' container."""
+    rdma = recipe.resources.network != "tcp"
+    return Hardware(
+        gpus=node.gpus > 0 and not node.simulated,
+        subset=tuple(str(number) for number in node.devices),
+        gpu_runtime=image.gpu_runtime,
+        devices=image.devices if rdma else (),
+        huge_pages=image.huge_pages and uses_efa(recipe, node),
+    )
+
+
+def container_mounts(recipe: Recipe, paths: NodeRunPaths, launch: NodeLaunch) -> tuple[BindMount, ...]:
+    """Return the container's mounts: work directory, launcher files, datasets and storage."""
+    writable = {storage.name for storage in recipe.storage if storage.mode == "rw"}
+    launcher_paths = dict.fromkeys(PurePosixPath(file.path).parts[0] for file in launch.files)
+    return (
+        BindMount(paths.workdir),
+        *(BindMount(f"{paths.run_dir}/{name}", read_only=True) for name in launcher_paths),
+        *(BindMount(path, read_only=True) for path in paths.data.values()),
+        *(BindMount(path, read_only=name not in writable) for name, path in paths.storage.items()),
+    )
+
+
+def container_start_fields(
+    job: Job, container: Container, node: Node, image: NodeImage, paths: NodeRunPaths, launch: NodeLaunch
+) -> dict[str, Any]:
+    """Return the additional fields of the `start` request for a node whose ranks run in a container."""
+    ranks = [
+        {
+            "inside": rank_name(rank),
+            "program": rank.argv[0],
+            "argv": list(wrap_in_container(job, node, image, paths, rank).argv),
+        }
+        for rank in launch.ranks
+    ]
+    return {"container": container_order(job, container, node, image, paths, launch), "ranks": ranks}
+
+
+def container_order(
+    job: Job, container: Container, node: Node, image: NodeImage, paths: NodeRunPaths, launch: NodeLaunch
+) -> dict[str, Any]:
+    """Return the container part of the `start` request."""
+    node_hardware = container_hardware(job.recipe, node, image)
+    name = container_name(job.run_id, node.index)
+    labels = (("cloudgpu.run", job.run_id), ("cloudgpu.cluster", job.inventory.cluster))
+    holding = ContainerLaunch(
+        name, image.image, labels, container_mounts(job.recipe, paths, launch), f"{paths.run_dir}/{_AGENT_FILES}"
+    )
+    return {
+        "name": name,
+        "image": container.image,
+        "client": list(image.engine.client),
+        "run": list(run_line(container, node_hardware, holding)),
+        "gpus": node_hardware.gpus,
+        "devices": list(node_hardware.subset),
+        "own": [paths.workdir, INSIDE],
+    }
+
+
+def wrap_in_container(job: Job, node: Node, image: NodeImage, paths: NodeRunPaths, rank: RankLaunch) -> RankLaunch:
+    """Return a rank's command wrapped so that it runs in the node's container."""
+    name = rank_name(rank)
+    line = exec_line(
+        image.engine,
+        container_name(job.run_id, node.index),
+        (*image.entrypoint, *rank.argv),
+        workdir=paths.workdir,
+        pid_file=pid_file(name),
+        env_file=f"{paths.run_dir}/{name}.names",
+    )
+    return replace(rank, argv=line)
+
+
+def exec_prefixes(run_id: str, images: Mapping[int, NodeImage], workdir: str) -> dict[int, tuple[str, ...]]:
+    """Return, by node index, the command prefix that runs a program in the node's container."""
+    return {
+        index: exec_line(
+            image.engine, container_name(run_id, index), image.entrypoint, workdir=workdir, interactive=True
+        )
+        for index, image in images.items()
+    }
+
+
+def rank_name(rank: RankLaunch) -> str:
+    """Return the rank's name in its container, which is also the prefix of the names of its files."""
+    return f"rank-{rank.rank}"

@@ -1,0 +1,1 @@
+"""Datasets, checkpoints and outputs: transfers to and from the nodes."""

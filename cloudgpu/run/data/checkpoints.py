@@ -1,0 +1,126 @@
+"""Checkpoints in S3: restored before a run, uploaded by the head node during the run and at its end."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from cloudgpu.errors import BadRequestError
+from cloudgpu.node.mounts.options import s3_endpoint
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.sections.data import Checkpoint, Data
+from cloudgpu.recipe.sources import source_of
+from cloudgpu.run.agent import Agent, count_field, run_on_agents
+from cloudgpu.run.data.copies import DistributionSettings, download_files_to
+from cloudgpu.run.data.files import Files, RemoteFile, S3Service, Services
+from cloudgpu.run.job import Job
+from cloudgpu.run.progress import Note
+from cloudgpu.text import printable, size_text
+
+NO_SUCH_KEY = "NoSuchKey"
+"""S3 error code for a missing object."""
+
+
+def resume_uri(recipe: Recipe) -> str:
+    """Return the URI of the checkpoint that a run resumes from, or an empty string."""
+    checkpoint = recipe.checkpoint
+    if checkpoint is None:
+        return ""
+    if checkpoint.resume is not None:
+        return checkpoint.resume
+    return checkpoint.to if checkpoint.to and "{run}" not in checkpoint.to else ""
+
+
+def checkpoint_destination(recipe: Recipe, run_id: str) -> str:
+    """Return the URI to which a run's checkpoints are uploaded, or an empty string."""
+    to = recipe.checkpoint.to if recipe.checkpoint else None
+    return (to or "").replace("{run}", run_id)
+
+
+def list_resume_files(recipe: Recipe, files: Files) -> Sequence[RemoteFile]:
+    """List the files of the checkpoint that a run resumes from. The list is empty for a first run.
+
+    Raises:
+        CloudGpuError: The files cannot be listed, or the checkpoint in `resume` does not exist.
+    """
+    origin, checkpoint = resume_uri(recipe), recipe.checkpoint
+    if checkpoint is None or not origin:
+        return ()
+    try:
+        return files(_dataset(checkpoint, origin))
+    except BadRequestError as err:
+        if err.code == NO_SUCH_KEY and checkpoint.resume is None:
+            return ()
+        raise
+
+
+def restore(job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:
+    """Download the earlier checkpoint to the work directory of every node. Return the bytes transferred.
+
+    Raises:
+        RemoteCommandError: A node could not download the checkpoint.
+    """
+    checkpoint, origin = job.recipe.checkpoint, resume_uri(job.recipe)
+    listed = list_resume_files(job.recipe, way.files)
+    if checkpoint is None or not listed:
+        return 0
+    total = size_text(sum(file.size for file in listed))
+    way.report(Note(f"checkpoint: {len(listed)} files, {total}, from {origin}"))
+
+    def fetch(agent: Agent) -> int:
+        target = f"{job.workdir(agent.home)}/{checkpoint.path}"
+        return download_files_to(agent, target, _dataset(checkpoint, origin), listed, way)
+
+    return sum(run_on_agents(agents, fetch).values())
+
+
+def start_checkpoint_upload(job: Job, agents: Sequence[Agent], services: Services) -> None:
+    """Start the upload of the checkpoint directory to S3 on the head node, for as long as the ranks run.
+
+    Raises:
+        RemoteCommandError: The node's IAM role provides no credentials.
+    """
+    to, checkpoint = checkpoint_destination(job.recipe, job.run_id), job.recipe.checkpoint
+    head = next((agent for agent in agents if agent.host.node.index == 0), None)
+    if checkpoint is None or head is None or not to:
+        return
+    source = f"{job.workdir(head.home)}/{checkpoint.path}"
+    head.ask("keep", {"run_dir": job.run_dir(head.home), "source": source, **bucket_request(to, head, services(to))})
+
+
+def bucket_request(to: str, agent: Agent, service: S3Service) -> dict[str, Any]:
+    """Return the request fields that identify an S3 prefix."""
+    source, region = source_of(to), service.region or agent.host.node.zone[:-1]
+    return {
+        "bucket": source.place,
+        "prefix": source.path,
+        "region": region,
+        "endpoint": service.endpoint or s3_endpoint(region),
+    }
+
+
+def finish_checkpoint_upload(job: Job, head: Agent) -> str:
+    """Wait for the last checkpoint upload and return a summary. Empty if the run uploads no checkpoints.
+
+    Raises:
+        RemoteCommandError: Part of the checkpoint could not be uploaded.
+    """
+    to = checkpoint_destination(job.recipe, job.run_id)
+    if not to:
+        return ""
+    answer = head.ask("kept", {"run_dir": job.run_dir(head.home)})
+    if not answer.get("files"):
+        return f"the run wrote no checkpoint, so nothing was uploaded to {to}"
+    size = size_text(count_field(answer, "bytes"))
+    return f"checkpoint: {answer['files']} files, {size}, at {to}{skipped_files_clause(answer)}"
+
+
+def skipped_files_clause(answer: Mapping[str, Any]) -> str:
+    """Return a clause that lists the skipped files, or an empty string if there are none."""
+    skipped = answer.get("skipped")
+    names = [printable(str(name)) for name in skipped] if isinstance(skipped, list) else []
+    return f"; not uploaded because they are not regular files: {', '.join(names)}" if names else ""
+
+
+def _dataset(checkpoint: Checkpoint, origin: str) -> Data:
+    to = PurePosixPath("/") / checkpoint.path
+    return Data.model_validate({"name": "checkpoint", "from": origin, "to": str(to)})

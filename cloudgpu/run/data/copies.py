@@ -1,0 +1,167 @@
+"""Copy a dataset from its source to the nodes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.recipe.sections.data import Data
+from cloudgpu.recipe.sources import source_of
+from cloudgpu.run.agent import Agent, AgentReplyError, count_field, run_on_agents
+from cloudgpu.run.data.files import Files, RemoteFile, Services
+from cloudgpu.run.progress import Note, Report
+from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.command import Raw, RemoteCommand
+
+FILES_PER_REQUEST = 2000
+"""Files per `fetch` request. Each file has a presigned URL of up to 2000 bytes."""
+_RENEWALS = 20
+"""Maximum renewals of presigned URLs during one copy. A presigned URL is valid for six hours."""
+
+
+@dataclass(frozen=True)
+class DistributionSettings:
+    """Settings for distributing data.
+
+    Attributes:
+        base: Base directory of relative paths in the recipe.
+    """
+
+    base: Path
+    files: Files
+    services: Services
+    report: Report
+
+
+def copy_dataset(
+    dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings
+) -> int:
+    """Copy a dataset from its source to every node and return the bytes transferred.
+
+    Raises:
+        RemoteCommandError: A node could not download or verify the dataset; the message names the node.
+        ConnectError: A node cannot be reached.
+    """
+    return (_send if source_of(dataset.source).kind == "local" else download_dataset)(dataset, agents, listed, way)
+
+
+def download_dataset(
+    dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings
+) -> int:
+    """Download a dataset on every node and return the bytes transferred.
+
+    Raises:
+        RemoteCommandError: A node could not download or verify the dataset; the message names the node.
+        ConnectError: A node cannot be reached.
+    """
+    moved = run_on_agents(
+        agents, lambda agent: download_files_to(agent, f"{agent.root}{dataset.to}", dataset, listed, way)
+    )
+    return sum(moved.values())
+
+
+def download_files_to(
+    agent: Agent,
+    target: str,
+    dataset: Data,
+    listed: Sequence[RemoteFile],
+    way: DistributionSettings,
+    hand: Mapping[str, Any] | None = None,
+) -> int:
+    """Download files on one node in batches of `FILES_PER_REQUEST` and return the bytes transferred.
+
+    `hand` contains the token and certificate of the node to download from, if the files' URLs refer to another node.
+
+    Raises:
+        RemoteCommandError: The node could not download or verify a file.
+        ConnectError: The node cannot be reached.
+    """
+    create_user_directory(agent.host, target)
+    moved = 0
+    for start in range(0, len(listed), FILES_PER_REQUEST):
+        batch = listed[start : start + FILES_PER_REQUEST]
+        moved += _fetch_batch(agent, dataset, batch, target, way, hand)
+        if len(listed) > FILES_PER_REQUEST:
+            done = min(start + FILES_PER_REQUEST, len(listed))
+            way.report(Note(f"data {dataset.name}: {done} of {len(listed)} files", agent.host.node.index))
+    return moved
+
+
+def _fetch_batch(
+    agent: Agent,
+    dataset: Data,
+    batch: Sequence[RemoteFile],
+    target: str,
+    way: DistributionSettings,
+    hand: Mapping[str, Any] | None,
+) -> int:
+    """Download a batch. If the presigned URLs expire, renew them and continue with the files that are missing.
+
+    Raises:
+        AgentReplyError: The batch cannot be downloaded. Code `expired`: the URLs have been renewed too often.
+    """
+    common_fields = {"cache": dataset_index_key(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
+    for renewal in range(_RENEWALS + 1):
+        try:
+            return count_field(
+                agent.ask("fetch", {"files": [_file_entry(file, target) for file in batch], **common_fields}), "bytes"
+            )
+        except AgentReplyError as err:
+            if err.code != "expired" or renewal == _RENEWALS:
+                raise
+        way.report(Note(f"data {dataset.name}: the URLs have expired and are being renewed", agent.host.node.index))
+        batch = _renewed(dataset, batch, way)
+    return 0
+
+
+def _renewed(dataset: Data, batch: Sequence[RemoteFile], way: DistributionSettings) -> Sequence[RemoteFile]:
+    """Return the same files with fresh URLs.
+
+    Raises:
+        AgentReplyError: A file was changed or deleted at the source.
+    """
+    fresh = {file.relative: file for file in way.files(dataset)}
+    for file in batch:
+        current = fresh.get(file.relative)
+        if current is None or (current.size, current.etag) != (file.size, file.etag):
+            message = f"dataset {dataset.name}: {file.relative} was changed at the source during the copy"
+            raise AgentReplyError(message, code="changed", hint="run the command again")
+    return [fresh[file.relative] for file in batch]
+
+
+def _send(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings) -> int:
+    root = local_root(dataset, way)
+
+    def send(agent: Agent) -> int:
+        target = f"{agent.root}{dataset.to}"
+        create_user_directory(agent.host, target)
+        return agent.host.send_tree(root, [file.relative for file in listed], target)
+
+    return sum(run_on_agents(agents, send).values())
+
+
+def local_root(dataset: Data, way: DistributionSettings) -> Path:
+    """Return the directory of a local dataset, or the parent directory if the dataset is a file."""
+    source = (way.base / dataset.source).resolve()
+    return source if source.is_dir() else source.parent
+
+
+def dataset_index_key(dataset: Data, target: str) -> dict[str, str]:
+    """Return the key of a dataset copy in the node's dataset index."""
+    return {"name": dataset.name, "source": dataset.source, "to": target}
+
+
+def create_user_directory(host: Host, path: str) -> None:
+    """Create a directory that the login user may write to. Directories such as `/data` are created with sudo.
+
+    Raises:
+        RemoteCommandError: The directory cannot be created.
+    """
+    if not host.try_run(RemoteCommand("mkdir", "-p", path, Raw("&& test -w"), path)).ok:
+        mkdir = ("sudo", "-n", "mkdir", "-p", path)
+        host.run(RemoteCommand(*mkdir, Raw('&& sudo -n chown "$(id -u):$(id -g)"'), path))
+
+
+def _file_entry(file: RemoteFile, target: str) -> dict[str, Any]:
+    path = f"{target}/{file.relative}"
+    return {"url": file.url, "path": path, "size": file.size, "sha256": file.sha256, "etag": file.etag}

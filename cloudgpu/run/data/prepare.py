@@ -1,0 +1,135 @@
+"""Copy or mount datasets on the nodes before any rank starts, and clean up when the run has ended."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.node.mounts import DataMount, build_mount_order
+from cloudgpu.recipe.sections.data import Data
+from cloudgpu.recipe.sources import source_of
+from cloudgpu.run.agent import Agent, run_on_agents
+from cloudgpu.run.data.copies import DistributionSettings, copy_dataset
+from cloudgpu.run.data.files import RemoteFile, S3Service
+from cloudgpu.run.data.shared_datasets import share_dataset
+from cloudgpu.run.job import Job
+from cloudgpu.run.progress import Note, Report
+from cloudgpu.ssh.command import RemoteCommand
+from cloudgpu.ssh.fanout import run_on_all
+from cloudgpu.text import size_text
+
+
+def provide_dataset(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:
+    """Mount a dataset on every node or copy it there. Return the bytes transferred.
+
+    Raises:
+        RemoteCommandError: A node could not download, verify or mount the dataset; the message names the node.
+        ConnectError: A node cannot be reached.
+    """
+    if dataset.mode == "mount":
+        _mount(dataset, job, agents, way)
+        return 0
+    listed = way.files(dataset)
+    total = sum(file.size for file in listed)
+    way.report(
+        Note(f"data {dataset.name}: {len(listed)} files, {size_text(total)}, to {dataset.to} on {_where(agents)}")
+    )
+    copied = share_dataset if dataset.share == "head" and len(agents) > 1 else copy_dataset
+    moved = copied(dataset, agents, listed, way)
+    way.report(Note(f"data {dataset.name}: {size_text(moved)} transferred{_verified(listed)}"))
+    return moved
+
+
+def release_datasets(job: Job, agents: Sequence[Agent]) -> tuple[str, ...]:
+    """Unmount this run's datasets, remove copies without `keep`, and return one message per node that failed."""
+    mounted = any(dataset.mode == "mount" for dataset in job.recipe.data)
+    removed = [dataset for dataset in job.recipe.data if dataset.mode == "copy" and not dataset.keep]
+
+    def clean_up(agent: Agent) -> None:
+        if mounted:
+            agent.ask("unmount", {"run": job.run_id})
+        for dataset in removed:
+            _remove(dataset, agent)
+
+    if not mounted and not removed:
+        return ()
+    by_index = {agent.host.node.index: agent for agent in agents}
+    results = run_on_all([agent.host for agent in agents], lambda host: clean_up(by_index[host.node.index]))
+    return tuple(answer.message for answer in results.values() if isinstance(answer, CloudGpuError))
+
+
+def _remove(dataset: Data, agent: Agent) -> None:
+    target = f"{agent.root}{dataset.to}"
+    if source_of(dataset.source).kind == "local":
+        agent.host.send_tree(Path(), [], target)  # sending no files empties the directory
+        agent.host.try_run(RemoteCommand("rmdir", target))
+        return
+    agent.ask("forget", {"cache": {"name": dataset.name, "source": dataset.source, "to": target}})
+
+
+def _mount(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> None:
+    source = source_of(dataset.source)
+    way.report(Note(f"data {dataset.name}: mounting {dataset.source} at {dataset.to} on {_where(agents)}"))
+    service = way.services(dataset.source) if source.kind == "s3" else S3Service()
+
+    def mount(agent: Agent) -> None:
+        agent.ask("mount", mount_request(dataset, job.run_id, agent, service), _progress_relay(agent, way.report))
+
+    run_on_agents(agents, mount)
+
+
+def mount_request(dataset: Data, run_id: str, agent: Agent, service: S3Service) -> dict[str, Any]:
+    """Return the request of the `mount` verb for a dataset."""
+    target = f"{agent.root}{dataset.to}"
+    data_mount = DataMount(
+        name=dataset.name,
+        source=source_of(dataset.source),
+        to=target,
+        region=service.region or agent.host.node.zone[:-1],
+        writable=dataset.writable,
+        client=dataset.client,
+        endpoint=dataset.endpoint or service.endpoint,
+        options=dataset.options,
+        within_s=int(dataset.within),
+    )
+    mount_order = build_mount_order(data_mount)
+    mount = {
+        "name": dataset.name,
+        "source": dataset.source,
+        "target": target,
+        "root": agent.root,
+        "argv": list(mount_order.argv),
+        "program": mount_order.program,
+        "package": mount_order.package,
+        # Never install packages on self-managed hosts unless the user asked for it.
+        "install": "" if agent.host.node.own else mount_order.install,
+        "seconds": data_mount.within_s,
+    }
+    return {"run": run_id, "mounts": [mount]}
+
+
+def _verified(listed: Sequence[RemoteFile]) -> str:
+    return ", checksums verified" if listed and all(file.sha256 for file in listed) else ""
+
+
+def _where(agents: Sequence[Agent]) -> str:
+    return "every node" if len(agents) != 1 else "the node"
+
+
+def _progress_relay(agent: Agent, report: Report) -> Callable[[Mapping[str, Any]], None]:
+    def relay(line: Mapping[str, Any]) -> None:
+        if "progress" in line:
+            report(Note(str(line["progress"]), agent.host.node.index))
+
+    return relay
+
+
+@contextmanager
+def release_datasets_on_failure(job: Job, agents: Sequence[Agent]) -> Iterator[None]:
+    """Release the datasets if the block fails, because the run will not reach its normal cleanup."""
+    try:
+        yield
+    except (CloudGpuError, KeyboardInterrupt):
+        release_datasets(job, agents)
+        raise

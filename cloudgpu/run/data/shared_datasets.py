@@ -1,0 +1,100 @@
+"""Copy a dataset to the first node, and from there to the other nodes over the cluster network."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+from cloudgpu.errors import RemoteCommandError
+from cloudgpu.recipe.sections.data import Data
+from cloudgpu.recipe.sources import source_of
+from cloudgpu.run.agent import Agent
+from cloudgpu.run.data.copies import (
+    FILES_PER_REQUEST,
+    DistributionSettings,
+    copy_dataset,
+    create_user_directory,
+    dataset_index_key,
+    download_files_to,
+    local_root,
+)
+from cloudgpu.run.data.files import RemoteFile
+from cloudgpu.run.data.peer_transfer import PeerAddress, distribute_to_peers
+from cloudgpu.run.progress import Note
+from cloudgpu.ssh.transfer.transfer import manifest_of
+
+
+def share_dataset(
+    dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings
+) -> int:
+    """Copy a dataset to the first node and from there to the other nodes. Return the bytes read from the source.
+
+    Raises:
+        RemoteCommandError: A node could not download, serve or verify the dataset; the message names the node.
+        ConnectError: A node cannot be reached.
+    """
+    head, *rest = sorted(agents, key=lambda agent: agent.host.node.index)
+    local = source_of(dataset.source).kind == "local"
+    moved = copy_dataset(dataset, [head], listed, way)
+    way.report(Note(f"data {dataset.name}: copying from node {head.host.node.index} to the other nodes"))
+
+    def source_of_files(agent: Agent) -> Mapping[str, Any]:
+        target = _target(dataset, agent)
+        return {"folder": target} if local else {"folder": target, "cache": dataset_index_key(dataset, target)}
+
+    def fetch(agent: Agent, source: PeerAddress) -> int:
+        return (_fetch_tree if local else _fetch_files)(agent, dataset, listed, way, source)
+
+    return moved + sum(distribute_to_peers([head, *rest], 1, source_of_files, fetch, way.report).values())
+
+
+def _fetch_files(
+    agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: DistributionSettings, source: PeerAddress
+) -> int:
+    """Download a dataset from another node. Return 0, because nothing is read from the source."""
+    hand = source["hand"]
+    files = [replace(file, url=_address(hand, file.relative), etag="" if file.sha256 else file.etag) for file in listed]
+    download_files_to(agent, _target(dataset, agent), dataset, files, way, hand)
+    return 0
+
+
+def _fetch_tree(
+    agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: DistributionSettings, source: PeerAddress
+) -> int:
+    """Download files and their modification times from another node, then send the rest, such as links, from here.
+
+    The final transfer compares everything and deletes extra files, so the first step may be incomplete.
+    """
+    root, names, target = local_root(dataset, way), [file.relative for file in listed], _target(dataset, agent)
+    create_user_directory(agent.host, target)
+    agent.host.claim_tree(target)
+    entries = [
+        {
+            "url": _address(source["hand"], entry.path),
+            "path": f"{target}/{entry.path}",
+            "size": entry.size,
+            # The other node may hold a different version of this file than the one just listed.
+            "etag": f"{entry.size}-{entry.mtime_ns}",
+            "mtime_ns": entry.mtime_ns,
+            "mode": entry.mode,
+        }
+        for entry in manifest_of(root, names)
+        if entry.link is None
+    ]
+    try:
+        for first in range(0, len(entries), FILES_PER_REQUEST):
+            batch = entries[first : first + FILES_PER_REQUEST]
+            agent.ask("fetch", {"files": batch, "roots": [target], "hand": source["hand"]})
+    except RemoteCommandError as err:
+        way.report(
+            Note(f"data {dataset.name}: sending the rest from this machine: {err.message}", agent.host.node.index)
+        )
+    return agent.host.send_tree(root, names, target)
+
+
+def _target(dataset: Data, agent: Agent) -> str:
+    return f"{agent.root}{dataset.to}"
+
+
+def _address(hand: Mapping[str, Any], relative: str) -> str:
+    return f"{hand['url']}/{quote(relative, errors='surrogateescape')}"

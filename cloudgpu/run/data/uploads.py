@@ -1,0 +1,72 @@
+"""Upload outputs to S3. Every node uploads its own outputs with its IAM role, even if the caller has disconnected."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.run.agent import Agent, count_field, run_on_agents
+from cloudgpu.run.data.checkpoints import bucket_request, skipped_files_clause
+from cloudgpu.run.data.files import Services
+from cloudgpu.run.job import Job
+from cloudgpu.ssh.fanout import run_on_all
+from cloudgpu.ssh.transfer.patterns import glob_regexes
+from cloudgpu.text import size_text
+
+_NAME: Final = "outputs"
+"""Name that distinguishes this upload from the checkpoint upload in the agent."""
+
+
+def outputs_destination(recipe: Recipe, run_id: str) -> str:
+    """Return the S3 URI for the run's outputs, or an empty string."""
+    return (recipe.outputs_to or "").replace("{run}", run_id)
+
+
+def start_uploads(job: Job, agents: Sequence[Agent], services: Services) -> None:
+    """Start a process on every node that uploads the node's outputs to S3 after the run.
+
+    Raises:
+        RemoteCommandError: A node's IAM role provides no credentials.
+    """
+    to = outputs_destination(job.recipe, job.run_id)
+    if not to:
+        return
+    service = services(to)
+
+    def start_upload(agent: Agent) -> None:
+        index = agent.host.node.index
+        prefix = to if index == 0 else f"{to.rstrip('/')}/node-{index}"
+        request = {
+            "name": _NAME,
+            "run_dir": job.run_dir(agent.home),
+            "source": job.workdir(agent.home),
+            "patterns": glob_regexes(job.recipe.outputs),
+            "at_end": True,
+            **bucket_request(prefix, agent, service),
+        }
+        agent.ask("keep", request)
+
+    run_on_agents(agents, start_upload)
+
+
+def finish_uploads(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
+    """Wait for the uploads. Return a summary and one message per node that failed."""
+    to = outputs_destination(job.recipe, job.run_id)
+    if not to:
+        return "", ()
+    by_index = {agent.host.node.index: agent for agent in agents}
+
+    def wait_for_upload(index: int) -> dict[str, Any]:
+        agent = by_index[index]
+        return agent.ask("kept", {"name": _NAME, "run_dir": job.run_dir(agent.home)})
+
+    answers = run_on_all([agent.host for agent in agents], lambda host: wait_for_upload(host.node.index))
+    failures = tuple(answer.message for answer in answers.values() if isinstance(answer, CloudGpuError))
+    responses = [answer for answer in answers.values() if not isinstance(answer, CloudGpuError)]
+    files = sum(count_field(response, "files") for response in responses)
+    if not files:
+        return ("" if failures else f"there were no outputs to upload to {to}"), failures
+    text = (
+        f"outputs: {files} files, {size_text(sum(count_field(response, 'bytes') for response in responses))}, at {to}"
+    )
+    return text + "".join(map(skipped_files_clause, responses)), failures
