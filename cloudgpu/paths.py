@@ -1,4 +1,4 @@
-"""Paths in the state home, and of the data bundled with the package."""
+"""Paths of the state home and of the data bundled with the package."""
 
 import errno
 import os

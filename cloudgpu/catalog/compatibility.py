@@ -15,7 +15,7 @@ _NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:([0-9][0-9]\.[0-9][0-9])(
 
 @dataclass(frozen=True)
 class ContainerFit:
-    """The fit of a container on a GPU, with the reason if the fit is not native."""
+    """How well a container image supports a GPU, with the reason if the support is not native."""
 
     fit: Fit
     why: str = ""
@@ -51,7 +51,7 @@ def _fit_by_highest(highest: str, gpu: Gpu) -> ContainerFit:
 
 
 def month_of(image: str) -> str:
-    """Return the month of an NVIDIA monthly container, such as `24.12`; empty for any other image."""
+    """Return the release of an NGC framework container, such as `24.12`; empty for any other image."""
     match = _NGC.match(image)
     return match[1] if match else ""
 

@@ -153,9 +153,10 @@ def _no_such_count(spec: str, requested: GpuSpec, gpu: Gpu, catalog: Catalog) ->
         }
     )
     specs = [f"{spec_name(gpu.name)}{size}:{count}" for count in counts]
-    count = spec.partition(":")[2] or "an unknown number of"
+    count = spec.partition(":")[2]
     memory = size and f" with {requested.size_gb} GB"
-    message = f"no instance type has {count} {gpu.name}{memory}; available: {_listed(specs)}"
+    problem = f"no instance type has {count} {gpu.name}{memory}" if count else f"{spec} does not specify a GPU count"
+    message = f"{problem}; available: {_listed(specs)}"
     return SpecMismatch("gpu", message, command("--set", f"resources.gpu={specs[-1]}") if specs else "")
 
 

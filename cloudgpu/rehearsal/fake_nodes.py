@@ -117,7 +117,7 @@ class FakeNodeHost:
         return "".join(f"{line}\r\n" for line in lines).encode()
 
     def events(self) -> Iterator[PoweredOff]:
-        """Yield the power-offs of nodes until `shutdown`."""
+        """Yield an event for each node that powers off, until `shutdown` is called."""
         while (event := self._events.get()) is not None:
             yield event
 

@@ -190,7 +190,7 @@ class Reader(threading.Thread):
             self._on_unreachable(self._agent.host.node, trouble)
 
     def _read_once(self) -> bool:
-        """Read one connection to its end. Return True if the final status was received.
+        """Read from one connection until it ends. Return True if the final status was received.
 
         Raises:
             ConnectError: The connection was lost.

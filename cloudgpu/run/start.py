@@ -59,7 +59,7 @@ def _gang(job: Job, paths: tuple[str, str, str], staged: Staged, attempt: int) -
 
 
 def launch_context(job: Job, home: str, interpreter: str, data: Mapping[str, str], attempt: int = 0) -> LaunchContext:
-    """Return the launch context of a run on a node whose login user has this state home directory."""
+    """Return the launch context of a run on a node whose login user has this home directory."""
     checkpoint = job.recipe.checkpoint
     return LaunchContext(
         run_id=job.run_id,
@@ -112,7 +112,7 @@ def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[st
                 raise
         else:
             return gang
-    message = f"no free port for the gang after {_PORT_ATTEMPTS} attempts"
+    message = f"no free port for the run after {_PORT_ATTEMPTS} attempts"
     raise RemoteCommandError(message)
 
 

@@ -46,7 +46,7 @@ def _first_source(name: str, ordered: Sequence[Source]) -> SourcedSetting | None
 
 
 def _defaults(home: Home, environ: Mapping[str, str], cwd: Path) -> dict[str, str]:
-    """Return the defaults by name, including defaults that depend on the home or the login name."""
+    """Return the defaults by name, including those that depend on the state home or the login name."""
     fixed = {name: str(setting.metadata["default"]) for name, setting in FIELDS.items()}
     return fixed | {
         "home": str(home.root),

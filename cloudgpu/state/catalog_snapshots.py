@@ -210,7 +210,7 @@ class CatalogSnapshots:
             raise self._damaged(path, str(err)) from err
 
     def _damaged(self, path: Path, why: str) -> StateError:
-        message = f"the catalog snapshot {path} cannot be used: {why}"
+        message = f"the stored catalog file {path} cannot be used: {why}"
         revert = command("cloudgpu", "catalog", "revert", "0", "--on", self._target)
         return StateError(message, hint=f"return to the bundled catalog with `{revert}`")
 

@@ -108,13 +108,13 @@ class ClusterRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run, as last observed by its caller.
+    """The recorded state of a run.
 
     Attributes:
         keep: Whether the cluster is kept regardless of the outcome.
         keep_on_failure: Whether the cluster is kept if the run fails.
         tried: One line for each candidate that had no capacity.
-        ranks: Node index -> ranks. Written before the ranks are started, so a run with ranks may be running.
+        ranks: Ranks by node index. Written before the start of the ranks: if it is not empty, they may be running.
         image: Container image of the ranks, by digest; empty if the ranks run without a container.
         collected: Whether all outputs on the nodes were downloaded; None before the first attempt.
     """
@@ -356,5 +356,5 @@ def _read(path: Path, record_type: type[_T]) -> _T | None:
     except MALFORMED as err:
         message = f"the record {path} is damaged: {err}"
         down = command("cloudgpu", "down", path.parent.name)
-        hint = f"if it is a cluster, delete it with `{down}`, which finds it by its tags"
+        hint = f"if this is a cluster's record, run `{down}`: it finds the cluster's resources by their tags"
         raise StateError(message, hint=hint) from err

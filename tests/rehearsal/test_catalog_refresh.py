@@ -43,7 +43,7 @@ def test_a_price_changes_the_plan_and_a_revert_brings_it_back(workspace):
     assert node_usd(workspace) == {(shipped, shipped_on)}
     workspace.run("catalog", "revert", "1")
     assert known_usd(workspace) == Decimal("29.5")
-    assert workspace.run("catalog", "history").stdout.splitlines()[-1].startswith("*        1")
+    assert workspace.run("catalog", "history").stdout.splitlines()[-1].startswith("*         1")
     # A damaged snapshot stops what is bought by its prices, names itself and the way on.
     workspace.home.catalog("rehearsal").snapshot(1).write_text("{")
     refused = workspace.run("plan", "plain", "--offline", code=10)

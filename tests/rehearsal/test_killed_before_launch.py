@@ -49,7 +49,7 @@ def test_down_closes_the_row_without_the_record_or_the_journal(killed, lost):
 def test_sweep_lists_a_cluster_that_only_the_ledger_knows(killed):
     (row,) = killed.json("sweep")["clusters"]
     assert (row["cluster"], row["only_in_ledger"], row["goes"], row["regions"]) == ("plain", True, True, ["us-east-1"])
-    assert "nothing in the cloud" in killed.run("sweep").stdout
+    assert "no resources in the cloud" in killed.run("sweep").stdout
 
 
 def test_another_home_leaves_the_row_open_while_a_launch_may_still_show(killed):

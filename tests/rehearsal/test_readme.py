@@ -39,7 +39,7 @@ def run_all(workspace, commands: list[str]) -> list[str]:
 def test_the_readme(workspace):
     *told, cost, stopped = run_all(workspace, lines("README.md"))
     assert "quickstart" in told[0]
-    assert "cluster lab is up (simulated)" in told[2]
+    assert "cluster lab is running (simulated)" in told[2]
     assert "is deleted, verified by tag search; 2 instances terminated" in told[-1]
     assert "simulated $" in cost
     assert "stopped" in stopped
@@ -63,7 +63,7 @@ def test_the_first_run(workspace):
     assert "left     nothing" in trained
     assert "[rank 1] rank 1 of 2" in logged
     assert "real $0.00, simulated $" in cost
-    assert "cluster lab is up (simulated)" in created
+    assert "cluster lab is running (simulated)" in created
     assert host.startswith("ip-127-")
     assert "cluster lab (2 x p3dn.24xlarge) is running until" in reused
     assert "lab  up  (simulated)" in status

@@ -33,7 +33,7 @@ class ClusterDeleter(Protocol):
 
 
 def cluster_creator(context: Context, requester: Requester) -> ClusterCreator:
-    """Return the use case that creates clusters in this context."""
+    """Return the object that creates clusters in this context."""
     if isinstance(context, HostsContext):
         from cloudgpu.backends.hosts.create import HostProvisioning  # noqa: PLC0415 - not needed for AWS
 
@@ -44,7 +44,7 @@ def cluster_creator(context: Context, requester: Requester) -> ClusterCreator:
 
 
 def cluster_deleter(context: Context) -> ClusterDeleter:
-    """Return the use case that deletes clusters in this context."""
+    """Return the object that deletes clusters in this context."""
     if isinstance(context, HostsContext):
         from cloudgpu.backends.hosts.delete import HostTeardown  # noqa: PLC0415
 

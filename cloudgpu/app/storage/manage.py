@@ -200,10 +200,10 @@ class StorageManager:
         )
 
     def _end(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
-        """Delete what the journal lists, then what only tag search finds, and verify with a second search.
+        """Delete the resources in the journal, then others that a tag search finds, and verify with a second search.
 
         Raises:
-            TeardownError: A resource is left; the error lists all remaining resources.
+            TeardownError: Some resources remain; the error lists them.
         """
         left: list[str] = []
         if record is not None:

@@ -100,7 +100,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class ResourceListing:
-    """One EC2 resource type: the call that lists it, the key of the list, and the fields of an entry."""
+    """How to list one EC2 resource type: the API call, the key of the list, and the fields of an entry."""
 
     kind: Kind
     call: str

@@ -73,7 +73,7 @@ class DescribedHandler:
             raise BadRequestError(
                 message,
                 code="MissingProperty",
-                hint="set the properties: the direct engine generates no values or names",
+                hint="set these properties: the direct engine does not generate default values or names",
             )
         return {**self.defaults, **properties}
 

@@ -50,7 +50,7 @@ class NetworkPartHandler(DescribedHandler):
         return self._settled(ctx, physical_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the resource left behind by an interrupted create with this token, with its setup finished."""
+        """Find the resource that an interrupted create with this token left behind, and complete its setup."""
         resource = self._described(ctx.clients, [{"Name": f"tag:{INTENT_TAG}", "Values": [ctx.token]}])
         if resource is None or not is_ours(ctx, tags_to_dict(resource.get("Tags"))):
             return None

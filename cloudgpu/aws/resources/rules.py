@@ -22,7 +22,10 @@ RULE_KEYS = frozenset({*_PULUMI_LISTS, "protocol", "fromPort", "toPort", "self",
 
 @dataclass(frozen=True, order=True)
 class PortRule:
-    """One peer and one port range. AWS treats two rules that differ only in `description` as identical."""
+    """A security group rule for one peer and one port range.
+
+    AWS treats two rules that differ only in `description` as identical.
+    """
 
     protocol: str
     from_port: int

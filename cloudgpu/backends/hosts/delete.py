@@ -27,7 +27,7 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class _ReleaseOutcome:
-    """Hosts that confirmed their release, and the reasons of hosts that did not, one line each."""
+    """The hosts that confirmed their release, and one line for each host that did not, with the reason."""
 
     released: tuple[str, ...]
     left: tuple[str, ...]

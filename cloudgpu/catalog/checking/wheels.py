@@ -97,9 +97,9 @@ def _serves(wheels: TorchWheels, gpu: Gpu) -> bool:
 
 
 def _first_default_without(rows: Sequence[TorchWheels], gpu: Gpu) -> str | None:
-    """Return the first PyTorch version whose default wheel dropped the GPU; None if the newest one supports it.
+    """Return the first PyTorch version whose default wheel no longer supports the GPU, or None if the newest one does.
 
-    Versions before the first wheel with support do not count.
+    Versions before the first one that supports the GPU are ignored.
     """
     dropped: str | None = None
     defaults = [(parse_version(wheels.default_from), wheels) for wheels in rows if wheels.default_from is not None]

@@ -21,7 +21,7 @@ def down(  # noqa: PLR0917
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Delete every cluster recorded on this machine.")] = False,
     mine: Annotated[
-        bool, typer.Option("--mine", help="Delete the clusters whose owner is the `owner` setting.")
+        bool, typer.Option("--mine", help="Delete the clusters of the owner in the `owner` setting.")
     ] = False,
     run: Annotated[str, typer.Option("--run", metavar="RUN", help="Delete the cluster of this run.")] = "",
     on: On = None,

@@ -57,9 +57,7 @@ def gpus(  # noqa: PLR0917
     region: Annotated[
         str, typer.Option("--region", help="Region to compare. Default: the cheapest region of each type.")
     ] = "",
-    spot: Annotated[
-        bool, typer.Option("--spot", help="Show spot prices: spare capacity that AWS can reclaim.")
-    ] = False,
+    spot: Annotated[bool, typer.Option("--spot", help="Show prices of spot instances, which AWS can reclaim.")] = False,
     sort: Annotated[
         Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"],
         typer.Option(
@@ -107,8 +105,8 @@ def show(
 ) -> None:
     """Show everything known about one GPU, with sources.
 
-    Shows its hardware data, the drivers, CUDA versions, containers and PyTorch wheels that support it, the instance
-    types that contain it, and possible replacements.
+    Shows its specifications, the drivers, CUDA versions, containers and PyTorch wheels that support it, the instance
+    types that have it, and possible replacements.
     """
     from cloudgpu.catalog.profile import profile
     from cloudgpu.catalog.software import software

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cloudgpu.hosts.host import OwnHost
     from cloudgpu.ssh.host_key import ShownKey
 
-app = typer.Typer(help="Manage your own hosts, for --on ssh.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Manage self-managed hosts, used with --on ssh.", no_args_is_help=True, rich_markup_mode=None)
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[HOST]...", help="Hosts to include. Default: all.")]
 Inventory = Annotated[
@@ -74,7 +74,7 @@ def scan(
     hosts: Inventory = None,
     json: Json = False,
 ) -> None:
-    """Add missing data to the inventory from the hosts.
+    """Query the hosts and fill in missing inventory data.
 
     Adds missing GPUs, drivers, cores, memory sizes and private addresses, and never overwrites existing values. Shows
     the fingerprint of each unknown host key, and pins the key only after you confirm it. Changes nothing on the hosts.

@@ -28,10 +28,11 @@ def bake(  # noqa: PLR0917
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Create a machine image from a recipe's bootstrapped node.
+    """Bootstrap a node and create a machine image from it.
 
-    Launches one node of the first available instance type, waits for its bootstrap to finish, checks the node, removes
-    its keys, creates an image and terminates the node. Nodes that boot the image skip the bootstrap steps.
+    Launches one node of the recipe's first available instance type, waits for its bootstrap to finish, checks the
+    node, removes its keys, creates an image and terminates the node. Nodes that boot from the image skip the bootstrap
+    steps.
     """
     from cloudgpu.app.images.bake import bake_cluster_name
     from cloudgpu.app.planning.planner import plan_error

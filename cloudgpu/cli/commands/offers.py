@@ -19,10 +19,10 @@ def offers(  # noqa: PLR0917
     region: Region = None,
     json: Json = False,
 ) -> None:
-    """List the instance offers for a recipe, in the order tried.
+    """List the instance offers for a recipe in failover order.
 
-    Shows the price, zone and quota of every candidate, and the rule that rejected each other offer. Changes nothing.
-    Exits 4 if there is no candidate.
+    Shows the price, zone and quota of every candidate, and for every rejected offer the rule that rejected it. Changes
+    nothing. Exits 4 if there is no candidate.
     """
     from cloudgpu.cli.context import plans
     from cloudgpu.cli.context.hosts import refuse_on_hosts

@@ -27,7 +27,7 @@ def plan(  # noqa: PLR0917
         typer.Option("--out", metavar="FILE", help="Save the plan for `up --plan` and `train --plan`."),
     ] = None,
     resources: Annotated[
-        bool, typer.Option("--resources", help="Also list every resource_words that would be created.")
+        bool, typer.Option("--resources", help="Also list every resource that would be created.")
     ] = False,
     region: Region = None,
     json: Json = False,

@@ -9,9 +9,7 @@ from cloudgpu.errors import CloudError
 
 Gpu = Annotated[
     str,
-    typer.Option(
-        "--gpu", metavar="GPU", help="GPU, such as V100 or A100-80GB:8, or a quota family: P or G for all its types."
-    ),
+    typer.Option("--gpu", metavar="GPU", help="GPU, such as V100 or A100-80GB:8, or a quota family: P or G."),
 ]
 Type = Annotated[str, typer.Option("--instance-type", metavar="TYPE", help="Instance type, such as p3dn.24xlarge.")]
 Regions = Annotated[

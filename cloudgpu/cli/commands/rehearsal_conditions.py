@@ -79,8 +79,8 @@ def quota(rows: QuotaRows = None, json: Json = False) -> None:
 def prices(rows: PriceRows = None, json: Json = False) -> None:
     """Change the prices of the simulated instances.
 
-    Replaces all changed prices; without arguments, restores the catalog's prices. MARKET is on-demand or spot. Plans
-    use the new prices after `catalog refresh --on rehearsal`. Starts the rehearsal cloud if necessary.
+    Replaces all price overrides; without arguments, removes them. MARKET is on-demand or spot. Plans use the new
+    prices after `catalog refresh --on rehearsal`. Starts the rehearsal cloud if necessary.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -99,8 +99,9 @@ def prices(rows: PriceRows = None, json: Json = False) -> None:
 def faults(file: FaultFile = "", json: Json = False) -> None:
     """Inject scripted faults into the simulated API.
 
-    Replaces the fault script. Its rules fail, delay or hold API calls, or drop their connection, before or after the
-    call takes effect. docs/reference/faults.md lists the fields of a rule. Starts the rehearsal cloud if necessary.
+    Replaces the current fault script. A rule makes an API call fail, delays or holds it, or drops its connection,
+    before or after the call takes effect. docs/reference/faults.md lists the fields of a rule. Starts the rehearsal
+    cloud if necessary.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -159,7 +160,7 @@ def read_rows(rows: Sequence[str]) -> dict[str, int]:
             table[key] = bounds.parse_whole_number(count if key.count("/") == 2 else "", most=_MOST)  # noqa: PLR2004
         except ValueError:
             message = f"{row!r} does not have the form A/B/C=NUMBER"
-            hint = f"for example: 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'; at most {_MOST:,}"
+            hint = f"for example: 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'; NUMBER is at most {_MOST:,}"
             raise UsageError(message, hint=hint) from None
     return table
 

@@ -20,7 +20,7 @@ def ssh(
         list[str] | None,
         typer.Argument(
             metavar="[NODE] [-- COMMAND...]",
-            help="Node index (default: 0) and command (default: a build_login_command shell).",
+            help="Node index (default: 0) and command (default: a login shell).",
         ),
     ] = None,
     carry: Annotated[

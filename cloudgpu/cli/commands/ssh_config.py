@@ -12,10 +12,8 @@ def ssh_config(
     cluster: Annotated[
         str, typer.Argument(metavar="[NAME]", help="Cluster name. Optional if only one cluster is running.")
     ] = "",
-    show: Annotated[bool, typer.Option("--print", help="Print the build_entries without changing ~/.ssh.")] = False,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the build_entries. `down` also removes them.")
-    ] = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the entries without changing ~/.ssh.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the entries. `down` also removes them.")] = False,
 ) -> None:
     """Add a cluster's nodes to ~/.ssh for ssh, scp and editors.
 

@@ -35,7 +35,7 @@ MatrixOption = Annotated[
     ),
 ]
 CsvFile = Annotated[
-    Path | None, typer.Option("--csv", metavar="FILE", help="With --matrix: also write the table to this file.")
+    Path | None, typer.Option("--csv", metavar="FILE", help="With --matrix: also write the results to this CSV file.")
 ]
 
 

@@ -56,10 +56,10 @@ def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...
         return ()
     if plan is not None:
         raise UsageError(
-            "--plan applies one run, but --matrix starts several", hint="specify the recipe instead of --plan"
+            "a saved plan is for a single run, but --matrix starts several", hint="specify the recipe instead of --plan"
         )
     if options.detach:
-        message = "--detach cannot be used with --matrix, because the command starts each run after the previous run"
+        message = "--detach cannot be used with --matrix, because the command must keep running to start each run"
         hint = "run the command in tmux, or with nohup and --yes; if it is killed, run it again to resume"
         raise UsageError(message, hint=hint)
     if options.table is not None and not options.table.absolute().parent.is_dir():

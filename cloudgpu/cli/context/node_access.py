@@ -36,13 +36,13 @@ def known_hosts() -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class NodeAccess:
-    """SSH access to the nodes of a home.
+    """SSH access to the nodes that a state home records.
 
     Attributes:
         cloud: Connects to a target.
         backend: Returns the backend of a cluster: its cloud, or self-managed hosts.
         context: Returns the deletion context of a target.
-        environ: The caller's environment, passed to programs that carry connections.
+        environ: The caller's environment, passed to proxy commands.
     """
 
     settings: Settings

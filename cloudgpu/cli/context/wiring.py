@@ -63,7 +63,7 @@ class Wiring(LocalContext):
         return self._aws_cloud(target)
 
     def catalog_refresh(self) -> "CatalogRefresh":
-        """Return the use case `catalog refresh` for this command's target."""
+        """Return the object that refreshes the catalog for this command's target."""
         from cloudgpu.app.planning.catalog_refresh import CatalogRefresh
         from cloudgpu.backends.aws.catalog import AwsCatalog
         from cloudgpu.catalog import load as load_catalog
@@ -167,7 +167,7 @@ class Wiring(LocalContext):
         return CloudContext(cloud, self.ledger, self.records, self.home, self.clock, self.settings.owner, self.emit)
 
     def training(self, target: Target) -> "TrainingRun":
-        """Return the use case `train` for a target."""
+        """Return the object that trains on a target."""
         from cloudgpu.app.runs.train import TrainingRun
 
         return TrainingRun(self.context(target), self.requester, self.connect, self.registries.logins)
@@ -178,13 +178,13 @@ class Wiring(LocalContext):
         return RegistryWiring(lambda region: self._aws_cloud("aws").clients(region), self.clock, environ())
 
     def matrices(self, target: Target) -> "MatrixRunner":
-        """Return the use case `train --matrix` for a target."""
+        """Return the object that trains matrices on a target."""
         from cloudgpu.app.matrix.train import MatrixRunner
 
         return MatrixRunner(self.context(target), self.training(target), self.requester, self.connect)
 
     def watching(self, record: RunRecord, *, only_rank: int | None = None) -> "RunWatcher":
-        """Return the use cases `logs -f`, `attach` and `cancel` for the target of a run.
+        """Return the object that follows, attaches to and cancels runs on the target of a run.
 
         If `only_rank` is set, the output of other ranks is not shown.
         """
@@ -203,7 +203,7 @@ class Wiring(LocalContext):
         return AwsImages(self._aws_cloud(target), self.clock)
 
     def image_baker(self, target: Target, stages: "Stages") -> "ImageBaker":
-        """Return the use case `image bake` for a target."""
+        """Return the object that bakes images on a target."""
         from cloudgpu.app.images.bake import ImageBaker
 
         return ImageBaker(
@@ -211,7 +211,7 @@ class Wiring(LocalContext):
         )
 
     def teardown(self, cluster: str) -> "ClusterDeleter":
-        """Return the use case `down` for the target of a cluster."""
+        """Return the object that deletes clusters on the target of a cluster."""
         from cloudgpu.app.clusters.factory import cluster_deleter
 
         recorded = self.records.target(cluster)
@@ -253,7 +253,7 @@ class Wiring(LocalContext):
         return self._aws_cloud(target).storage()
 
     def storage(self, target: Target) -> "StorageManager":
-        """Return the use cases `storage create` and `storage delete` for a target."""
+        """Return the manager that creates and deletes storage on a target."""
         from cloudgpu.app.storage.context import StorageContext
         from cloudgpu.app.storage.manage import StorageManager
 

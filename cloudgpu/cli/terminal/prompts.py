@@ -63,7 +63,7 @@ class Prompts:
             self.confirm(question, yes=yes)
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            message = f"this needs confirmation by typing {name} ({question}), but there is no terminal"
+            message = f"confirmation requires typing {name}, but there is no terminal ({question})"
             raise QuestionError(message, hint="to skip the prompt, add --yes")
         try:
             typed = ask_for_text(f"{question} Type its name to confirm")

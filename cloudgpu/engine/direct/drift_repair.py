@@ -31,10 +31,10 @@ class DriftCheckedResource:
 def find_drift(
     recorded: Iterable[DriftCheckedResource], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
-    """Return a description of every difference, without changing anything.
+    """Describe how security groups differ from their recorded state, without changing anything.
 
     Raises:
-        CloudGpuError: The cloud API call fails.
+        CloudGpuError: A cloud API call failed.
     """
     return tuple(line for _, _, lines in _drifted(recorded, handlers, context) for line in lines)
 

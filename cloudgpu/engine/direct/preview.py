@@ -25,7 +25,7 @@ class PreviewHandler:
         return None if present is None or present.deleting else present
 
     def rename(self, old: str, urn: str, name: str) -> None:
-        """Change the URN and name of the resource `old` in this preview, as an alias requires."""
+        """Change the URN and name of the resource `old`, which the program now declares under another name."""
         self._state.apply({"row": "renamed", "from": old, "to": urn, "name": name})
 
     def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:

@@ -89,7 +89,7 @@ def _tags(setting: object) -> dict[str, str]:
         parsed = parse_json(setting) if isinstance(setting, str) and setting else setting
     except ValueError as err:
         message = f"defaultTags is not valid JSON: {err}"
-        hint = "correct it with `pulumi config set --path aws:defaultTags`"
+        hint = "set each tag with `pulumi config set --path aws:defaultTags.tags.NAME VALUE`"
         raise BadRequestError(message, code="InvalidProperty", hint=hint) from err
     tags = parsed.get("tags") if isinstance(parsed, dict) else None
     return {str(key): str(value) for key, value in tags.items()} if isinstance(tags, dict) else {}

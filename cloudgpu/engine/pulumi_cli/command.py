@@ -170,7 +170,7 @@ def stop_abandoned_cli(note: Path, clock: Clock, on_wait: Callable[[int], None])
         if _exited(process, clock, limit_s):
             kill_cli_children(pid)
             return
-    message = f"an abandoned Pulumi CLI (process {pid}) cannot be stopped"
+    message = f"an orphaned Pulumi process (PID {pid}) cannot be stopped"
     raise BusyError(message, hint=f"run `{command('kill', '-9', str(pid))}`, then run the same command again")
 
 

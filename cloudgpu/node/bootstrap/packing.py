@@ -1,4 +1,4 @@
-"""Compress the script for user data, which EC2 limits to 16 KiB, into text that unpacks and runs it."""
+"""Pack the bootstrap script into a self-extracting script, because EC2 limits user data to 16 KiB."""
 
 import base64
 import gzip

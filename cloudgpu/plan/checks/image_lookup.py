@@ -46,7 +46,10 @@ def _image(case: CheckInput) -> ImageSeen | None:
 
 
 def _issue(case: CheckInput, image: ImageSeen, message: str, fix: str) -> Issue:
-    """Return an issue, less severe if the name means another registry on a node, or if nodes may have the image."""
+    """Return an issue.
+
+    It is less severe if the name refers to a different registry on the nodes, or if the nodes may have the image.
+    """
     recipe, severity = case.question.recipe, None
     may_have_image = case.question.hosts is not None or bool(recipe.resources.image)
     if image.on_loopback:

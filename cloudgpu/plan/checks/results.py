@@ -24,8 +24,8 @@ def outputs_collected(case: CheckInput) -> Iterator[Issue]:
     """Report output paths outside the work directory, and `{outputs}` if `outputs` does not include it."""
     recipe = case.question.recipe
     if _OUTPUTS.search(recipe.launch.command) and not any(_includes_outputs(output) for output in recipe.outputs):
-        message = "the command writes to {outputs}, but outputs does not list that directory: it is lost with the node"
-        yield Issue(message, "add outputs/ to outputs")
+        message = "the command writes to {outputs}, but `outputs` does not list that directory, so its files are lost"
+        yield Issue(message, "add outputs/ to `outputs`")
     mounted = [storage.to for storage in recipe.storage]
     for option, path in _written_paths(recipe):
         if not any(PurePosixPath(path).is_relative_to(to) for to in mounted):

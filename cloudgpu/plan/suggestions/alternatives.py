@@ -39,7 +39,7 @@ def _market(plan: Plan, catalog: Catalog) -> Iterator[str]:
 
 
 def _regions(plan: Plan, question: PlannerInput) -> Iterator[str]:
-    """Yield the option that adds the cheapest other regions that offer the types at a known price."""
+    """Yield the `--set` option that adds the cheapest untried regions in which the types have a known price."""
     tried = dict.fromkeys(candidate.region for candidate in plan.candidates)
     # A saved plan may contain regions that its recipe no longer lists.
     more = [name for name in offered_elsewhere(question) if name not in tried][:_MORE_REGIONS]

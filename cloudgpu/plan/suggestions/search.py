@@ -143,7 +143,7 @@ def _try(start: Trial, change: Edit, planned: Planner) -> Trial | None:
 
 
 def _smaller_requests(trial: Trial, planned: Planner) -> Iterator[Edit]:
-    """Yield the largest smaller node count and the longest shorter expiry that would fix an error."""
+    """Yield the smallest reductions of the node count and of the expiry that would fix an error."""
     recipe = trial.question.recipe
     minutes = int(recipe.budget.expiry) // 60
     nodes = _largest_that_helps(

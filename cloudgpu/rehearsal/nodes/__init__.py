@@ -1,1 +1,1 @@
-"""The node host: one background process whose SSH servers are the instances of the rehearsal cloud."""
+"""The node host: a background process that simulates instances, each with an SSH server of its own."""

@@ -180,7 +180,7 @@ class NodeFleet:
     def reports(self) -> list[NodeReport]:
         """Return a report of every node."""
         return [
-            replace(node.record.report(), faults=tuple(fault.do for fault in node.faults))
+            replace(node.record.report(), befallen=tuple(fault.do for fault in node.faults))
             for node in self._nodes.values()
         ]
 

@@ -165,7 +165,7 @@ class SimulatedNode:
             self._keep(rebalance_epoch_s=self._host.now_s())
 
     async def set_access(self, opened: Opened) -> None:
-        """Allow or block SSH, access to the internet and storage. Open connections are kept.
+        """Allow or block SSH, internet access and storage access. Open connections are kept.
 
         Raises:
             OSError: The record cannot be written, or another process uses the port.

@@ -36,7 +36,7 @@ class NodeRuntime(Protocol):
 
     @property
     def take_terminal(self) -> Callable[[], None] | None:
-        """Return the function that a new process calls to take its terminal, if `command` does not do it."""
+        """Return the function with which a new process acquires its terminal, or None if `command` does so."""
 
     def open_terminal(self) -> tuple[int, int]:
         """Open a new pseudo-terminal of the node: master and slave descriptors.

@@ -34,8 +34,8 @@ class NodeReport:
     user: str
     host_key: str
     reason: str = ""
-    faults: tuple[str, ...] = ()
-    """Kinds of the faults that were injected into the node."""
+    befallen: tuple[str, ...] = ()
+    """Kinds of the faults that were injected into the node. The name is part of the protocol with older node hosts."""
 
 
 @dataclass(frozen=True)

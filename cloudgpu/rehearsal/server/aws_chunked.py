@@ -1,4 +1,4 @@
-"""Decode S3's `aws-chunked` uploads, which consist of signed chunks and a trailer with checksums."""
+"""Decode S3's `aws-chunked` uploads: chunks and an optional trailer with checksums. Ignores chunk signatures."""
 
 from cloudgpu.rehearsal.server.http_message import HttpRequest
 

@@ -50,7 +50,7 @@ def files_to_send(root: Path) -> FileListing:
 
 @dataclass(frozen=True)
 class _Directory:
-    """A directory below the root (`b""` or ending with a slash), and the ignore files that apply to it."""
+    """A directory and the ignore files that apply to it. `below` is empty for the root, or ends with a slash."""
 
     below: bytes
     own: tuple[IgnoreFile, ...]

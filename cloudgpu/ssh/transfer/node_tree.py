@@ -68,7 +68,7 @@ def place(path: str) -> bytes:
 
 def cut_off(_number: int, _frame: object) -> None:
     """Stop waiting for a silent sender. If a router has dropped the connection, sshd would wait forever."""
-    raise RefusedError(f"the transfer was interrupted: nothing arrived for {SILENT_S} s")
+    raise RefusedError(f"the transfer timed out: no data received for {SILENT_S} s")
 
 
 @contextlib.contextmanager

@@ -180,7 +180,7 @@ def home(tmp_path):
 def test_racing_processes_start_one_server(home):
     code = (
         "import sys; from pathlib import Path; from cloudgpu.paths import Home; from cloudgpu.rehearsal import client; "
-        "print(client.ensure(Home(Path(sys.argv[1]))).pid)"
+        "print(client.ensure_running(Home(Path(sys.argv[1]))).pid)"
     )
     racers = [
         subprocess.Popen([sys.executable, "-c", code, str(home.root)], stdout=subprocess.PIPE, text=True)
@@ -196,7 +196,7 @@ def test_who_is_deaf_to_signals_starts_a_server_that_hears_them(home):
     code = (
         "import signal, sys; from pathlib import Path; from cloudgpu.paths import Home\n"
         "for one in (signal.SIGINT, signal.SIGHUP): signal.signal(one, signal.SIG_IGN)\n"
-        "from cloudgpu.rehearsal import client; print(client.ensure(Home(Path(sys.argv[1]))).pid)"
+        "from cloudgpu.rehearsal import client; print(client.ensure_running(Home(Path(sys.argv[1]))).pid)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(home.root)], capture_output=True, text=True, check=True)
     fields = dict(line.split(":\t") for line in Path(f"/proc/{done.stdout.strip()}/status").read_text().splitlines())

@@ -53,7 +53,7 @@ def test_prices_that_were_set_hold_over_a_restart_until_they_are_taken_back(rig)
     "table", [{"a/b": "1"}, {"a/b/c": "0"}, {"a/b/c": "-1"}, {"a/b/c": "NaN"}, {"a/b/c": "x"}, {"a/b/c": 1}]
 )
 def test_a_price_that_makes_no_sense_is_refused(rig, table):
-    with pytest.raises(RehearsalError, match="is not a row"):
+    with pytest.raises(RehearsalError, match="is not a valid row"):
         client.put_prices(rig.cloud, table)
 
 

@@ -82,7 +82,7 @@ class Stage:
         """What has struck the nodes that stand, one entry a node and fault."""
         host = NodeHostClient(RehearsalFiles.of(self.workspace.home).nodes)
         living = {node.instance_id for node in self.nodes}
-        return [deed for report in host.list() if report.instance_id in living for deed in report.faults]
+        return [deed for report in host.list() if report.instance_id in living for deed in report.befallen]
 
     def felt(self) -> int:
         """How often a rule or a condition has struck since it was applied."""

@@ -99,7 +99,7 @@ def _refused(image: str, name: ImageName, login: RegistryLogin | None) -> ImageS
 
 
 def _is_registry(response: SourceResponse) -> bool:
-    """Return True if a 404 comes from a registry rather than a proxy or a web page."""
+    """Return True if a 404 comes from a registry rather than from a proxy or an ordinary web server."""
     content = json_body(response)
     errors = content.get("errors") if isinstance(content, dict) else None
     return bool(errors) or "docker-distribution-api-version" in response.headers

@@ -50,7 +50,7 @@ class RegistrationHandler(Protocol):
         """Return the recorded resource."""
 
     def rename(self, old: str, urn: str, name: str) -> None:
-        """Change the URN and name of the resource `old`, as an alias requires."""
+        """Change the recorded URN and name of the resource `old`, which the program now declares under another name."""
 
     def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
         """Create, update or replace the resource as requested."""

@@ -21,7 +21,7 @@ _SIMPLE = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*((?:" + _CLAUSE + r"\s
 
 
 def main() -> int:
-    """Check `{"requirements": [...], "version": ...}` from standard input, and return the exit code."""
+    """Read `{"requirements": [...], "version": ...}` from stdin. Return 0 if this Python meets them, otherwise 1."""
     request = json.load(sys.stdin)
     if request["version"] not in (None, f"{sys.version_info.major}.{sys.version_info.minor}"):
         return 1

@@ -258,7 +258,10 @@ def _for_rank_only(number: int) -> bool:
 
 
 def _ask(pid: int, number: int) -> None:
-    """Forward a signal. SIGUSR1 and SIGUSR2 go to the rank only: they would kill data loaders without handlers."""
+    """Forward a signal to a rank's process group.
+
+    SIGUSR1 and SIGUSR2 are sent only to the rank itself: they would kill data loader workers that do not handle them.
+    """
     if not _for_rank_only(number):
         proc.signal_group(pid, number)
         return

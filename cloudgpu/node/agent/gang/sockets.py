@@ -284,7 +284,7 @@ def _allow_handles(needed: int) -> None:
 
 
 def _begin_connect(address: str, port: int) -> socket.socket:
-    """Start to connect. The outcome is known when the socket becomes readable."""
+    """Start a non-blocking connect. The first read reports a failure; the head sends the first message."""
     family, socket_type, protocol, _, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, socket_type, protocol)
     sock.settimeout(0)

@@ -48,7 +48,7 @@ class GangSpec:
 
 @dataclass(frozen=True)
 class RankSpec:
-    """A process to start. The run does not wait for processes with `decides` False; they are stopped at its end."""
+    """A process to start. The run does not wait for processes whose `decides` is False, and stops them when it ends."""
 
     rank: int
     local_rank: int

@@ -122,7 +122,7 @@ class NodeKeeper:
                 return
 
     def _start_watcher(self) -> None:
-        """Start following power-off events; called once there are nodes, because no node host runs before that."""
+        """Start watching for power-off events. Call it only when a node exists; the node host does not run before."""
         with self._lock:
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, daemon=True, name="events")

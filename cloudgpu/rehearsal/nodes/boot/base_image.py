@@ -177,7 +177,7 @@ class Layer:
 
 
 def _real_folder(folder: str) -> str:
-    """Resolve a folder such as `sbin`, often a link to `usr/sbin`. A folder in place of the link would hide files."""
+    """Resolve a directory such as `sbin`, often a symlink to `usr/sbin`. A real directory would hide files."""
     return os.path.realpath(f"/{folder}").lstrip("/")
 
 

@@ -16,7 +16,7 @@ _MARKS: tuple[tuple[bytes, Kind], ...] = ((b"#cloud-boothook", "boothook"), (b"#
 
 @dataclass(frozen=True)
 class UserDataPart:
-    """A program in the user data."""
+    """One part of the user data: a script or a boothook."""
 
     kind: Kind
     name: str
