@@ -77,7 +77,7 @@ def test_the_expiry_needs_nobody(lab_hosts: Lab):
 
 def test_killed_between_lease_and_record(lea: Caller, lab_hosts: Lab):
     dies = "import os, sys\nfrom cloudgpu.backends.hosts import billing\nfrom cloudgpu.cli.main import main\n"
-    dies += "billing.launched = lambda *_: os._exit(9)\n"
+    dies += "billing.start_billing = lambda *_: os._exit(9)\n"
     done = lea.script(f"{dies}main({['up', 'tiny', '--on', 'ssh', '--name', 'cut', '--yes', *ONE]!r})")
     assert done.returncode == 9
     assert list((lab_hosts["red"].folder / "vartmp").rglob("lease-*"))

@@ -19,7 +19,8 @@ LONGEST_S = 60.0
 SHORTENED = f"""
 import sys
 from cloudgpu.cli.main import main
-from cloudgpu.ssh import connection, transfer
+from cloudgpu.ssh import connection
+from cloudgpu.ssh.transfer import transfer
 from cloudgpu.run import agent
 
 agent._ANSWER_S = agent._SHELL_S = transfer._STALLED_S = {LIMIT_S}

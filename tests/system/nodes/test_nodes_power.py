@@ -124,7 +124,7 @@ def test_hooks_run_before_anybody_can_log_in_and_scripts_do_not_keep_them_waitin
     assert (
         workspace.ssh(slow, 'touch "$CLOUDGPU_NODE_ROOT/var/go"; cloud-init status --wait').stdout == b"status: error\n"
     )
-    assert "script part-001 ended with 3" in workspace.finished(2)
+    assert "script part-001 exited with status 3" in workspace.finished(2)
 
 
 def test_stop_removes_the_disk_and_keeps_the_console(workspace):

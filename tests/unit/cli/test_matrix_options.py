@@ -61,7 +61,7 @@ def test_a_plan_of_one_run_is_no_matrix():
         on_interrupt="ask",
         yes=False,
     )
-    with pytest.raises(UsageError, match="--plan applies one run"):
+    with pytest.raises(UsageError, match="a saved plan is for a single run"):
         check_options(options, Path("plan.json"))
     (axis,) = check_options(options, None)
     assert axis.values == ("1", "2")

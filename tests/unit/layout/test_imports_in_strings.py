@@ -1,10 +1,10 @@
-"""Programs inside strings import what is there: no import checker and no refactoring tool looks into them."""
+"""Programs inside strings use names that exist: no import checker and no refactoring tool looks into them."""
 
 import ast
 import importlib
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,25 @@ def imported(text: str) -> Iterator[tuple[str, str]]:
         yield ".".join(names[:depth]), "".join(names[depth : depth + 1])
 
 
+def unknown_attributes(texts: Iterable[str]) -> list[str]:
+    """Return each `module.attribute` of programs in these strings that is missing from a module which they import."""
+    program = "\n".join(texts)
+    modules = {
+        name: f"{match[1]}.{name}"
+        for match in IMPORT_FROM.finditer(program)
+        for name in match[2].split(", ")
+        if is_module(f"{match[1]}.{name}")
+    }
+    return sorted(
+        {
+            f"{module}.{attribute}"
+            for name, module in modules.items()
+            for attribute in re.findall(rf"(?<![\w./]){name}\.([A-Za-z_]\w*)", program)
+            if missing(module, attribute)
+        }
+    )
+
+
 def is_module(name: str) -> bool:
     """Return True if there is a module of this name."""
     try:
@@ -71,6 +90,23 @@ def test_every_import_inside_a_string_resolves(folder: str) -> None:
         if missing(module, name)
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("folder", ["scripts", "benchmarks", "tests"])
+def test_every_attribute_inside_a_string_exists(folder: str) -> None:
+    """A program that a test starts patches names of a module; a patch of a name that is gone would change nothing."""
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.name != Path(__file__).name
+        for name in unknown_attributes(strings(path))
+    ]
+    assert wrong == []
+
+
+def test_a_patch_of_a_missing_name_is_found() -> None:
+    program = ["from cloudgpu.ssh import fanout, host_key\n", "fanout.gone = host_key.HostKey\n"]
+    assert "cloudgpu.ssh.fanout.gone" in unknown_attributes(program)
 
 
 def test_a_wrong_import_is_found() -> None:

@@ -184,8 +184,8 @@ DATA = (
             ),
             (
                 "warning",
-                "the command writes to {outputs}, but outputs does not list that directory: it is lost with the node",
-                "add outputs/ to outputs",
+                "the command writes to {outputs}, but `outputs` does not list that directory, so its files are lost",
+                "add outputs/ to `outputs`",
             ),
         ),
     ),
