@@ -116,7 +116,7 @@ class Home:
         return self.root / "debug.log"
 
     def ensure(self) -> "Home":
-        """Create the home, readable only by its owner, and verify that it is writable.
+        """Create the state home, readable only by its owner, and verify that it is writable.
 
         Raises:
             StateError: The home cannot be created or written, or the disk is full.

@@ -117,7 +117,7 @@ class Cloud(Backend, Protocol):
         """Return the vCPU limit of each quota in a region, by quota key."""
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
-        """Return the account's running vCPUs in a region, by quota. Quotas without running vCPUs are left out."""
+        """Return the account's running vCPUs in a region, by quota. Quotas without running vCPUs are omitted."""
 
     def engine(self, record: ClusterRecord) -> Engine:
         """Return the engine that creates and deletes this cluster, set up with the cluster's tags and identity."""

@@ -123,5 +123,5 @@ class ClusterBilling:
 def name_in_use_error(name: str, owner: str, until: str) -> BusyError:
     """Return the error for a cluster name that is already in use. `until` is empty if its expiry is unknown."""
     expiry = f" until {until}" if until else ""
-    message = f"cluster name {name} is in use by {owner or 'an unknown user'}{expiry}; created from another home"
+    message = f"cluster name {name} is in use by {owner or 'an unknown user'}{expiry}; created from another state home"
     return BusyError(message, hint="choose another name with --name or --cluster")

@@ -1,4 +1,4 @@
-"""Update the home's records after a cluster was deleted."""
+"""Update the state home's records after a cluster was deleted."""
 
 from dataclasses import replace
 

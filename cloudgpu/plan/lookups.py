@@ -37,7 +37,7 @@ def regions_needing_elastic_ips(
 
 
 def offers_to_query(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
-    """Return the (instance type, region) pairs whose zones the plan needs. Retired types are left out."""
+    """Return the (instance type, region) pairs whose zones the plan needs. Retired types are omitted."""
     question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
     names = [instance_type.name for instance_type in question.types if not instance_type.retired]
     return tuple((name, region) for name in names for region in question.known_regions)

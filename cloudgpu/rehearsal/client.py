@@ -82,7 +82,7 @@ class RehearsalStatus:
 def ensure_running(
     home: Home, clock: Clock | None = None, *, envs: Path | None = None, idle_minutes: float | None = None
 ) -> RehearsalClient:
-    """Return the home's rehearsal cloud, starting it if it is not running. Concurrent callers start only one server.
+    """Return the state home's rehearsal cloud, starting it if necessary. Concurrent callers start only one server.
 
     Args:
         home: State directory of the cloud.
@@ -106,7 +106,7 @@ def ensure_running(
 
 
 def find_running(home: Home) -> RehearsalClient | None:
-    """Return the home's rehearsal cloud if it is running and ready, else None."""
+    """Return the state home's rehearsal cloud if it is running and ready, else None."""
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     if cloud is None:

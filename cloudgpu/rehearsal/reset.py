@@ -1,4 +1,4 @@
-"""Delete a home's rehearsal cloud, even if its files are damaged."""
+"""Delete a state home's rehearsal cloud, even if its files are damaged."""
 
 import contextlib
 import os

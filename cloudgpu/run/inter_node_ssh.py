@@ -18,7 +18,7 @@ from cloudgpu.ssh.keys import generate_key_pair
 def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Mapping[int, str]:
     """Write every node's files. Return, by node index, the authorized_keys line that lets the head node log in.
 
-    Nodes on which the run has already started are left unchanged.
+    Nodes on which the run has already started stay unchanged.
 
     Raises:
         RemoteCommandError: A file cannot be written.

@@ -81,11 +81,11 @@ class Settings:
             doc="Database of the ledger as an SQLAlchemy URL; an SQLite file needs an absolute path.",
             form=r"(?!sqlite:///[^/])[a-z0-9+]+://.+",
             like="sqlite:////var/lib/ledger.sqlite3",
-            shown_default="`ledger.sqlite3` in the home",
+            shown_default="`ledger.sqlite3` in the state home",
         )
     )
     ssh_key: Path = field(
-        metadata=_about("", doc="Private key for SSH to nodes.", shown_default="`ssh/id_ed25519` in the home")
+        metadata=_about("", doc="Private key for SSH to nodes.", shown_default="`ssh/id_ed25519` in the state home")
     )
     ssh_user: str = field(
         metadata=_about(
@@ -103,11 +103,11 @@ class Settings:
         metadata=_about(
             "",
             doc="Inventory of self-managed hosts, for `--on ssh`.",
-            shown_default="`hosts.yaml` here, else in the home",
+            shown_default="`hosts.yaml` here, else in the state home",
         )
     )
     env_cache: Path = field(
-        metadata=_about("", doc="Python environments that rehearsal nodes share.", shown_default="`envs` in the home")
+        metadata=_about("", doc="Python environments for rehearsal nodes.", shown_default="`envs` in the state home")
     )
     vpc_id: str = field(metadata=_about("", doc="Your own VPC.", form=r"vpc-[0-9a-f]+", like="vpc-0a1b2c3d4e5f60718"))
     create_vpc: bool = field(
@@ -190,7 +190,7 @@ class Settings:
     pulumi_backend: str = field(
         metadata=_about(
             "",
-            doc="State backend of the pulumi engine; empty means the home, which rehearsals always use.",
+            doc="State backend of the pulumi engine; empty means the state home, which rehearsals always use.",
             form=r"(file|s3|gs|azblob|https?)://.+",
             like="s3://our-pulumi-state",
         )
@@ -209,7 +209,7 @@ class Settings:
         )
     )
     debug: bool = field(
-        metadata=_about("false", doc="Write a debug log with AWS request ids to the home.", like="true")
+        metadata=_about("false", doc="Write a debug log with AWS request ids to the state home.", like="true")
     )
     origins: tuple[Setting, ...] = ()
 

@@ -59,7 +59,7 @@ def _defaults(home: Home, environ: Mapping[str, str], cwd: Path) -> dict[str, st
 
 
 def _hosts(home: Home, cwd: Path) -> Path:
-    """Return the path of the inventory in the working directory if it exists, otherwise in the home."""
+    """Return the path of the inventory in the working directory if it exists, otherwise in the state home."""
     here = cwd / home.hosts.name
     return here if here.is_file() else home.hosts
 

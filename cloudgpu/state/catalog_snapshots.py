@@ -1,4 +1,4 @@
-"""Catalog snapshots of one home and target: one file per refresh, and an index that selects the active one.
+"""Catalog snapshots of one state home and target: one file per refresh, and an index that selects the active one.
 
 A killed refresh leaves the index, and therefore the active snapshot, unchanged. A lock serializes concurrent refreshes.
 """
@@ -109,7 +109,7 @@ class CatalogSnapshots:
         """Add a snapshot on top of the active one, after waiting for concurrent refreshes.
 
         Raises:
-            StateError: The active snapshot cannot be read, or the home cannot be written.
+            StateError: The active snapshot cannot be read, or the state home cannot be written.
         """
         with self._locked():
             history = self.history()

@@ -160,7 +160,7 @@ class RunRecord:
 
 
 class RecordStore:
-    """Reads and writes the records of one home.
+    """Reads and writes the records of one state home.
 
     Raises:
         StateError: The record cannot be read or written (every method for a single record).
@@ -279,7 +279,7 @@ def write_durably(path: Path, text: str) -> None:
     """Replace a file atomically and durably: the new content survives a power failure.
 
     Raises:
-        StateError: The disk is full, or the home cannot be written.
+        StateError: The disk is full, or the state home cannot be written.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -41,7 +41,7 @@ class _Entry:
 
 
 class Cooldowns:
-    """The recent capacity failures recorded in one home."""
+    """The recent capacity failures recorded in one state home."""
 
     def __init__(self, home: Home, clock: Clock) -> None:
         self._path = home.cooldowns

@@ -70,7 +70,7 @@ class MatrixRecord:
 
 
 class MatrixRecords:
-    """Reads and writes the matrices of one home."""
+    """Reads and writes the matrices of one state home."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -134,7 +134,7 @@ class MatrixRecords:
         """Write a matrix's record durably and return it.
 
         Raises:
-            StateError: The disk is full, or the home cannot be written.
+            StateError: The disk is full, or the state home cannot be written.
         """
         text = json.dumps({**asdict(record), "created_at": record.created_at.isoformat()}, indent=1)
         write_durably(self._home.matrix(record.name).record, f"{text}\n")

@@ -67,7 +67,7 @@ class StorageRecord:
 
 
 class StorageRecords:
-    """Reads and writes the records of one home."""
+    """Reads and writes the records of one state home."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

@@ -59,7 +59,7 @@ class SshFolder:
         """
         owner = self.owner(cluster)
         if owner and owner != str(home):
-            message = f"{self.ours / cluster} belongs to another cluster {cluster}, in the home {owner}"
+            message = f"{self.ours / cluster} belongs to another cluster {cluster}, in the state home {owner}"
             remove = command("cloudgpu", "ssh-config", cluster, "--remove", CLOUDGPU_HOME=owner)
             raise StateError(message, hint=remove)
 

@@ -63,7 +63,7 @@ def test_a_launch_without_an_answer_is_found_and_ended(shared):
     shared.recipe()
     client.put_faults(shared.cloud, [{"do": "drop", "action": "CreateFleet", "phase": "after_effect", "times": 1}])
     done = shared.run("up", "plain", "--yes", code=8)
-    assert "launching the gang: no response" in done.stderr
+    assert "launching the nodes: no response" in done.stderr
     assert "hint:" in done.stderr
     assert shared.left() == {}
     assert shared.json("status")["clusters"] == []
@@ -82,7 +82,7 @@ def test_changes_whose_answers_are_lost_are_not_made_twice(shared):
 REFUSED = {
     "GetCallerIdentity": "reading the identity of the credentials",
     "CreateRole": "creating role",
-    "CreateFleet": "launching the gang",
+    "CreateFleet": "launching the nodes",
 }
 
 

@@ -54,7 +54,7 @@ def write_entries(home: Home, cluster: str, entries: ClusterEntries, folder: Ssh
     """Write the entries for OpenSSH. Return True if the user's configuration had to be changed to include them.
 
     Raises:
-        StateError: A file cannot be written, or another home has entries for a cluster with this name.
+        StateError: A file cannot be written, or another state home has entries for a cluster with this name.
     """
     folder.require_usable(cluster, home.root)
     record_folder(home, cluster, folder)  # first, so that the file can be removed even if this process is killed

@@ -54,7 +54,7 @@ class Teardown:
         """Delete a cluster that is recorded or only found by its tag. Succeed if there is nothing to delete.
 
         Raises:
-            TeardownError: A resource is left, or a region cannot be searched.
+            TeardownError: Some resources remain, or a region cannot be searched.
             StateError: The cluster belongs to another account or endpoint.
             BusyError: Another process is working on this cluster.
             UsageError: The cluster with this name belongs to another user, or the name is invalid.
@@ -68,7 +68,7 @@ class Teardown:
         """Delete a cluster like `down`, but let the caller check whether the deletion could be recorded.
 
         Raises:
-            TeardownError: A resource is left, or a region cannot be searched.
+            TeardownError: Some resources remain, or a region cannot be searched.
             StateError: The cluster belongs to another account or endpoint.
             BusyError: Another process is working on this cluster.
             UsageError: The cluster with this name belongs to another user, or the name is invalid.
@@ -91,7 +91,7 @@ class Teardown:
         Without `whose`, delete only resources tagged with the cluster's token.
 
         Raises:
-            TeardownError: A resource is left.
+            TeardownError: Some resources remain.
         """
         record = self._context.records.cluster(record.name) or record
         check_identity(record, self._context.cloud)
@@ -128,7 +128,7 @@ class Teardown:
         """Delete the cluster's resources in one region.
 
         Raises:
-            TeardownError: A resource is left in the region.
+            TeardownError: Some resources remain in the region.
         """
         try:
             engine = self._context.cloud.engine(record)
@@ -155,7 +155,7 @@ class Teardown:
 
         Raises:
             UsageError: All resources with this name belong to another user.
-            TeardownError: A resource is left, or a region cannot be searched.
+            TeardownError: Some resources remain, or a region cannot be searched.
         """
         rows = self._billing.rows_without_record(name)
         regions = _distinct([default_region, *self._regions_of(name, rows)])

@@ -42,7 +42,7 @@ class TeardownResults:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """A line for each resource that is left or unknown, with its cluster and the reason."""
+        """A line for each resource that remains or is unknown, with its cluster and the reason."""
         return tuple(f"{name}: {line}" for name, err in self.failed for line in leftover_lines(err))
 
     def error(self) -> CloudGpuError | None:

@@ -50,7 +50,7 @@ class UnrecordedTeardown:
 
         Raises:
             UsageError: All resources with this name belong to another user.
-            TeardownError: A resource is left, or a region cannot be searched.
+            TeardownError: Some resources remain, or a region cannot be searched.
         """
         started_at = self._context.clock.now()
         rows = self._billing.rows_without_record(self._name)

@@ -73,7 +73,7 @@ class CandidateLauncher:
     def _opened_at(self, record: ClusterRecord, row: Spending) -> datetime:
         """Return when the row was opened, and reopen it if it has been closed.
 
-        `down` or `sweep` from another home may have closed the row while the cluster was being created, but the
+        `down` or `sweep` from another state home may have closed the row while the cluster was being created, but the
         launched instances must be billed.
         """
         entries = self._billing.rows(record)

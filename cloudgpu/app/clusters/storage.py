@@ -74,7 +74,7 @@ class ClusterStorage:
         The nodes must be terminated first.
 
         Raises:
-            TeardownError: A resource is left.
+            TeardownError: Some resources remain.
         """
         ending = [(row.name, row.region) for row in record.storage if row.ends]
         _all_or_raise(ending, lambda name, region: self._delete(record, name, region))
@@ -102,7 +102,7 @@ class ClusterStorage:
         """Delete this owner's storage that is tagged as created for a cluster with this name.
 
         Raises:
-            TeardownError: A resource is left.
+            TeardownError: Some resources remain.
         """
         deleted: list[TaggedStorage] = []
 
@@ -123,7 +123,7 @@ class ClusterStorage:
 
         Raises:
             BusyError: Instances are using the storage.
-            TeardownError: A resource is left.
+            TeardownError: Some resources remain.
         """
         record = StorageRecords(self.context.home).get(name)
         if record is not None and record.token == token:
@@ -197,8 +197,8 @@ def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], o
     """Call `end` for every (name, region) pair. A failed call does not stop the remaining calls.
 
     Raises:
-        TeardownError: Several calls fail. The error lists everything that is left.
-        CloudGpuError: One call fails. Its error is raised unchanged.
+        TeardownError: Several calls failed. The error lists everything that remains.
+        CloudGpuError: One call failed. Its error is raised unchanged.
     """
     errors: list[CloudGpuError] = []
     for name, region in pieces:

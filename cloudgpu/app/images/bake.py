@@ -236,7 +236,7 @@ def delete_image(context: CloudContext, store: ImageStore, region: str, name: st
     ]
     billing = RetainedBilling(context.ledger, context.clock)
     billing.ended(f"image {name}", tokens, found=bool(existing_images))
-    # An interrupted deletion, or a deletion from another home, may have left only the ledger row.
+    # An interrupted deletion, or a deletion from another state home, may have left only the ledger row.
     closed = 0 if existing_images else billing.close_deleted(f"image {name}", context.cloud, region)
     if not existing_images and interrupted is None:
         names = ", ".join(image.name for image in store.found(region))
@@ -268,7 +268,7 @@ def _delete_images(store: ImageStore, region: str, name: str, errors: list[Cloud
 
 
 def _one_error(name: str, errors: Sequence[CloudGpuError]) -> CloudGpuError:
-    """Return a single error unchanged, or combine several into one error that lists everything that is left."""
+    """Return a single error unchanged, or combine several into one error that lists everything that remains."""
     if len(errors) == 1:
         return errors[0]
     left = [line for err in errors for line in tuple(getattr(err, "left", ())) or (err.message,)]

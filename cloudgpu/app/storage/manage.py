@@ -28,12 +28,12 @@ class StorageManager:
         self._unsaved: list[str] = []
 
     def create(self, request: StorageRequest) -> CreatedStorage:
-        """Create storage or finish an interrupted creation. Matching storage is left unchanged.
+        """Create storage or finish an interrupted creation. Matching storage stays unchanged.
 
         Raises:
             UsageError: The name is in use by storage of another kind, size or owner.
-            TeardownError: The creation fails, and some resources cannot be deleted.
-            CloudGpuError: The creation fails; nothing is left.
+            TeardownError: The creation failed, and some resources could not be deleted.
+            CloudGpuError: The creation failed; no resources remain.
         """
         with self._lease(request.name).hold(tidy=True):
             record = self._context.records.get(request.name)
@@ -70,7 +70,7 @@ class StorageManager:
         Raises:
             UsageError: The storage contains protected data and `delete_data` is False, or it belongs to another user.
             BusyError: Instances are using the storage, or another process is working on it.
-            TeardownError: A resource is left.
+            TeardownError: Some resources remain.
         """
         with self._lease(name).hold(tidy=True, required=False) as lease:
             if lease.problem:

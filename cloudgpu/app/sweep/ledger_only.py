@@ -1,7 +1,7 @@
 """Find clusters with open ledger rows but no tagged resources.
 
-Such rows remain if a command was killed before its first launch, or if the nodes expired after the home that created
-them was lost.
+Such rows remain if a command was killed before its first launch, or if the nodes expired after the state home that
+created them was lost.
 """
 
 from collections.abc import Sequence, Set

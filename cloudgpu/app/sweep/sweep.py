@@ -257,7 +257,7 @@ class Sweep:
         """Delete a cluster that has no record in this state home. Its resources are found by token, region by region.
 
         Raises:
-            TeardownError: A resource is left, or a region cannot be searched.
+            TeardownError: Some resources remain, or a region cannot be searched.
         """
         started_at = self._now()
         regions = [region for region in cluster.regions if region != _IAM]
@@ -315,7 +315,7 @@ def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
 
 
 def sweep_error(findings: SweepFindings, swept: SweepResult) -> TeardownError | None:
-    """Return a single error for everything that is left or unknown, or None if there is nothing."""
+    """Return a single error for everything that remains or unknown, or None if there is nothing."""
     unknown = [f"{region}: unknown: {why}" for region, why in findings.unknown]
     left = [f"{resource.label}: {line}" for resource, err in swept.failed for line in leftover_lines(err)]
     if not unknown and not left:

@@ -139,7 +139,7 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
     specifications = [tag_specification("fleet", tags), tag_specification("instance", tags)]
 
     def send() -> dict[str, Any]:
-        with convert_errors("launching the gang"):
+        with convert_errors("launching the nodes"):
             ec2 = ctx.clients.launch_client()
             response: dict[str, Any] = ec2.create_fleet(ClientToken=token, TagSpecifications=specifications, **request)
             return response

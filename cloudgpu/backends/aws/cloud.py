@@ -380,7 +380,7 @@ def connect_rehearsal(
         nodes = [node for node in rehearsal.nodes(cloud) if node.instance_id in ids]
         return {node.instance_id: (node.address, node.port) for node in nodes if node.address and node.port}
 
-    # The access key identifies the cloud: unlike the port, it is unique to the home and survives restarts.
+    # The access key identifies the cloud: unlike the port, it is unique to the state home and survives restarts.
     where = CloudTarget("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}", environ)
     return AwsCloud(where, reach, settings, clock, calls)
 

@@ -36,7 +36,7 @@ ConnectAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
 
 @dataclass(frozen=True)
 class HostsBackend:
-    """The hosts of one inventory, as seen from one home.
+    """The hosts of one inventory, as seen from one state home.
 
     Attributes:
         file: Function that reads the inventory. Called only when needed, because existing clusters work without it.

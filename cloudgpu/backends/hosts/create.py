@@ -49,7 +49,7 @@ _TAKEN = frozenset({"leased", "in-use", "no-gpu", "busy"})
 
 
 class HostProvisioning:
-    """Creates clusters on self-managed hosts, for one inventory and one home."""
+    """Creates clusters on self-managed hosts, for one inventory and one state home."""
 
     def __init__(self, context: HostsContext, requester: Requester) -> None:
         self._context = context

@@ -44,7 +44,7 @@ class HostTeardown:
         """Delete a cluster. Succeed if there is nothing to delete.
 
         Raises:
-            TeardownError: A host could not be queried, or something of the cluster is left on it.
+            TeardownError: A host could not be queried, or part of the cluster remains on it.
             BusyError: Another process is working on this cluster.
             UsageError: The name is not a valid cluster name, or there is no record and the inventory cannot be read.
         """
@@ -62,7 +62,7 @@ class HostTeardown:
         """Delete a recorded cluster. The caller must hold the cluster's lock.
 
         Raises:
-            TeardownError: A host could not be queried, or something of the cluster is left on it.
+            TeardownError: A host could not be queried, or part of the cluster remains on it.
         """
         check_identity(record, self._context.cloud)
         with suppress(StateError):  # a full disk must not prevent the release of the hosts

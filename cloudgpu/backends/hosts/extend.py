@@ -25,7 +25,7 @@ from cloudgpu.state.inventories import stored_inventory
 
 
 class HostExtending:
-    """Extends the leases of clusters, for one inventory and one home."""
+    """Extends the leases of clusters, for one inventory and one state home."""
 
     def __init__(self, context: HostsContext) -> None:
         self._context = context

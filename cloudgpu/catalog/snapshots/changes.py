@@ -120,7 +120,7 @@ def _of_readings(was: CatalogSnapshot | None, now: CatalogSnapshot | None, regio
 
 
 def _both(old: Mapping[str, T], new: Mapping[str, T]) -> Iterator[tuple[str, T, T]]:
-    """Yield the keys whose values differ, with both values; keys in only one mapping are left out."""
+    """Yield the keys whose values differ, with both values; keys in only one mapping are omitted."""
     return ((name, old[name], new[name]) for name in old if name in new and old[name] != new[name])
 
 

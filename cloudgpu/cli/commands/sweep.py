@@ -29,7 +29,7 @@ def sweep(
     Searches IAM and every enabled region by tag, independently of local records, and shows the owner, expiry and cost
     of each cluster. With --yes, deletes every expired cluster, and your own clusters unless they are recorded as
     running on this machine. To delete unexpired clusters of other users, add --owner. Also lists storage and machine
-    images, but deletes only disposable storage whose cluster is deleted. Exits 6 if a resource is left or a region
+    images, but deletes only disposable storage whose cluster is deleted. Exits 6 if a resource remains or a region
     could not be searched.
     """
     from cloudgpu.app.sweep.cluster_resources import SweepRequest

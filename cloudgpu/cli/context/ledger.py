@@ -1,4 +1,4 @@
-"""The part of the composition root for the ledger, and for comparing the ledger with the records of a home."""
+"""The part of the composition root for the ledger, and for comparing the ledger with the records of a state home."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class LedgerWiring:
 
         Raises:
             LedgerError: The ledger cannot be used.
-            StateError: The command must write to the state home, but the home is not writable.
+            StateError: The command must write to the state home, but the state home is not writable.
         """
         from cloudgpu.ledger.store import open_ledger
 

@@ -148,7 +148,7 @@ class NodeAccess:
         return self._sessions(node).command(node)
 
     def _carrying_line(self, cluster: str, index: int) -> list[str]:
-        """Return the ProxyCommand for OpenSSH. It sets the home, because OpenSSH may run in another environment."""
+        """Return the ProxyCommand for OpenSSH. It sets the state home: OpenSSH may run in another environment."""
         home = f"CLOUDGPU_HOME={self.settings.home}"
         return ["env", home, sys.executable, "-m", "cloudgpu", "ssh", cluster, "--node", str(index), "--carry"]
 

@@ -45,7 +45,7 @@ def repair_drift(
     """Repair every difference and return the descriptions. The recorded state stays valid and is not written.
 
     Raises:
-        CloudGpuError: The cloud API call fails.
+        CloudGpuError: A cloud API call failed.
     """
     repaired: list[str] = []
     for resource, handler, lines in _drifted(recorded, handlers, context):

@@ -85,7 +85,7 @@ class DirectEngine:
 
         Raises:
             StateError: The journal is damaged or belongs to another account or endpoint.
-            CloudGpuError: The cloud API call fails.
+            CloudGpuError: A cloud API call failed.
         """
         return find_drift(self._guarded(stack), self._handlers, self._context)
 
@@ -94,7 +94,7 @@ class DirectEngine:
 
         Raises:
             StateError: The journal is damaged or belongs to another account or endpoint.
-            CloudGpuError: The cloud API call fails.
+            CloudGpuError: A cloud API call failed.
         """
         return repair_drift(self._guarded(stack), self._handlers, self._context)
 

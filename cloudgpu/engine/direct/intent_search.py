@@ -34,7 +34,7 @@ def find_created_resource(deployment: Deployment, intent: Intent, *, ending: boo
         ending: Also wait for a call that has not yet taken effect, as a deletion must.
 
     Raises:
-        CloudGpuError: The cloud API call fails.
+        CloudGpuError: A cloud API call failed.
     """
     handler = deployment.handlers.handler(intent.type)
     clock = _watched_clock(deployment, intent, until := _until(deployment, intent, ending=ending))
@@ -56,7 +56,7 @@ def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bo
     """Add the resource of an unanswered intent to the journal. Return False if there is none.
 
     Raises:
-        CloudGpuError: The cloud API call fails.
+        CloudGpuError: A cloud API call failed.
     """
     try:
         physical = find_created_resource(deployment, intent, ending=ending)

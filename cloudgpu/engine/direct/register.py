@@ -50,7 +50,7 @@ class Registrar:
         First adopt a resource that a killed run may have created, and finish an interrupted deletion.
 
         Raises:
-            CloudGpuError: The cloud API call fails.
+            CloudGpuError: A cloud API call failed.
         """
         with self._journal.lock:
             unanswered = self._journal.state.unanswered_creates_of(urn)

@@ -46,7 +46,7 @@ def delete_unrecorded_nodes(
         clock: Clock used for waiting.
 
     Raises:
-        CloudGpuError: The AWS API call fails, or a resource was not deleted.
+        CloudGpuError: An AWS API call failed, or a resource was not deleted.
     """
     cluster, token = tags.get(CLUSTER_TAG, ""), tags.get(TOKEN_TAG, "")
     if not (cluster and token):
@@ -139,7 +139,7 @@ class PulumiEngine:
         """Describe the security group changes made outside the program.
 
         Raises:
-            CloudGpuError: The state cannot be read, or the cloud API call fails.
+            CloudGpuError: The state cannot be read, or a cloud API call failed.
         """
         return find_drift(self._guarded(stack), self._site.handlers, self._context)
 
@@ -147,7 +147,7 @@ class PulumiEngine:
         """Revert the security group changes made outside the program. Pulumi's state stays valid.
 
         Raises:
-            CloudGpuError: The state cannot be read, or the cloud API call fails.
+            CloudGpuError: The state cannot be read, or a cloud API call failed.
         """
         return repair_drift(self._guarded(stack), self._site.handlers, self._context)
 

@@ -97,7 +97,7 @@ class Searcher:
         """Return the resource that the operation created, or None if the cloud does not list it (yet).
 
         Raises:
-            CloudGpuError: The cloud API call fails.
+            CloudGpuError: A cloud API call failed.
         """
         handler = self.handlers.handler(operation.type)
         inputs = {name: value for name, value in operation.inputs.items() if name != "region"}
@@ -137,7 +137,7 @@ class Recovery:
                 the search by tag then deletes the created resources.
 
         Raises:
-            CloudGpuError: The cloud API call fails, or the state cannot be written.
+            CloudGpuError: A cloud API call failed, or the state cannot be written.
         """
         document = stack.document()
         interrupted = pending_operations(document)

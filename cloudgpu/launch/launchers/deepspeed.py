@@ -61,6 +61,6 @@ def _starter(directory: str) -> NodeFile:
 
 
 def _exported(env: dict[str, str]) -> NodeFile:
-    """Return the environment in DeepSpeed's format, one line per variable. Values with several lines are left out."""
+    """Return the environment in DeepSpeed's format, one line per variable. Values with several lines are omitted."""
     lines = (f"{name}={value}\n" for name, value in env.items() if name not in _PER_PROCESS and "\n" not in value)
     return NodeFile(ENVIRONMENT, "".join(lines))

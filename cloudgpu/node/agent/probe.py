@@ -90,7 +90,7 @@ def _stored(stored: dict[str, Any]) -> dict[str, Any]:
     facts = _bootstrap_facts(
         *(text(stored.get(name, default)) for name, default in (("state", "none"), ("step", ""), ("error", "")))
     )
-    # For display only, so a malformed step list is left out instead of failing the probe.
+    # For display only, so a malformed step list is omitted instead of failing the probe.
     with suppress(*MALFORMED):
         facts["bootstrap_steps"] = [_step(step) for step in stored.get("steps", [])]
     with suppress(*MALFORMED):

@@ -87,7 +87,7 @@ def rebind_ssh_port(old: BoundAddress, port: int) -> BoundAddress:
 
 
 def _candidates(directory: Path) -> Iterator[str]:
-    """Yield addresses 127.x.y.z with x and y derived from the home, so that two homes rarely collide."""
+    """Yield addresses 127.x.y.z with x and y derived from the state home, so that two state homes rarely collide."""
     digest = hashlib.sha256(str(directory).encode()).digest()
     second = 16 + digest[0] % 224
     for step in range(256):

@@ -1,4 +1,4 @@
-"""Start, adopt and stop all nodes of one home. A lock per node serializes the calls for the node."""
+"""Start, adopt and stop all nodes of one state home. A lock per node serializes the calls for the node."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
 class NodeFleet:
-    """The nodes of one home."""
+    """The nodes of one state home."""
 
     def __init__(self, directory: Path, surroundings: VisiblePaths, isolation: str, offset_s: float = 0.0) -> None:
         """Create the fleet without adopting nodes.

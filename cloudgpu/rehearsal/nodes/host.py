@@ -119,7 +119,7 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
 
 
 async def _until_shutdown(settings: HostOptions, control: ControlServer, fleet: NodeFleet, lock: int) -> None:
-    """Wait until a client requests the shutdown, the home is deleted, or the host has been idle for too long."""
+    """Wait until a client requests the shutdown, the state home is deleted, or the host has been idle for too long."""
     while not control.over.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(control.over.wait(), _CHECK_INTERVAL_S)

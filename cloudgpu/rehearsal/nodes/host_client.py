@@ -35,7 +35,7 @@ _NOT_TWICE = frozenset({"advance", "reboot"})
 
 
 class NodeHostClient:
-    """Client of one home's node host. Thread-safe: every call has its own connection."""
+    """Client of one state home's node host. Thread-safe: every call has its own connection."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Unix sockets at paths of any length: the kernel limits socket paths to 108 bytes, and homes may be longer."""
+"""Unix sockets at paths of any length: the kernel limits socket paths to 108 bytes."""
 
 import os
 import socket

@@ -42,7 +42,7 @@ class Keyring:
 
 
 def load_or_create(path: Path) -> Keyring:
-    """Read the home's keys, creating them if necessary. Concurrent callers get the same keys.
+    """Read the state home's keys, creating them if necessary. Concurrent callers get the same keys.
 
     Raises:
         StateError: The key file cannot be written or is damaged.
@@ -53,7 +53,7 @@ def load_or_create(path: Path) -> Keyring:
 
 
 def load(path: Path) -> Keyring:
-    """Read the home's keys.
+    """Read the state home's keys.
 
     Raises:
         StateError: The key file is missing or damaged.
@@ -69,7 +69,7 @@ def load(path: Path) -> Keyring:
 
 
 def repair(path: Path, known_id: str) -> Keyring:
-    """Read the home's keys, replacing them if they are damaged.
+    """Read the state home's keys, replacing them if they are damaged.
 
     The caller must make sure that no server is running, because a running server would keep using its old keys. Cluster
     records identify this cloud by the caller's access key id, so the new key keeps that id if it is known.

@@ -38,7 +38,7 @@ class ControlTarget(Protocol):
 
 @dataclass(frozen=True)
 class ControlApi:
-    """Handler of control calls, which must be signed with the home's key."""
+    """Handler of control calls, which must be signed with the state home's key."""
 
     secret: str
     faults: FaultRules

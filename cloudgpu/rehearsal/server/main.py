@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class RehearsalServer:
-    """The rehearsal cloud of one home: HTTP endpoint, state and nodes."""
+    """The rehearsal cloud of one state home: HTTP endpoint, state and nodes."""
 
     def __init__(self, home: Home, host: NodeHost, clock: Clock, *, idle_minutes: float = _IDLE_MINUTES) -> None:
         self._files = RehearsalFiles.of(home)
@@ -267,7 +267,7 @@ def _create_http_server(application: Application, guard: LargeBodyGuard, endpoin
 
 @contextmanager
 def hold_server_lock(files: RehearsalFiles) -> Iterator[None]:
-    """Hold the home's server lock; the kernel releases it when this process dies.
+    """Hold the state home's server lock; the kernel releases it when this process dies.
 
     Raises:
         RehearsalError: Another server holds the lock.

@@ -148,7 +148,7 @@ def test_a_worker_waits_longer_for_the_start_than_its_head() -> None:
     worker.tick(310)
     assert worker.verdict is None
     worker.tick(311)
-    assert worker.verdict["first_failure"]["reason"] == "node 0 did not start the gang within 300 s"
+    assert worker.verdict["first_failure"]["reason"] == "node 0 did not start the run within 300 s"
 
 
 def test_cancelling_does_not_wait_for_a_head_that_is_not_there() -> None:

@@ -180,7 +180,7 @@ def _string_list(request: dict[str, Any], name: str, *, empty: bool = False) -> 
 def _gang(request: dict[str, Any]) -> GangSpec:
     nodes = _whole(request, "nodes", 1)
     if nodes < 1:
-        raise AgentError("start: a gang has at least one node")
+        raise AgentError("start: a run needs at least one node")
     if nodes == 1:
         return GangSpec("", 0, "", 1)
     token = _field(request, "token", str)

@@ -222,7 +222,7 @@ class WorkerCore:
             self.verdict = {"state": "cancelled", "first_failure": None, **self._cancel}
         elif not self.formed:
             if now - self._began > self._limits.start_timeout_s + self._START_GRACE_S:
-                self._lost(f"node 0 did not start the gang within {self._limits.start_timeout_s:.0f} s")
+                self._lost(f"node 0 did not start the run within {self._limits.start_timeout_s:.0f} s")
         elif self._closed is not None and now - self._closed > self._limits.reconnect_s:
             self._lost("lost contact with node 0: its agent disconnected")
         elif self._last_message_at is not None and now - self._last_message_at > self._limits.lost_s:

@@ -108,7 +108,7 @@ def template_data(
 def _merged_tags(base: Mapping[str, Any], specified: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the tag specifications of template and request; the request's tags take precedence.
 
-    The tags of the template itself are left out.
+    The tags of the template itself are omitted.
     """
     merged: list[dict[str, Any]] = []
     for resource_type in _LAUNCH_TAGS:
