@@ -74,7 +74,7 @@ def test_a_sender_that_falls_silent_is_given_up_and_the_directory_can_be_filled_
     assert (following.returncode, said) == (0, b"")
     assert silent.wait(20) == 1
     assert silent.stderr is not None
-    assert silent.stderr.read().decode().strip() == f"the transfer was interrupted: nothing arrived for {SILENCE_S} s"
+    assert silent.stderr.read().decode().strip() == f"the transfer timed out: no data received for {SILENCE_S} s"
     assert [(path.name, path.stat().st_size) for path in (tmp_path / "work").iterdir()] == [("file", size)]
     for pipe in (silent.stdin, silent.stdout, silent.stderr):
         assert pipe is not None
