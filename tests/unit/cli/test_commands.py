@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -45,6 +46,14 @@ def test_every_command_and_option_has_help(path, command, capsys):
     assert first.endswith(".")
     for param in command.params:
         assert param.help, f"{' '.join(path)}: {param.name} has no help"
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=lambda value: value if type(value) is str else "")
+def test_help_names_no_function(path, command):
+    """A rename must not reach prose: `list every resource_words` was once shown. Setting names are in backticks."""
+    for text in (command.help or "", *(param.help or "" for param in command.params)):
+        prose = re.sub(r"`[^`]*`|\S*[/.]\S*|known_hosts", "", text)
+        assert re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", prose) == [], " ".join(path)
 
 
 def test_without_arguments_the_help_is_shown(capsys):
