@@ -1,9 +1,12 @@
-"""Compare data transfers: 5,000 small files and one of 512 MiB to two nodes, with rsync; from S3, with `aws s3 cp`.
+"""Compare data transfers of 5,000 small files and of one file of 512 MiB with other tools.
 
-Aims: to two nodes <= 1.1x the time of rsync over ssh; from S3 >= 0.9x the speed of `aws s3 cp`.
+Transfers to two nodes are compared with rsync, and transfers from S3 with `aws s3 cp`.
 
-The nodes are two real OpenSSH servers on this machine, and the bucket is on the rehearsal cloud, so both ends share its
-cores, for us and for the other tools. The rounds alternate, so that other load on the machine affects both.
+Aims: to two nodes <= 1.1x the time of rsync over SSH; from S3 >= 0.9x the speed of `aws s3 cp`.
+
+The nodes are two real OpenSSH servers on this machine, and the bucket is on the rehearsal cloud. For cloudgpu and for
+the other tools alike, both ends of a transfer therefore share the machine's cores. The rounds alternate, so that other
+load on the machine affects both.
 """
 
 import getpass
@@ -35,7 +38,7 @@ from cloudgpu.ssh.keys import ensure_key, fingerprint
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-"""Number of rounds. A second argument `s3` skips the transfers to nodes."""
+"""Number of rounds, from the first argument. A second argument `s3` skips the transfers to nodes."""
 SMALL, SMALL_BYTES = 5000, 4096
 SMALL_OF_S3 = 200
 LARGE_BYTES = 512 << 20
@@ -43,7 +46,7 @@ AWS = ROOT / ".cache" / "bin" / "aws"
 
 
 def small_files(folder: Path, count: int) -> Path:
-    """Create many small files in a hundred folders."""
+    """Create many small files in a hundred directories."""
     for number in range(count):
         path = folder / f"{number % 100:02}" / f"{number:05}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +55,7 @@ def small_files(folder: Path, count: int) -> Path:
 
 
 def large_file(folder: Path) -> Path:
-    """Create one large file that does not compress."""
+    """Create one large file that cannot be compressed."""
     folder.mkdir(parents=True)
     with (folder / "large.bin").open("wb") as file:
         for _ in range(LARGE_BYTES >> 20):
@@ -79,7 +82,7 @@ def sshd(folder: Path, number: int, public: str) -> Iterator[Node]:
         "PermitRootLogin": "yes",
         "UsePAM": "no",
         "Subsystem": "sftp internal-sftp",
-        # The same short environment as on a node: this machine's shell startup files may take longer than a small copy.
+        # A short environment as on a node. This machine's shell startup files may take longer than a small copy.
         "SetEnv": "PATH=/usr/bin:/bin SHLVL=1",
     }
     config = home / "sshd_config"
@@ -97,7 +100,7 @@ def sshd(folder: Path, number: int, public: str) -> Iterator[Node]:
 
 
 def send_ours(hosts: Sequence[Host], source: Path, target: Path) -> Callable[[], None]:
-    """Return a transfer that sends files as staging sends local datasets."""
+    """Return a function that sends files the way staging sends local datasets."""
 
     def send() -> None:
         files = files_to_send(source).files
@@ -107,7 +110,7 @@ def send_ours(hosts: Sequence[Host], source: Path, target: Path) -> Callable[[],
 
 
 def send_rsync(nodes: list[Node], key: Path, source: Path, target: Path) -> Callable[[], None]:
-    """Return a transfer that runs one rsync per node in parallel."""
+    """Return a function that runs one rsync per node in parallel."""
     options = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 
     def send() -> None:
@@ -125,14 +128,14 @@ def send_rsync(nodes: list[Node], key: Path, source: Path, target: Path) -> Call
 
 
 def seconds(do: Callable[[], None]) -> float:
-    """Return the wall time of a call."""
+    """Call a function and return the wall time in seconds."""
     started = time.perf_counter()
     do()
     return time.perf_counter() - started
 
 
 def compare(what: str, ours: Callable[[], None], theirs: Callable[[], None], clear: Callable[[], None]) -> float:
-    """Return the median over the rounds of our time divided by theirs."""
+    """Run both transfers in every round and return the median of our time divided by theirs."""
     ratios = []
     for _ in range(ROUNDS):
         clear()
@@ -159,11 +162,11 @@ def to_nodes(folder: Path, sources: dict[str, Path]) -> None:
                     shutil.rmtree(f"{target}-{number}", ignore_errors=True)
 
             send, rsync = send_ours(hosts, source, target), send_rsync(nodes, key, source, target)
-            show(f"{name} to two nodes, over rsync", compare(name, send, rsync, clear), 1.1, "x")
+            show(f"{name} to two nodes, relative to rsync", compare(name, send, rsync, clear), 1.1, "x")
             clear()
             send()
-            again = compare(f"{name}, nothing new", send, rsync, lambda: None)
-            show(f"{name} to two nodes, nothing new, over rsync", again, 1.1, "x")
+            again = compare(f"{name}, unchanged", send, rsync, lambda: None)
+            show(f"{name} to two nodes, unchanged, relative to rsync", again, 1.1, "x")
         for host in hosts:
             host.close()
 
@@ -209,13 +212,13 @@ def from_s3(folder: Path, sources: dict[str, Path]) -> None:
                 subprocess.run(command, check=True, env=environment)
 
             ratio = compare(f"{name} from S3", ours, theirs, lambda: shutil.rmtree(folder / "copy", ignore_errors=True))
-            show(f"{name} from S3, aws s3 cp over ours (its speed is ours / this)", ratio, 1 / 0.9, "x")
+            show(f"{name} from S3, time relative to aws s3 cp", ratio, 1 / 0.9, "x")
     finally:
         client.stop(home)
 
 
 def memory() -> str | None:
-    """Return a memory file system with enough space, if any: disk times vary too much for thousands of files."""
+    """Return the path of a tmpfs with enough space, or None. Disk times vary too much with thousands of files."""
     folder = Path("/dev/shm")
     return str(folder) if folder.is_dir() and shutil.disk_usage(folder).free > 8 * LARGE_BYTES else None
 

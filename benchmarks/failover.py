@@ -1,7 +1,7 @@
-"""Measure the time between a failed launch and the next one, on a rehearsal cloud whose first zone has no capacity.
+"""Measure the time between a failed launch and the next launch, on a rehearsal cloud whose first zone has no capacity.
 
-Aim: <= 2 s of our own time after the answer. The endpoint's time for the calls in between is shown separately.
-`failover.py 5` repeats it five times, each in a separate home.
+Aim: <= 2 s of our own time after the response. The endpoint's time for the calls in between is shown separately.
+`failover.py 5` repeats the measurement five times, each with a separate state home.
 """
 
 import json
@@ -27,7 +27,7 @@ DRY = {"next zone": "us-east-1c", "next region": "us-east-1*"}
 
 
 def calls(home: Path, zone: str) -> list[dict[str, Any]]:
-    """Return the API calls of an `up` that finds no capacity in a zone."""
+    """Run `up` without capacity in a zone, then `down`, and return the logged API calls of `up`."""
     (home / "recipes" / "dry").mkdir(parents=True)
     (home / "recipes" / "dry" / "recipe.yaml").write_text(RECIPE)
     (home / "recipes" / "dry" / "train.py").write_text("")
@@ -39,18 +39,18 @@ def calls(home: Path, zone: str) -> list[dict[str, Any]]:
 
 
 def cloudgpu(home: Path, *words: str) -> None:
-    """Run a command that must succeed."""
+    """Run a cloudgpu command that must succeed."""
     env = os.environ | {"CLOUDGPU_HOME": str(home)}
     subprocess.run([CLOUDGPU, *words], env=env, cwd=home, check=True, stdout=subprocess.DEVNULL)
 
 
 def between(log: list[dict[str, Any]]) -> tuple[float, float, int]:
-    """Return our seconds, the endpoint's, and the number of calls between the last failed launch and the next."""
+    """Return our seconds, the endpoint's seconds, and the number of calls between the failed launch and the next."""
     launches = [index for index, call in enumerate(log) if call["operation"] == "CreateFleet"]
     first, second = launches[-2:]
     inside = sorted((_sent(call), _answered(call)) for call in log[first + 1 : second])
     served_s, reached = 0.0, _answered(log[first])
-    for sent, answered in inside:  # calls overlap: count each second once
+    for sent, answered in inside:  # calls overlap, so count each second only once
         served_s += max(0.0, answered - max(sent, reached))
         reached = max(reached, answered)
     whole_s = _sent(log[second]) - _answered(log[first])

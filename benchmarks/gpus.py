@@ -1,6 +1,6 @@
-"""Measure `cloudgpu gpus` on the whole catalogue.
+"""Measure `cloudgpu gpus` on the whole catalog.
 
-Aims: <= 0.3 s, and <= 3x `cloudgpu --version`: little is added to typer's own option parsing.
+Aims: <= 0.3 s, and <= 3x `cloudgpu --version`, so that the command adds little to typer's own option parsing.
 """
 
 import tempfile
@@ -15,7 +15,7 @@ def main() -> None:
         for arguments in (["gpus"], ["gpus", "show", "V100"], ["images"]):
             cost = run([CLOUDGPU, *arguments], env=home)
             show_command(f"cloudgpu {' '.join(arguments)}, wall", cost, 0.3)
-            show(f"cloudgpu {' '.join(arguments)} over cloudgpu --version, CPU", cost.cpu_s / version.cpu_s, 3.0, "x")
+            show(f"cloudgpu {' '.join(arguments)} relative to --version, CPU", cost.cpu_s / version.cpu_s, 3.0, "x")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Helpers of the benchmarks: measure the best of several runs of a process, and print figures with their aims."""
+"""Helpers of the benchmarks: measure the best of several runs of a process, and print results with their aims."""
 
 import os
 import subprocess
@@ -14,14 +14,14 @@ CLOUDGPU = Path(sys.executable).with_name("cloudgpu")
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds that one run of a process took."""
+    """CPU and wall seconds of one run of a process."""
 
     cpu_s: float
     wall_s: float
 
 
 def run(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, times: int = 5) -> Cost:
-    """Return the best of `times` runs, after one run that warms the caches."""
+    """Run a process once to warm the caches, then `times` times, and return the best CPU and wall times."""
     costs = [_once(argv, env or {}) for _ in range(times + 1)][1:]
     return Cost(min(cost.cpu_s for cost in costs), min(cost.wall_s for cost in costs))
 
@@ -37,12 +37,12 @@ def _once(argv: Sequence[str | Path], env: Mapping[str, str]) -> Cost:
 
 
 def show(what: str, measured: float, aim: float, unit: str) -> None:
-    """Print a figure, its aim, and whether it is met."""
+    """Print a result, its aim, and whether the aim is met."""
     verdict = "ok  " if measured <= aim else "OVER"
     print(f"{verdict} {what:<58} {measured:>9.3f} {unit:<3} (aim <= {aim:g})")
 
 
 def show_command(what: str, cost: Cost, aim_s: float) -> None:
-    """Print the wall time of a command with its aim, then its CPU time, which other load affects less."""
+    """Print the wall time of a command with its aim, and the CPU time, which other load affects less."""
     show(what, cost.wall_s, aim_s, "s")
     print(f"     {'CPU time':<58} {cost.cpu_s:>9.3f} s")

@@ -1,4 +1,4 @@
-"""Measure `cloudgpu plan` offline.
+"""Measure `cloudgpu plan --offline`.
 
 Aim: `plan recipes/quickstart --offline` <= 0.6 s.
 """

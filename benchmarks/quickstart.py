@@ -1,9 +1,10 @@
-"""Measure two quickstart runs on the rehearsal cloud, in a temporary home: seconds by stage, and resident memory.
+"""Measure two quickstart runs on the rehearsal cloud, with a temporary state home: seconds by stage, and memory.
 
-Aims, second run: the whole cycle without training <= 15 s, training <= 60 s, the rehearsal cloud with its two nodes
-<= 400 MiB resident (proportional set size of the server, the node host and what runs in the nodes, without the ranks).
+Aims for the second run: the whole cycle without training <= 15 s, training <= 60 s, and the rehearsal cloud with its
+two nodes <= 400 MiB. Memory is the proportional set size of the server, the node host and the processes on the nodes,
+except for the ranks.
 
-The training environment comes from CLOUDGPU_ENV_CACHE (default: .cache/envs of the checkout), as in the tests.
+The training environment comes from CLOUDGPU_ENV_CACHE (default: .cache/envs in the checkout), as in the tests.
 """
 
 import json
@@ -23,7 +24,7 @@ RANK = b"train.py"
 
 
 def mebibytes(home: str) -> float:
-    """Return the memory of a home's rehearsal cloud: server, node host, and node processes except ranks."""
+    """Return the memory of a state home's rehearsal cloud: server, node host, and node processes except ranks."""
     running = dict(filter(None, map(_process, Path("/proc").glob("[0-9]*"))))
     ours = {pid for pid, (_, words) in running.items() if b"cloudgpu.rehearsal" in words and home.encode() in words}
     while more := {pid for pid, (parent, _) in running.items() if parent in ours} - ours:
@@ -32,7 +33,7 @@ def mebibytes(home: str) -> float:
 
 
 def _process(folder: Path) -> tuple[int, tuple[int, bytes]] | None:
-    """Return a process's ID, parent and command line, or None if it has exited."""
+    """Return the ID, parent and command line of a process, or None if the process has exited."""
     try:
         parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         return int(folder.name), (parent, (folder / "cmdline").read_bytes())
@@ -41,7 +42,7 @@ def _process(folder: Path) -> tuple[int, tuple[int, bytes]] | None:
 
 
 def _resident_kib(pid: int) -> int:
-    """Return a process's proportional set size in KiB, which counts a page shared by two processes half for each."""
+    """Return the proportional set size of a process in KiB, which divides shared pages among their processes."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -50,7 +51,7 @@ def _resident_kib(pid: int) -> int:
 
 
 class Peak(threading.Thread):
-    """Sample the memory twice a second until stopped."""
+    """Thread that samples the memory twice a second until it is stopped."""
 
     def __init__(self, home: str) -> None:
         super().__init__(daemon=True)
@@ -64,7 +65,7 @@ class Peak(threading.Thread):
 
 @dataclass(frozen=True)
 class Trained:
-    """Measurements of one `train`: total seconds, seconds by stage, and peak memory of the rehearsal cloud."""
+    """Measurements of one `train` command: total seconds, seconds by stage, and the rehearsal cloud's peak memory."""
 
     wall_s: float
     stages: dict[str, float]

@@ -1,9 +1,9 @@
-"""Measure connecting to 256 SSH servers, one command on each, and later commands over the open connections.
+"""Measure connecting to 256 SSH servers and running one command on each, and later commands over open connections.
 
-Aims: first contact <= 1.1x a pool of threads around bare paramiko clients; later commands <= 4 ms a host.
+Aims: first contact <= 1.1x the time of a thread pool with plain paramiko clients; later commands <= 4 ms per host.
 
-The servers are asyncssh in a separate process, so both sides share the machine's cores, for us and for the pool.
-CPU seconds are of the client alone.
+The servers run asyncssh in a separate process. Client and servers share the machine's cores, for cloudgpu and for the
+thread pool alike. CPU seconds are those of the client only.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ def ours(nodes: list[Node], key: Path) -> Callable[[], None]:
 
 
 def bare(nodes: list[Node], key: Path, host_key: str) -> Callable[[], None]:
-    """Do the same with paramiko clients in a pool of as many threads."""
+    """Do the same as `ours` with paramiko clients in a thread pool of the same size."""
     kind, base64 = host_key.split()[:2]
     private = paramiko.Ed25519Key.from_private_key_file(str(key))
     pinned = paramiko.hostkeys.HostKeyEntry.from_line(f"x {kind} {base64}").key
@@ -107,7 +107,7 @@ def bare(nodes: list[Node], key: Path, host_key: str) -> Callable[[], None]:
 
 
 def timed(do: Callable[[], Callable[[], None]]) -> dict[str, float]:
-    """Return wall and CPU seconds of connecting, and of a later command on every host."""
+    """Return the wall and CPU seconds of connecting, and the wall seconds of a later command on every host."""
     before, started = _cpu_s(), time.perf_counter()
     command = do()
     first_s, first_cpu_s = time.perf_counter() - started, _cpu_s() - before
@@ -125,7 +125,7 @@ def _cpu_s() -> float:
 
 
 def once(who: str, folder: Path, servers: dict[str, Any]) -> dict[str, float]:
-    """Measure in a separate process, so that neither side inherits the other's threads."""
+    """Measure one side in a separate process, so that it does not inherit threads of the other side."""
     command = [sys.executable, __file__, who, str(folder), json.dumps(servers)]
     done = subprocess.run(command, capture_output=True, check=True, text=True)
     return dict(json.loads(done.stdout))
@@ -181,8 +181,8 @@ def main() -> None:
             f"cloudgpu {mine['first_s']:.2f} s ({mine['first_cpu_s']:.2f} s CPU)"
         )
     ratio = statistics.median(mine["first_s"] / theirs["first_s"] for theirs, mine in rounds)
-    show(f"{count} hosts, first contact over bare paramiko", ratio, 1.1, "x")
-    show("later commands, a host", min(mine["later_s"] for _, mine in rounds) / count * 1000, 4, "ms")
+    show(f"{count} hosts, first contact relative to paramiko", ratio, 1.1, "x")
+    show("later commands, per host", min(mine["later_s"] for _, mine in rounds) / count * 1000, 4, "ms")
 
 
 if __name__ == "__main__":

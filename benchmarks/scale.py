@@ -1,7 +1,9 @@
-"""Measure many rehearsal nodes: seconds and API calls of `up` until every node answers over SSH, and of `down`.
+"""Measure clusters of many rehearsal nodes: the seconds and API calls of `up` and `down`.
 
-Aims: `up` of 64 nodes until all answer over SSH <= 25 s, `down` of 200 <= 15 s, and the same number of changing calls
-for any number of nodes. Host keys are read from each node's console, so those reads grow with the nodes.
+`up` is measured until every node responds over SSH.
+
+Aims: `up` with 64 nodes <= 25 s, `down` with 200 nodes <= 15 s, and the same number of mutating calls for any number of
+nodes. Host keys are read from each node's console, so the number of these calls grows with the number of nodes.
 
 `scale.py 1 16` measures other sizes. CPU seconds are those of the command and of the rehearsal cloud with its nodes.
 """
@@ -56,7 +58,7 @@ class Took:
 
 
 def cloud_cpu_s(home: Path) -> float:
-    """Return the CPU seconds of a home's rehearsal cloud so far, including its child processes."""
+    """Return the CPU seconds that a state home's rehearsal cloud has used, including its child processes."""
     stats = dict(filter(None, map(_stat, Path("/proc").glob("[0-9]*"))))
     ours = {pid for pid, (_, _, words) in stats.items() if b"cloudgpu.rehearsal" in words and bytes(home) in words}
     while more := {pid for pid, (parent, _, _) in stats.items() if parent in ours} - ours:
@@ -65,7 +67,7 @@ def cloud_cpu_s(home: Path) -> float:
 
 
 def _stat(folder: Path) -> tuple[int, tuple[int, int, bytes]] | None:
-    """Return a process's parent, CPU ticks (with exited children) and command line, or None if it has exited."""
+    """Return the ID, parent, CPU ticks (with exited children) and command line of a process; None if it has exited."""
     try:
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
         ticks = sum(int(field) for field in fields[11:15])
@@ -75,7 +77,7 @@ def _stat(folder: Path) -> tuple[int, tuple[int, int, bytes]] | None:
 
 
 def command(home: Path, *words: str) -> Took:
-    """Run a command and record its API calls."""
+    """Run a cloudgpu command, and return its times and API calls."""
     log = home / "debug.log"
     log.unlink(missing_ok=True)
     before, started = cloud_cpu_s(home), time.perf_counter()
@@ -95,11 +97,11 @@ def command(home: Path, *words: str) -> Took:
 
 
 def _no_session(node: Node) -> NoReturn:
-    sys.exit(f"{node.instance_id} is reached by Session Manager, which is not measured here")
+    sys.exit(f"{node.instance_id} is reachable only through Session Manager, which is not measured here")
 
 
 def first_answers_s(home: Path, name: str) -> float:
-    """Return the seconds until every node of a cluster has answered over SSH."""
+    """Connect to every node of a cluster and return the seconds until all of them have responded over SSH."""
     started = time.perf_counter()
     stored = json.loads(Home(home).cluster(name).inventory.read_text())
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(home)}, cwd=home)
@@ -110,7 +112,7 @@ def first_answers_s(home: Path, name: str) -> float:
     )
     for host in hosts:
         if host.run(RemoteCommand("true")).exit_code:
-            sys.exit(f"a node of {name} does not answer")
+            sys.exit(f"a command failed on a node of {name}")
     seconds = time.perf_counter() - started
     for host in hosts:
         host.close()
@@ -118,13 +120,13 @@ def first_answers_s(home: Path, name: str) -> float:
 
 
 def measure(home: Path, nodes: int) -> Counter[str]:
-    """Run `up`, contact every node, run `down`, and return the changing calls of `up`."""
+    """Run `up`, connect to every node, run `down`, and return the mutating calls of `up`."""
     name = f"scale-{nodes}"
     up = command(home, "up", "scale", "--on", "rehearsal", "--yes", "--name", name, "--set", f"resources.nodes={nodes}")
     answered_s = first_answers_s(home, name)
     down = command(home, "down", name)
     for what, wall_s, took in (("up", up.wall_s + answered_s, up), ("down", down.wall_s, down)):
-        label = f"{what} of {nodes}" + (" until all answer over SSH" if what == "up" else "")
+        label = f"{what} with {nodes} nodes" + (" until all respond over SSH" if what == "up" else "")
         if (what, nodes) in AIMS_S:
             show(label, wall_s, AIMS_S[what, nodes], "s")
         else:
@@ -132,8 +134,8 @@ def measure(home: Path, nodes: int) -> Counter[str]:
         reads = sum(took.calls.values()) - sum(took.changing.values())
         print(f"     {'CPU time of all processes':<58} {took.cpu_s:>9.3f} s")
         print(
-            f"     calls: {sum(took.changing.values())} that change something, {reads - took.calls[PER_NODE]} reads"
-            f" and {took.calls[PER_NODE]} consoles"
+            f"     calls: {sum(took.changing.values())} mutating, {reads - took.calls[PER_NODE]} read-only, "
+            f"{took.calls[PER_NODE]} for consoles"
         )
     return up.changing
 
@@ -151,9 +153,9 @@ def main() -> None:
             changing = {nodes: sum(measure(home, nodes).values()) for nodes in sizes}
         finally:
             subprocess.run([CLOUDGPU, "rehearsal", "stop"], env=env, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
-    gangs = [count for nodes, count in changing.items() if nodes > 1]  # a single node has no placement group
+    gangs = [count for nodes, count in changing.items() if nodes > 1]  # one node needs no placement group
     if gangs:
-        show("changing calls of `up`: the most over the least", max(gangs) / min(gangs), 1, "x")
+        show("mutating calls of `up`: maximum relative to minimum", max(gangs) / min(gangs), 1, "x")
 
 
 if __name__ == "__main__":

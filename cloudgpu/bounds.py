@@ -2,7 +2,7 @@
 
 The values come from users, files, tags, nodes or AWS. Each type of value has one parser and one range, so that later
 arithmetic cannot overflow: bounded times can be subtracted, and bounded durations added to them. Every parser raises
-ValueError with a message that names what was expected.
+ValueError with a message that states what was expected.
 
 Only ASCII digits are accepted. `int` also accepts `1_000`, `+5`, ` 5 ` and the digits of other scripts, but the tools
 that receive the value do not.
@@ -15,11 +15,11 @@ from typing import Final
 
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2100, 1, 1, tzinfo=UTC)
-"""Bounds of every time: before any cloud existed, and later than anything that can be paid for."""
+"""Bounds of every time: from before any cloud existed to later than anything that can be paid for."""
 MAX_DURATION_S: Final = 366 * 86400
-"""One year. The longest term that AWS offers is a Capacity Block of half a year."""
+"""One year: twice the longest Capacity Block that AWS offers."""
 MAX_USD: Final = Decimal(10) ** 9
-"""More than any cluster costs, yet nano-dollars multiplied by the seconds of a year stay far below 2**127."""
+"""More than any cluster costs, but small enough that nano-dollars times the seconds of a year fit in 128 bits."""
 MAX_SIZE_GIB: Final = 1 << 20
 """One pebibyte: larger than any FSx for Lustre file system that AWS provides without a contract."""
 MAX_VOLUME_GIB: Final = 64 * 1024
@@ -59,10 +59,10 @@ def parse_whole_number(text: str, least: int = 0, most: int = MAX_COUNT) -> int:
 
 
 def checked_count(value: object, least: int = 0, most: int = MAX_COUNT) -> int:
-    """Return a whole number from a JSON or YAML document after checking its range; reject true and false.
+    """Check that a value from a JSON or YAML document is a whole number in range, and return it.
 
     Raises:
-        ValueError: The value is not a whole number, or is out of range.
+        ValueError: The value is not a whole number (true and false are not), or is out of range.
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise _expected("a whole number", value)
@@ -85,7 +85,7 @@ def parse_decimal(value: object) -> Decimal:
         ValueError: The value is not a finite number, or its magnitude exceeds 10**18.
     """
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_COUNT:
-        raise _expected("a number", value)  # `str` raises for very long integers, with a message that is of no use here
+        raise _expected("a number", value)  # `str` raises an unhelpful error for very long integers
     text = str(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else value
     if not isinstance(text, str) or _FIGURE.fullmatch(text) is None or abs(Decimal(text)) > _MAX_FIGURE:
         raise _expected("a number", value)
@@ -199,7 +199,7 @@ def duration_s(text: object, most_s: int = MAX_DURATION_S) -> int:
 
 
 def parse_age(text: str, now: datetime) -> datetime:
-    """Return the time that is a duration such as `7d` before `now`.
+    """Return the time that precedes `now` by a duration such as `7d`.
 
     Raises:
         ValueError: The text is not a duration, or the time is before 2000.
@@ -255,7 +255,7 @@ def value_fault(text: str) -> str:
 
 
 def is_file_name(text: str) -> bool:
-    """Return True if text can be the name of a single file; a tag that fails this has no local file.
+    """Return True if text can be the name of a single file. The state home has no records with other names.
 
     The maximum length leaves room below NAME_MAX for the suffixes of temporary files.
     """
@@ -271,7 +271,7 @@ def _dollars(value: object) -> Decimal:
     try:
         return parse_decimal(value)
     except ValueError:
-        raise _expected("a number of US dollars, the only currency that is known", value) from None
+        raise _expected("a number of US dollars, the only supported currency", value) from None
 
 
 def _within(value: int, least: int, most: int) -> int:

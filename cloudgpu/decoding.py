@@ -20,7 +20,7 @@ from cloudgpu import bounds
 from cloudgpu.text import printable
 
 MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""Exceptions that reading a malformed document can raise. `OSError` is excluded: there the document is unreadable."""
+"""Exceptions that reading a malformed document can raise. `OSError` means that a document is unreadable."""
 AnyFloat = Annotated[float, "may be infinite or not a number"]
 """A float computed by another program: the loss of a training run that diverged is NaN and must still be shown."""
 _SHOWN: Final = 60
@@ -89,7 +89,7 @@ def _checked(inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: AN
 
 
 def _bounded(parse: Callable[[Any], T], value: Any, where: str) -> T:  # noqa: ANN401
-    """Apply a parser of `bounds` to a value, and prefix its error message with the field, which it does not contain."""
+    """Apply a parser of `bounds` to a value, and add the name of the field to its error message."""
     try:
         return parse(value)
     except ValueError as err:
@@ -245,8 +245,8 @@ def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
 
 
 def describe_error(err: BaseException) -> str:
-    """Return one short line that describes an exception of `MALFORMED`; the text of a `KeyError` is only the key."""
+    """Return one short line that describes an exception of `MALFORMED`."""
     text = _shortened(" ".join(printable(str(err)).split()), _MAX_DESCRIPTION)
-    if isinstance(err, LookupError):
+    if isinstance(err, KeyError):  # its text is only the key
         return f"{text} is missing"
     return text or type(err).__name__

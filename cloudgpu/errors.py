@@ -4,7 +4,7 @@
     |-- UsageError                    2   the command line, a settings file or an environment variable
     |-- RecipeError                   2   the recipe
     |-- BudgetError                   3   a budget would be exceeded
-    |-- LaunchError                   4   nothing could be launched
+    |-- LaunchError                   4   instances could not be launched
     |   |-- CapacityError             4   no capacity in this zone: try the next one
     |   |   `-- NoCapacityError       4   every candidate was tried
     |   |-- QuotaError                4   account quota exhausted: skip this region and pool
@@ -18,13 +18,13 @@
     |   |-- BadRequestError           8   the request is invalid: stop
     |   `-- UnsupportedError          8   the engine does not support a type, property or option
     |-- ConnectError                  9   a node cannot be reached
-    |   `-- HostKeyError              9   its host key differs from the pinned key
+    |   `-- HostKeyError              9   a host key is unknown or differs from the pinned key
     |-- StateError                   10   the state home is unwritable, full, damaged, or belongs to another account
     |-- BusyError                    11   another process or user holds the lease
     |-- RehearsalError               12   the rehearsal cloud failed
     |-- LedgerError                  13   the ledger cannot be read or written
     |-- QuestionError                14   a prompt needs an answer, but there is no terminal
-    `-- UnfitError                   15   a check of `doctor` failed
+    `-- UnfitError                   15   a check of `doctor` or `hosts` failed
 
 Ctrl-C exits with 130. An unexpected exception exits with 1 and shows its traceback.
 """
@@ -40,7 +40,7 @@ class CloudGpuError(Exception):
         message: What happened and where, in one sentence.
         hint: What to type or change next, or empty.
         exit_code: The exit code of a command that fails with this error.
-        partial_result: Results that the command had before the error, as fields of its `--json` output.
+        partial_result: Results that the command produced before the error, as fields of its `--json` output.
     """
 
     exit_code: ClassVar[int] = 1
@@ -181,7 +181,7 @@ class ConnectError(CloudGpuError):
 
 
 class HostKeyError(ConnectError):
-    """A host presented a key other than the pinned one; `expected` and `got` are SHA256 fingerprints."""
+    """A host key is unknown or differs from the pinned key; `expected` and `got` are SHA256 fingerprints."""
 
     def __init__(self, message: str, *, expected: Sequence[str] = (), got: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -220,6 +220,6 @@ class QuestionError(CloudGpuError):
 
 
 class UnfitError(CloudGpuError):
-    """At least one check of `doctor` failed."""
+    """At least one check of `doctor` or `hosts` failed."""
 
     exit_code = 15

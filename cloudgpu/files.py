@@ -1,8 +1,8 @@
 """Open files that the user or another program controls, without hanging and with bounded memory.
 
-A path may lead to anything: a named pipe without a writer, `/dev/zero`, a socket, a file of many gigabytes, a file that
-grows while it is read, or a file whose size the kernel does not report. Every rejected file raises an `OSError` whose
-`strerror` gives the reason, so that each caller can map it to an error of its layer together with file-system errors.
+A path may refer to anything: a named pipe without a writer, `/dev/zero`, a socket, a file of many gigabytes, a file
+that grows while it is read, or a file whose size the kernel does not report. Rejecting a file raises an `OSError` whose
+`strerror` gives the reason, so that callers can handle rejected files and file-system errors alike.
 """
 
 import errno
@@ -65,7 +65,7 @@ def read_text(path: Path, limit: int) -> str:
     """Return the contents of a UTF-8 file of at most `limit` bytes.
 
     Raises:
-        OSError: `read_bytes` fails, or the file is not UTF-8.
+        OSError: `read_bytes` failed, or the file is not UTF-8.
     """
     content = read_bytes(path, limit)
     try:
@@ -78,7 +78,7 @@ def read_json(path: Path, limit: int = RECORD_BYTES) -> Any:  # noqa: ANN401 - J
     """Return the value in a JSON file.
 
     Raises:
-        OSError: `read_text` fails.
+        OSError: `read_text` failed.
         ValueError: The file is not JSON, or is nested too deeply.
     """
     # Run records may contain NaN, the loss of a training run that diverged; decoding rejects NaN in any other field.
@@ -200,7 +200,7 @@ def create(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Tru
 
 
 def write_for_user(path: Path, content: bytes) -> None:
-    """Write a file to a path that the user chose, atomically and with the permissions that the user's files have.
+    """Write a file to a path that the user chose, atomically and with the permissions that the umask allows.
 
     A symbolic link is followed, so that its target is replaced. An existing file keeps its mode.
 
@@ -282,7 +282,7 @@ def _too_large(path: Path, limit: int) -> FileRefusedError:
 
 
 def _bounded(file: IO[bytes], limit: int, path: Path) -> bytes:
-    """Read to the end of the file. `stat` cannot tell its size: files in /proc report 0, and a file may grow."""
+    """Read to the end of the file. Do not rely on `stat`: files in /proc report size 0, and a file may grow."""
     chunks, remaining = [], limit + 1
     while remaining and (chunk := file.read(min(_CHUNK, remaining))):
         remaining -= len(chunk)

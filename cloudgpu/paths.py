@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def bundled_folder(name: str) -> Path:
-    """Return the `infra`, `recipes` or `images` folder, which is in the installed package or beside it in a checkout.
+    """Return the `infra`, `recipes` or `images` folder, which is in the installed package, or next to it in a checkout.
 
     Raises:
         StateError: The folder is missing from the installation.
@@ -26,7 +26,7 @@ def bundled_folder(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Home:
-    """The state home. Homes share nothing: each has separate clusters, keys, ledger and rehearsal cloud."""
+    """The state home. State homes share nothing: each has its own clusters, keys, ledger and rehearsal cloud."""
 
     root: Path
 
@@ -52,7 +52,7 @@ class Home:
 
     @property
     def clusters(self) -> Path:
-        """The parent of one folder per cluster."""
+        """The directory that contains one directory per cluster."""
         return self.root / "clusters"
 
     def cluster(self, name: str) -> "ClusterPaths":
@@ -61,7 +61,7 @@ class Home:
 
     @property
     def storages(self) -> Path:
-        """The parent of one folder per retained storage resource."""
+        """The directory that contains one directory per retained storage resource."""
         return self.root / "storage"
 
     def storage(self, name: str) -> "StoragePaths":
@@ -70,7 +70,7 @@ class Home:
 
     @property
     def runs(self) -> Path:
-        """The parent of one folder per run; kept after `down`."""
+        """The directory that contains one directory per run. It is kept after `down`."""
         return self.root / "runs"
 
     def run(self, run_id: str) -> "RunPaths":
@@ -79,7 +79,7 @@ class Home:
 
     @property
     def matrices(self) -> Path:
-        """The parent of one folder per run matrix."""
+        """The directory that contains one directory per run matrix."""
         return self.root / "matrices"
 
     def matrix(self, name: str) -> "MatrixPaths":
@@ -107,7 +107,7 @@ class Home:
         return self.root / "cooldowns.json"
 
     def catalog(self, target: str) -> "CatalogPaths":
-        """The files with the instance types, prices and quotas of one target; each target has its own folder."""
+        """The files with the instance types, prices and quotas of one target; each target has its own directory."""
         return CatalogPaths(self.root / "catalog" / target)
 
     @property
@@ -119,7 +119,7 @@ class Home:
         """Create the state home, readable only by its owner, and verify that it is writable.
 
         Raises:
-            StateError: The home cannot be created or written, or the disk is full.
+            StateError: The state home cannot be created or written, or the disk is full.
         """
         ensure_writable(self.root, 4096)
         return self
@@ -133,7 +133,7 @@ class ClusterPaths:
 
     @property
     def record(self) -> Path:
-        """The cluster's name, owner, token, expiry, account, endpoint, regions, plan; written before any AWS call."""
+        """The cluster's name, owner, token, expiry, account, endpoint, regions and plan; written before AWS calls."""
         return self.root / "cluster.json"
 
     def journal(self, region: str) -> Path:
@@ -206,7 +206,7 @@ class RunPaths:
 
     @property
     def logs(self) -> Path:
-        """The folder with `rank-N.log` for every rank."""
+        """The directory that contains `rank-N.log` for every rank."""
         return self.root / "logs"
 
     def log(self, rank: int) -> Path:
@@ -267,8 +267,8 @@ def unwritable_error(path: Path, err: OSError) -> StateError:
         )
     if isinstance(err, FileExistsError) and path.is_symlink():
         return StateError(
-            f"cannot write to {path}: it is a link to {path.readlink()}, which does not exist",
-            hint=f"mount the disk, create the directory that the link points to, or remove the link {path}",
+            f"cannot write to {path}: it is a symlink to {path.readlink()}, which does not exist",
+            hint=f"mount the disk, create the directory that the symlink points to, or remove the symlink {path}",
         )
     if isinstance(err, FileRefusedError):
         return StateError(

@@ -1,4 +1,4 @@
-"""Pulumi program for a GPU cluster on AWS."""
+"""Pulumi program that creates a GPU cluster on AWS."""
 
 import pulumi
 

@@ -1,4 +1,4 @@
-"""Print the problems of the catalogue's data files, and exit with 1 if there are any."""
+"""Check the data files of the catalog. Print every problem, and exit with status 1 if there are any."""
 
 import sys
 

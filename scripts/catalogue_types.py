@@ -1,8 +1,8 @@
-"""Write the parts of the catalogue that EC2 describes: GPU instance types, where they are offered, what they cost.
+"""Generate the parts of the catalog that come from EC2: GPU instance types, their zones and their prices.
 
-Types and offerings are read from moto's copy of what EC2 answered, prices from a copy of AWS's price list in the form
-that Karpenter keeps it in (`zz_generated.pricing_aws.go`). Data that EC2 does not provide is defined here with its
-source.
+Types and zones are read from the EC2 responses that are bundled with moto. Prices are read from the copy of AWS's price
+list that is part of Karpenter (`zz_generated.pricing_aws.go`). Data that EC2 does not provide is defined here together
+with its source.
 """
 
 import argparse
@@ -19,9 +19,9 @@ DATA: Final = Path(__file__).resolve().parent.parent / "cloudgpu" / "catalog" / 
 MOTO: Final = files("moto.ec2").joinpath("resources")
 
 _GPUDIRECT: Final = ("p4d.", "p4de.", "p5.48xlarge", "p5e.", "p5en.", "p6-", "g7e.12", "g7e.24", "g7e.48")
-"""aws-ofi-nccl src/platform-aws.cpp (2026-08-21): where it requires GPUDirect RDMA."""
+"""Types with GPUDirect RDMA, according to aws-ofi-nccl src/platform-aws.cpp (2026-08-21)."""
 _NVLINK: Final = ("p3dn.", "p4d.", "p4de.", "p5.48xlarge", "p5e.", "p5en.", "p6-")
-"""EC2 user guide of 2023-06-15 and aws-samples' EFA cheat sheet."""
+"""Types with NVLink, according to the EC2 user guide of 2023-06-15 and the EFA cheat sheet of aws-samples."""
 _MIB_PER_GIB: Final = 1024
 _GIGABIT: Final = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit$")
 _PRICE: Final = re.compile(r'"([a-z0-9-]+\.[a-z0-9]+)": ([0-9.]+)')
@@ -46,7 +46,7 @@ def _described() -> dict[str, Any]:
 
 
 def _kept(facts: Mapping[str, Any]) -> bool:
-    """Return True for whole NVIDIA GPUs with an x86 processor, which NVIDIA's images and PyTorch's wheels need."""
+    """Return True for types with whole NVIDIA GPUs and x86 processors, which the images and PyTorch wheels require."""
     gpus = facts.get("GpuInfo", {}).get("Gpus", [])
     whole = bool(gpus) and gpus[0]["Manufacturer"] == "NVIDIA" and gpus[0]["Count"] > 0
     return whole and "x86_64" in facts["ProcessorInfo"]["SupportedArchitectures"]

@@ -1,7 +1,7 @@
-"""Check the coverage of each package by the unit tests against the floors in pyproject.toml.
+"""Check that the unit tests' coverage of each package is at least the floor in pyproject.toml.
 
 Reads the coverage.py data file that `scripts/test --coverage` writes. A package without a floor is an error, and so is
-a floor without a package: set the floor when you add a package.
+a floor without a package. Set a floor when you add a package.
 """
 
 import sys
@@ -19,18 +19,18 @@ PACKAGE = ROOT / "cloudgpu"
 
 @dataclass(frozen=True)
 class Covered:
-    """Number of statements of a package, and of those that ran."""
+    """Coverage of a package: the number of its statements, and the number of statements that ran."""
 
     statements: int = 0
     ran: int = 0
 
     @property
     def percent(self) -> float:
-        """Return the share that ran; a package without statements is covered."""
+        """Return the percentage of statements that ran; 100 for a package without statements."""
         return 100 * self.ran / self.statements if self.statements else 100.0
 
     def plus(self, statements: int, ran: int) -> "Covered":
-        """Add one file."""
+        """Return the coverage with one more file included."""
         return Covered(self.statements + statements, self.ran + ran)
 
 
@@ -41,7 +41,7 @@ def package_of(path: Path) -> str:
 
 
 def by_package(files: Iterable[tuple[Path, int, int]]) -> dict[str, Covered]:
-    """Add up statements and those that ran."""
+    """Add up the statements, and the statements that ran, by package."""
     packages: dict[str, Covered] = defaultdict(Covered)
     for path, statements, ran in files:
         packages[package_of(path)] = packages[package_of(path)].plus(statements, ran)
@@ -49,13 +49,13 @@ def by_package(files: Iterable[tuple[Path, int, int]]) -> dict[str, Covered]:
 
 
 def problems(covered: Mapping[str, Covered], floors: Mapping[str, float]) -> list[str]:
-    """Return one line for each package below its floor, and for each without one."""
+    """Return one line for each package below its floor, each package without a floor, and each unused floor."""
     wrong = [f"{name} has no floor in pyproject.toml" for name in sorted(covered.keys() - floors.keys())]
     wrong += [f"{name} has a floor but no file" for name in sorted(floors.keys() - covered.keys())]
     for name in sorted(covered.keys() & floors.keys()):
         if covered[name].percent < floors[name]:
             wrong.append(
-                f"{name}: {covered[name].percent:.1f} % of its statements ran, the floor is {floors[name]:g} %"
+                f"{name}: {covered[name].percent:.1f} % of its statements ran, but the floor is {floors[name]:g} %"
             )
     return wrong
 
@@ -68,7 +68,7 @@ def table(covered: Mapping[str, Covered], floors: Mapping[str, float]) -> Iterab
 
 
 def measured(data_file: Path) -> list[tuple[Path, int, int]]:
-    """Return path, statements and statements that ran for every file of cloudgpu/, also those that nothing imported."""
+    """Return the path, the statements and the statements that ran for every file of cloudgpu/, imported or not."""
     report = coverage.Coverage(data_file=str(data_file))
     report.load()
     rows = []
@@ -79,7 +79,7 @@ def measured(data_file: Path) -> list[tuple[Path, int, int]]:
 
 
 def main(argv: list[str]) -> int:
-    """Print the table and return 1 if a package is below its floor."""
+    """Print the table and the problems, and return 1 if there are problems."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     floors = settings["tool"]["cloudgpu"]["coverage-floors"]
     covered = by_package(measured(Path(argv[0])))

@@ -1,7 +1,7 @@
-"""Find unused code of cloudgpu with vulture, except for the names in `scripts/dead_code.toml`.
+"""Find unused code in cloudgpu with vulture, except for the names in `scripts/dead_code.toml`.
 
-Code that only tests use counts as unused, because those tests test nothing that runs. The list gives a reason for each
-name. A name that is not on the list is an error, and so is an entry that no longer matches anything.
+Code that only tests use counts as unused, because it never runs in production. The list gives a reason for each name.
+An unused name that is not on the list is an error, and so is an entry that no longer matches an unused name.
 """
 
 import sys
@@ -15,15 +15,15 @@ from vulture import Vulture
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = ROOT / "scripts" / "dead_code.toml"
 USERS = ("cloudgpu", "infra", "recipes", "scripts", "benchmarks")
-"""Folders whose code counts as a user."""
+"""Directories whose code counts as a use of a name."""
 CHECKED = ("cloudgpu", "infra")
 DECORATORS = ["@rule", "@check", "@*.command", "@*.callback", "@field_validator", "@model_validator"]
-"""Decorators that register a function, so that no code refers to it by name."""
+"""Decorators that register a function. No code refers to such a function by name."""
 CONFIDENCE = 60
 
 
 def unused_names() -> dict[str, str]:
-    """Return the unused names as `path:name`, each with its line and kind."""
+    """Return the unused names as `path:name`, each with a message that states the line and the kind."""
     search = Vulture(ignore_decorators=DECORATORS)
     users = [str(ROOT / folder) for folder in USERS if (ROOT / folder).is_dir()]
     search.scavenge(users, exclude=[str(ROOT / "*" / "tests" / "*")])
@@ -36,11 +36,11 @@ def unused_names() -> dict[str, str]:
 
 
 def problems(unused: Mapping[str, str], allowed: Iterable[str]) -> list[str]:
-    """Return one line for each unused name that no pattern allows, and for each pattern that matches none."""
+    """Return one line for each unused name that no pattern allows, and for each pattern that matches no name."""
     patterns = list(allowed)
     new = [text for name, text in unused.items() if not any(fnmatch(name, pattern) for pattern in patterns)]
     stale = [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in unused)]
-    return new + [f"{ALLOWED.name}: {pattern} matches no unused name; remove it" for pattern in stale]
+    return new + [f"{ALLOWED.name}: {pattern} does not match any unused name; remove the entry" for pattern in stale]
 
 
 def main() -> int:

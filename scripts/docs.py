@@ -1,4 +1,4 @@
-"""Generate documents from code. With --check, list those that are out of date and exit with 1."""
+"""Generate documents from code. With --check, list the documents that are out of date and exit with status 1."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Write the documents, or with --check compare them."""
+    """Write the documents or, with --check, compare them."""
     stale = []
     for name, render in DOCUMENTS.items():
         path, text = ROOT / name, render()

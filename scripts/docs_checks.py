@@ -21,12 +21,12 @@ error: 2 x p3dn.24xlarge need 192 vCPUs in us-east-1, and Running On-Demand P in
     fix: --set resources.nodes=1, or ask for 192 at https://us-east-1.console.aws.amazon.com/servicequotas/...
 ```
 
-| severity | what it means |
+| severity | meaning |
 |---|---|
 | `error` | the plan is not applied |
 | `warning` | the plan is applied, but something is likely to fail or to cost more |
-| `unknown` | neither passed nor failed: the cloud was not queried, denied access, or the data is not known |
-| `note` | worth knowing |
+| `unknown` | neither passed nor failed: the cloud was not queried or denied access, or the data is unknown |
+| `note` | useful information |
 
 On the rehearsal cloud nothing costs money, so some warnings are notes there.
 """
@@ -55,20 +55,20 @@ _REACH: Mapping[type, str] = {
 
 
 def markdown() -> str:
-    """Return the page."""
+    """Return the text of the page."""
     rules: list[TypeRule | RegionRule | ZoneRule] = [*TYPE_RULES, *REGION_RULES, *ZONE_RULES]
     return "\n".join([_HEAD, _RULES, *_rule_rows(rules), "", _CHECKS, *_check_rows(CHECKS), ""])
 
 
 def _rule_rows(rules: Sequence[TypeRule | RegionRule | ZoneRule]) -> Iterator[str]:
-    yield "| rule | throws out | what it protects from |"
+    yield "| rule | rejects | reason |"
     yield "|---|---|---|"
     for rule in rules:
         yield f"| `{rule.name}` | {_REACH[type(rule)]} | {rule.about} |"
 
 
 def _check_rows(checks: Sequence[Check]) -> Iterator[str]:
-    yield "| check | severity | what it protects from | it looks for |"
+    yield "| check | severity | reason | what it does |"
     yield "|---|---|---|---|"
     for check in checks:
         looks = " ".join((check.find.__doc__ or "").split())

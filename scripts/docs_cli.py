@@ -86,7 +86,7 @@ EXAMPLES: Mapping[str, str] = {
 
 
 def markdown() -> str:
-    """Return the page."""
+    """Return the text of the page."""
     parts = [INTRODUCTION]
     for name, command in _commands(typer.main.get_command(app)):
         parts.append("\n".join(_section(name, command)))
@@ -133,7 +133,7 @@ def _row(param: Any) -> tuple[str, str]:  # noqa: ANN401
 
 
 def main() -> int:
-    """Write the page, or with --check compare it."""
+    """Write the page or, with --check, compare it."""
     text = markdown()
     if "--check" in sys.argv:
         return 0 if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text else 1

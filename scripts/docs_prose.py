@@ -1,4 +1,4 @@
-"""Wrap the prose of Markdown at 100 columns; tables, code, headings and comments keep their lines."""
+"""Wrap the prose of Markdown files at 100 columns. Tables, code, headings and comments are not changed."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _ITEM = re.compile(r"(\s*(?:[-*+]|\d+\.)\s+)")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _KEPT = re.compile(r"\s*(?:\||#{1,6} |<!--|>|$)")
-# A code span that fits on a line is treated as one word, which may contain several spans.
+# A code span that fits on a line is never split. One word may contain several code spans.
 _WORD = re.compile(r"(?:(`+)(?:(?!\1).)+\1(?!`)|\S)+")
 # Text that would start a list, heading, quotation or table at the beginning of a line.
 _STRUCTURE = re.compile(r"(?:[-+*]|\d+[.)]|#{1,6}|>.*|\|.*|=+|-{2,})$")
@@ -24,7 +24,7 @@ def pages() -> list[Path]:
 
 
 def wrapped(text: str) -> str:
-    """Wrap every paragraph with a line that is too long; leave the others unchanged."""
+    """Wrap every paragraph that contains a line that is too long; leave other paragraphs unchanged."""
     return "".join(line + "\n" for block in _blocks(text) for line in block)
 
 
@@ -78,7 +78,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def main() -> int:
-    """Wrap the pages. With --check, list those that are not wrapped and exit with 1."""
+    """Wrap the pages or, with --check, list the pages that are not wrapped and return 1 if there are any."""
     changed = []
     for path in pages():
         text = path.read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
 """Find import cycles between modules of cloudgpu, except for those listed in pyproject.toml.
 
-import-linter's contracts order the packages, but do not keep two modules of a package from importing each other. An
-import inside a function or under TYPE_CHECKING counts too: it means that neither module can be understood without the
-other.
+import-linter's contracts order the packages but do not prevent two modules of a package from importing each other. An
+import inside a function or under TYPE_CHECKING counts too, because even then neither module can be understood without
+the other.
 
 The list may only shrink: a cycle that is not listed is an error, and so is an entry that is no longer a cycle.
 """
@@ -21,7 +21,7 @@ Cycle = tuple[str, ...]
 
 
 def cycles(imports: Mapping[str, Iterable[str]]) -> set[Cycle]:
-    """Return the groups of modules that can all reach each other, each sorted by name."""
+    """Return the groups of modules that import each other, directly or indirectly. Each group is sorted by name."""
     reached = {module: _reachable(module, imports) for module in imports}
     groups = {
         tuple(sorted({module} | {other for other in reached[module] if module in reached.get(other, ())}))

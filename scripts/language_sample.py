@@ -22,21 +22,21 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Passage(NamedTuple):
-    """A text and its place: `file:line`, or a command line."""
+    """A text, and its place: `file:line` or a command line."""
 
     place: str
     text: str
 
 
 def docstrings(source: str, name: str) -> Iterator[Passage]:
-    """Return every docstring of a source file, with the lines under it."""
+    """Yield every docstring of a source file with its place."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
             yield Passage(f"{name}:{node.body[0].lineno}", text)
 
 
 def messages(source: str, name: str) -> Iterator[Passage]:
-    """Return the text of every error and its hint, and of every note and finding; `{}` replaces a value."""
+    """Yield the text of every error with its hint, and of every note and finding. `{}` stands for a value."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign):
             targets = [target.id for target in node.targets if isinstance(target, ast.Name)]
@@ -55,7 +55,7 @@ def _reports(function: str) -> bool:
 
 
 def _literal(node: ast.expr) -> str:
-    """Return the text of a string, empty for any other expression."""
+    """Return the text of a string literal, or an empty string for any other expression."""
     parts = node.values if isinstance(node, ast.JoinedStr) else [node]
     if not all(isinstance(part, ast.FormattedValue | ast.Constant) for part in parts):
         return ""
@@ -67,7 +67,7 @@ def _literal(node: ast.expr) -> str:
 
 
 def help_lines(command: Any, words: Sequence[str] = ("cloudgpu",)) -> Iterator[Passage]:  # noqa: ANN401 - typer's own
-    """Return the help of a command, of its options and arguments, and of its subcommands."""
+    """Yield the help of a command, of its options and arguments, and of its subcommands."""
     place = " ".join(words)
     if command.help:
         yield Passage(place, command.help)
@@ -80,7 +80,7 @@ def help_lines(command: Any, words: Sequence[str] = ("cloudgpu",)) -> Iterator[P
 
 
 def drawn(passages: Sequence[Passage], count: int, seed: int) -> list[Passage]:
-    """Return `count` passages sorted by place, each text once."""
+    """Draw `count` passages with different texts, and return them sorted by place."""
     unique = sorted({passage.text: passage for passage in sorted(passages, reverse=True)}.values())
     return sorted(random.Random(seed).sample(unique, min(count, len(unique))))
 

@@ -1,4 +1,4 @@
-"""Release cloudgpu: check preconditions, build, check the contents, test a clean installation, tag."""
+"""Release cloudgpu: check the preconditions, build, check the contents, test a clean installation, and tag."""
 
 import argparse
 import hashlib
@@ -28,7 +28,7 @@ CARRIED = (
 )
 STRANGE = re.compile(r"(^|/)(__pycache__|tests?|\.git|\.venv|\.cache|\.\w+_cache)/|\.(pyc|orig|rej|log|swp)$")
 LARGEST_WHEEL = 3 << 20
-"""Twice the current size: a data set or a cache that slipped in would exceed it."""
+"""Maximum size in bytes: twice the current size, which a dataset or cache included by mistake would exceed."""
 _UNRELEASED = "## [Unreleased]"
 
 
@@ -37,7 +37,7 @@ class StopError(Exception):
 
 
 def released(changelog: str, version: str, day: str) -> str:
-    """Return the changelog with its unreleased entries moved to a section of the version.
+    """Return the changelog with its unreleased entries moved to a section for the version.
 
     Raises:
         StopError: There are no unreleased entries, or the version already has a section.
@@ -48,23 +48,23 @@ def released(changelog: str, version: str, day: str) -> str:
     before, heading, rest = changelog.partition(_UNRELEASED)
     notes, further, older = rest.partition("\n## [")
     if not heading or not notes.strip():
-        message = "CHANGELOG.md has nothing under [Unreleased]"
+        message = "CHANGELOG.md has no entries under [Unreleased]"
         raise StopError(message)
     return f"{before}{_UNRELEASED}\n\n## [{version}] - {day}\n\n{notes.strip()}\n{further}{older}"
 
 
 def changelog_problem(changelog: str, version: str) -> str:
-    """Return the problem of a version's section, or an empty string."""
+    """Return the problem with the version's section, or an empty string if there is none."""
     section = re.search(
         rf"^## \[{re.escape(version)}\] - \d{{4}}-\d{{2}}-\d{{2}}\n(.*?)(?=^## \[|\Z)", changelog, re.M | re.S
     )
     if section is None:
-        return f"CHANGELOG.md has no section `## [{version}] - DATE`; to create it: scripts/release --changelog"
+        return f"CHANGELOG.md has no section `## [{version}] - DATE`; to create it, run scripts/release --changelog"
     return "" if section[1].strip() else f"the section of {version} in CHANGELOG.md is empty"
 
 
 def content_problems(names: Iterable[str], size: int) -> list[str]:
-    """Return the problems of a wheel with these files and this size."""
+    """Return the problems with a wheel that has these files and this size."""
     inside = set(names)
     wrong = [f"the wheel does not contain {path}" for path in CARRIED if path not in inside]
     if not any(re.fullmatch(r"cloudgpu-[^/]+\.dist-info/licenses/LICENSE", path) for path in inside):
@@ -75,15 +75,15 @@ def content_problems(names: Iterable[str], size: int) -> list[str]:
     top = {path.split("/")[0] for path in inside if ".dist-info/" not in path}
     wrong += [f"the wheel installs {path} beside cloudgpu" for path in sorted(top - {"cloudgpu"})]
     if size > LARGEST_WHEEL:
-        wrong.append(f"the wheel has {size:,} bytes, more than {LARGEST_WHEEL:,}")
+        wrong.append(f"the wheel is {size:,} bytes, more than the limit of {LARGEST_WHEEL:,}")
     return wrong
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
-    """Run a command and return what it prints.
+    """Run a command and return its output.
 
     Raises:
-        StopError: It failed; with its last lines.
+        StopError: The command failed; the message contains the last lines of its output.
     """
     done = subprocess.run(
         command,
@@ -97,7 +97,7 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
     if done.returncode:
         shown = " ".join(str(word) for word in command)
         last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        message = f"{shown} exited {done.returncode}:\n{last}"
+        message = f"{shown} exited with status {done.returncode}:\n{last}"
         raise StopError(message)
     return done.stdout
 
@@ -108,7 +108,7 @@ def say(text: str) -> None:
 
 
 def preconditions(version: str) -> list[str]:
-    """Return the problems that prevent a tag."""
+    """Return the problems that prevent a release."""
     wrong = []
     if run("git", "status", "--porcelain"):
         wrong.append("the working tree is not clean")
@@ -122,7 +122,7 @@ def preconditions(version: str) -> list[str]:
 
 
 def build(folder: Path) -> tuple[Path, Path]:
-    """Build wheel and sdist from the committed files, twice.
+    """Build the wheel and the sdist from the committed files, twice, to show that the builds are reproducible.
 
     Raises:
         StopError: The builds differ, so the release is not reproducible.
@@ -148,7 +148,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def prove(wheel: Path, folder: Path, version: str, *, quickstart: bool) -> None:
-    """Install the wheel outside the checkout and use it.
+    """Install the wheel outside of the checkout and run some commands with it.
 
     Raises:
         StopError: A command failed or printed unexpected output.
@@ -190,7 +190,7 @@ def prove(wheel: Path, folder: Path, version: str, *, quickstart: bool) -> None:
 
 
 def keep(*files: Path) -> None:
-    """Copy the tested files to `dist/`, so that exactly these are published."""
+    """Copy the tested files to `dist/`, so that exactly these files are published."""
     dist = ROOT / "dist"
     dist.mkdir(exist_ok=True)
     for path in files:
@@ -199,7 +199,7 @@ def keep(*files: Path) -> None:
 
 
 def move_changelog(version: str) -> None:
-    """Write the changelog with a section for the version."""
+    """Move the unreleased entries of CHANGELOG.md to a section for the version."""
     path = ROOT / "CHANGELOG.md"
     day = datetime.now(UTC).date().isoformat()
     path.write_text(released(path.read_text(encoding="utf-8"), version, day), encoding="utf-8")
@@ -216,7 +216,7 @@ def release(options: argparse.Namespace) -> int:
     exec((ROOT / "cloudgpu/version.py").read_text(encoding="utf-8"), namespace)
     version = options.version or namespace["__version__"]
     if version != namespace["__version__"] or not VERSION.fullmatch(version):
-        message = f"cloudgpu/version.py states {namespace['__version__']}, not {version}"
+        message = f"the version in cloudgpu/version.py is {namespace['__version__']}, not {version}"
         raise StopError(message)
     if options.changelog:
         move_changelog(version)
@@ -236,7 +236,7 @@ def release(options: argparse.Namespace) -> int:
         prove(wheel, folder, version, quickstart=options.quickstart)
         keep(wheel, sdist)
     for problem in wrong:
-        say(f"would stop the release: {problem}")
+        say(f"this would stop the release: {problem}")
     if options.dry_run:
         say(f"dry run: v{version} was not tagged")
         return int(bool(wrong))

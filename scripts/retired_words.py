@@ -1,4 +1,4 @@
-"""Reject identifiers that contain a word of retired_words.toml: names of modules, classes, functions and variables.
+"""Reject identifiers (names of modules, classes, functions and variables) that contain a word of retired_words.toml.
 
 A word is a part of a name: `wish` is in `StorageWish` and `read_wish`, but not in `wishbone`. Strings, comments and
 docstrings are ignored.
@@ -24,14 +24,14 @@ def words(identifier: str) -> set[str]:
 
 
 def identifiers(source: str) -> Iterator[tuple[int, str]]:
-    """Return every name of a source file with its line."""
+    """Yield every name in a source file with its line number."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.NAME:
             yield token.start[0], token.string
 
 
 def retired(path: str, source: str, replacements: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Return each retired use as (`path:identifier`, message)."""
+    """Yield each use of a retired word as (`path:identifier`, message)."""
     stem = Path(path).stem
     for line, name in [(1, stem), *identifiers(source)]:
         for word in sorted(words(name) & replacements.keys()):
@@ -39,7 +39,7 @@ def retired(path: str, source: str, replacements: Mapping[str, str]) -> Iterator
 
 
 def main() -> int:
-    """Print every use that is not allowed and every unused exception, and return the exit status."""
+    """Print every use that is not allowed and every exception that is not needed, and return the exit status."""
     settings = tomllib.loads((ROOT / "scripts/retired_words.toml").read_text(encoding="utf-8"))
     allowed: Mapping[str, str] = settings["allowed"]
     wrong, used = [], set()

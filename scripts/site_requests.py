@@ -1,4 +1,4 @@
-"""List the external addresses that the pages of a built site load. Exit with 1 if there are any."""
+"""List the external addresses that the pages of a built site load. Exit with status 1 if there are any."""
 
 import re
 import sys
@@ -8,12 +8,12 @@ from pathlib import Path
 
 _FOREIGN = re.compile(r"(?:https?:)?//", re.IGNORECASE)
 _IN_STYLE = re.compile(r"(?:url\(|@import\s)\s*['\"]?((?:https?:)?//[^'\")\s;]+)", re.IGNORECASE)
-# Relations of a `<link>` that browsers do not fetch.
+# Values of `rel` for which browsers do not fetch the target of a `<link>`.
 _NOT_FETCHED = {"canonical", "alternate", "author", "license", "next", "prev", "search", "index", "help"}
 
 
 class _Page(HTMLParser):
-    """Collect the external addresses that a page loads. Links to follow are not included."""
+    """Parser that collects the external addresses that a page loads. Hyperlinks are not included."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class _Page(HTMLParser):
 
 
 def foreign(site: Path) -> Iterator[tuple[str, str]]:
-    """Yield each file of the site with each external address that it loads."""
+    """Yield (file, address) for each external address that a file of the site loads."""
     for path in sorted(site.rglob("*")):
         if path.suffix == ".html":
             page = _Page()

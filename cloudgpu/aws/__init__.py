@@ -1,1 +1,1 @@
-"""The only access to AWS: sessions, queries, resource handlers, tag search. `ClientError` never leaves this package."""
+"""The only package that calls AWS: sessions, queries, resource handlers, tag search. It never raises `ClientError`."""

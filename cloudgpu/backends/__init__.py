@@ -1,1 +1,1 @@
-"""Backends, on which clusters run: one folder per backend, next to the modules that all backends share."""
+"""Backends, on which clusters run: one package per backend, next to the modules that all backends share."""

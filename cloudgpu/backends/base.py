@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from cloudgpu.state.identity import BackendIdentity
 
 if TYPE_CHECKING:
-    # Only types: a command that reads records must not pay for importing the recipe schema and SSH.
+    # Only for annotations: importing the recipe schema and SSH would slow down commands that only read records.
     from datetime import datetime
     from pathlib import Path
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TaggedResource(Protocol):
-    """A resource that carries a cluster's tag."""
+    """A resource with a cluster's tag."""
 
     @property
     def kind(self) -> str:
@@ -55,7 +55,7 @@ class BillableResource(TaggedResource, Protocol):
 
     @property
     def state(self) -> str:
-        """State as the cloud names it; empty for resources without a state."""
+        """State reported by the cloud; empty for resources without a state."""
 
     @property
     def since(self) -> datetime | None:
@@ -79,7 +79,7 @@ class BillableResource(TaggedResource, Protocol):
 
 
 class Backend(BackendIdentity, Protocol):
-    """The operations that a run needs, on launched instances and on self-managed hosts alike."""
+    """A backend on which runs execute: launched instances or self-managed hosts."""
 
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the state of each instance, `terminated` for instances that no longer exist."""
@@ -88,7 +88,7 @@ class Backend(BackendIdentity, Protocol):
         """Upload a directory to an S3 URL, skipping unchanged files, and return the number of bytes sent."""
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
-        """List the objects below an S3 URL, with presigned URLs."""
+        """List the objects under an S3 URL, with presigned URLs."""
 
     def bucket_service(self, url: str) -> S3Service:
         """Return the region and endpoint of a bucket, for nodes that access the bucket directly."""
@@ -98,7 +98,7 @@ class Cloud(Backend, Protocol):
     """A cloud that launches instances."""
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the machine image for each (SSM parameter, region) pair, without unreadable parameters."""
+        """Return the machine image for each (SSM parameter, region) pair, omitting unreadable parameters."""
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Return the zones that offer each instance type, by (instance type, region) pair."""
@@ -120,16 +120,16 @@ class Cloud(Backend, Protocol):
         """Return the account's running vCPUs in a region, by quota. Quotas without running vCPUs are omitted."""
 
     def engine(self, record: ClusterRecord) -> Engine:
-        """Return the engine that creates and deletes this cluster, set up with the cluster's tags and identity."""
+        """Return the engine that creates and deletes this cluster, configured with the cluster's tags and identity."""
 
     def caller_cidr(self) -> str:
         """Return the CIDR that may connect to port 22, such as `203.0.113.7/32`; empty to allow none."""
 
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
-        """Wait until every instance has an address and has printed its host keys."""
+        """Wait until every instance has an address and has printed its host keys, and return the inventory."""
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
-        """Return start and termination times by instance ID, leaving out instances that the cloud no longer lists."""
+        """Return start and termination times by instance ID, omitting instances that the cloud no longer lists."""
 
     def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
         """Return the lifetimes of a cluster's NAT gateways and Elastic IPs that the cloud still reports."""
@@ -150,7 +150,7 @@ class Cloud(Backend, Protocol):
         """Terminate instances by their IDs and wait until the cloud confirms their termination."""
 
     def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
-        """Set these tags on the instances, volumes and interfaces among these resources that lack them."""
+        """Set these tags on every given instance, volume and interface that lacks one of them."""
 
     def inspector(self) -> Inspector:
         """Return the inspector for resources that a recipe names."""
@@ -207,26 +207,26 @@ class StorageCloud(BackendIdentity, Protocol):
         """Engine selected by the user; empty if the user selected none."""
 
     def engine(self, record: StorageRecord) -> Engine:
-        """Return the engine that creates this storage, set up with the storage's tags and identity."""
+        """Return the engine that creates this storage, configured with the storage's tags and identity."""
 
     def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
-        """Return the tagged resources of every storage in a region, or only of the storage with this name."""
+        """Return all tagged storage in a region, or only the storage with this name."""
 
     def empty(self, stored: TaggedStorage) -> None:
         """Delete all objects in the storage's bucket, if it has a bucket."""
 
     def end(self, stored: TaggedStorage) -> list[str]:
-        """Delete all parts of a storage with their data. Return one line per part that could not be deleted."""
+        """Delete all parts of the storage and their data. Return one line per part that could not be deleted."""
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
         """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""
 
 
 class Inspector(Protocol):
-    """Lookup of an account's resources. A rejected request yields `unknown` and the reason."""
+    """Looks up resources in an account. A rejected request yields `unknown` and the reason."""
 
     def dataset(self, url: str) -> DatasetSeen:
-        """Return a summary of the objects below an S3 URL."""
+        """Return a summary of the objects under an S3 URL."""
 
     def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
         """Return whether a named resource exists and, if unknown, the reason. Roles do not depend on the region."""

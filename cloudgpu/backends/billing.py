@@ -85,13 +85,13 @@ class ClusterBilling:
                 self.context.ledger.launched(entry.spending.entry_id, ids, entry.spending.opened_at)
 
     def close(self, entries: Iterable[LedgerEntry], at: datetime) -> None:
-        """Close the open rows among these, after the cloud confirmed the deletion."""
+        """Close the rows that are still open. Call this after the cloud confirmed the deletion."""
         for entry in entries:
             if entry.state == "open":
                 self.context.ledger.close(entry.spending.entry_id, at)
 
     def settle(self, entries: Iterable[LedgerEntry], *, running: bool) -> Decimal:
-        """Close the open rows among these rows of hosts. Return their cost, USD.
+        """Close the open rows of self-managed hosts, and return the cost of these rows in USD.
 
         Args:
             entries: Ledger rows of hosts.
@@ -101,7 +101,7 @@ class ClusterBilling:
         usd = Decimal(0)
         for row in entries:
             if row.state == "open":
-                # A host releases an expired lease by its own clock, and the host has confirmed that no lease is left.
+                # A host that has no lease left released the lease at its expiry at the latest.
                 at = now if running else min(now, row.spending.expires_at)
                 self.close([row], at)
                 launched = row.launched_at or (row.spending.opened_at if running else None)
@@ -109,11 +109,11 @@ class ClusterBilling:
         return usd
 
     def usd(self, entries: Iterable[LedgerEntry], at: datetime) -> Decimal:
-        """Return the total cost of these rows, USD."""
+        """Return the total cost of these rows in USD."""
         return sum((entry_usd(entry, at) for entry in entries), Decimal(0))
 
     def run_usd(self, record: RunRecord) -> Decimal:
-        """Return the cost of a run, USD, from the ledger's report, so that all commands show the same value."""
+        """Return the cost of a run in USD from the ledger's report, so that all commands show the same value."""
         simulated = record.target == "rehearsal"
         bill = self.context.ledger.report(by="run", now=self.context.clock.now())
         rows = (row.usd for row in bill.rows if row.key == record.run_id and row.simulated is simulated)
@@ -123,5 +123,6 @@ class ClusterBilling:
 def name_in_use_error(name: str, owner: str, until: str) -> BusyError:
     """Return the error for a cluster name that is already in use. `until` is empty if its expiry is unknown."""
     expiry = f" until {until}" if until else ""
-    message = f"cluster name {name} is in use by {owner or 'an unknown user'}{expiry}; created from another state home"
+    used_by = f"cluster name {name} is in use by {owner or 'an unknown user'}{expiry}"
+    message = f"{used_by}; that cluster was created from another state home"
     return BusyError(message, hint="choose another name with --name or --cluster")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """The backend, ledger, records, home, clock, owner and event sink of one command.
+    """The context of one command: its backend, ledger, records, state home, clock, owner and event sink.
 
     Attributes:
         cloud: The backend of any target. Use cases that launch instances need a `CloudContext` instead.

@@ -18,17 +18,17 @@ def cost_items(record: ClusterRecord) -> tuple[CostItem, ...]:
 
 
 def cluster_hourly_usd(record: ClusterRecord) -> Decimal:
-    """Return the exact cost per hour, USD, excluding items whose price is unknown."""
+    """Return the exact cost per hour in USD, excluding items whose price is unknown."""
     return costs.hourly_usd(cost_items(record))
 
 
 def worst_case_usd(record: ClusterRecord) -> Decimal:
-    """Return the cost if the cluster runs until its expiry, USD, rounded up to the cent."""
+    """Return the cost in USD if the cluster runs until its expiry, rounded up to the cent."""
     return costs.total_usd(cost_items(record), int((record.expires_at - record.created_at).total_seconds()))
 
 
 def spent_usd(record: ClusterRecord, seconds: float) -> Decimal:
-    """Return the cost after this many seconds, USD, rounded to the cent."""
+    """Return the cost in USD after this many seconds, rounded to the cent."""
     hourly = cluster_hourly_usd(record)
     return (hourly * Decimal(str(max(0.0, seconds))) / costs.HOUR_S).quantize(costs.CENT)
 
@@ -64,7 +64,8 @@ def spending_of(record: ClusterRecord, at: datetime) -> Spending:
 def surcharges(beside: Iterable[CostItem]) -> tuple[Surcharge, ...]:
     """Return the hourly costs that the ledger adds to those of the nodes; storage has separate rows.
 
-    Elastic IPs are separate from other addresses because they are billed until released, even without nodes.
+    Elastic IPs are separate from other addresses because AWS bills them until they are released, even without
+    nodes.
     """
     hourly = [item for item in beside if item.per == "hour" and item.kind != "storage"]
     return tuple(Surcharge(_surcharge_kind(item), item.count, item.usd, item.whole_hours) for item in hourly)
@@ -75,6 +76,6 @@ def _surcharge_kind(item: CostItem) -> str:
 
 
 def entry_from_record(record: ClusterRecord) -> LedgerEntry:
-    """Return the ledger row as reconstructed from the record alone, for when the ledger cannot be read."""
+    """Reconstruct the ledger row from the record alone, for use when the ledger cannot be read."""
     spending = spending_of(record, record.created_at)
     return LedgerEntry(spending, "open", record.instance_ids, record.created_at, closed_at=None)

@@ -21,7 +21,7 @@ class DeletionResult:
     Attributes:
         known: True if this state home had a record of the cluster.
         instances: Recorded instances that were terminated.
-        strays: Resources that only the tag search found.
+        orphans: Resources that only the tag search found.
         usd: Total cost of the cluster; simulated if `simulated` is True.
     """
 
@@ -59,7 +59,7 @@ class DeletionResult:
 
 
 def check_identity(record: ClusterRecord, cloud: BackendIdentity) -> None:
-    """Reject a cluster of another account or endpoint, where an empty search would not prove its deletion.
+    """Reject a cluster in another account or endpoint: an empty search here would not prove that it is deleted.
 
     Raises:
         StateError: The cluster was created in another account or endpoint.
@@ -110,7 +110,7 @@ def delete_after_failure(
 
 
 def failed_cleanup_error(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:
-    """Combine a failure and the failed cleanup after it into one error with the exit code of the cleanup."""
+    """Combine a failure and the failure of the subsequent cleanup into one `TeardownError`."""
     left = tuple(getattr(err, "left", ())) or (f"cluster {name}",)
     message = f"{cause}; and the cleanup failed: {err.message}"
     return TeardownError(message, left=left, hint=command("cloudgpu", "down", name))

@@ -7,10 +7,11 @@ from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.errors import StateError
 from cloudgpu.run.progress import Note
 from cloudgpu.state import ssh_config_record
+from cloudgpu.state.cluster_and_run_records import CLUSTER_DELETED
 
 
 def cancel_unfinished_runs(context: Context, name: str) -> tuple[str, ...]:
-    """Mark the unfinished runs of a deleted cluster as `cancelled`, keeping the result of runs that have one.
+    """Mark the unfinished runs of a deleted cluster as `cancelled`. Runs that already have a result keep it.
 
     Returns:
         The updates that failed, one line each. A full disk must not make the deletion fail.
@@ -19,7 +20,7 @@ def cancel_unfinished_runs(context: Context, name: str) -> tuple[str, ...]:
     unsaved = []
     for run in context.records.runs():
         if run.cluster == name and run.ended_at is None:
-            ended = run if run.judged else replace(run, state="cancelled", reason="its cluster was ended")
+            ended = run if run.judged else replace(run, state="cancelled", reason=CLUSTER_DELETED)
             context.ledger.run_ended(run.run_id, ended.state, now)
             try:
                 context.records.save_run(replace(ended, ended_at=now))
@@ -49,7 +50,7 @@ def remove_local_record(context: Context, name: str) -> tuple[str, ...]:
 
 
 def _keep_record(context: Context, name: str) -> None:
-    """Remove the cluster's files except those that the next `down` needs, which makes room on a full disk."""
+    """Remove the cluster's files except those that the next `down` needs, to free space on a full disk."""
     context.records.remove_cluster_files(name)
     record = context.records.cluster(name)
     if record is not None and record.state != "ending":

@@ -1,4 +1,4 @@
-"""Events that a use case emits while it works: stages, engine steps and run progress, without formatting."""
+"""Events that a use case emits while it runs: stages, engine steps and run progress, without formatting."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The backend-independent steps of extending a cluster's expiry: new expiry, budget check, ledger and record."""
+"""Extend a cluster's expiry on any backend: resolve the time, check the budget, update the ledger and the record."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -28,7 +28,7 @@ class ExtensionResult:
 
 
 def require_extendable(context: Context, name: str, max_usd: Decimal | None) -> ClusterRecord:
-    """Return the record of a running cluster with all its nodes. A `max_usd` replaces the recorded budget.
+    """Return the cluster's record if all of its nodes are running. `max_usd`, if given, replaces the recorded budget.
 
     Raises:
         UsageError: The cluster does not exist, is not running, or has expired.
@@ -44,7 +44,7 @@ def resolve_expiry(record: ClusterRecord, until: datetime | None, by: timedelta 
     """Return the current and the requested expiry. The request is either a time or a duration.
 
     Raises:
-        UsageError: The requested expiry is not later than the current one.
+        UsageError: The requested expiry is not later than the current expiry.
     """
     before = record.confirmed_expires_at or record.expires_at
     requested = (before + by if until is None and by is not None else until) or before
@@ -56,7 +56,7 @@ def resolve_expiry(record: ClusterRecord, until: datetime | None, by: timedelta 
 
 
 def require_within_budget(later: ClusterRecord) -> None:
-    """Reject a new expiry with which the cluster could exceed its budget.
+    """Reject a new expiry if the cluster could exceed its budget before then.
 
     Raises:
         BudgetError: The worst-case cost until the new expiry exceeds `budget.max_usd`.

@@ -1,4 +1,4 @@
-"""Inputs of a launch attempt: the record to write before the call, and the order of the candidates."""
+"""The inputs of a launch attempt: the record to write before the call, and the order of the candidates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,9 +92,9 @@ def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
         gpu=candidate.gpu,
         architecture=gpu.architecture if gpu else "",
         efa=candidate.efa_interfaces > 0,
-        # Simulated nodes run no containers.
+        # Simulated nodes do not run containers.
         containers=plan.recipe.environment.container is not None and not plan.simulated,
-        # Simulated nodes install no packages: they use this machine's pdsh, and DeepSpeed reports if it is missing.
+        # Simulated nodes use this machine's pdsh instead of installing it. DeepSpeed reports if pdsh is missing.
         pdsh=plan.recipe.launch.launcher == "deepspeed" and plan.nodes > 1 and not plan.simulated,
         driver_branch=plan.recipe.resources.driver,
     )

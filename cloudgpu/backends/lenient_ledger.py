@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class LenientLedger:
-    """Ledger proxy. After a failure, most calls do nothing, and `check` reports the failure at the end."""
+    """A ledger proxy. After a failure, most calls do nothing, and `check` reports the failure at the end."""
 
     def __init__(self, opened: Callable[[], CostLedger]) -> None:
         self._opened = opened

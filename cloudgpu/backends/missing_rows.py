@@ -43,7 +43,7 @@ def missing_nodes(record: ClusterRecord, entries: Iterable[LedgerEntry]) -> tupl
         return ()  # the record lists the hosts before any of them is leased
     rows = tuple(entries)
     known = {node for entry in rows for node in entry.instance_ids}
-    if record.target == "ssh":  # a host's row is opened before its lease, and is not billed until then
+    if record.target == "ssh":  # a host's row is opened before the host is leased, but is billed only from then on
         known |= {f"{entry.spending.zone}@{record.name}" for entry in rows}
     return tuple(node for node in record.instance_ids if node not in known)
 
@@ -64,14 +64,14 @@ def find_gaps(records: RecordStore, storage: Iterable[StorageRecord], ledger: Co
 
 
 def node_gap(record: ClusterRecord, nodes: tuple[str, ...]) -> MissingRows:
-    """Return the gap for these nodes of a cluster."""
+    """Return the description of the missing rows for these nodes of a cluster."""
     return MissingRows(f"cluster {record.name}", nodes, command("cloudgpu", "status", "--refresh"))
 
 
 def gap_error(gaps_found: Sequence[MissingRows]) -> LedgerError:
     """Return the error for a bill with missing rows."""
     repairs = " and ".join(dict.fromkeys(f"`{gap.repair}`" for gap in gaps_found))
-    hint = f"run {repairs} to restore the rows from the records and AWS's times, or select another ledger"
+    hint = f"run {repairs} to restore the rows from the records and AWS's launch times, or select another ledger"
     return LedgerError("; ".join(gap.message for gap in gaps_found), hint=hint)
 
 

@@ -130,7 +130,7 @@ class RetainedBilling:
         bill is an upper bound.
 
         Raises:
-            CloudError: There is a row to check, but AWS does not report the account ID.
+            CloudError: There is a row to check, but the account ID cannot be read.
             LedgerError: The ledger is unusable.
         """
         closed = 0

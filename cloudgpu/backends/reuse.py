@@ -91,11 +91,11 @@ def require_matching(plan: Plan, record: ClusterRecord) -> None:
     """Reject a cluster whose nodes or storage do not match the plan.
 
     Raises:
-        UsageError: The cluster does not match the plan; the message contains the difference.
+        UsageError: The cluster does not match the plan; the message states the difference.
     """
     missing = missing_storage(plan.recipe, record.storage) if record.state == "up" else []
     if missing:
-        message = f"the nodes of cluster {record.name} do not mount storage {', '.join(missing)} as the recipe does"
+        message = f"the nodes of cluster {record.name} do not mount storage {', '.join(missing)} as the recipe requires"
         raise UsageError(
             message, hint="choose another name with --name or --cluster, because storage is mounted when nodes boot"
         )

@@ -1,4 +1,4 @@
-"""The mounts of a cluster's storage, and the outcome for the storage when the cluster is deleted."""
+"""The mounts of a cluster's storage, and what happens to the storage when the cluster is deleted."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -70,7 +70,7 @@ class StorageOutcome:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """One line for each retained storage."""
+        """One line for each storage resource that is retained."""
         return tuple(kept_storage.line for kept_storage in self.kept)
 
 

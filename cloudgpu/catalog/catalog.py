@@ -43,7 +43,7 @@ class Catalog:
 
     @property
     def rentable(self) -> tuple[InstanceType, ...]:
-        """Instance types that AWS offers or used to offer; excludes Alibaba Cloud types and self-managed machines."""
+        """Instance types that AWS offers or used to offer, without Alibaba Cloud types and self-managed machines."""
         return tuple(instance_type for instance_type in self.types.values() if instance_type.provider == "aws")
 
     def types_for(self, gpu: str, count: int, memory_gib: Decimal | None = None) -> tuple[InstanceType, ...]:

@@ -26,7 +26,7 @@ _ROCE: Final = ("ecs.sccgn",)
 
 @dataclass(frozen=True)
 class RankVariable:
-    """An environment variable set for every rank, with the reason."""
+    """An environment variable that is set for every rank, with the reason."""
 
     name: str
     value: str
@@ -41,7 +41,7 @@ def has_efa(instance_type: str) -> bool:
 def rank_variables(
     instance_type: str, nodes: int, network: str, excluded: Collection[str] = ()
 ) -> tuple[RankVariable, ...]:
-    """Return the variables to set for the ranks on nodes of an instance type, except variables that the recipe sets.
+    """Return the variables to set for the ranks on nodes of an instance type, except those that the recipe sets.
 
     Args:
         instance_type: Type of every node.
@@ -64,7 +64,7 @@ def _between_nodes(instance_type: str, network: str) -> tuple[RankVariable, ...]
     if instance_type.startswith(_ROCE) and network != "tcp":
         return (
             RankVariable("NCCL_IB_HCA", "mlx5", "use the Mellanox cards for RoCE"),
-            RankVariable("NCCL_IB_GID_INDEX", "3", "the routable RoCE v2 address"),
+            RankVariable("NCCL_IB_GID_INDEX", "3", "use the routable RoCE v2 address"),
         )
     if not has_efa(instance_type):
         return _SOCKETS

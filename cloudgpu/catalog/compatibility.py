@@ -1,4 +1,4 @@
-"""Decide from a framework container's native code whether it runs on a GPU. Pure."""
+"""Decide whether a framework container runs on a GPU, based on the container's native code."""
 
 import re
 from dataclasses import dataclass, replace
@@ -24,10 +24,10 @@ class ContainerFit:
 def container_fit(image: FrameworkImage, gpu: Gpu) -> ContainerFit:
     """Return how well an image fits a GPU.
 
-    An image without a known highest compute capability fits every GPU that its monthly release supports.
+    An image whose highest compute capability is unknown fits every GPU that its NGC release supports.
     """
     if image.lowest is None:
-        return ContainerFit("unknown", "the catalog does not list the GPUs it has native code for")
+        return ContainerFit("unknown", "the catalog does not list the GPUs for which the image has native code")
     if sm(image.lowest) > gpu.sm:
         return ContainerFit(
             "no", f"its native code starts at {image.lowest}, and {gpu.name} has {gpu.compute_capability}"
@@ -38,7 +38,7 @@ def container_fit(image: FrameworkImage, gpu: Gpu) -> ContainerFit:
 def _fit_by_month(image: FrameworkImage, gpu: Gpu) -> ContainerFit:
     month = month_of(image.image)
     if month and gpu.first_ngc is not None and month < gpu.first_ngc:
-        return ContainerFit("no", f"the first month that supports {gpu.name} is {gpu.first_ngc}")
+        return ContainerFit("no", f"the first NGC release that supports {gpu.name} is {gpu.first_ngc}")
     return ContainerFit("native")
 
 
@@ -57,7 +57,7 @@ def month_of(image: str) -> str:
 
 
 def release_of(image: str, known: Software) -> NgcMonth | None:
-    """Return the release data of an NVIDIA monthly container, or None if unknown."""
+    """Return the data about the NGC release of an image; None if the release is unknown."""
     month = known.ngc.get(month_of(image))
     image_cuda = next(
         (
@@ -71,7 +71,7 @@ def release_of(image: str, known: Software) -> NgcMonth | None:
 
 
 def latest(known: Software, gpu: Gpu) -> tuple[FrameworkImage, ...]:
-    """Return each framework's newest image with native code for a GPU, in data order."""
+    """Return each framework's newest image with native code for a GPU, in the order of the data file."""
     newest: dict[str, FrameworkImage] = {}
     for image in known.images:
         if container_fit(image, gpu).fit == "native":

@@ -11,7 +11,7 @@ from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory, PeakRates
 from cloudgpu.catalog.images import image_for
 
 TYPE_FILES: Final = ("instance_types.json", "retired_types.json", "machines.json")
-"""Types that EC2 describes, types that it no longer describes, and machines outside EC2.
+"""Files of types that EC2 describes, types that EC2 no longer describes, and machines outside EC2.
 
 `scripts/catalogue_types.py` writes the first file.
 """

@@ -62,7 +62,7 @@ def spec_name(name: str) -> str:
 def types_for_spec(spec: str, catalog: Catalog) -> tuple[InstanceType, ...]:
     """Return the AWS instance types that match a spec, cheapest first. Retired types match only if no other type does.
 
-    Types of other clouds and self-managed hosts never match: AWS cannot launch them.
+    Types of other clouds and self-managed hosts never match, because AWS cannot launch them.
     """
     if spec in catalog.types:
         return (catalog.types[spec],) if catalog.types[spec].provider == "aws" else ()
@@ -99,7 +99,7 @@ def _gpu(requested: GpuSpec, catalog: Catalog) -> Gpu | None:
 
 
 def _sizes(requested: GpuSpec, gpu: Gpu) -> tuple[Memory, ...]:
-    """Return the memory sizes whose nominal size or rounded EC2 size is the requested one."""
+    """Return the memory sizes that match the requested one, by nominal size or by the rounded size that EC2 reports."""
     return tuple(memory for memory in gpu.memories if requested.size_gb in (memory.sold_as_gb, round(memory.gib)))
 
 

@@ -27,7 +27,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class PeakRates:
-    """Peak rates without sparsity, in 1e12 operations per second; None if the GPU has no unit for the data type."""
+    """Peak rates without sparsity, in 1e12 operations per second; None if the GPU does not support the data type."""
 
     fp32: Decimal | None = None
     fp16: Decimal | None = None
@@ -50,13 +50,13 @@ class Gpu:
     last_cuda_major: int | None
     """Last CUDA major version that supports the GPU; None while new versions still support it."""
     first_ngc: str | None
-    """First month of NVIDIA's framework containers that supports the GPU, such as `17.09`; None if there is none."""
+    """First NGC release of framework containers that supports the GPU, such as `17.09`; None if there is none."""
     last_ngc: str | None
-    """Last month of NVIDIA's framework containers that supports the GPU; None while new months still support it."""
+    """Last NGC release of framework containers that supports the GPU; None while new releases still support it."""
     first_torch_without: str | None
-    """First PyTorch version whose default wheel lacks the GPU; wheels for other CUDA versions may still support it."""
+    """First PyTorch version whose default wheel lacks code for the GPU. Wheels for other CUDA versions may have it."""
     last_torch: str | None
-    """Last PyTorch version with any wheel for the GPU; None while new versions still have a wheel for it."""
+    """Last PyTorch version with any wheel for the GPU; None while new versions still have one."""
     image: str
     """SSM parameter of the machine image for the GPU."""
     memories: tuple[Memory, ...] = ()
@@ -71,7 +71,7 @@ class Gpu:
     last_cudnn: str | None = None
     """Last cuDNN series that supports the GPU; None while new series still support it."""
     nvlink_links: int | None = None
-    """0 for a GPU without NVLink."""
+    """Number of NVLink links; 0 for a GPU without NVLink."""
     nccl_link_gb_s: Decimal | None = None
     """Unidirectional bandwidth that NCCL assumes for each NVLink link, in GB per second; None without NVLink."""
     pcie: str | None = None
@@ -79,7 +79,7 @@ class Gpu:
     tdp_w: int | None = None
     ecc: bool | None = None
     replacement: str | None = None
-    """Suggested GPU to use instead, for a model that AWS no longer offers."""
+    """GPU suggested instead of a model that AWS no longer offers."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Field name -> source of its value."""
 

@@ -22,7 +22,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class CarriedDriver:
-    """The driver in a machine image; None for an unknown field."""
+    """The driver that a machine image contains. Unknown fields are None."""
 
     branch: int | None
     flavour: Flavour | None
@@ -37,7 +37,7 @@ class MachineImage:
 
 
 def image_for(architecture: str) -> MachineImage:
-    """Return the image for a GPU architecture: plain Ubuntu if Deep Learning AMIs no longer support the architecture.
+    """Return the image for a GPU architecture: a Deep Learning AMI or, if none supports the architecture, plain Ubuntu.
 
     Raises:
         RecipeError: The architecture is not in the catalog.

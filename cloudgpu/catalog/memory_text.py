@@ -13,7 +13,7 @@ _STEP: Final = Decimal("0.01")
 
 
 def parse_gib(text: str) -> Decimal:
-    """Parse an amount of memory into GiB, rounded down to a hundredth. A GB is 1e9 bytes and the default unit.
+    """Parse an amount of memory into GiB, rounded down to a hundredth. The default unit is GB (1e9 bytes).
 
     Raises:
         ValueError: The text is not a positive amount of memory, or the amount exceeds the maximum.

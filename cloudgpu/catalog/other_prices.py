@@ -46,7 +46,7 @@ def other_price(thing: PricedThing, region: str) -> Price | None:
 
 
 def shipped_price(thing: PricedThing, region: str) -> Price:
-    """Return the price of a resource that the bundled data must contain.
+    """Return the price of a resource for which the bundled data must have a price.
 
     Raises:
         LookupError: The bundled data has no price for the resource in this region.

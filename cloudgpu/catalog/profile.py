@@ -17,7 +17,7 @@ class Profile:
 
     gpu: Gpu
     offers: tuple[Offer, ...]
-    """Every type with the GPU, including retired types, at the price in the cheapest region."""
+    """Every type with the GPU, including retired types, at its price in its cheapest region."""
     containers: tuple[FrameworkImage, ...]
     """Newest container of each framework with native code for the GPU."""
     wheels: tuple[TorchWheels, ...]
@@ -54,7 +54,7 @@ def find_gpu(catalog: Catalog, name: str) -> Gpu:
 
 
 def supports_gpu(wheels: TorchWheels, gpu: Gpu) -> bool:
-    """Return True if the wheels have code for the GPU's compute capability or for a lower minor version of it."""
+    """Return True if the wheels have code for the GPU's compute capability or a lower one of the same major version."""
     return any(gpu.sm // 10 == sm(capability) // 10 and sm(capability) <= gpu.sm for capability in wheels.capabilities)
 
 

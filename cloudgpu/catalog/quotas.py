@@ -11,14 +11,14 @@ _OWN: Final = frozenset({"dl", "hpc", "inf", "mac", "trn"})
 
 @dataclass(frozen=True)
 class Quota:
-    """A quota of the service `ec2`. `code` is empty if unknown, for example because public sources disagree."""
+    """An EC2 quota. `code` is empty if it is unknown, for example because public sources disagree."""
 
     code: str
     name: str
 
     @property
     def key(self) -> str:
-        """Key of the quota's reading: the code, or the name if the code is unknown."""
+        """Key under which the quota's limit is stored: the code, or the name if the code is unknown."""
         return self.code or self.name
 
     def console(self, region: str) -> str:
@@ -44,7 +44,7 @@ _SPOT_BY_GENERATION: Final = {"5": _SPOT_P5, "6": _SPOT_P6}
 def quota_of(instance_type: str, market: str) -> Quota:
     """Return the quota that limits an instance type in a market.
 
-    Its code is empty unless the family is standard or one of P, G and VT.
+    The quota's code is empty unless the instance family is standard or one of P, G and VT.
     """
     match = _FAMILY.match(instance_type)
     letters, generation = (match[1], match[2]) if match else (instance_type, "")

@@ -1,4 +1,4 @@
-"""Rank the instance types that match search criteria by price, memory, bandwidth or compute rate. Pure."""
+"""Rank the instance types that match search criteria by price, memory, bandwidth or compute rate."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _THOUSAND: Final = Decimal(1000)
 _CENT: Final = Decimal("0.01")
 """Prices are compared in whole cents, because price lists round the same price differently."""
 _NEARLY: Final = Decimal("0.9")
-"""Share of the requested memory that makes a near match: a GPU marketed with 24 GB may have 22.35 GiB."""
+"""Share of the requested memory that is enough for a near match: a GPU sold as 24 GB may have 22.35 GiB."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Offer:
 
     @property
     def spec(self) -> str:
-        """GPU spec for a recipe: `T4:1`, or `V100-32GB:8` if the GPU comes in several sizes."""
+        """GPU spec for a recipe: `T4:1`, or `V100-32GB:8` if the GPU has several memory sizes."""
         memory = memory_of(self.gpu, self.kind)
         return format_gpu_spec(self.gpu, self.kind.gpus, None if memory is None else memory.gib)
 
@@ -72,7 +72,7 @@ class Offer:
 
     @property
     def bandwidth_tb_s(self) -> Decimal | None:
-        """Memory bandwidth, TB (1e12 bytes) per second."""
+        """Memory bandwidth in TB (1e12 bytes) per second."""
         memory = memory_of(self.gpu, self.kind)
         if memory is None or memory.bandwidth_gb_s is None:
             return None
@@ -102,7 +102,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class OfferMatches:
-    """Matching offers, and offers with slightly less memory than requested, each in ranking order."""
+    """The result of a search: matching offers, and offers with slightly less memory, each in ranking order."""
 
     offers: tuple[Offer, ...]
     nearly: tuple[Offer, ...]
@@ -111,8 +111,8 @@ class OfferMatches:
 def rank_offers(catalog: Catalog, criteria: SearchCriteria, sort: Sort, *, home_region: str) -> OfferMatches:
     """Return the matching offers, best first by `sort`.
 
-    Offers with an unknown value come last, followed by types that AWS does not offer. Among regions with the same
-    price, `home_region` is preferred.
+    Offers whose sort value is unknown come after the others, followed by types that AWS does not offer. Among regions
+    with the same price, `home_region` is preferred.
     """
     matching = [instance_type for instance_type in catalog.types.values() if _matches(catalog, instance_type, criteria)]
     relaxed = replace(

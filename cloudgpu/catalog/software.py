@@ -10,12 +10,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class NgcMonth:
-    """A month of NVIDIA's framework containers (`YY.MM`), whose frameworks share CUDA and driver requirements."""
+    """An NGC release (`YY.MM`) of NVIDIA's framework containers, which share CUDA and driver requirements."""
 
     month: str
     cuda: str
     driver: int
-    """Driver branch of its CUDA version."""
+    """Driver branch of the release's CUDA version."""
     other_drivers: tuple[int, ...]
     """Older data center driver branches that the release notes also accept."""
     lowest: str | None
@@ -25,7 +25,7 @@ class NgcMonth:
 
 @dataclass(frozen=True)
 class FrameworkImage:
-    """A container image, identified by repository and tag, and the GPUs that it has native code for."""
+    """A container image, identified by repository and tag, and the GPUs for which it has native code."""
 
     framework: str
     image: str
@@ -37,10 +37,10 @@ class FrameworkImage:
     last_for: tuple[str, ...]
     """Architectures for which this is the last image of the framework."""
     recalled: bool
-    """Whether the tag is unconfirmed: no public reference to it was found."""
+    """Whether the tag is unconfirmed because no public reference to it was found."""
     source: str
     cuda: str | None = None
-    """CUDA version, if it differs from the version of the image's month."""
+    """CUDA version, if it differs from the version of the image's NGC release."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class TorchWheels:
     """CUDA version as in the wheel index, for example `cu126`."""
     first: str
     last: str | None
-    """Last PyTorch version of the range; None while new versions continue it."""
+    """Last PyTorch version of the range; None while the range includes new versions."""
     capabilities: tuple[str, ...]
     default_from: str | None
     """First PyTorch version for which pip installs this wheel from the default index; None if never."""
     default_to: str | None
-    """Last PyTorch version for which pip installs this wheel by default; None if still the default, or if never."""
+    """Last PyTorch version for which pip installs this wheel by default; None if it still does or never did."""
     source: str
 
 
@@ -77,7 +77,7 @@ class Software:
     """All software data."""
 
     ngc: Mapping[str, NgcMonth]
-    """Month -> its release data; unknown months are missing."""
+    """NGC release (`YY.MM`) -> its data; unknown releases are missing."""
     images: tuple[FrameworkImage, ...]
     torch: tuple[TorchWheels, ...]
     fabric: Mapping[str, FabricMinimum]

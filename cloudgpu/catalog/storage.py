@@ -17,14 +17,14 @@ KINDS: Final[tuple[StorageKind, ...]] = get_args(StorageKind)
 
 @dataclass(frozen=True)
 class StoragePrice:
-    """A price and its source."""
+    """A monthly storage price and its source."""
 
     usd_per_gib_month: Decimal
     source: str
     as_of: date
 
     def monthly_usd(self, size_gib: Decimal) -> Decimal:
-        """Return the price of this size, USD per month."""
+        """Return the price of this size in USD per month."""
         return self.usd_per_gib_month * size_gib
 
 

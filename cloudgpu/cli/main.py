@@ -50,7 +50,7 @@ from cloudgpu.text import printable
 from cloudgpu.version import __version__
 
 FIRST_COMMANDS = ("gpus", "images", "recipe", "plan")
-"""Commands that new users need first, at the top of the list; typer would put command groups last."""
+"""Commands to list first, because new users need them first. By default, typer lists command groups last."""
 FIRST_STEPS = """\b
 First steps, without an AWS account and at no cost:
   cloudgpu train quickstart --on rehearsal         a full run on this machine
@@ -99,7 +99,8 @@ def _root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Log AWS request IDs and do not truncate output. Setting: debug.")
+        bool,
+        typer.Option("--debug", help="Log AWS request IDs and show all output. Default: the `debug` setting."),
     ] = False,
 ) -> None:
     """Parse the options that precede the command."""

@@ -11,7 +11,7 @@ EventKind = Literal["start", "done", "failed", "waiting"]
 
 @dataclass(frozen=True)
 class Stack:
-    """A cluster in one region.
+    """A Pulumi stack: the resources of one cluster in one region.
 
     Attributes:
         name: Name of the cluster.
@@ -49,7 +49,7 @@ OnEvent = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class AppliedStack:
-    """A stack after `up` or `refresh`."""
+    """The outputs, resources and operation counts of a stack after `up` or `refresh`."""
 
     outputs: Mapping[str, Any]
     resources: tuple["ResourceState", ...] = ()
@@ -58,7 +58,7 @@ class AppliedStack:
 
 @dataclass(frozen=True)
 class ResourceState:
-    """An existing resource."""
+    """A resource that exists according to the engine's state."""
 
     urn: str
     type: str
@@ -68,7 +68,7 @@ class ResourceState:
 
 @dataclass(frozen=True)
 class PreviewStep:
-    """One step of a preview."""
+    """An operation that `up` would perform on one resource; `changed` lists the properties that require it."""
 
     operation: Operation
     urn: str
@@ -78,7 +78,7 @@ class PreviewStep:
 
 
 class Engine(Protocol):
-    """Runs Pulumi programs. Every method raises a `CloudGpuError` on failure."""
+    """An engine that runs Pulumi programs. Every method raises a `CloudGpuError` on failure."""
 
     def preview(self, stack: Stack) -> tuple[PreviewStep, ...]:
         """Return the steps that `up` would perform, without changing anything."""
@@ -93,7 +93,7 @@ class Engine(Protocol):
         """Make the stack match its program. When this raises, no operation is still in progress."""
 
     def refresh(self, stack: Stack) -> AppliedStack:
-        """Read every resource again and remove resources that no longer exist from the state."""
+        """Read every resource again, and drop from the state the resources that no longer exist."""
 
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
         """Delete every resource in the state and every resource that an interrupted operation may have created."""

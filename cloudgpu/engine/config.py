@@ -32,7 +32,7 @@ def stack_config(  # one argument per program setting; grouping them would only 
 ) -> dict[str, str]:
     """Return the settings for `Stack.config`.
 
-    `existing` contains the settings in `NAMEABLE`, `grants` the permissions of the nodes' role.
+    `existing` contains settings from `NAMEABLE`; `grants` contains the permissions of the nodes' role.
 
     Raises:
         UsageError: `existing` contains a setting that the program does not support.

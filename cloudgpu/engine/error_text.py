@@ -33,7 +33,7 @@ def encode_error(err: CloudGpuError) -> str:
 
 
 def decode_error(text: str, doing: str = "") -> CloudGpuError | None:
-    """Return the typed error that a message describes, or None if it describes none.
+    """Return the typed error that a message describes, or None if the message is not recognized.
 
     Args:
         text: A diagnostic of the Pulumi CLI.

@@ -33,7 +33,7 @@ _LOOK_EVERY_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Holder:
-    """The holder of a lease."""
+    """A process that holds a lease."""
 
     nonce: str
     owner: str
@@ -62,7 +62,7 @@ class ClusterLease:
         """Acquire the lease, send heartbeats, and release the lease on exit.
 
         Args:
-            tidy: Also remove the cluster's folder if nothing else is left in it.
+            tidy: Also remove the cluster's directory if nothing else is left in it.
             required: If False and the lease file cannot be written, continue without the lease and set `problem`.
                 Deletion uses this, because no other process can then acquire the lease either.
 
@@ -92,7 +92,7 @@ class ClusterLease:
             self._release(holder, tidy=tidy)
 
     def holder(self) -> Holder | None:
-        """Return the holder, or None if there is none or its process is no longer alive."""
+        """Return the holder, or None if there is none or the holder's process is no longer running."""
         present = self._read()
         return None if present is None or self._dead(present) or present == self._stale_holder() else present
 
@@ -123,7 +123,7 @@ class ClusterLease:
 
     def _release(self, holder: Holder, *, tidy: bool) -> None:
         if not self.path.exists():
-            return  # `down` may have removed the whole folder, which is its last step
+            return  # `down` removes the whole directory as its last step
         # If the file cannot be removed, the next process sees that the recorded holder has exited.
         with contextlib.suppress(OSError, StateError), self._guard():
             present = self._read()
@@ -133,12 +133,12 @@ class ClusterLease:
                 self._tidy()
 
     def _tidy(self) -> None:
-        """Remove the cluster's folder if it contains only the guard file. The caller holds the guard's lock."""
+        """Remove the cluster's directory if it contains only the guard file. The caller holds the guard's lock."""
         guard = self._guard_path
         self._fresh_path.unlink(missing_ok=True)
         if {path.name for path in guard.parent.iterdir()} == {guard.name}:
             guard.unlink()
-            # another process may be creating a cluster with the same name, and then needs the folder
+            # another process may be creating a cluster with the same name, and then needs the directory
             with contextlib.suppress(OSError):
                 guard.parent.rmdir()
 
@@ -147,7 +147,7 @@ class ClusterLease:
             fresh = Holder(**{**asdict(holder), "heartbeat": self._clock.now().isoformat()})
             if not self.path.exists():
                 return
-            # a failing disk must not stop the command: on this machine, the running process proves the lease
+            # a failing disk must not stop the command: on this machine, the running process is proof of the lease
             with contextlib.suppress(OSError, StateError), self._guard():
                 present = self._read()
                 if present is None or present.nonce != holder.nonce:
@@ -164,7 +164,7 @@ class ClusterLease:
         """Return the holder if it runs on another machine and sends no heartbeats. Do not call it under the guard.
 
         Either machine's clock may have been set, so an old or future heartbeat proves nothing. The holder is stale only
-        if its heartbeat does not change for as long as a living holder needs to send several.
+        if its heartbeat does not change in the time in which a running holder sends several.
         """
         holder = self._read()
         if holder is None or holder.host == socket.gethostname():
@@ -235,14 +235,14 @@ class ClusterLease:
             os.close(descriptor)
 
     def _locked(self) -> int:
-        """Return a descriptor of the locked guard file, which no other process has removed in the meantime."""
+        """Lock the guard file and return its descriptor; retry if another process has removed the file."""
         guard = self._guard_path
         while True:
             try:
                 guard.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 descriptor = files.open_descriptor(guard, os.O_RDWR | os.O_CREAT)
             except FileNotFoundError:
-                continue  # the folder was removed in between
+                continue  # another process removed the directory in the meantime
             except OSError as err:
                 raise unwritable_error(guard, err) from err
             try:

@@ -15,7 +15,7 @@ _SHORTEST_TO_SCRUB = 4  # shorter texts occur in messages by chance; replacing t
 
 
 class Redactor:
-    """The known secrets of one engine run. Thread-safe."""
+    """A redactor for the known secrets of one engine run. Thread-safe."""
 
     def __init__(self, salt: str, known: Iterable[str] = ()) -> None:
         self._salt = salt.encode()

@@ -1,4 +1,4 @@
-"""Derive the permissions of the nodes' role from the S3 locations in a recipe. Pure."""
+"""Derive the permissions of the nodes' role from the S3 locations in a recipe."""
 
 from cloudgpu.recipe.schema import Recipe
 
@@ -6,9 +6,9 @@ _S3 = "s3://"
 
 
 def role_grant_settings(recipe: Recipe) -> dict[str, str]:
-    """Return the program settings `readable` and `writable`: locations separated by commas, empty to grant nothing.
+    """Return the program settings `readable` and `writable`: comma-separated locations, or empty to grant nothing.
 
-    Containers need no permissions, because registries are queried with a login that the caller provides.
+    Containers do not need permissions, because nodes log in to registries with a login that the caller provides.
     """
     in_aws = [data for data in recipe.data if data.endpoint is None]
     readable = [location for data in in_aws for location in _location(data.source)]

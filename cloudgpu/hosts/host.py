@@ -10,7 +10,7 @@ PORT = 22
 
 @dataclass(frozen=True)
 class Jump:
-    """The jump host of a host, with its pinned host keys if the inventory contains them."""
+    """A jump host, with its pinned host keys if the inventory contains them."""
 
     user: str
     address: str
@@ -62,7 +62,7 @@ class OwnHost:
 
     @property
     def kind(self) -> tuple[str, int, Decimal | None]:
-        """Return the GPU model, count and memory, which must be the same on all hosts of a gang."""
+        """Return the GPU model, count and memory, which must be the same on all hosts of a cluster."""
         return self.gpu, self.gpus, self.gpu_memory_gib
 
 

@@ -24,7 +24,7 @@ from cloudgpu.recipe.rules import text as text_rules
 FILE_NAME = "hosts.yaml"
 _MAX_BYTES = 1 << 20
 _MOST_GPUS = 64
-"""The maximum number of ranks that a recipe may start on a node, and several times the GPUs of any machine."""
+"""Maximum number of GPUs of a host: the maximum number of ranks on a node, and more than any machine has."""
 
 
 class HostsFileError(UsageError):
@@ -74,7 +74,7 @@ def _text(path: Path, shown: str) -> str:
             raise HostsFileError(message, hint="check that this is the right file") from err
         hint = "create it (see docs/tutorials/own-hosts.md), or use another one: `--hosts FILE` or CLOUDGPU_HOSTS=FILE"
         absent = isinstance(err, FileNotFoundError)
-        message = f"there is no host inventory {shown}" if absent else f"cannot read {shown}: {err.strerror}"
+        message = f"the host inventory {shown} does not exist" if absent else f"cannot read {shown}: {err.strerror}"
         raise HostsFileError(message, hint=hint) from err
     try:
         text = content.decode("utf-8-sig")
@@ -151,7 +151,7 @@ def _wrong_jump(jump: str, name: str, path: FieldPath, known: list[str]) -> Iter
 
 
 def _circular_jumps(file: FileSection) -> Iterator[Problem]:
-    """Yield a problem for each circular chain of jump hosts, through which no connection is possible."""
+    """Yield a problem for each circular chain of jump hosts, which make a connection impossible."""
     jump_of = {host.name: _jump_of(host, file) for host in file.hosts}
     reported: set[str] = set()
     for at, host in enumerate(file.hosts):

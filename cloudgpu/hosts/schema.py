@@ -41,7 +41,7 @@ class Shared(Section):
     rate_usd_per_hour: Usd | None = None
     """Price per hour of the whole host; unknown if omitted."""
     pool: Name | None = None
-    """Name of the pool of the host. A gang never spans pools."""
+    """Name of the pool to which the host belongs. A cluster never spans pools."""
     keep_cache: bool | None = None
     """Whether Python environments and work directories are kept when the last cluster on the host is deleted."""
 

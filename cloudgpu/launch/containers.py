@@ -41,7 +41,7 @@ def container_name(run_id: str, node_index: int) -> str:
 
 
 def pid_file(name: str) -> str:
-    """Return the path inside the container of the file with a program's process group ID."""
+    """Return the path, inside the container, of the file that contains a program's process group ID."""
     return f"{INSIDE}/{name}.pid"
 
 
@@ -62,9 +62,9 @@ def exec_line(
         container: Name of the container.
         argv: Program and arguments, run without a shell.
         workdir: Working directory inside the container.
-        pid_file: File inside the container to write the process group ID to; empty for none.
-        env_file: File on the node with names of variables. Their values come from the client's environment, so that no
-            value appears in a command line or on a disk.
+        pid_file: File inside the container to which the process group ID is written; empty to write no file.
+        env_file: File on the node that lists names of variables. Their values come from the client's environment, so
+            that values do not appear in a command line or on a disk.
         interactive: Forward standard input.
     """
     options = ("--interactive",) if interactive else ()

@@ -1,4 +1,4 @@
-"""The environment that all launchers give their processes, and the variables that a recipe may not set."""
+"""The environment that all launchers set for their processes, and the check for variables that a recipe may not set."""
 
 from collections.abc import Iterator, Mapping
 
@@ -41,7 +41,7 @@ def ranks_on(recipe: Recipe, node: Node) -> int:
     count = node.gpus if requested == "gpus" else requested
     if count < 1:
         raise UsageError(
-            f"launch.ranks_per_node is {requested}, which gives node {node.index} ({node.instance_type}) no rank",
+            f"launch.ranks_per_node is {requested}, but node {node.index} ({node.instance_type}) has no GPU",
             hint="set `ranks_per_node: 1` in the recipe, or choose nodes with GPUs",
         )
     return count
@@ -50,8 +50,8 @@ def ranks_on(recipe: Recipe, node: Node) -> int:
 def rank_environment(
     recipe: Recipe, inventory: Inventory, node: Node, fixed: Mapping[str, str], ranks: int
 ) -> dict[str, str]:
-    """Return the environment of a node's ranks: defaults, overridden by the recipe's variables, then by fixed ones."""
-    # As in torchrun, because several ranks with a thread per core each would compete. Simulated nodes share cores.
+    """Return the environment of a node's ranks. The recipe overrides defaults, and `fixed` overrides the recipe."""
+    # torchrun does the same: ranks with one thread per core each would compete for cores. Simulated nodes share cores.
     threads = {"OMP_NUM_THREADS": "1"} if ranks > 1 or node.simulated else {}
     return {
         **threads,

@@ -9,12 +9,12 @@ _LOOPBACK = re.compile(r"^127\.\d+\.\d+\.\d+$")
 
 @dataclass(frozen=True)
 class ImageName:
-    """A container image.
+    """The parsed name of a container image.
 
     Attributes:
         registry: Registry, such as `nvcr.io` or `127.0.0.1:5000`; `docker.io` if the name contains none.
         path: Path of the repository, such as `nvidia/pytorch`.
-        tag: Tag; without one it is empty if there is a digest, otherwise `latest`.
+        tag: Tag. If the name contains no tag: empty if it contains a digest, otherwise `latest`.
         digest: Digest, `sha256:...`; empty if the name contains none.
     """
 
@@ -30,7 +30,7 @@ class ImageName:
 
     @property
     def server(self) -> str:
-        """Server to log in to."""
+        """Server name for `docker login`."""
         return "https://index.docker.io/v1/" if self.registry == _HUB else self.registry
 
     @property

@@ -57,7 +57,7 @@ def _every(directory: str) -> str:
 
 
 def host_key_alias(node: Node) -> str:
-    """Return a node's name in known_hosts. Its address may belong to another node in another cluster."""
+    """Return a node's name in known_hosts. Addresses are not used because clusters may reuse them."""
     return f"node-{node.index}"
 
 
@@ -68,12 +68,12 @@ def ssh_shim(directory: str) -> NodeFile:
 
 
 def hostfile(slots: dict[str, int]) -> NodeFile:
-    """Return the hostfile with address and slots of every node, for Open MPI, DeepSpeed and Horovod."""
+    """Return the hostfile, which lists every node's address and slots, for Open MPI, DeepSpeed and Horovod."""
     return NodeFile(HOSTFILE, "".join(f"{address} slots={count}\n" for address, count in slots.items()))
 
 
 def subnet(inventory: Inventory) -> str:
-    """Return the smallest network, at least a /24, with all private addresses; empty if an address is not IPv4."""
+    """Return the smallest network that contains a /24 and all private addresses; empty if an address is not IPv4."""
     addresses = []
     for node in inventory.nodes:
         try:

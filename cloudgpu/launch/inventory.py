@@ -45,13 +45,13 @@ class Node:
     key: str = ""
     """Private key for this node and its jump host; empty for the caller's default key."""
     devices: tuple[int, ...] = ()
-    """Indices of the GPUs that belong to the cluster and that ranks see; empty if all GPUs of the node do."""
+    """Indices of the GPUs that belong to the cluster and that ranks can see; empty if the cluster has all GPUs."""
     interface: str = ""
     """Network interface of the private address; empty if not configured."""
     booted: bool = field(default=False, compare=False)
-    """Whether the first boot has finished, so that a refused login is final. Never stored."""
+    """Whether the first boot has finished. If it has, a refused login is not retried. Never stored."""
     base: str = ""
-    """Directory of the cluster below the login user's home on a self-managed host; empty for other nodes."""
+    """Directory of the cluster below the login user's home directory on a self-managed host; otherwise empty."""
 
     @property
     def own(self) -> bool:
@@ -75,7 +75,7 @@ def shares_this_machine(node: Node) -> bool:
 def default_local_port(node: Node, port: int) -> int:
     """Return the default local port for a port of a node.
 
-    It is the same number, except for nodes that share this machine, where the node's program already uses the port.
+    Both ports have the same number, except on nodes that share this machine: their programs already use the port.
     """
     if not shares_this_machine(node):
         return port
@@ -91,7 +91,7 @@ class Inventory:
 
     @property
     def head(self) -> Node:
-        """The head node, to which the other nodes report."""
+        """The head node, to which the agents of the other nodes connect."""
         return self.nodes[0]
 
     def as_json(self) -> dict[str, Any]:

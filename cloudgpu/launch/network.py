@@ -1,6 +1,6 @@
-"""Settings for the communication of a node's ranks through NCCL and Gloo.
+"""Environment variables for the communication of a node's ranks through NCCL and Gloo.
 
-The settings of instance types are in `catalog/communication.py`, so that a plan can show them.
+The variables for instance types are defined in `catalog/communication.py`, so that a plan can show them.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ def network_environment(recipe: Recipe, node: Node, nodes: int) -> Mapping[str, 
         # Every simulated node is this machine, so Gloo would resolve the host name to an address that no node uses.
         return {"GLOO_SOCKET_IFNAME": "lo"} if node.private_address.startswith("127.") else {}
     if node.interface:
-        # The inventory's author knows which network the hosts share.
+        # The inventory states which network the hosts share.
         return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface} if nodes > 1 else {}
     variables = rank_variables(node.instance_type, nodes, recipe.resources.network)
     return {variable.name: variable.value for variable in variables}

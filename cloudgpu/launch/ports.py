@@ -5,7 +5,7 @@ import hashlib
 from cloudgpu.recipe.rules.reserved_names import RUN_PORTS
 
 _RANGE = len(RUN_PORTS) // 2
-"""Number of rendezvous ports, which is also the number of gang ports after them."""
+"""Number of rendezvous ports. The same number of ports for the agents' connections follows."""
 
 
 def master_port(run_id: str, attempt: int = 0) -> int:
@@ -19,7 +19,7 @@ def gang_port(run_id: str, attempt: int = 0) -> int:
 
 
 def port_after(port: int, count: int) -> int:
-    """Return the port `count` ports after `port`, wrapping around within the rendezvous range."""
+    """Return `port` plus `count`, wrapping around within the rendezvous range."""
     return RUN_PORTS.start + (port - RUN_PORTS.start + count) % _RANGE
 
 

@@ -15,13 +15,13 @@ class RankLaunch:
     role: str = ""
     """Role of the process, such as `worker`, `server` or `scheduler`; empty if its launcher has no roles."""
     decides: bool = True
-    """Whether the run waits for this process. Other processes are stopped after all processes that the run waits for
-    have succeeded. The failure of any process fails the run."""
+    """Whether the run waits for this process. When all processes that the run waits for have succeeded, the other
+    processes are stopped. The failure of any process fails the run."""
 
 
 @dataclass(frozen=True)
 class NodeFile:
-    """A file that a node needs before its ranks start. Contains no secrets."""
+    """A file that a node needs before its ranks start. The file does not contain secrets."""
 
     path: str
     """Path relative to the run's directory on the node."""
@@ -42,7 +42,7 @@ class NodeLaunch:
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """The input of a launcher besides recipe and inventory.
+    """The input of a launcher in addition to the recipe and the inventory.
 
     Attributes:
         run_id: ID of the run.
@@ -51,7 +51,7 @@ class LaunchContext:
         master_port: TCP port of the rendezvous on the head, different for every run.
         data: Dataset name -> absolute directory on the nodes.
         outputs: Absolute directory for outputs on the nodes.
-        checkpoint: Absolute checkpoint directory on the nodes, or empty.
+        checkpoint: Absolute checkpoint directory on the nodes; empty without checkpoints.
         storage: Mount name -> absolute directory on the nodes.
         run_dir: Absolute directory of the run on every node, for logs, status and files of the launcher.
         enter: Node index -> command prefix that runs a program inside the run's container on that node; empty if ranks

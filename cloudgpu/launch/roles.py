@@ -1,4 +1,4 @@
-"""Assign processes of several roles to the nodes of a run: workers first, then servers."""
+"""Assign processes with different roles, such as workers and servers, to the nodes of a run."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class ProcessSlot:
-    """The node and role of a process, and its number within the role."""
+    """A process to start: its node, its role and its index within the role."""
 
     node: Node
     role: str
@@ -27,7 +27,7 @@ SlotVariables = Callable[[ProcessSlot, int], Mapping[str, str]]
 def process_slots(
     nodes: Iterable[Node], count: Callable[[Node], int], role: str, *, decides: bool
 ) -> tuple[ProcessSlot, ...]:
-    """Return this many processes of a role on each node, numbered consecutively."""
+    """Return `count(node)` processes of a role for each node, numbered consecutively."""
     hosts = [node for node in nodes for _ in range(count(node))]
     return tuple(ProcessSlot(node, role, index, decides) for index, node in enumerate(hosts))
 
@@ -35,7 +35,7 @@ def process_slots(
 def launch_slots(
     recipe: Recipe, inventory: Inventory, ctx: LaunchContext, order: tuple[ProcessSlot, ...], own: SlotVariables
 ) -> tuple[NodeLaunch, ...]:
-    """Return every process with its command and environment. Ranks are numbered in the order of `order`.
+    """Return the command and environment of every process. Processes get their ranks in the order of `order`.
 
     Raises:
         RecipeError: The recipe's command is invalid.

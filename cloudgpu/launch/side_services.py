@@ -14,7 +14,7 @@ from cloudgpu.recipe.sections.service import SideService
 def with_services(
     gang: Sequence[NodeLaunch], recipe: Recipe, inventory: Inventory, ctx: LaunchContext
 ) -> tuple[NodeLaunch, ...]:
-    """Return the gang with the recipe's side services on the head, numbered after the launcher's own ranks.
+    """Add the recipe's side services to the head's processes, numbered after the launcher's own ranks.
 
     Raises:
         RecipeError: The command of a service is invalid.

@@ -1,4 +1,4 @@
-"""Attribute a cluster's time to the runs that used it, in equal parts while several runs used it at the same time."""
+"""Attribute a cluster's time to the runs that used it. Time that several runs shared is split equally."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -13,7 +13,7 @@ from cloudgpu.ledger.billing import Charge
 
 @dataclass(frozen=True)
 class RunInterval:
-    """A run and the time it used its cluster. `ended_at` is None until the end of the run is recorded."""
+    """A run and the time during which it used its cluster. `ended_at` is None until the end of the run is recorded."""
 
     run_id: str
     cluster: str
@@ -35,12 +35,12 @@ class Slice:
 
     @property
     def microseconds(self) -> int:
-        """Length of the interval."""
+        """Length of the interval in microseconds."""
         return (self.end - self.start) // timedelta(microseconds=1)
 
 
 class RunIndex:
-    """Index of runs by cluster and time, so that lookups stay fast in ledgers with many runs."""
+    """An index of runs by cluster and time, which keeps lookups fast in ledgers with many runs."""
 
     def __init__(self, runs: Iterable[RunInterval]) -> None:
         ended: dict[str, list[RunInterval]] = defaultdict(list)
@@ -63,7 +63,7 @@ class RunIndex:
 
 @dataclass(frozen=True)
 class _Ended:
-    """Finished runs of one cluster, sorted by start, and for each the latest end among it and all earlier runs."""
+    """The finished runs of one cluster, sorted by start. Each `latest_end` covers its run and all earlier runs."""
 
     runs: Sequence[RunInterval]
     latest_end: Sequence[datetime]

@@ -16,7 +16,7 @@ _HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The fields of an entry from which its cost is computed.
+    """A charge: the fields of a ledger entry that determine its cost.
 
     Attributes:
         nodes: Number of launched nodes; the requested number until the launch is confirmed.
@@ -25,7 +25,7 @@ class Charge:
         end: Confirmed end, or None while the entry is open.
         launched: Whether the launch is confirmed. A closed entry without a confirmed launch costs nothing.
         beside_nano_usd: Surcharges in nano-dollars per hour, charged by the second.
-        whole_hour_nano_usd: Surcharges in nano-dollars per hour, charged by the started hour.
+        whole_hour_nano_usd: Surcharges in nano-dollars per hour, charged in full for every started hour.
         unpriced: Whether a surcharge has no known price and is therefore missing from all sums.
         estimated: Whether the end is an upper bound, because the cloud reported no time.
     """
@@ -59,7 +59,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The cost of a charge, the end of the charged time, and the milliseconds summed over all nodes."""
+    """The bill for a charge: the cost, the end of the charged time, and the milliseconds summed over all nodes."""
 
     until: datetime
     micro_usd: int
@@ -67,7 +67,7 @@ class Bill:
 
 
 def charges(entry: LedgerEntry) -> list[Charge]:
-    """Return the charges of an entry: one for each set of parts with the same end, with the nodes' charge first."""
+    """Return the charges of an entry, the nodes' charge first. Parts that end at the same time share a charge."""
     ends: dict[datetime | None, list[Part]] = {}
     for part in ("nodes", *entry.outlasting_parts):
         ends.setdefault(_end(entry, part), []).append(part)
@@ -125,7 +125,7 @@ def entry_usd(entry: LedgerEntry, now: datetime) -> Decimal:
 
 
 class ParsedPrices:
-    """Compute bills with cached parsed prices, because a ledger has many entries but few different prices."""
+    """A bill calculator that caches parsed prices, because a ledger has many entries but few different prices."""
 
     def __init__(self) -> None:
         self._nano: dict[str, int] = {}

@@ -39,7 +39,7 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
         "it is damaged",
         "keep the file, and restore a backup or recover its rows with `sqlite3 .recover`",
     ),
-    "SQLITE_NOTADB": ("it is not a ledger or is damaged", "keep the file, and restore a backup"),
+    "SQLITE_NOTADB": ("it is not a ledger, or it is damaged", "keep the file, and restore a backup"),
     "SQLITE_IOERR": ("its disk reports errors", "check the disk, and keep the file"),
 }
 
@@ -100,10 +100,10 @@ def _sqlite(address: sa.URL, *, may_read_only: bool) -> sa.Engine:
 
 
 def _copied(path: Path, cause: LedgerError) -> sa.Engine:
-    """Open a copy of the ledger for reading, because SQLite can read a write-ahead log only in a writable folder.
+    """Open a copy of the ledger for reading, because SQLite can read a write-ahead log only in a writable directory.
 
     Raises:
-        LedgerError: The ledger cannot be copied, or the copy cannot be read; the error is `cause`.
+        LedgerError: The ledger cannot be copied, or the copy cannot be read. The error that is raised is `cause`.
     """
     folder = tempfile.TemporaryDirectory(prefix="cloudgpu-ledger-")
     copy = Path(folder.name) / path.name

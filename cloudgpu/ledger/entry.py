@@ -34,7 +34,7 @@ class Spending:
     """An expected cost, written to the ledger before the call that causes it.
 
     Attributes:
-        entry_id: Deterministic ID, so that writing the entry again adds no row.
+        entry_id: Deterministic ID, so that writing the entry again does not add a row.
         simulated: Whether this is a cost of the rehearsal cloud, which is never added to real costs.
         node_hourly_usd: Price of one node in USD per hour.
         nodes: Number of requested nodes; 0 for storage and images, whose cost is in `beside` and whose name is in
@@ -74,7 +74,7 @@ class PartEnd:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A spending with its launch and end. `closed_at` is set only after the cloud has confirmed the end.
+    """An expected cost with its launch and end. `closed_at` is set only after the cloud has confirmed the end.
 
     Attributes:
         parts: Recorded ends of parts that ended before the entry was closed, or whose end is estimated.

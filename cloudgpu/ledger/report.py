@@ -1,4 +1,4 @@
-"""Sum costs by user, team, run, recipe or cluster, so that the rows always add up to the totals. Does no I/O."""
+"""Sum costs by user, team, run, recipe or cluster, so that the rows always add up to the totals. No I/O."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _NODE_HOUR = Decimal("0.000001")
 
 @dataclass(frozen=True)
 class ReportRow:
-    """One line of the bill.
+    """A row of a cost report.
 
     Attributes:
         key: User, team, run ID, recipe or cluster. In reports by run or recipe, `(idle) NAME` is the time of cluster
@@ -53,7 +53,7 @@ class ReportRow:
 
 @dataclass(frozen=True)
 class CostReport:
-    """The costs by one key, most expensive row first. Simulated costs are never added to real costs."""
+    """A cost report by one key, most expensive row first. Simulated costs are never added to real costs."""
 
     by: By
     since: datetime | None

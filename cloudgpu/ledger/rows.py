@@ -127,7 +127,7 @@ def group_part_ends(part_rows: Iterable[Sequence[Any]]) -> Mapping[EntryAttempt,
 
 
 def charges_query(since: datetime | None) -> sa.Select[Any]:
-    """Return the query for charges. It builds no entries, so that ten thousand charges take a tenth of a second.
+    """Return the query for charges. Without building entries, it reads ten thousand charges in a tenth of a second.
 
     Entries with recorded part ends are excluded: they are few, and each has several charges.
     """

@@ -61,7 +61,7 @@ beside = Table(
     ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
-# One row per instance, so that recording a launch again after a crash adds no rows.
+# One row per instance, so that recording a launch again after a crash does not add rows.
 launched = Table(
     "launched",
     metadata,
@@ -73,7 +73,7 @@ launched = Table(
     ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
-# Extensions of the expiry. The latest time counts.
+# Extensions of the expiry. The latest time applies.
 extended = Table(
     "extended",
     metadata,
@@ -93,7 +93,7 @@ closed = Table(
     ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
-# Ends of parts that ended before their entry was closed or whose end is an upper bound; added in format 4.
+# Ends of parts that ended before their entry was closed, or whose end time is an upper bound; added in format 4.
 # `part` is one of `entry.Part`. An entry without such rows ended as a whole, at the time that the cloud reported.
 part_ended = Table(
     "part_ended",

@@ -96,7 +96,7 @@ class Ledger:
                 connection.execute(sa.insert(schema.extended).values(**event, extended_at=to_text(at)))
 
     def close(self, entry_id: str, at: datetime) -> None:
-        """Close an entry at its confirmed end. The first recorded end applies; an entry never launched costs nothing.
+        """Close an entry at its confirmed end. The first recorded end applies. An entry without a launch costs nothing.
 
         Raises:
             LedgerError: The entry does not exist, or the ledger cannot be used.
@@ -184,7 +184,7 @@ class Ledger:
         return report(charges, runs, by=by, since=since, now=now)
 
     def runs(self) -> tuple[RunInterval, ...]:
-        """Return every run with the time it used its cluster.
+        """Return every run with the time during which it used its cluster.
 
         Raises:
             LedgerError: The ledger cannot be used.

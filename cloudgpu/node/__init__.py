@@ -1,1 +1,1 @@
-"""Programs that run on a node: the agent, a single file without dependencies, and the bootstrap script of user data."""
+"""Programs that run on a node: the agent (one file without dependencies) and the bootstrap script in the user data."""

@@ -1,10 +1,10 @@
 """Run a shell command on a node while its caller is connected: `python3 -c SOURCE LINE [stdin]`.
 
-Without the word `stdin`, the command has no standard input.
+Without the argument `stdin`, the command gets no standard input.
 
-An SSH server does not stop a command when its client disconnects. It closes the pipes, which a silent program never
-notices. This program watches them and stops everything it started. It is sent as text, so it has no dependencies, and
-needs only Python 3.8.
+An SSH server does not stop a command when its client disconnects. The server closes the pipes, but a command that
+prints nothing never notices. This program watches its standard output and stops everything that it started when the
+pipe is closed. It is sent as source text, so it has no dependencies and needs only Python 3.8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Build the command that extends the expiry timer of a node, and parse its output.
 
-The script on the node comes with its user data (`infra/gpu_cluster/user_data.py`). It rejects times beyond `EXTENDABLE`
-after the first expiry, writes the time to disk, arms the new timer, and only then removes the old one.
+The script on the node comes with its user data (`infra/gpu_cluster/user_data.py`). It rejects times more than
+`EXTENDABLE` after the first expiry, writes the time to disk, arms the new timer, and only then removes the old one.
 """
 
 import re
@@ -23,7 +23,7 @@ def extend_command(until: datetime) -> tuple[str, ...]:
 
 
 def confirmed_expiry(answer: str) -> datetime | None:
-    """Return the expiry that the node confirmed, in UTC, or None if the node confirmed none."""
+    """Return the expiry that the node confirmed, in UTC, or None if the node did not confirm one."""
     times = _ARMED.findall(answer)
     try:
         return bounds.parse_epoch(times[-1]) if times else None

@@ -26,7 +26,7 @@ def agent_source() -> bytes:
 
 @cache
 def agent_name() -> str:
-    """Return the agent's file name. It depends on the content, so that a running run keeps its version of the agent."""
+    """Return the agent's file name, which contains a hash of its content: a run in progress keeps its agent version."""
     return f"agent-{hashlib.sha256(agent_source()).hexdigest()[:16]}.py"
 
 

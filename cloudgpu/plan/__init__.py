@@ -1,1 +1,1 @@
-"""Pure planning functions from a recipe, the catalog and quotes to a plan. They use no clock, network or files."""
+"""Turn a recipe, the catalog and quotes into a plan. All functions are pure: no clock, network or files."""

@@ -1,4 +1,4 @@
-"""Cost items of a cluster: nodes, disks, addresses, NAT gateway, data transfer. Each has the source of its price."""
+"""Cost items of a cluster: nodes, disks, addresses, NAT gateway, data transfer. Each item cites its price source."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class CostItem:
         return f"{self.count} {self.what}"
 
     def until_usd(self, seconds: int) -> Decimal | None:
-        """Return the exact cost in USD of this many seconds; None if the price is unknown or per month."""
+        """Return the exact cost in USD for this many seconds; None if the price is unknown or monthly."""
         if self.usd is None or self.per == "month":
             return None
         if self.per == "once":

@@ -52,7 +52,7 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
         FailoverRule(CapacityError, "zone", "spot capacity withdrawn"),
         ("SpotInstanceTermination", "SpotInstanceShutdown"),
     ),
-    # `Server.InternalError` and the like: AWS terminated a node of the gang during startup.
+    # `Server.InternalError` and the like: AWS terminated a node of the cluster during startup.
     (FailoverRule(CapacityError, "zone", "a node was terminated during startup"), ("Server",)),
     (
         FailoverRule(QuotaError, "pool", "quota reached"),
@@ -68,8 +68,8 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
             "VolumeLimitExceeded",
         ),
     ),
-    # Gangs with several interfaces per node need the same number of Elastic IPs in every zone, and IAM limits are the
-    # same in every region.
+    # Clusters with several interfaces per node need the same number of Elastic IPs in every zone, and IAM limits are
+    # the same in every region.
     (
         FailoverRule(QuotaError, "stop", "quota reached"),
         ("AddressLimitExceeded", "LimitExceeded", "ResourceLimitExceeded"),
@@ -131,12 +131,12 @@ _JITTER: Final = 0.2
 
 
 def find_rule(code: str) -> FailoverRule | None:
-    """Return the rule of a code, or of the part before its dot (`AuthFailure.SomeReason`); None if there is no rule."""
+    """Return the rule for a code, or for its part before the dot (`AuthFailure.SomeReason`); None if there is none."""
     return RULES_BY_CODE.get(code) or RULES_BY_CODE.get(code.partition(".")[0])
 
 
 def rule_for_error(err: CloudGpuError) -> FailoverRule:
-    """Return the rule of an error by its code, or by its class if the code is unknown."""
+    """Return the rule for an error by its code, or by its class if the code is unknown."""
     rule = find_rule(getattr(err, "code", ""))
     if rule is not None:
         return rule
@@ -149,7 +149,7 @@ def rule_for_error(err: CloudGpuError) -> FailoverRule:
 
 
 def remaining_candidates(candidates: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
-    """Return the candidates that are not ruled out after the launch of `refused` failed."""
+    """Return the candidates that remain after the launch of `refused` failed."""
     return tuple(candidate for candidate in candidates if not _ruled_out(candidate, refused, skips))
 
 

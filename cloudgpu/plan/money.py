@@ -37,7 +37,7 @@ def format_cents(usd: Decimal) -> str:
 
 
 def longest_expiry_within(plan: Plan, cap_usd: Decimal) -> DurationS | None:
-    """Return the longest expiry in whole minutes whose worst case is within the budget; None if it is too short."""
+    """Return the longest expiry in whole minutes that fits the budget; None if it is too short to be useful."""
     low, high = 0, plan.expiry_s // _MINUTE_S
     # The worst case never decreases as the expiry grows, so a binary search finds the longest expiry that fits.
     while low < high:

@@ -47,7 +47,7 @@ class NamedThing:
 
 @dataclass(frozen=True)
 class ImageSeen:
-    """The registry's response about a container image.
+    """The response of a registry about a container image.
 
     Attributes:
         image: The image as written in the recipe.
@@ -68,16 +68,16 @@ class ImageSeen:
 
 @dataclass(frozen=True)
 class NamedResources:
-    """The results of all checks of named resources. An empty survey means that nothing was checked.
+    """The results of all checks of named resources. The default value means that nothing was checked.
 
     Attributes:
-        datasets: Name -> result; absent = not checked.
-        workdir_bytes: Size of the work directory; None = not checked, or none is uploaded.
-        enabled_regions: Regions that the account has enabled; None = not queried, or unknown.
+        datasets: Name -> result; datasets that were not checked are absent.
+        workdir_bytes: Size of the work directory; None if it was not checked or is not uploaded.
+        enabled_regions: Regions that the account has enabled; None if they were not queried or are unknown.
         regions_unknown: Reason why `enabled_regions` could not be read; empty otherwise.
         named: Key pairs, roles and network resources.
-        image: The registry's response about the recipe's container; None = not queried.
-        set_variables: Secrets of the recipe that are set in the caller's environment; None = not checked.
+        image: The registry's response about the recipe's container image; None if it was not queried.
+        set_variables: Secrets of the recipe that are set in the caller's environment; None if not checked.
     """
 
     datasets: Mapping[str, DatasetSeen] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class NamedResources:
     image: ImageSeen | None = None
 
     def of_image(self, image: str) -> ImageSeen | None:
-        """Return the registry's response about this image; None if it was not queried."""
+        """Return the registry's response about this image; None if the registry was not queried."""
         return self.image if self.image is not None and self.image.image == image else None
 
 

@@ -26,7 +26,7 @@ GATEWAYS = frozenset({"nat", "private-nat"})
 
 @dataclass(frozen=True)
 class NetworkRequest:
-    """The network settings.
+    """The settings that determine how the nodes are reached.
 
     Attributes:
         public_address: Requested kind of public address; `auto` lets the planner decide.
@@ -51,7 +51,7 @@ NO_REQUEST = NetworkRequest()
 
 
 def several_interfaces(instance_type: InstanceType, efa: int) -> bool:
-    """Return True if a node has several interfaces, so that EC2 assigns it no public address.
+    """Return True if a node has several interfaces, so that EC2 does not assign a public address to the node.
 
     A type with more network cards than EFA interfaces uses its first card for IP only.
     """
@@ -95,7 +95,7 @@ def find_contradiction(request: NetworkRequest) -> str:
             f"public_address is private, but no subnet_id {needs} you can reach",
         ),
         (way == "private-nat" and not ssm, "public_address is private-nat, which can only be reached with reach = ssm"),
-        (bool(request.bastion) and ssm, "bastion names a jump host, but reach is ssm, which needs none"),
+        (bool(request.bastion) and ssm, "bastion names a jump host, but reach is ssm, which does not use a jump host"),
         (bool(request.bastion) and not request.own_subnet, f"bastion is set, but no subnet_id {needs} it can reach"),
         (
             bool(request.bastion) and not (request.caller_named or request.own_group),
@@ -106,9 +106,10 @@ def find_contradiction(request: NetworkRequest) -> str:
 
 
 def access_notes(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None) -> Iterator[str]:
-    """Yield notes on access to the nodes and on resources that the expiry does not delete; none without extra costs.
+    """Yield notes on how nodes are reached and on resources that the expiry does not delete.
 
-    `gateway_gb_usd` is the price per GB of traffic through the NAT gateway; None if unknown.
+    Kinds of address without extra costs have no notes. `gateway_gb_usd` is the price per GB of traffic through the NAT
+    gateway; None if unknown.
     """
     until = "until `down` or `sweep` releases them: the expiry terminates only the nodes"
     if way == "elastic":
@@ -124,5 +125,5 @@ def access_notes(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None)
         yield f"{jump} connect to the Internet through a NAT gateway"
         addresses = f"its {BEHIND_NAT} Elastic IPs" if way == "nat" else "its Elastic IP"
         yield f"the gateway and {addresses} are billed {until}"
-        cost = "an unknown price" if gateway_gb_usd is None else f"{gateway_gb_usd} USD/GB"
-        yield f"traffic through the NAT gateway costs an additional {cost}; S3 traffic in the region bypasses it"
+        cost = "extra, at an unknown price" if gateway_gb_usd is None else f"an additional {gateway_gb_usd} USD/GB"
+        yield f"traffic through the NAT gateway costs {cost}; S3 traffic in the region bypasses the gateway"

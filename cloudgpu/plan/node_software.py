@@ -13,7 +13,7 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class NodeSoftware:
-    """The software on the nodes of one instance type. An empty field is unknown before the launch, or unused."""
+    """The software on the nodes of one instance type. A field is empty if it is unknown before the launch or unused."""
 
     instance_type: str
     image: str
@@ -27,7 +27,7 @@ class NodeSoftware:
     """CUDA version of the container; empty without a container, because CUDA then comes with the Python packages."""
     container: str
     environment: tuple[RankVariable, ...] = ()
-    """Network variables that cloudgpu sets for every rank, without variables that the recipe sets."""
+    """Network variables that cloudgpu sets for every rank, except those that the recipe sets."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the documented JSON form, with null for empty fields."""
@@ -38,7 +38,7 @@ class NodeSoftware:
 def software_for(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: str) -> NodeSoftware:
     """Return the software on nodes of this type."""
     driver = node_driver(recipe, gpu)
-    # Whether a custom machine image has a driver is unknown until the bootstrap checks.
+    # A custom machine image may have a driver: only the bootstrap can find out.
     origin = "bootstrap" if driver.installed else "machine image"
     name = f"{driver.branch} {driver.flavour}" if driver.branch is not None else ""
     container = recipe.environment.container

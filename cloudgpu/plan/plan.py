@@ -31,7 +31,7 @@ _OPTIONS = re.compile(rf"(?:,? or )?--set {SHELL_WORD},?(?: or )?")
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check."""
+    """A finding that a check reports."""
 
     check: str
     severity: Severity
@@ -43,13 +43,13 @@ class Finding:
 
     @property
     def all_fixes(self) -> tuple[str, ...]:
-        """All fixes, smallest change first, then the rest of the check's own advice."""
+        """All fixes: the remedies, smallest change first, then the rest of the check's own advice."""
         own = _OPTIONS.sub("", self.fix).strip() if self.remedies else self.fix
         return (*map(str, self.remedies), *([own] if own else []))
 
     @property
     def first_fix(self) -> str:
-        """The first fix, without its result; empty if there is none."""
+        """The first fix, without the hardware and cost that result from it; empty if there is none."""
         return self.remedies[0].command if self.remedies else self.fix
 
     def as_json(self) -> dict[str, Any]:
@@ -62,18 +62,18 @@ class Quotes:
     """Data that the cloud reported before planning; mostly empty for an offline plan, which uses the catalog.
 
     Attributes:
-        zones: (instance type, region) -> zones that currently offer the type; absent = not queried.
+        zones: (instance type, region) -> zones that currently offer the type; absent if not queried.
         zones_unknown: Region -> reason why its zones could not be read; the catalog's zones are used instead.
         live: Whether a cloud was queried.
-        prices: (instance type, zone, market) -> current USD per hour; absent = use the catalog's price.
-        images: (SSM parameter, region) -> the machine image that it resolves to; absent = not queried, or unknown.
-        free_addresses: Region -> Elastic IPs that the account can still allocate; absent = not queried, or unknown.
-        reservation: The recipe's reservation as AWS describes it; None = not queried, or not found.
+        prices: (instance type, zone, market) -> current USD per hour; if absent, the catalog's price is used.
+        images: (SSM parameter, region) -> the machine image that it resolves to; absent if not queried or unknown.
+        free_addresses: Region -> Elastic IPs that the account can still allocate; absent if not queried or unknown.
+        reservation: The recipe's reservation as AWS describes it; None if not queried or not found.
         asked_at: Time of the queries, in UTC.
         refused: (instance type, zone, market) -> seconds since a launch failed for lack of capacity; recent failures
             only.
-        quotas: (region, quota code) -> limit and usage; absent = not queried, or unknown.
-        storage: Existing storage under the names that the recipe uses; absent = not queried.
+        quotas: (region, quota code) -> limit and usage; absent if not queried or unknown.
+        storage: Existing storage with the names that the recipe uses; absent if not queried.
         survey: Results of checking the resources that the recipe and the settings name.
     """
 
@@ -114,7 +114,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Plan:
-    """What cloudgpu would do. The recipe is resolved, with parameters and, in a rehearsal, its `rehearsal` section."""
+    """A plan of what cloudgpu would launch. Its recipe includes `--set` and, in a rehearsal, the rehearsal section."""
 
     target: Target
     recipe: Recipe
@@ -153,12 +153,12 @@ class Plan:
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """Labels of the items of any candidate that no total includes because their price is unknown."""
+        """Labels of the cost items of all candidates whose price is unknown. Totals do not include these items."""
         return tuple(dict.fromkeys(item for candidate in self.candidates for item in costs.unpriced(candidate.beside)))
 
     @property
     def hourly_usd(self) -> Decimal | None:
-        """Hourly price in USD of the cluster on the most expensive candidate, including the items besides the nodes.
+        """Hourly price in USD of the most expensive candidate, including disks, addresses and other items.
 
         None if there are no candidates.
         """

@@ -1,4 +1,4 @@
-"""Turn a resolved recipe and the state of the cloud into a plan. Pure."""
+"""Turn a resolved recipe and the state of the cloud into a plan. The functions are pure."""
 
 from dataclasses import replace
 from datetime import datetime

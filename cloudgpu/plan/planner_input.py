@@ -25,7 +25,7 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class PlannerInput:
-    """The immutable input from which checks and candidates are computed."""
+    """The immutable input from which the planner computes candidates and findings."""
 
     recipe: Recipe
     target: Target
@@ -56,7 +56,7 @@ class PlannerInput:
         return (self.market,)
 
     def markets_of(self, instance_type: InstanceType) -> tuple[Market, ...]:
-        """Return the markets to try for a type: those in which EC2 offers it, and reserved capacity in any case."""
+        """Return the markets to try for a type: those in which EC2 offers the type, and always reserved capacity."""
         return tuple(market for market in self.markets if is_reserved(market) or market in instance_type.usage_classes)
 
     @property

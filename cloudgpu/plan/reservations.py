@@ -27,14 +27,14 @@ class Reservation:
     instance_type: str
     state: str
     free: int
-    """Number of free instances; before the start of the reservation, all of its instances."""
+    """Number of free instances. Before the reservation starts, all of its instances count as free."""
     starts_at: datetime | None
     ends_at: datetime | None
 
 
 @dataclass(frozen=True)
 class ReservationLookup:
-    """Result of looking up a reservation. `found` is None if no reservation has that ID."""
+    """The result of looking up a reservation. `found` is None if there is no reservation with that ID."""
 
     found: Reservation | None
     asked_at: datetime
@@ -46,7 +46,7 @@ def is_reserved(market: str) -> bool:
 
 
 def unsuitable_reasons(reservation: Reservation, market: str, nodes: int) -> Iterator[str]:
-    """Yield the reasons, apart from its zone, why a reservation cannot hold the cluster."""
+    """Yield the reasons why a reservation cannot hold the cluster. The zone is checked elsewhere."""
     if reservation.kind != _KINDS[market]:
         other = next(name for name, kind in _KINDS.items() if kind == reservation.kind)
         yield f"{reservation.id} is a different kind of reservation; set resources.market to {other}"

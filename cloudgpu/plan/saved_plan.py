@@ -101,7 +101,7 @@ def parse_saved_plan(text: str, name: str) -> StoredPlan:
 
 
 def _check_shape(stored: StoredPlan) -> None:
-    """Access every field that `input_changes` and `with_saved_candidates` need.
+    """Check that a stored plan has every field that `input_changes` and `with_saved_candidates` need.
 
     Raises:
         ValueError: A field is missing or malformed. The other exceptions in `MALFORMED` mean the same.
@@ -150,7 +150,7 @@ _INPUTS: Final = {
     "catalogue": "the catalog",
 }
 _READABLE: Final = frozenset({"target", "account"})
-"""Inputs whose values mean something to the user. All other inputs are digests or internal."""
+"""Inputs whose values are meaningful to the user. The other inputs are digests or internal values."""
 
 
 def _input_changes(saved: PlanInputs, current: PlanInputs) -> Iterator[str]:

@@ -21,7 +21,7 @@ GROUPED: Final = frozenset({"efs", "lustre"})
 
 
 Seen = Mapping[str, tuple[StorageSeen, ...]]
-"""Name -> existing storage, at most one per region; absent = not queried."""
+"""Name -> existing storage, at most one per region; absent if not queried."""
 
 
 def possibly_existing_storage(recipe: Recipe) -> tuple[Storage, ...]:
@@ -45,7 +45,7 @@ def can_mount(question: "PlannerInput", region: str, zone: str) -> bool:
 
 
 def new_storage_costs(question: "PlannerInput", region: str) -> tuple[CostItem, ...]:
-    """Return the cost of storage to create in a region, per month if it outlives the cluster."""
+    """Return the cost of storage to create in a region, per month for storage that outlives the cluster."""
     there = {pair[0].name for pair in existing_storage(question.recipe, question.quotes.storage)}
     return tuple(
         new_storage_item(storage, storage.make, region)
@@ -55,7 +55,7 @@ def new_storage_costs(question: "PlannerInput", region: str) -> tuple[CostItem, 
 
 
 def new_storage_item(storage: Storage, make: Make, region: str) -> CostItem:
-    """Return the cost item of storage to create. Storage without a fixed size has no known price in advance."""
+    """Return the cost item of storage to create. The price of storage without a fixed size is not known in advance."""
     deployment = (make.deployment or "scratch_2") if make.kind == "lustre" else ""
     price = storage_price(make.kind, region, deployment)
     size = f" of {make.size}" if make.size else ""

@@ -13,9 +13,9 @@ from cloudgpu.recipe.schema import Recipe
 
 _INTRODUCTION = """# The recipe file
 
-A recipe describes a run. It is a folder with a `recipe.yaml`, or a single YAML file. Refer to it by
-its path or, below `recipes/`, by its bare name. Unknown fields are errors. Sizes and durations have
-a unit (`300GiB`, `90s`, `8h`, `1h30m`); money is in USD.
+A recipe describes a run. It is a directory with a `recipe.yaml`, or a single YAML file. Refer to a
+recipe by its path or, below `recipes/`, by its bare name. Unknown fields are errors. Sizes and
+durations have a unit (`300GiB`, `90s`, `8h`, `1h30m`); money is in USD.
 
 ```
 cloudgpu recipe check NAME            # lists every problem with file, line and field
@@ -34,19 +34,19 @@ argument. No shell is involved. Write `{{` and `}}` for literal braces.
 
 ## Limits
 
-A value that cannot work on any node, or that is out of any sensible range, is rejected when the
-recipe is loaded. The message names its line.
+A value that cannot work on any node, or that is outside any sensible range, is rejected when the
+recipe is loaded. The message contains the line number.
 
 | value | limit | why |
 |---|---|---|
-| durations | `366d` | AWS offers nothing longer; a Capacity Block ends after half a year |
+| durations | `366d` | longer than any Capacity Block (half a year) |
 | `disk`, and `size` of an `ebs` volume | `64TiB` | the largest gp3 volume |
 | other sizes | `1024TiB` | larger than any Lustre file system that AWS provides without a contract |
 | money | 1,000,000,000 USD | more than any cluster costs |
 | whole numbers | 2**53 | every JSON parser reads them exactly |
 | one argument, one `NAME=value` | 131,071 bytes | Linux (`MAX_ARG_STRLEN`) |
 | a command with its environment | 1 MiB; a quarter of `stack_mib`, if less | Linux, minus a reserve for launchers |
-| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB, quoted | they export it in one `ssh` argument |
+| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB, quoted | exported in one `ssh` argument |
 
 Text may not contain control characters (including NUL) or unpaired surrogates. Newlines and tabs
 are allowed in commands, in the values of `env` and `params`, in patterns and in descriptions, but
@@ -87,7 +87,7 @@ def _section(section: type[BaseModel], path: str) -> Iterator[str]:
             inner_sections.append((inner_section, f"{path}.{written}{_each(info)}".removeprefix(".")))
     yield ""
     for inner_section, inner_path in inner_sections:
-        if inner_path != "rehearsal.environment":  # the same section as the recipe's own
+        if inner_path != "rehearsal.environment":  # documented once, as the top-level `environment` section
             yield from _section(inner_section, inner_path)
 
 

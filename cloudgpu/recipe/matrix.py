@@ -18,13 +18,13 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
 
 MAX_COMBINATIONS: Final = 256
-"""Maximum number of combinations. They run one after another, and the instances are billed the whole time."""
+"""Maximum number of combinations. Combinations run one after another, and the nodes are billed the whole time."""
 _EXAMPLE: Final = "for example --matrix kvstore=dist_sync,dist_async"
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One parameter or field with its values, as typed."""
+    """A matrix axis: a parameter or field and its values, as typed."""
 
     name: str
     values: tuple[str, ...]
@@ -32,7 +32,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Combination:
-    """One value per axis, and the resulting recipe."""
+    """A matrix combination: one value per axis, and the resulting recipe."""
 
     values: tuple[tuple[str, str], ...]
     recipe: Recipe
@@ -44,7 +44,7 @@ class Combination:
 
     @property
     def digest(self) -> str:
-        """Digest of the recipe, to detect changes since the combination ran."""
+        """Digest of the recipe, which shows whether the recipe has changed since the combination ran."""
         return digest(self.recipe)
 
 

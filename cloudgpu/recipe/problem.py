@@ -7,7 +7,7 @@ FieldPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem of one field, or of the recipe as a whole if the path is empty."""
+    """A problem in one field or, if the path is empty, in the recipe as a whole."""
 
     path: FieldPath
     message: str

@@ -39,7 +39,7 @@ Scalar = str | int | float | bool | None
 
 
 def _version(value: object) -> object:
-    # In Python `True` and `1.0` equal 1, so the literal alone would accept both.
+    # In Python, `True` and `1.0` equal 1, so `Literal[1]` alone would accept both.
     return value if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()
 
 
@@ -49,13 +49,13 @@ class Budget(Section):
     max_usd: PositiveUsd | None = None
     """Maximum cost in USD. A plan whose worst case exceeds this amount is rejected."""
     expiry: DurationS = DurationS(8 * 3600)
-    """Time after which the nodes terminate themselves, for example `8h`; at most `366d`."""
+    """Time until the nodes terminate themselves, for example `8h`; at most `366d`."""
     idle: DurationS | None = None
     """Time without a run after which the cluster is deleted, for example `20m`. Not implemented yet."""
 
 
 class Rehearsal(Section):
-    """Overrides for a rehearsal: the same script on a smaller scale. Fields that are not set keep their values."""
+    """Overrides for a rehearsal of the same script on a smaller scale. Fields that are not set keep their values."""
 
     environment: Environment | None = None
     """Replacement for `environment`."""
@@ -66,9 +66,9 @@ class Rehearsal(Section):
     params: dict[str, Scalar] = Field(default_factory=dict)
     """Replacements for individual parameters."""
     objects: dict[str, str] = Field(default_factory=dict)
-    """Local replacements for data, for example `s3://bucket/prefix/: sample` with a path relative to the recipe. S3
-    sources are uploaded to the rehearsal's S3 before the run; other sources, like `nfs://host/sets`, are copied to the
-    nodes from that path."""
+    """Local replacements for data sources, for example `s3://bucket/prefix/: sample`; the paths are relative to the
+    recipe. Replacements for S3 sources are uploaded to the rehearsal's S3 before the run; replacements for other
+    sources, such as `nfs://host/sets`, are copied to the nodes."""
 
 
 class Recipe(Section):
@@ -97,12 +97,13 @@ class Recipe(Section):
     metrics: dict[str, Metric] = Field(default_factory=dict)
     """Metrics to read from the logs."""
     work: Work | None = None
-    """Amount of work, from which the plan estimates time and cost."""
+    """Amount of work, used by the plan to estimate time and cost."""
     outputs: tuple[str, ...] = ()
     """Files and directories below the work directory to download when the run finishes; globs are allowed."""
     outputs_to: str | None = None
     """S3 URL to which every node also uploads its `outputs` when the run finishes, for example
-    `s3://bucket/results/{run}`. The outputs of node 1 are stored below `node-1/`."""
+    `s3://bucket/results/{run}`. The head's outputs are stored directly below this URL, those of node 1 below
+    `node-1/`."""
     checkpoint: Checkpoint | None = None
     """Checkpoint directory, upload and resume."""
     budget: Budget = Budget()

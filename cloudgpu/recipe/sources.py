@@ -38,7 +38,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """Last component of the path, which is the name of a single file."""
+        """Last component of the path: the file name if the source is a single file."""
         return self.path.rpartition("/")[2]
 
 
@@ -46,7 +46,7 @@ def source_of(text: str) -> Source:
     """Parse the source of a dataset.
 
     Raises:
-        ValueError: The source is malformed or of an unknown kind; the message contains the expected form.
+        ValueError: The source is malformed or its kind is unknown; the message contains the expected form.
     """
     if _SNAPSHOT.match(text):
         message = (

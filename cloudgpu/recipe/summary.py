@@ -8,7 +8,7 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class Summary:
-    """One recipe in a listing.
+    """The summary of a recipe for a listing.
 
     Attributes:
         hardware: Nodes and hardware, such as `2 x p3dn.24xlarge` or `1 x V100-32GB:8 or A100:8`.

@@ -21,7 +21,7 @@ _SHELL_TOKENS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 
 
 def argv(command: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """Return the arguments of a command. `{name}` is filled in, `{{` and `}}` become braces, and null becomes empty.
+    """Fill in a command's placeholders and return its arguments. `{{` and `}}` become braces; null becomes empty.
 
     Raises:
         RecipeError: The command cannot be split, or uses a name that is not in `values`.
@@ -45,7 +45,7 @@ def placeholders(recipe: Recipe) -> tuple[str, ...]:
 
 
 def placeholder_problems(command: str, names: Mapping[str, Scalar] | tuple[str, ...]) -> Iterator[str]:
-    """Yield the problems of a command that may use these placeholders."""
+    """Yield the problems of a command, given the placeholders that it may use."""
     try:
         tokens = shlex.split(command)
     except ValueError as err:

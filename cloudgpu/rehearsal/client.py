@@ -36,7 +36,7 @@ _RESTART = "restart it: `cloudgpu rehearsal stop`, then `cloudgpu rehearsal star
 
 @dataclass(frozen=True)
 class RehearsalClient:
-    """Address and access key of a running rehearsal cloud."""
+    """A running rehearsal cloud: its address and the user's access key."""
 
     url: str
     access_key_id: str
@@ -47,7 +47,7 @@ class RehearsalClient:
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A simulated instance. Address and port are unset until its SSH server listens; `host_key` is `SHA256:...`."""
+    """A simulated instance. `address` and `port` are unset until its SSH server listens; `host_key` is `SHA256:...`."""
 
     instance_id: str
     instance_type: str
@@ -68,7 +68,7 @@ class RehearsalStatus:
 
     Attributes:
         cloud: The running cloud, or None.
-        resident_mib: Resident memory of the server, MiB.
+        resident_mib: Resident memory of the server, in MiB.
         idle_stop_at: Time at which the idle server stops; None while nodes exist.
     """
 
@@ -82,16 +82,16 @@ class RehearsalStatus:
 def ensure_running(
     home: Home, clock: Clock | None = None, *, envs: Path | None = None, idle_minutes: float | None = None
 ) -> RehearsalClient:
-    """Return the state home's rehearsal cloud, starting it if necessary. Concurrent callers start only one server.
+    """Start the state home's rehearsal cloud unless it is running, and return it. Concurrent calls start one server.
 
     Args:
-        home: State directory of the cloud.
+        home: State home of the cloud.
         clock: Clock for the start deadline.
         envs: Python environments shared by the nodes; default `<home>/envs`. Ignored if the cloud is already running.
         idle_minutes: Idle time before the cloud stops. Ignored if the cloud is already running.
 
     Raises:
-        StateError: The home cannot be written.
+        StateError: The state home cannot be written.
         RehearsalError: The server exited or did not respond before the deadline; the message ends with the last lines
             of the server log.
     """
@@ -106,7 +106,7 @@ def ensure_running(
 
 
 def find_running(home: Home) -> RehearsalClient | None:
-    """Return the state home's rehearsal cloud if it is running and ready, else None."""
+    """Return the state home's rehearsal cloud if it is running and ready, or None."""
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     if cloud is None:
@@ -125,8 +125,8 @@ def stop(home: Home) -> bool:
     cloud = _recorded(files)
     health = _health(cloud) if cloud is not None else None
     if health is None and (NodeHostClient(files.nodes).running() or process.running_server_pid(files) is not None):
-        # Either the server was killed while its nodes kept running, and only a server can stop the nodes and record
-        # it; or the server is running but its endpoint files are damaged, and the server rewrites them.
+        # Either the server was killed while its nodes kept running: only a server can stop the nodes and record that
+        # they stopped. Or the server is running but its endpoint files are damaged: the server rewrites them.
         cloud = ensure_running(home)
         health = _health(cloud)
     if cloud is None or health is None:
@@ -167,7 +167,7 @@ def nodes(cloud: RehearsalClient) -> tuple[NodeInfo, ...]:
     """Return every instance that is not terminated.
 
     Raises:
-        RehearsalError: The server does not respond.
+        RehearsalError: The server did not respond.
     """
     return tuple(NodeInfo(**row) for row in call(cloud, "GET", "nodes")["nodes"])
 
@@ -176,25 +176,25 @@ def list_resources(cloud: RehearsalClient) -> dict[str, list[dict[str, Any]]]:
     """Return every resource that costs money or was left over, in all regions, grouped by resource kind.
 
     Raises:
-        RehearsalError: The server does not respond.
+        RehearsalError: The server did not respond.
     """
     return dict(call(cloud, "GET", "census"))
 
 
 def put_faults(cloud: RehearsalClient, rules: Sequence[Mapping[str, Any]]) -> None:
-    """Replace the fault rules; counters restart at zero and held calls are released.
+    """Replace the fault rules, reset their counters and release held calls.
 
     Raises:
-        RehearsalError: A rule is not valid, or the server does not respond.
+        RehearsalError: A rule is not valid, or the server did not respond.
     """
     call(cloud, "PUT", "faults", list(rules))
 
 
 def faults(cloud: RehearsalClient) -> dict[str, Any]:
-    """Return `rules` with their counters, `held` calls, and `calls` and `mutating_calls` since the rules were set.
+    """Return `rules` with counters, `held` calls, and the numbers of `calls` and `mutating_calls` since rules were set.
 
     Raises:
-        RehearsalError: The server does not respond.
+        RehearsalError: The server did not respond.
     """
     return dict(call(cloud, "GET", "faults"))
 
@@ -203,7 +203,7 @@ def put_script(cloud: RehearsalClient, row: Mapping[str, Any]) -> dict[str, Any]
     """Replace all faults: rules, capacity, quotas, conditions and node faults. Return the active faults.
 
     Raises:
-        RehearsalError: A part of the script is not valid, or the server does not respond.
+        RehearsalError: A part of the script is not valid, or the server did not respond.
     """
     return dict(call(cloud, "PUT", "script", dict(row)))
 
@@ -212,7 +212,7 @@ def script(cloud: RehearsalClient) -> dict[str, Any]:
     """Return the active faults by script part, and the `names` of the scripts.
 
     Raises:
-        RehearsalError: The server does not respond.
+        RehearsalError: The server did not respond.
     """
     return dict(call(cloud, "GET", "script"))
 
@@ -221,7 +221,7 @@ def release(cloud: RehearsalClient) -> int:
     """Release held calls and return their number.
 
     Raises:
-        RehearsalError: The server does not respond.
+        RehearsalError: The server did not respond.
     """
     return int(call(cloud, "POST", "release")["released"])
 
@@ -230,7 +230,7 @@ def put_capacity(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
     """Limit the number of instances, for example `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`; parts may be `*`.
 
     Raises:
-        RehearsalError: An entry is not valid, or the server does not respond.
+        RehearsalError: An entry is not valid, or the server did not respond.
     """
     call(cloud, "PUT", "capacity", dict(table))
 
@@ -239,7 +239,7 @@ def put_quotas(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
     """Set quotas in vCPUs, for example `{"us-east-1/p/on-demand": 96}`; parts may be `*`.
 
     Raises:
-        RehearsalError: An entry is not valid, or the server does not respond.
+        RehearsalError: An entry is not valid, or the server did not respond.
     """
     call(cloud, "PUT", "quotas", dict(table))
 
@@ -248,7 +248,7 @@ def put_prices(cloud: RehearsalClient, table: Mapping[str, str]) -> None:
     """Set prices in USD per hour, for example `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`; parts may be `*`.
 
     Raises:
-        RehearsalError: An entry is not valid, or the server does not respond.
+        RehearsalError: An entry is not valid, or the server did not respond.
     """
     call(cloud, "PUT", "prices", dict(table))
 
@@ -257,7 +257,7 @@ def advance(cloud: RehearsalClient, seconds: float) -> None:
     """Advance the clock of power-off timers and schedules.
 
     Raises:
-        RehearsalError: The server does not respond.
+        RehearsalError: The server did not respond.
     """
     call(cloud, "POST", "advance", {"seconds": seconds})
 
@@ -282,7 +282,7 @@ def call(
     """Send one control call and return its result.
 
     Raises:
-        RehearsalError: The server does not respond, or rejects the call.
+        RehearsalError: The server did not respond, or rejected the call.
     """
     body = b"" if value is None else json.dumps(value).encode()
     try:
@@ -345,7 +345,7 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[st
         cloud = find_running(home)
         if cloud is not None:
             return cloud
-        # A server started by an earlier, killed command may still be starting up and hold the lock; ours then exits.
+        # A server that a killed command started may still be starting and hold the lock; our server then exits.
         if not process.is_alive(pid) and process.running_server_pid(files) is None:
             cloud = find_running(home)
             if cloud is None:
@@ -365,7 +365,7 @@ def saved_key_id(files: RehearsalFiles) -> str:
 
 
 def _start_error(files: RehearsalFiles) -> RehearsalError:
-    """Return the error that the server saved before it exited, or else an error with the last lines of its log.
+    """Return the error that the server saved before it exited, or an error with the last lines of its log.
 
     Raises:
         StateError: The disk is full, so the server could not save its error.

@@ -1,4 +1,4 @@
-"""A fake node host that starts no processes and keeps its records in a JSON file, which survives a killed server."""
+"""A fake node host, which does not start processes. Its JSON file of records survives when a server is killed."""
 
 import base64
 import hashlib
@@ -17,15 +17,15 @@ from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, Role
 
 
 class FakeNodeHost:
-    """Implements `cloudgpu.rehearsal.aws_api.interfaces.NodeHost` for tests that need only the API.
+    """A `cloudgpu.rehearsal.aws_api.interfaces.NodeHost` for tests that need only the API.
 
     Attributes:
-        refuse: Error message with which boots fail; empty if boots succeed.
-        advanced_s: Seconds by which the timers' clock was advanced.
+        refuse: Error message of every boot; empty if boots succeed.
+        advanced_s: Seconds by which the timer clock was advanced.
         started: Specifications of the booted nodes, in boot order.
-        reach: Instance ID -> access set after boot: SSH from outside, access to the internet.
+        reach: Instance ID -> access that was set after boot: SSH from outside, and access to the internet.
         images: Image ID -> ID of the instance that the image was created from.
-        mountable: Instance ID -> mount sources that the node may mount, each with its backing folder.
+        mountable: Instance ID -> sources that the node may mount, each with the name of its backing directory.
     """
 
     def __init__(self, path: Path) -> None:

@@ -68,7 +68,7 @@ class RehearsalFiles:
 
     @property
     def market(self) -> Path:
-        """File with the capacity and quota tables."""
+        """File with the capacity, quota and price tables."""
         return self.root / "market.json"
 
     @property

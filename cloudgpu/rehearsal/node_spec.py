@@ -1,11 +1,11 @@
-"""The specification of a node, sent from the simulated AWS to the node host."""
+"""The specification of a node, which the simulated AWS sends to the node host."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One simulated instance. Hardware values come from the catalog and are always labeled as simulated."""
+    """The specification of a simulated instance. The node labels all GPU names as simulated."""
 
     instance_id: str
     instance_type: str
@@ -13,7 +13,7 @@ class NodeSpec:
     zone: str
     image_id: str
     address: str
-    """Loopback address, used as both public and private address. If empty, the node host chooses an address."""
+    """Loopback address, used as both the public and the private address. If empty, the node host chooses one."""
     user: str
     """Login name, such as `ubuntu`."""
     authorized_keys: tuple[str, ...]
@@ -34,5 +34,5 @@ class NodeSpec:
     mountable: tuple[tuple[str, str], ...] = ()
     """Storage that the node may mount, based on security groups, zone and attachments.
 
-    Each pair consists of a mount source and the name of the folder that backs the source.
+    Each pair consists of a mount source and the name of the directory that backs the source.
     """

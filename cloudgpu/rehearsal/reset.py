@@ -17,13 +17,13 @@ _EXIT_LIMIT_S: Final = 20.0
 
 
 def reset(home: Home) -> bool:
-    """Stop the server and its nodes, and delete all simulated state. Return True if there was any.
+    """Stop the server and its nodes, and delete all simulated state. Return True if any state existed.
 
     The access keys are kept: cluster records identify the cloud by its access key ID, and `down` must still be able to
     remove those records.
 
     Raises:
-        RehearsalError: The server does not exit.
+        RehearsalError: The server did not exit.
         StateError: The files cannot be deleted.
     """
     files = RehearsalFiles.of(home)

@@ -1,8 +1,8 @@
 """Replacement for AWS's session-manager-plugin on the rehearsal cloud, with the same command-line interface.
 
-Run as a program at the path `PLUGIN`; uses only the standard library. It connects to the stream URL in the rehearsal
-cloud's response to `StartSession`, sends the session's token and then forwards standard input and output. Streams on
-other machines are rejected, because the token must only be sent to the cloud that issued it.
+Run as a program at the path `PLUGIN`; uses only the standard library. The program connects to the stream URL in the
+rehearsal cloud's response to `StartSession`, sends the session's token and then forwards standard input and output.
+Streams on other machines are rejected, because the token must only be sent to the cloud that issued it.
 """
 
 import json
@@ -24,10 +24,10 @@ def main(arguments: list[str], environ: dict[str, str]) -> int:
     parameters, response = json.loads(request), json.loads(environ[variable])
     stream = urlsplit(response["StreamUrl"])
     if operation != "StartSession" or parameters.get("DocumentName") != "AWS-StartSSHSession":
-        sys.stderr.write(f"not simulated: {operation} of {parameters.get('DocumentName')}\n")
+        sys.stderr.write(f"the rehearsal cloud does not simulate {operation} with {parameters.get('DocumentName')}\n")
         return _USAGE
     if stream.hostname != "127.0.0.1" or stream.port is None:
-        sys.stderr.write(f"not a stream of a rehearsal cloud: {response['StreamUrl']}\n")
+        sys.stderr.write(f"the stream URL does not belong to a rehearsal cloud: {response['StreamUrl']}\n")
         return _USAGE
     peer = socket.create_connection((stream.hostname, stream.port), timeout=10)
     peer.settimeout(None)

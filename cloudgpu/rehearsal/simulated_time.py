@@ -28,7 +28,7 @@ class SimulatedTime:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def now(self) -> datetime:
-        """Return the simulated time, UTC."""
+        """Return the simulated time, in UTC."""
         return self.clock.now() + self.offset()
 
     def advance(self, seconds: float) -> None:

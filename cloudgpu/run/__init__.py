@@ -1,1 +1,1 @@
-"""Execute a run on an inventory: connect, check health, stage, launch, follow, collect."""
+"""Execute a run on an inventory: check node health, stage files, start the ranks, follow the logs, collect outputs."""

@@ -42,7 +42,7 @@ _ONCE = (
     "import runpy,sys,tempfile;i=sys.stdin.buffer;f=tempfile.NamedTemporaryFile(suffix='.py');"
     "f.write(i.read(int(i.readline())));f.flush();sys.argv[0]=f.name;runpy.run_path(f.name,run_name='__main__')"
 )
-"""Program that runs the agent from a temporary file. The rest of standard input is the agent's request."""
+"""Python code that runs the agent from a temporary file. The rest of standard input is the agent's request."""
 
 OnLine = Callable[[Mapping[str, Any]], None]
 
@@ -112,7 +112,7 @@ class Agent:
         """Return the last line of a finished verb.
 
         Raises:
-            RemoteCommandError: The line is an error, or the agent printed no line.
+            RemoteCommandError: The line is an error, or the agent exited without a response.
         """
         if stream.exit_code and "error" not in last:
             # The agent was killed, for example by the OOM killer, so its last line is not the response.
@@ -278,7 +278,7 @@ def _lines(
                 yield answer
     except TimeLimitError as err:
         message = f"node {node.index} ({node.instance_id}): its agent did not respond to `{verb}` within {limit_s:g} s"
-        hint = f"log in and look for a hung process, for example a file system or nvidia-smi: {login_command(node)}"
+        hint = f"log in and check for a hung file system or a hung process, such as nvidia-smi: {login_command(node)}"
         raise SilentAgentError(message, hint=hint) from err
 
 

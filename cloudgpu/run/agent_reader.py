@@ -1,4 +1,4 @@
-"""Reader thread that follows one node's agent and reconnects after connection loss."""
+"""A reader thread that follows one node's agent and reconnects after it loses the connection."""
 
 import contextlib
 import queue
@@ -25,13 +25,13 @@ _SILENT_S: Final = 2.0
 _TELL_EVERY_S: Final = 15.0
 _TELL_LOST_EVERY_S: Final = 600.0
 _REFUSALS: Final = 3
-"""Consecutive refused logins that count as permanent. A node that shuts down refuses all logins for a short time."""
+"""Number of consecutive refused logins that is a permanent error. A node that shuts down briefly refuses all logins."""
 _LOOK_S: Final = 0.2
 
 
 @dataclass(frozen=True)
 class Contact:
-    """Contact with a node was lost for `LOST_CONTACT_S`, or was restored.
+    """A change of contact: a node has been unreachable for `LOST_CONTACT_S`, or is reachable again.
 
     Attributes:
         node: Index of the node.
@@ -44,7 +44,7 @@ class Contact:
 
 Item = Chunk | Verdict | Contact | BaseException
 OnUnreachable = Callable[[Node, ConnectError | RemoteCommandError], None]
-"""Callback, invoked periodically while a node is unreachable. Raises ConnectError if the node is terminated."""
+"""Called periodically while a node is unreachable. Raises ConnectError if the node was terminated."""
 
 
 def keep_retrying(_node: Node, _trouble: ConnectError | RemoteCommandError) -> None:
@@ -70,7 +70,7 @@ class Feed:
                 return
 
     def next(self) -> Item | None:
-        """Return the next item, or None if none arrived within the poll interval."""
+        """Return the next item, or None if no item was added within the poll interval."""
         try:
             return self.items.get(timeout=_LOOK_S)
         except queue.Empty:
@@ -173,7 +173,7 @@ class Reader(threading.Thread):
         """Return the error if it may be temporary.
 
         Raises:
-            ConnectError: The error is permanent: another key is needed, or the node is terminated.
+            ConnectError: The error is permanent: another key is needed, or the node was terminated.
         """
         self._refusals += 1
         if self._refusals >= _REFUSALS:
@@ -211,7 +211,8 @@ class Reader(threading.Thread):
             expected = self._offsets.get(chunk.rank)
             if chunk.offset != expected:
                 node = self._agent.host.node.index
-                message = f"node {node} sent rank {chunk.rank} from byte {chunk.offset} instead of byte {expected}"
+                where = f"from byte {chunk.offset} instead of byte {expected}"
+                message = f"node {node} sent the log of rank {chunk.rank} {where}"
                 raise RemoteCommandError(message)
             self._offsets[chunk.rank] = chunk.offset + chunk.size
             self._feed.put(chunk)

@@ -1,4 +1,4 @@
-"""Finish a run on its nodes: download outputs, complete checkpoint uploads, and unmount datasets."""
+"""Finish a run on its nodes: download outputs, complete uploads to S3, and release datasets."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ class SkippedOutput:
 
     @property
     def text(self) -> str:
-        """Return the text output line."""
+        """Return the line for text output."""
         return printable(f"node {self.node}: {self.path + ': ' if self.path else ''}{self.reason}")
 
     def as_json(self) -> dict[str, Any]:
@@ -47,7 +47,8 @@ class Collected:
     Attributes:
         files: Paths below the run's outputs directory.
         missing: Output patterns that matched nothing on any node.
-        failures: One line per node whose outputs could not be downloaded or uploaded to S3, and per unreadable output.
+        failures: One line per node whose outputs could not be downloaded or uploaded to S3, and one per output that
+            could not be read.
         gone: One line per terminated node whose outputs are lost.
         remarks: Locations of checkpoints and outputs, and datasets that could not be unmounted.
         skipped: Paths that matched and were not downloaded.
@@ -70,15 +71,16 @@ class Collected:
 
 
 def collect(job: Job, agents: Sequence[Agent], to: Path) -> Collected:
-    """Download the outputs of the head to `to` and the outputs of every other node to `to/node-N`.
+    """Download the outputs, complete the uploads to S3, and release the datasets.
 
-    A node that fails adds a line to `failures` instead of raising, so that the other nodes are still collected.
+    The outputs of the head node are stored in `to`, the outputs of every other node in `to/node-N`. A node that fails
+    adds a line to `failures` instead of raising an error, so that the outputs of the other nodes are still downloaded.
     """
     checkpoint_remark, checkpoint_failures = _kept(job, agents)
     upload_remark, upload_failures = finish_uploads(job, agents)
     fetched = _fetch_outputs(job, agents, to)
     remarks = (*filter(None, (checkpoint_remark, upload_remark)), *release_datasets(job, agents))
-    present = [name for name in fetched.files if (to / name).exists()]  # a dangling link is not an output
+    present = [name for name in fetched.files if (to / name).exists()]  # a dangling symlink is not an output
     unmatched = [pattern for pattern in job.recipe.outputs if not _matched(pattern, present)]
     matched_but_skipped = {pattern: found for pattern in unmatched if (found := _skipped_by(pattern, fetched.skipped))}
     unreadable = [output.text for output in fetched.skipped if output.lost]
@@ -100,7 +102,7 @@ def _skipped_by(pattern: str, skipped: Sequence[SkippedOutput]) -> SkippedOutput
 
 
 def _kept(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
-    """Return a summary of the checkpoint upload, and an error message if the upload failed."""
+    """Wait for the checkpoint upload. Return a summary, and an error message if the upload failed."""
     head = next((agent for agent in agents if agent.host.node.index == 0), None)
     try:
         return ("" if head is None else finish_checkpoint_upload(job, head)), ()
@@ -139,7 +141,7 @@ def _fetch_outputs(job: Job, agents: Sequence[Agent], to: Path) -> _Fetched:
 
 
 def _dangling(index: int, target: Path, names: Sequence[str]) -> Iterator[SkippedOutput]:
-    """Yield the downloaded links whose targets were not downloaded."""
+    """Yield the downloaded symlinks whose targets were not downloaded."""
     for name in names:
         place = target / name
         if place.is_symlink() and not place.exists():

@@ -1,4 +1,4 @@
-"""Follow a gang: read all agents concurrently, store logs by byte offset, and resume lost connections."""
+"""Follow a run: read from all agents concurrently, store logs by byte offset, and resume after lost connections."""
 
 import queue
 import threading
@@ -14,7 +14,7 @@ from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts, credible_verd
 from cloudgpu.ssh.handshake import AuthRefusedError
 
 _WAITING_CHUNKS: Final = 16
-"""Bound on queued chunks, 1 MiB each at most, so that fast writers cannot exhaust the caller's memory."""
+"""Maximum number of queued chunks of up to 1 MiB, so that fast writers cannot exhaust the caller's memory."""
 _OTHERS_S: Final = 10.0
 """Seconds to wait for the other nodes after one node reports a failure."""
 
@@ -33,8 +33,8 @@ def follow(
     is called on the reader threads.
 
     Raises:
-        ConnectError: Some nodes were unreachable for three minutes or are terminated, and all other nodes finished
-            without a failure. The run may still be in progress.
+        ConnectError: A node was unreachable for three minutes or was terminated, and no other node reported a failure.
+            The run may still be in progress.
         RemoteCommandError: An agent sent an error or a malformed message.
         StateError: The local logs cannot be written.
     """
@@ -63,7 +63,10 @@ def follow(
 def _merged(
     feed: Feed, readers: int, logs: LogStore, clock: Clock, ranks: Mapping[int, Sequence[int]]
 ) -> Iterator[Chunk | Verdict]:
-    """Merge the readers until every node has finished or is unreachable. After a failure, silent nodes are skipped."""
+    """Merge the readers until every node has finished or is unreachable.
+
+    After a node has failed, do not wait for nodes that send no data.
+    """
     results: list[Verdict | ConnectError] = []
     lost: dict[int, ConnectError] = {}
     last_item_at = clock.monotonic()

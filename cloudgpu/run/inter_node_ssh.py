@@ -1,4 +1,4 @@
-"""Set up inter-node SSH for launchers that need it: write their files, a key for this run, and known_hosts.
+"""Set up inter-node SSH for launchers that need it: write the launcher's files, a key for this run, and known_hosts.
 
 The private key is sent to the head node over standard input and stored nowhere else. The agents on the other nodes
 authorize the public key until the run ends, even if the caller disconnects.
@@ -44,8 +44,9 @@ def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch
 
 
 def _authorized_keys_line(job: Job, public: str) -> str:
-    """Return the authorized_keys line: no terminal, no forwarding, from the cluster network only.
+    """Return the authorized_keys line, which allows neither a terminal nor forwarding.
 
+    Logins are accepted only from the cluster network, if it is known.
     The agent removes the line by its `cloudgpu-run:` comment.
     """
     network = subnet(job.inventory)

@@ -8,7 +8,7 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt of a run.
+    """A job: one attempt of a run.
 
     Attributes:
         run_id: ID of the run.

@@ -13,11 +13,11 @@ from cloudgpu.run.verdict import Chunk
 
 _TAIL_BYTES: Final = 65536
 _LONGEST_LINE_BYTES: Final = 1 << 20
-"""Maximum bytes to read at once. Longer lines are read in parts, to bound memory."""
+"""Maximum number of bytes to read at once. Longer lines are read in parts, to limit memory use."""
 
 
 class LogStore:
-    """Append-only local logs. The length of each log is the offset to resume from.
+    """The append-only local logs of a run. The length of each log is the offset to resume from.
 
     Several processes may follow the same run at once.
     """

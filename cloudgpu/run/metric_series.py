@@ -1,4 +1,4 @@
-"""Aggregate the values of a metric, per rank and over ranks. Pure."""
+"""Aggregate the values of a metric, per rank and across ranks."""
 
 import math
 import statistics
@@ -58,7 +58,7 @@ class Series:
 
     @property
     def counted(self) -> int:
-        """Number of values, excluding the skipped ones."""
+        """Number of values, excluding skipped values."""
         return max(0, self._printed - self._skip)
 
     @property
@@ -68,7 +68,7 @@ class Series:
 
     @property
     def value(self) -> float | None:
-        """The last value, or an aggregate that is NaN if any value is not finite. None if there are no values."""
+        """The last value or the aggregate of this rank. NaN if an aggregated value is not finite; None if no values."""
         if not self.counted:
             return None
         if self._take == "last":
@@ -88,7 +88,7 @@ def series_to_aggregate(metric: Metric, by_rank: Mapping[int, Series]) -> list[S
 
 
 def aggregate_over_ranks(metric: Metric, series_of_ranks: Sequence[Series]) -> float | None:
-    """Aggregate a metric over ranks. Return None if no rank has a value."""
+    """Aggregate a metric across ranks. Return None if no rank has a value."""
     values = [series.value for series in series_of_ranks if series.value is not None]
     if not values:
         return None

@@ -12,7 +12,7 @@ from cloudgpu.run.metric_series import Series, aggregate_over_ranks, series_to_a
 
 @dataclass(frozen=True)
 class Measured:
-    """Result of a metric, and its definition in the recipe."""
+    """The result of a metric, and the definition of the metric in the recipe."""
 
     name: str
     value: float | None
@@ -20,7 +20,7 @@ class Measured:
     counted: int = 0
     """Number of values that the result is computed from."""
     printed: int = 0
-    """Number of values printed, including warm-up and other values that do not count."""
+    """Number of values printed, including warm-up values and others that are not used."""
 
     @property
     def share(self) -> float | None:
@@ -43,7 +43,7 @@ _LONGEST_LINE = 16384
 
 
 class Metrics:
-    """Collect the values of every metric, by rank."""
+    """The values of every metric, by rank."""
 
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
         self._metrics = dict(metrics)

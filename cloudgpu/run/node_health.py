@@ -1,4 +1,4 @@
-"""Health check that every node must pass before anything is staged on the node. The check fails closed."""
+"""The health check that every node must pass before files are staged on it. The check fails closed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _BOOTSTRAP_LIMIT_S = 900
 _BEGIN_LIMIT_S = 120
 """Seconds within which the bootstrap must start. A node without a running bootstrap has no expiry timer."""
 _REBOOT_LIMIT_S = 300
-"""Seconds a node may be unreachable while its bootstrap reboots it."""
+"""Seconds that a node may be unreachable while the bootstrap reboots it."""
 _WHY = ("not finished", "not started")
 _POLL_S = 2.0
 _MIN_DISK_MIB = 512
@@ -25,7 +25,7 @@ _MIN_DISK_MIB = 512
 
 @dataclass(frozen=True)
 class Health:
-    """Health of one node. `simulated` hardware is copied from the catalog instead of read from devices."""
+    """The health of one node. If `simulated`, the hardware data comes from the catalog instead of from devices."""
 
     node: int
     python: str

@@ -1,4 +1,4 @@
-"""Progress events of a run. Rendering them is the CLI's job."""
+"""Progress events of a run, which the CLI renders."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Note:
-    """A progress message. `node` is the node index, or None for the whole gang."""
+    """A progress message. `node` is the node index, or None if the message applies to all nodes."""
 
     text: str
     node: int | None = None

@@ -65,9 +65,9 @@ def stage(
 
 
 def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) -> int:
-    """Upload the changed files, make this run's private copy, and return the bytes sent.
+    """Upload changed files, create this run's private copy, and return the number of bytes sent.
 
-    Callers must serialize calls per recipe and node: otherwise a run could copy the files of another run.
+    Callers must serialize calls per recipe and node, because otherwise a run could copy the files of another run.
 
     Raises:
         UsageError: The work directory cannot be read.

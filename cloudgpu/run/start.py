@@ -40,7 +40,7 @@ def rank_launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: in
     node_launches = []
     for agent in sorted(agents, key=lambda agent: agent.host.node.index):
         index = agent.host.node.index
-        # The commands depend on the node's paths, which are normally equal on all nodes: compute them once per set.
+        # The commands depend on the node's paths, which are usually equal on all nodes: compute them once per path set.
         paths = (agent.home, agent.root, staged.interpreters[index])
         if paths not in gangs:
             gangs[paths] = {node.node_index: node for node in _gang(job, paths, staged, attempt)}
@@ -112,7 +112,7 @@ def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[st
                 raise
         else:
             return gang
-    message = f"no free port for the run after {_PORT_ATTEMPTS} attempts"
+    message = f"no free port was found for the run in {_PORT_ATTEMPTS} attempts"
     raise RemoteCommandError(message)
 
 
@@ -124,7 +124,7 @@ def _start_nodes(
     attempt: int,
     staged: Staged,
 ) -> None:
-    """Start the head first, because its port may be in use, then all other nodes in parallel."""
+    """Start the head node first, because its port may be in use, then all other nodes in parallel."""
     launch_by_index = {node.node_index: node for node in gang}
     authorized_keys = write_ssh_files(job, agents, gang)
 

@@ -1,4 +1,4 @@
-"""Messages of a gang's agents: log chunks and the final status."""
+"""The messages that agents send during a run: log chunks and the final status."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -59,10 +59,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Final status of the gang.
+    """The final status of a run, as one node reports it or combined from all nodes.
 
     Attributes:
-        teller: Index of the node that reported the status; None if it does not come from a single node.
+        teller: Index of the node that reported the status; None if the status does not come from a single node.
     """
 
     state: str
@@ -122,10 +122,10 @@ def _malformed_status(what: str) -> RemoteCommandError:
 
 
 def credible_verdicts(verdicts: Sequence[Verdict], ranks: Mapping[int, Sequence[int]]) -> list[Verdict]:
-    """Return the final statuses without claims that are contradicted by the node of the failed rank.
+    """Return the final statuses, without claims about a failed rank that the node of that rank contradicts.
 
-    A node may report a rank of another node, because the head decides for the gang. If the owning node reports success,
-    or no node has that rank, the reports contradict each other: the run still counts as failed, but without a rank.
+    A node may report a rank of another node, because the head node decides the status of the run. If the node of the
+    rank reports success, or no node has that rank, the run still counts as failed, but without a rank.
     """
     by_node = {verdict.teller: verdict for verdict in verdicts if verdict.teller is not None}
     return [_without_contradiction(verdict, by_node, ranks) for verdict in verdicts]
@@ -148,7 +148,10 @@ def _without_contradiction(
 
 
 def combine_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
-    """Combine the final statuses of all nodes. Failures precede success, and failures that name a rank come first."""
+    """Combine the final statuses of all nodes.
+
+    A failure takes precedence over success, and a failure that names a rank takes precedence over other failures.
+    """
     bad = [verdict for verdict in verdicts if not verdict.succeeded]
     if not bad:
         return verdicts[0]

@@ -21,7 +21,7 @@ EngineName = Literal["direct", "pulumi"]
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting as text, with its source.
+    """A setting as text, with its source.
 
     Attributes:
         value: The value as written, or the resolved default.
@@ -57,13 +57,13 @@ class Settings:
     owner: str = field(
         metadata=_about(
             "",
-            doc="Owner of what you create: the owner tag, and the user in the ledger.",
+            doc="Owner of the resources that you create: the owner tag, and the user in the ledger.",
             form=_TAG_TEXT,
             like="ann",
             shown_default="login name",
         )
     )
-    team: str = field(metadata=_about("", doc="Team that costs are attributed to.", form=_TAG_TEXT, like="vision"))
+    team: str = field(metadata=_about("", doc="Team to which costs are attributed.", form=_TAG_TEXT, like="vision"))
     target: Target = field(
         metadata=_about("rehearsal", doc="Target of commands without `--on`.", form="aws|rehearsal|ssh", like="aws")
     )
@@ -103,7 +103,7 @@ class Settings:
         metadata=_about(
             "",
             doc="Inventory of self-managed hosts, for `--on ssh`.",
-            shown_default="`hosts.yaml` here, else in the state home",
+            shown_default="`hosts.yaml` in the working directory, else in the state home",
         )
     )
     env_cache: Path = field(
@@ -122,7 +122,8 @@ class Settings:
         metadata=_about(
             "auto",
             doc="Public addresses: `auto` lets the plan decide, `elastic` gives every node an Elastic IP, `nat` gives "
-            "one to the first node and a NAT gateway to all, `private` gives none, `private-nat` only a NAT gateway.",
+            "one to the first node and a NAT gateway to all nodes, `private` uses neither, `private-nat` uses only the "
+            "NAT gateway.",
             form="auto|elastic|nat|private|private-nat",
             like="nat",
         )
@@ -148,7 +149,7 @@ class Settings:
     session_manager_plugin: str = field(
         metadata=_about(
             "",
-            doc="AWS's session-manager-plugin, for `reach = ssm`; empty means the one on the PATH.",
+            doc="Path of AWS's session-manager-plugin, for `reach = ssm`; empty means the one on the PATH.",
             like="/usr/local/bin/session-manager-plugin",
         )
     )
@@ -162,12 +163,12 @@ class Settings:
         metadata=_about("", doc="Your own EC2 key pair; `ssh_key` must be its private key.", like="ann-laptop")
     )
     kms_key_id: str = field(
-        metadata=_about("", doc="Your own KMS key for the volumes: id, ARN or alias.", like="alias/gpu")
+        metadata=_about("", doc="Your own KMS key for the volumes: ID, ARN or alias.", like="alias/gpu")
     )
     expiry_schedule: bool = field(
         metadata=_about(
             "true",
-            doc="Also let AWS terminate the nodes five minutes after their expiry, with an EventBridge schedule.",
+            doc="Also have AWS terminate the nodes five minutes after their expiry, with an EventBridge schedule.",
             like="false",
         )
     )
@@ -183,7 +184,7 @@ class Settings:
     pulumi_command: str = field(
         metadata=_about(
             "",
-            doc="The Pulumi CLI; empty means the one on the PATH, or else the one that `--install-pulumi` downloaded.",
+            doc="Path of the Pulumi CLI; empty means the one on the PATH, else the one from `--install-pulumi`.",
             like="/opt/pulumi/bin/pulumi",
         )
     )
@@ -209,7 +210,11 @@ class Settings:
         )
     )
     debug: bool = field(
-        metadata=_about("false", doc="Write a debug log with AWS request ids to the state home.", like="true")
+        metadata=_about(
+            "false",
+            doc="Write a debug log with AWS request IDs to the state home, and show all output.",
+            like="true",
+        )
     )
     origins: tuple[Setting, ...] = ()
 

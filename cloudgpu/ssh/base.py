@@ -14,7 +14,7 @@ from cloudgpu.ssh.transfer.receive import OnSkipped
 COMMAND_S: Final = 120.0
 """Default time limit of a command whose output is read as a whole, in seconds."""
 FailureCallback = Callable[[ConnectError | None], None]
-"""Listener for connections through a tunnel; receives None on success, or the error that prevented the connection."""
+"""Called for each connection through a tunnel, with None on success or the error that prevented the connection."""
 
 
 def ignore_failure(_trouble: ConnectError | None) -> None:
@@ -64,7 +64,7 @@ class Stream(Protocol):
         """Restart the time limit of `lines`."""
 
     def close(self) -> None:
-        """Stop reading, which closes the standard output of the remote command."""
+        """Stop reading. This closes the standard output of the remote command."""
 
 
 class Host(Protocol):
@@ -93,7 +93,10 @@ class Host(Protocol):
         """Download a file; the local write is atomic."""
 
     def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
-        """Make a remote directory contain exactly these files (relative to `source`) and return the bytes sent."""
+        """Make a remote directory contain exactly these files of `source`; return the number of bytes sent.
+
+        `files` contains paths relative to `source`.
+        """
 
     def claim_tree(self, to: str) -> None:
         """Mark a new or empty remote directory as managed, so that `send_tree` may change it later."""

@@ -1,4 +1,4 @@
-"""A TLS certificate for a single call, used by both sides and never stored."""
+"""A TLS certificate for a single peer transfer, used by both sides."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -10,12 +10,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 _CLOCK_TOLERANCE = timedelta(days=2)
-"""Validity before and after the creation, because a node's clock may be wrong. The key is discarded after the call."""
+"""Validity before and after creation, because a node's clock may be wrong. The key is discarded after the transfer."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A self-signed certificate, so that trusting it trusts a single key.
+    """A self-signed certificate, so that a side that trusts the certificate trusts only a single key.
 
     Attributes:
         pem: The certificate, for both sides.

@@ -13,13 +13,13 @@ _SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL"
 
 
 class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no types
-    """Delays its CLOSE while another thread is creating and sending a message.
+    """A channel that delays its CLOSE while another thread is creating and sending a message.
 
     In paramiko, the CLOSE can overtake that message. The server then receives a message for a channel that no longer
     exists and closes the whole connection, which also interrupts every other command on it.
 
     Attributes:
-        closed_by_peer: Whether the server closed the channel. A lost connection closes its channels without setting it.
+        closed_by_peer: Whether the server closed the channel. False if the channel closed because the connection broke.
         refused: Whether the server rejected a request on the channel.
     """
 
@@ -106,7 +106,7 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
         self._close_in_order()
 
     def _handle_request(self, message: paramiko.Message) -> None:
-        """Record the `exit-signal`, which paramiko ignores, to tell a killed command from a lost connection."""
+        """Record the `exit-signal`, which paramiko ignores, to distinguish a killed command from a lost connection."""
         if message.get_text() != "exit-signal":
             message.rewind()
             message.get_int()  # the channel number, which the transport has already read

@@ -64,8 +64,8 @@ def wait_for_ssh(
     """Connect to a node that may still be booting; retry with pauses for at most `deadline_s` seconds.
 
     A rejected login is retried for one minute only, because a socket-activated sshd may respond before cloud-init has
-    created the user and installed the key. It is not retried on a node that has finished its first boot. Once
-    `hopeless` returns True, no failure is retried.
+    created the user and installed the key. On a node that has finished its first boot, a rejected login is not retried.
+    Once `hopeless` returns True, no failure is retried.
 
     Raises:
         HostKeyError: The node presents none of its pinned host keys. This is raised immediately, without retries.
@@ -93,7 +93,7 @@ def wait_for_ssh(
 
 
 class SshHost:
-    """A node over SSH. Implements `ssh.base.Host`; safe to use from several threads."""
+    """An SSH connection to one node. Implements `ssh.base.Host`; safe to use from several threads."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class SshHost:
         self._tunnels: dict[int, Tunnel] = {}
 
     def connect(self) -> None:
-        """Connect unless connected.
+        """Connect, unless a connection is already open.
 
         Raises:
             ConnectError: The node cannot be reached, or rejects the key.
@@ -139,7 +139,7 @@ class SshHost:
         return require_success(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
     def try_run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """Like `run`, but return a failed command's exit code in the result.
+        """Run a command and return its result, whatever the exit code.
 
         Raises:
             TimeLimitError: `timeout_s` passed.
@@ -158,7 +158,7 @@ class SshHost:
         )
 
     def _read(self, session: CommandSession, timeout_s: float) -> bytes:
-        """Return all output of a command. Its size is limited, because it is kept in memory.
+        """Read all output of a command. The size is limited, because the output is kept in memory.
 
         Raises:
             RemoteCommandError: The output exceeds the limit.
@@ -220,7 +220,9 @@ class SshHost:
         transfer.get_file(self, path, to)
 
     def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
-        """Make a remote directory contain exactly these files of `source` (relative paths) and return the bytes sent.
+        """Make a remote directory contain exactly these files of `source`; return the number of bytes sent.
+
+        `files` contains paths relative to `source`.
 
         Raises:
             StateError: A local file cannot be read.
@@ -241,7 +243,9 @@ class SshHost:
     def fetch_tree(
         self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
     ) -> list[str]:
-        """Download matching files below a remote directory and return their relative paths. Report skipped files.
+        """Download the matching files of a remote directory; return their relative paths.
+
+        `on_skipped` is called for every entry that cannot be downloaded.
 
         Raises:
             StateError: A local file cannot be written, or the node sent a path outside `to`.
@@ -345,7 +349,11 @@ class SshHost:
         self.close()
 
     def _channel(self) -> tuple[Link, OrderlyChannel]:
-        """Open a session channel, on a new connection if the server's limit is reached (OpenSSH: 10 per connection)."""
+        """Open a session channel. Use another connection if the server's limit is reached (OpenSSH: 10 per connection).
+
+        Raises:
+            ConnectError: The connection was lost, or the server rejects further sessions.
+        """
         for lane in range(_LANES):
             link = self._lane(lane)
             if link.channels >= _SESSIONS:
@@ -359,7 +367,9 @@ class SshHost:
                 raise ConnectError(
                     f"lost the connection to {node_label(self.node)}: {err}", hint=lost_connection_hint(self.node)
                 ) from err
-        raise ConnectError(f"{node_label(self.node)} accepts no more sessions", hint="close some open sessions")
+        raise ConnectError(
+            f"{node_label(self.node)} does not accept any more sessions", hint="close some open sessions"
+        )
 
     def _lane(self, index: int) -> Link:
         """Return the connection at `index`, opening it if it is missing or broken."""

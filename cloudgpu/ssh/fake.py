@@ -18,7 +18,7 @@ from cloudgpu.ssh.transfer.receive import OnSkipped, SkippedDownload
 
 @dataclass(frozen=True)
 class ScriptedResult:
-    """The result of a scripted command. If set, `error` is raised instead, and `reply` computes stdout from stdin."""
+    """The scripted result of a command. If set, `error` is raised instead, and `reply` computes stdout from stdin."""
 
     stdout: str = ""
     stderr: str = ""
@@ -183,7 +183,7 @@ class FakeHost:
 
 
 class FakeStream:
-    """Implements `ssh.base.Stream`."""
+    """A stream of a scripted result. Implements `ssh.base.Stream`."""
 
     def __init__(self, scripted: ScriptedResult, stdout: str) -> None:
         self._scripted = scripted
@@ -195,7 +195,7 @@ class FakeStream:
         """Yield the scripted lines.
 
         Raises:
-            ConnectError: The scripted result is an error. It is raised after the last line.
+            ConnectError: The scripted result is an error, which is raised after the last line.
         """
         del timeout_s  # scripted results take no time
         lines = self._stdout.split("\n")

@@ -78,7 +78,7 @@ def wait_for_all(
         clock: Clock for waiting.
         deadline_s: Time limit per node, in seconds.
         came: Called with each new connection, in the thread of its node.
-        carrier: Connection to the jump host, for nodes that are not behind another node.
+        carrier: Returns the connector for a node that is not behind another node; None for a direct connection.
     """
     end = clock.monotonic() + deadline_s
     hopeless = threading.Event()
@@ -117,8 +117,8 @@ def _through(node: Node, outcomes: Mapping[int, SshHost | CloudGpuError]) -> Ssh
     jump = outcomes.get(node.jump) if node.jump is not None else None
     if isinstance(jump, SshHost):
         return jump
-    why = jump.message if jump is not None else "which is not connected"
-    message = f"node {node.index} is reached through node {node.jump}: {why}"
+    why = f": {jump.message}" if jump is not None else ", which is not connected"
+    message = f"node {node.index} is reached through node {node.jump}{why}"
     raise ConnectError(message, hint=jump.hint if jump is not None else f"connect to node {node.jump} as well")
 
 

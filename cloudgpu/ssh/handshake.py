@@ -85,8 +85,8 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
     if further or not link.is_authenticated():
         link.hang_up()
         raise AuthRefusedError(
-            f"{node_label(node)} accepts the key {key} for user {node.user}, but requires more: {', '.join(further)}",
-            hint="allow `publickey` alone in `AuthenticationMethods` of its sshd_config",
+            f"{node_label(node)} accepts the key {key} for user {node.user}, but also requires {', '.join(further)}",
+            hint="allow `publickey` alone in `AuthenticationMethods` of the node's sshd_config",
         )
     return link
 
@@ -110,7 +110,7 @@ class AuthRefusedError(ConnectError):
 
 
 def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float]) -> Link:
-    """Exchange keys with each key type until the server presents a pinned key; a pin does not include its type."""
+    """Try each key type until the server presents a pinned key, because a pin does not contain the key type."""
     tried: list[str] = []
     shown: list[str] = []
     while True:
@@ -193,7 +193,7 @@ def _load(key: Path) -> paramiko.PKey:
     except OSError as err:
         raise ConnectError(f"cannot read the SSH key {key}: {err.strerror}", hint=_ANOTHER_KEY) from err
     except (ValueError, TypeError, UnsupportedAlgorithm, paramiko.SSHException) as err:
-        raise ConnectError(f"{key} is not an SSH private key without a passphrase: {err}", hint=_ANOTHER_KEY) from err
+        raise ConnectError(f"{key} is not an SSH private key, or has a passphrase: {err}", hint=_ANOTHER_KEY) from err
 
 
 def _private_key(path: Path) -> paramiko.PKey:
@@ -223,11 +223,11 @@ def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:
             f"{who} did not respond within {timeout_s:.0f} s",
             hint="check that the host is running, and that no firewall between this machine and the host blocks SSH"
             if node.own
-            else "check that the node is running and that its security group admits your address (`--ssh-cidr`)",
+            else "check that the node is running and that its security group allows your address (`--ssh-cidr`)",
         )
     if isinstance(err, socket.gaierror):
         return ConnectError(
-            f"{who}: the address does not resolve: {err.strerror}", hint="check the name and your resolver"
+            f"{who}: the address does not resolve: {err.strerror}", hint="check the name and your DNS settings"
         )
     return ConnectError(
         f"{who} cannot be reached: {err.strerror or err}",

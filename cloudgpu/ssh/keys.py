@@ -44,7 +44,7 @@ def same_fingerprint(pinned: str, shown: str) -> bool:
 
 
 def ensure_key(path: Path) -> PublicKey:
-    """Return the public key, creating the key pair on the first call. Safe against concurrent processes.
+    """Create the key pair unless it exists, and return the public key. Safe against concurrent processes.
 
     Raises:
         StateError: The key cannot be read or written, or the file is not a private key.
@@ -66,13 +66,13 @@ def read_public(path: Path) -> PublicKey:
         line = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     except OSError as err:
         repair = (
-            "make the file yours with `chown`, and run `chmod 600` on it"
+            "make yourself the owner of the file with `chown`, and run `chmod 600` on it"
             if isinstance(err, PermissionError)
             else "specify another private key"
         )
         raise StateError(f"cannot read the SSH key {path}: {err.strerror}", hint=repair) from err
     except (ValueError, TypeError, UnsupportedAlgorithm) as err:
-        raise StateError(f"{path} is not an OpenSSH private key without a passphrase: {err}", hint=hint) from err
+        raise StateError(f"{path} is not an OpenSSH private key, or has a passphrase: {err}", hint=hint) from err
     return PublicKey(f"{line} cloudgpu", fingerprint(base64.b64decode(line.split()[1])))
 
 

@@ -66,7 +66,7 @@ def ssh_argv(
 
     Args:
         node: Node to connect to.
-        key: Private key; no other key and no SSH agent is offered.
+        key: Private key. Other keys and the SSH agent are not used.
         known_hosts: File written by `write_known_hosts`; the files of the user and the system are not used.
         command: Remote command; empty starts an interactive shell.
         gate: Jump node or jump host, if any; its host key is pinned as well.

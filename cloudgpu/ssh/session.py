@@ -1,4 +1,4 @@
-"""Run one command over one channel, passing standard input, output and exit code without deadlocks on full buffers."""
+"""Run a command over a channel and pass its input, output and exit code, without deadlocks when buffers are full."""
 
 import codecs
 import contextlib
@@ -19,7 +19,7 @@ _INLINE_STDIN_BYTES = 1 << 16
 _STDERR_KEPT_BYTES = 1 << 20
 _TICK_S = 5.0
 LONGEST_LINE = 32 << 20
-"""Maximum number of characters in a line. One MiB of a log that contains no UTF-8 takes six MiB as JSON."""
+"""Maximum number of characters in a line. One MiB of log bytes that are not UTF-8 takes six MiB as JSON."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class KeepaliveLimits:
 
 
 class _Wake:
-    """One event for both output buffers. Paramiko clears it when either is empty, which would hide the other."""
+    """An event shared by both output buffers. Paramiko clears it when either buffer is empty, which hides the other."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -68,12 +68,12 @@ class CommandSession:
         self._since = clock.monotonic()
         self.stderr = bytearray()
         self.on_stderr: Callable[[bytes], None] | None = None
-        """Listener for standard error as it arrives, called in the thread that reads `output`."""
+        """Called with standard error as it arrives, in the thread that reads `output`."""
         channel.in_buffer.set_event(self._wake)
         channel.in_stderr_buffer.set_event(self._wake)
 
     def start(self, wire: str, stdin: bytes | Iterable[bytes]) -> None:
-        """Send the command and its standard input. If the server rejects it, the channel closes without an exit code.
+        """Send the command and its input. If the server rejects the command, the channel closes without an exit code.
 
         Raises:
             ConnectError: The connection was lost.
@@ -91,11 +91,11 @@ class CommandSession:
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
         """Yield standard output as it arrives, and keep the last MiB of standard error.
 
-        The time limit counts from now, from the last `renew`, or from the last accepted piece of standard input.
+        The time limit starts now, and restarts at each `renew` and with each piece of standard input that is sent.
 
         Raises:
             TimeLimitError: `timeout_s` passed. The command was sent SIGTERM.
-            ConnectError: The connection was lost or became silent.
+            ConnectError: The connection was lost or the server stopped responding.
         """
         self._limit_s = timeout_s
         self.renew()
@@ -128,7 +128,7 @@ class CommandSession:
         return 255 if status < 0 else status
 
     def close(self) -> None:
-        """Stop reading; the remote command sees its pipes closed."""
+        """Stop reading. This closes the pipes of the remote command."""
         self._closed_here = True
         with contextlib.suppress(*LOST):
             self._channel.close()
@@ -217,7 +217,7 @@ class CommandSession:
 
 
 class SessionStream:
-    """Reads a session line by line. Implements `ssh.base.Stream`."""
+    """A session whose output is read line by line. Implements `ssh.base.Stream`."""
 
     def __init__(self, session: CommandSession) -> None:
         self._session = session

@@ -16,7 +16,7 @@ _TERMINATE_S = 5.0
 
 
 class TcpConnector(Protocol):
-    """Opens TCP connections on behalf of the caller. `SshHost` implements it."""
+    """A connector that opens TCP connections on behalf of the caller. `SshHost` implements this protocol."""
 
     def open_tcp(self, address: str, port: int, timeout_s: float) -> Opened:
         """Open a connection to an address and port as seen from the other end of this connector.
@@ -32,10 +32,10 @@ CarrierOf = Callable[[Node], TcpConnector | None]
 
 @dataclass(frozen=True)
 class CarryingCommand:
-    """A program whose standard input and output are the connection, like OpenSSH's `ProxyCommand`.
+    """A proxy command, whose standard input and output are the connection, as with OpenSSH's `ProxyCommand`.
 
     Attributes:
-        environ: Complete environment. Secrets go here rather than into `argv`, which process lists show.
+        environ: Complete environment. Secrets belong here rather than in `argv`, which process lists show.
     """
 
     argv: tuple[str, ...]
@@ -46,7 +46,7 @@ class CarryingCommand:
 
 
 class ProgramCarrier:
-    """Starts a proxy command for every connection."""
+    """A connector that starts a proxy command for every connection."""
 
     def __init__(self, command: Callable[[], CarryingCommand]) -> None:
         self._command = command
@@ -55,7 +55,7 @@ class ProgramCarrier:
         """Start the proxy command and return the connection; closing the connection stops the command.
 
         Raises:
-            ConnectError: The program cannot be started.
+            ConnectError: The proxy command cannot be started.
         """
         command = self._command()
         ours, theirs = socket.socketpair()

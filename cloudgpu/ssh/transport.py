@@ -33,7 +33,7 @@ class RefusedChannel(paramiko.SSHException):  # type: ignore[misc]  # paramiko h
 
 
 class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no types
-    """Counts received packets, to tell a dead connection from a long silent command."""
+    """A packetizer that counts received packets, to distinguish a lost connection from a command without output."""
 
     packets = 0
     silent = False
@@ -72,13 +72,13 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
 
 
 def _preferred_first(preferred: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return `known` with the preferred names first, without names that this paramiko lacks."""
+    """Return `known` with the preferred names first. Preferred names that this paramiko lacks are omitted."""
     front = tuple(name for name in preferred if name in known)
     return front + tuple(name for name in known if name not in front)
 
 
 class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
-    """An SSH transport with cloudgpu's preferences.
+    """An SSH transport with cloudgpu's choice of algorithms.
 
     AES-GCM needs one pass, while CTR with an HMAC needs two. curve25519 is the cheapest key exchange that every server
     supports.
@@ -174,7 +174,7 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
             super()._send_user_message(late)
 
     def hang_up(self) -> None:
-        """Close the connection immediately, whatever operations are in progress."""
+        """Close the connection immediately, even if operations are in progress."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)  # wakes the reading thread at once; close alone does not
         self.close()

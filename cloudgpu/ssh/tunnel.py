@@ -24,7 +24,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Tunnel:
-    """Listens on 127.0.0.1 and forwards every connection through a channel opened by `connect`."""
+    """A tunnel that listens on 127.0.0.1 and forwards every connection through a channel opened by `connect`."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ def listen_on_loopback(port: int = 0) -> socket.socket:
         return socket.create_server((_HERE, port), backlog=_BACKLOG)
     except OSError as err:
         if port == 0:
-            message = f"no local port for a tunnel: {err.strerror}"
+            message = f"no local port is available for a tunnel: {err.strerror}"
             raise StateError(message, hint="close other tunnels or programs") from err
         if err.errno not in (errno.EADDRINUSE, errno.EACCES):
             message = f"port {port} of this machine cannot be used: {err.strerror}"

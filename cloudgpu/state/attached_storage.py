@@ -23,8 +23,8 @@ class AttachedStorage:
         name: Name in `cloudgpu storage`.
         called: Name in the recipe.
         zone: Availability zone; empty for kinds of storage that are not zonal.
-        ends: Whether the storage is deleted with the cluster: disposable storage and, until the cluster is running, all
-            storage created for it.
+        ends: Whether the storage is deleted with the cluster. True for disposable storage and, until the cluster is
+            running, for all storage created for the cluster.
         id: ID of the file system, volume or bucket; empty until known.
     """
 
@@ -40,7 +40,7 @@ class AttachedStorage:
 
 
 def unique_name(storage: Storage, token: str) -> str:
-    """Return the name of a recipe's storage. Storage that is deleted with its cluster has a unique name."""
+    """Return the name of a recipe's storage. Storage that is deleted with its cluster gets a unique name."""
     if storage.make is None or storage.keep:
         return storage.name
     return f"{storage.name[:_LONGEST].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:8]}"

@@ -33,7 +33,7 @@ _NUMBERED: Final = re.compile(r"overlay-([0-9]{1,9})\.json")
 
 @dataclass(frozen=True)
 class SnapshotEntry:
-    """One refresh. `after` is the number of the snapshot that it is based on, 0 for the bundled catalog."""
+    """The history entry of a refresh. `after` is the snapshot that it is based on, or 0 for the bundled catalog."""
 
     number: int
     at: datetime
@@ -46,7 +46,7 @@ class SnapshotEntry:
 
 @dataclass(frozen=True)
 class History:
-    """The active snapshot, 0 for none, and every refresh that can be reverted to, oldest first."""
+    """The refresh history: the number of the active snapshot, or 0 for none, and the stored refreshes, oldest first."""
 
     current: int = BUNDLED
     entries: tuple[SnapshotEntry, ...] = ()
@@ -58,7 +58,7 @@ class History:
 
 @dataclass(frozen=True)
 class AppliedRefresh:
-    """The result of a refresh: the snapshots before and after it, and its history entry."""
+    """The result of a refresh: the previous snapshot, the new snapshot and the history entry."""
 
     before: CatalogSnapshot | None
     snapshot: CatalogSnapshot
@@ -80,7 +80,7 @@ class CatalogSnapshots:
         """Return the active snapshot, or None if the bundled catalog is active.
 
         Raises:
-            StateError: The snapshot cannot be read. Prices are never replaced silently.
+            StateError: The snapshot cannot be read. The bundled prices are never used instead without notice.
         """
         number = self.history().current
         return None if number == BUNDLED else self._snapshot(number)
@@ -122,9 +122,9 @@ class CatalogSnapshots:
             return AppliedRefresh(before, snapshot, entry)
 
     def revert(self, number: int | None) -> tuple[int, int]:
-        """Activate an earlier snapshot, by default the predecessor of the active one. Return the old and new number.
+        """Activate an earlier snapshot, by default the predecessor of the active one. Return the old and new numbers.
 
-        Reverting to the bundled catalog works even if the index is damaged: the damaged index is renamed.
+        Reverting to the bundled catalog also works if the index is damaged; the damaged index is renamed.
 
         Raises:
             UsageError: There is no snapshot with this number, or no snapshot is active.
@@ -188,7 +188,7 @@ class CatalogSnapshots:
         with self._reporting_damage(path):
             snapshot = parse_snapshot(stored)
             if snapshot.target != self._target:
-                message = f"it was read from {snapshot.target}, not from {self._target}"
+                message = f"it belongs to target {snapshot.target}, not {self._target}"
                 raise ValueError(message)
         return snapshot
 

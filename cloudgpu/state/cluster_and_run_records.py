@@ -20,8 +20,11 @@ ClusterState = Literal["making", "up", "ending", "damaged"]
 RunState = Literal["preparing", "running", "succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"]
 FINAL_STATES: Final = frozenset({"succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"})
 """Final states of a run."""
+CLUSTER_DELETED: Final = "its cluster was deleted"
+"""The reason of a run that was cancelled by the deletion of its cluster."""
+
 _LEASE = "lease"
-"""Prefix of the file names of a lease."""
+"""Prefix of the names of lease files."""
 _T = TypeVar("_T", "ClusterRecord", "RunRecord")
 
 
@@ -50,7 +53,7 @@ def _optional_amount(text: str) -> None:
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """One cluster. Token, expiry and run are set when the record is first written.
+    """The recorded state of a cluster. Token, expiry and run are set when the record is first written.
 
     Attributes:
         token: Unique token of the cluster's API calls; a later cluster with the same name has a different token.
@@ -59,7 +62,7 @@ class ClusterRecord:
         run_id: The run for which `train` created the cluster; empty otherwise.
         engine: `direct` or `pulumi`; never changes.
         beside: Other billed resources of the cluster, in the form of `CostItem.as_json`.
-        config: Program settings for the candidate that was tried last.
+        config: Configuration of the Pulumi program for the candidate that was tried last.
         storage: Storage that the cluster's nodes mount.
         max_usd: The recipe's `budget.max_usd`; empty if not set.
         first_expires_at: Expiry that the nodes were launched with; None if the expiry was never extended.
@@ -114,7 +117,7 @@ class RunRecord:
         keep: Whether the cluster is kept regardless of the outcome.
         keep_on_failure: Whether the cluster is kept if the run fails.
         tried: One line for each candidate that had no capacity.
-        ranks: Ranks by node index. Written before the start of the ranks: if it is not empty, they may be running.
+        ranks: Ranks by node index, written before the ranks are started. If not empty, the ranks may be running.
         image: Container image of the ranks, by digest; empty if the ranks run without a container.
         collected: Whether all outputs on the nodes were downloaded; None before the first attempt.
     """
@@ -151,7 +154,7 @@ class RunRecord:
 
     @property
     def uncollected(self) -> tuple[str, ...]:
-        """Return the output patterns of a run that was started but whose outputs were not all downloaded."""
+        """Return the run's output patterns if its ranks were started and not all outputs were downloaded."""
         # Records of earlier versions list only the downloaded files.
         fetched = bool(self.outputs) if self.collected is None else self.collected
         if fetched or not self.ranks:
@@ -163,7 +166,7 @@ class RecordStore:
     """Reads and writes the records of one state home.
 
     Raises:
-        StateError: The record cannot be read or written (every method for a single record).
+        StateError: A record cannot be read or written. Every method that handles a single record may raise this.
     """
 
     def __init__(self, home: Home) -> None:
@@ -207,7 +210,7 @@ class RecordStore:
         The lease file stays, so that no other command can acquire the lease while the record is being removed.
 
         Raises:
-            StateError: The home cannot be written. The remaining files can be removed later.
+            StateError: The state home cannot be written. The remaining files can be removed later.
         """
         paths = self._home.cluster(name)
         self.remove_cluster_files(name)
@@ -224,7 +227,7 @@ class RecordStore:
         On self-managed hosts, the inventory determines which ledger rows to close.
 
         Raises:
-            StateError: The home cannot be written.
+            StateError: The state home cannot be written.
         """
         paths = self._home.cluster(name)
         try:
@@ -258,12 +261,12 @@ class RecordStore:
 
 
 def _listed(folder: Path, name: str) -> list[Path]:
-    """Return the files with this name in the sub-folders of a folder. A missing folder counts as empty.
+    """Return the files with this name in the subdirectories of a directory. A missing directory counts as empty.
 
-    Unlike `Path.glob`, this does not treat an unreadable folder as empty.
+    Unlike `Path.glob`, this does not treat an unreadable directory as empty.
 
     Raises:
-        StateError: The folder exists but cannot be read.
+        StateError: The directory exists but cannot be read.
     """
     try:
         return [path for path in (path / name for path in folder.iterdir()) if path.exists()]
@@ -356,5 +359,5 @@ def _read(path: Path, record_type: type[_T]) -> _T | None:
     except MALFORMED as err:
         message = f"the record {path} is damaged: {err}"
         down = command("cloudgpu", "down", path.parent.name)
-        hint = f"if this is a cluster's record, run `{down}`: it finds the cluster's resources by their tags"
+        hint = f"if this is a cluster's record, run `{down}`, which finds the cluster's resources by their tags"
         raise StateError(message, hint=hint) from err

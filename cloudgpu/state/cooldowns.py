@@ -1,6 +1,6 @@
 """Remember which candidates recently had no capacity, so that the next command tries them last.
 
-The record is only advice: an unreadable file counts as empty, and failures to write it are ignored.
+The file is only a hint: if it cannot be read, it counts as empty, and write errors are ignored.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ Place = tuple[str, str, Market]
 
 @dataclass(frozen=True)
 class _Entry:
-    """One capacity failure. The account is included because zone names differ between accounts."""
+    """A capacity failure. The account is included because zone names differ between accounts."""
 
     account: str
     endpoint: str
@@ -66,7 +66,7 @@ class Cooldowns:
         self._write([*self._without(entry), entry])
 
     def forget(self, backend: BackendIdentity, candidate: Candidate) -> None:
-        """Forget a candidate that has capacity again."""
+        """Remove the entry of a candidate that has capacity again."""
         entry = _entry(backend, candidate, self._clock.now())
         others = self._without(entry)
         if len(others) < len(self._entries()):
@@ -96,7 +96,7 @@ def _entry(backend: BackendIdentity, candidate: Candidate, at: datetime) -> _Ent
 
 
 def _readable(rows: Iterable[object]) -> Iterator[_Entry]:
-    """Yield the readable entries. Damaged entries are dropped, because they are only advice."""
+    """Yield the readable entries. Damaged entries are skipped, because the file is only a hint."""
     for row in rows:
         with contextlib.suppress(ValueError):
             yield decode_as(_Entry, row)

@@ -14,12 +14,12 @@ from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.state.cluster_and_run_records import write_durably
 
 Values = tuple[tuple[str, str], ...]
-"""One combination: name and value of each axis, as typed."""
+"""A combination: the name and value of each axis, as typed."""
 
 
 @dataclass(frozen=True)
 class MatrixRow:
-    """One combination and its latest run.
+    """A combination of a matrix and its latest run.
 
     Attributes:
         digest: Digest of the recipe that the run was started with; empty before the first run.
@@ -35,13 +35,13 @@ class MatrixRow:
 
 @dataclass(frozen=True)
 class MatrixRecord:
-    """One matrix.
+    """The recorded state of a matrix.
 
     Attributes:
-        sets: Assignments from the command line that all combinations share.
+        sets: `--set` assignments that all combinations share.
         cluster: The cluster of the runs; empty before the first run.
         token: Token of the cluster that the matrix created; empty if there is none yet, or if it uses another cluster.
-        made: Whether the matrix deletes the cluster.
+        made: Whether the matrix created the cluster and must therefore delete it.
         spent: Token -> cost in USD of each cluster that the matrix created and deleted.
     """
 

@@ -11,14 +11,14 @@ from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.user_ssh_config import SshFolder
 
 _MARK: Final = "ssh-config.json"
-"""Name of a file in the cluster's folder, where every command that deletes the cluster finds it."""
+"""Name of the file in the cluster's directory, where every command that deletes the cluster finds it."""
 
 
 def record_folder(home: Home, cluster: str, folder: SshFolder) -> None:
-    """Record the folder that a cluster's OpenSSH entries are written to.
+    """Record the directory to which a cluster's OpenSSH entries are written.
 
     Raises:
-        StateError: The home cannot be written.
+        StateError: The state home cannot be written.
     """
     path = home.cluster(cluster).root / _MARK
     try:
@@ -30,7 +30,7 @@ def record_folder(home: Home, cluster: str, folder: SshFolder) -> None:
 def remove_entries(home: Home, cluster: str) -> list[str]:
     """Remove the OpenSSH entries of a cluster that is being deleted.
 
-    Return one sentence for each problem. Problems are not errors, because leftover entries keep no resources running.
+    Return one sentence for each problem. Problems do not raise errors, because leftover entries cost nothing.
     """
     path = home.cluster(cluster).root / _MARK
     try:

@@ -1,4 +1,4 @@
-"""Records of storage: one JSON file each, written before the first call that creates any part of it."""
+"""Records of storage: one JSON file each, written before the first API call that creates part of the storage."""
 
 import json
 from collections.abc import Mapping
@@ -22,19 +22,19 @@ _SHOWN: Final = {
     "securityGroupId": "security_group_id",
     "url": "url",
 }
-"""Output of the program -> key in JSON documents."""
+"""Output of the Pulumi program -> key in JSON documents."""
 StorageState = Literal["making", "ready", "deleting"]
 
 
 @dataclass(frozen=True)
 class StorageRecord:
-    """One file system, volume or bucket. Token and settings are set when the record is first written.
+    """The recorded state of a file system, volume or bucket. The token is set when the record is first written.
 
     Attributes:
         disposable: Whether the data may be deleted without confirmation.
         engine: `direct` or `pulumi`; never changes.
-        config: Settings of the program.
-        outputs: Outputs of the program: ID, address, mount name.
+        config: Configuration of the Pulumi program.
+        outputs: Outputs of the Pulumi program, such as the ID, address and mount name.
     """
 
     name: str
@@ -50,7 +50,7 @@ class StorageRecord:
     disposable: bool
     state: StorageState = "making"
     made_for: str = ""
-    """Cluster that the storage was created for and is deleted with; empty for storage that was created by name."""
+    """Cluster that the storage was created for and is deleted with; empty for storage created with `storage create`."""
     engine: str = "direct"
     config: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)
@@ -62,12 +62,12 @@ class StorageRecord:
 
     @property
     def access_details(self) -> dict[str, Any]:
-        """Return the access details with their keys in JSON documents; None for details that this kind lacks."""
+        """Return the access details by JSON key; details that this kind of storage lacks are None."""
         return {shown: self.outputs.get(key) for key, shown in _SHOWN.items()}
 
 
 class StorageRecords:
-    """Reads and writes the records of one state home."""
+    """Reads and writes the storage records of one state home."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -112,7 +112,7 @@ class StorageRecords:
         """Write a record durably with these fields changed, and return it.
 
         Raises:
-            StateError: The home cannot be written.
+            StateError: The state home cannot be written.
         """
         changed = replace(record, **changes)
         content = {**asdict(changed), "created_at": changed.created_at.isoformat()}
@@ -123,7 +123,7 @@ class StorageRecords:
         """Remove the journals and then the record of storage whose deletion is confirmed. The lease file stays.
 
         Raises:
-            StateError: The home cannot be written.
+            StateError: The state home cannot be written.
         """
         paths = self._home.storage(name)
         try:

@@ -1,6 +1,6 @@
-"""Manage the user's `~/.ssh`: one file per cluster in cloudgpu's folder, and one line that includes the folder.
+"""Manage the user's `~/.ssh`: one file per cluster in cloudgpu's directory, and one line that includes the directory.
 
-Everything else stays byte-for-byte unchanged, including permissions.
+Everything else stays unchanged, byte for byte and including permissions.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class SshFolder:
 
     @property
     def ours(self) -> Path:
-        """Path of the folder with cloudgpu's files."""
+        """Path of the directory with cloudgpu's files."""
         return self.root / "cloudgpu.d"
 
     @property
@@ -64,7 +64,7 @@ class SshFolder:
             raise StateError(message, hint=remove)
 
     def write(self, cluster: str, text: str) -> bool:
-        """Write a cluster's file. Return True if the user's configuration had to be changed to include the folder.
+        """Write a cluster's file. Return True if the user's configuration had to be changed to include the file.
 
         Raises:
             StateError: A file cannot be written.

@@ -1,4 +1,4 @@
-"""Pulumi program for GPU nodes on Alibaba Cloud."""
+"""Pulumi program that creates GPU nodes on Alibaba Cloud."""
 
 import pulumi
 

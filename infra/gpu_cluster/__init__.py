@@ -1,1 +1,1 @@
-"""A GPU cluster as Pulumi components. Imports nothing from cloudgpu, so plain `pulumi up` works too."""
+"""A GPU cluster as Pulumi components. Does not import cloudgpu, so plain `pulumi up` works too."""

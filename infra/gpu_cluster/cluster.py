@@ -1,4 +1,4 @@
-"""The component of the whole cluster."""
+"""The top-level component of a cluster."""
 
 import hashlib
 from typing import Any
@@ -21,7 +21,7 @@ from gpu_cluster.user_data import UserDataTooLongError, user_data
 
 
 class GpuCluster(pulumi.ComponentResource):
-    """Network, access, identity, template and gang of one cluster."""
+    """A GPU cluster: its network, SSH access, IAM identity, launch template and nodes."""
 
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("cloudgpu:infra:GpuCluster", name, None, opts)
@@ -64,7 +64,7 @@ class GpuCluster(pulumi.ComponentResource):
         return Network(name, NetworkArgs(args.zone, args.named.vpc_id, args.named.subnet_id, own), self._child)
 
     def _addresses(self, name: str, args: ClusterArgs) -> PublicAddresses:
-        """Create one address per node, or one for the first node if the other nodes are reached through it."""
+        """Create one address per node, or only one if the other nodes are reached through the first node."""
         count = {"elastic": args.nodes, "nat": 1}.get(args.public_address, 0)
         return PublicAddresses(name, PublicAddressesArgs(count, self.network.gateways, self._tags), self._child)
 
@@ -93,9 +93,10 @@ class GpuCluster(pulumi.ComponentResource):
         return NodeIdentity(name, component_args, self._child)
 
     def _placement_group(self, name: str, args: ClusterArgs) -> aws.ec2.PlacementGroup | None:
-        """Create a placement group for several nodes. For one node, it would only reduce the available capacity.
+        """Create a placement group if there are several nodes.
 
-        The nodes of a Capacity Block are already close together.
+        For one node, a group would only reduce the available capacity. The nodes of a Capacity Block are already close
+        together.
         """
         if args.nodes == 1 or args.market == "capacity-block":
             return None
@@ -105,7 +106,7 @@ class GpuCluster(pulumi.ComponentResource):
 
     def _template(self, name: str, args: ClusterArgs, identity: NodeIdentity) -> Template:
         group = self.placement_group
-        # A different image setting creates a different template; see `ignore_changes` in launch_template.py.
+        # A changed image setting must create a new template, because launch_template.py ignores changes of the image.
         image = hashlib.sha256(args.image.encode()).hexdigest()[:8]
         component_args = TemplateArgs(
             physical_name=f"cloudgpu-{args.cluster}-{image}",
@@ -134,7 +135,7 @@ class GpuCluster(pulumi.ComponentResource):
             template_id=self.template.template_id,
             tags=self._tags,
         )
-        # A node that boots before its route exists cannot fetch what its bootstrap needs.
+        # A node that boots before its route exists cannot download what its bootstrap script needs.
         before = [
             *self.network.routes,
             *self.addresses.before_nodes,
@@ -152,7 +153,7 @@ class GpuCluster(pulumi.ComponentResource):
 
 
 def _associates(args: ClusterArgs) -> bool | None:
-    """Return True if EC2 assigns public addresses, or None to leave it unset, as several interfaces require."""
+    """Return whether EC2 assigns public addresses. None leaves it unset, which EC2 requires for several interfaces."""
     if len(interfaces(args.instance_type, args.efa_interfaces)) > 1:
         return None
     if args.public_address == "auto":

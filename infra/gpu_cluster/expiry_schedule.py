@@ -9,9 +9,9 @@ import pulumi
 import pulumi_aws as aws
 
 _AFTER = timedelta(minutes=5)
-"""Delay after the expiry. The nodes' timers come first, because they stop programs and sync disks."""
+"""Delay after the expiry. The nodes' timers act first, because they stop processes and sync disks."""
 _FLEET_AFTER = timedelta(minutes=10)
-"""Delay of the second call, which matters only if the first call failed."""
+"""Delay of the second call, which has an effect only if the first call failed."""
 _POLICY = "end-the-nodes"
 _NODES = "end-the-nodes"
 _FLEET = "end-the-fleet"
@@ -24,8 +24,8 @@ class ExpiryScheduleArgs:
 
     Attributes:
         group: Name of the schedule group, unique in the region.
-        token: Tag `cloudgpu:token` of the nodes; nothing else can be terminated.
-        expires_at: Time at which the nodes power themselves off, UTC.
+        token: Value of the nodes' `cloudgpu:token` tag. Only instances with this tag can be terminated.
+        expires_at: Time (UTC) at which the nodes power themselves off.
     """
 
     group: str
@@ -36,7 +36,7 @@ class ExpiryScheduleArgs:
 
 
 class ExpirySchedule(pulumi.ComponentResource):
-    """A schedule group, which carries the tags, and a role that can terminate only this cluster's nodes.
+    """An expiry schedule: a tagged schedule group, and a role that can terminate only this cluster's nodes.
 
     Both are created before the nodes and deleted after them. Pass `before_nodes` to the nodes' `depends_on`.
     """
@@ -71,8 +71,8 @@ class ExpirySchedule(pulumi.ComponentResource):
     def attach_targets(self, fleet_id: pulumi.Output[str], instance_ids: pulumi.Output[list[str]]) -> None:
         """Schedule the termination of these nodes in two ways.
 
-        `TerminateInstances` fails completely once EC2 has forgotten one of the IDs, about an hour after that node
-        terminated. `DeleteFleets` specifies no node IDs and terminates the nodes that the fleet still has.
+        `TerminateInstances` fails for all nodes once EC2 no longer knows one of the IDs, about an hour after that node
+        terminated. `DeleteFleets` does not specify node IDs and terminates the nodes that the fleet still has.
         """
         nodes = instance_ids.apply(lambda ids: json.dumps({"InstanceIds": ids}))
         self._schedule(self._name, _NODES, _AFTER, "terminateInstances", nodes)
@@ -101,7 +101,7 @@ class ExpirySchedule(pulumi.ComponentResource):
 
 
 def role_name(group: str, region: str) -> str:
-    """Return a name that is unique in the account, since IAM is global, and within IAM's limit of 64 characters."""
+    """Return a role name that is unique in the account, because IAM is global, and has at most 64 characters."""
     for word, short in _SHORT:
         region = region.replace(word, short)
     return f"{group}-{region}-belt"

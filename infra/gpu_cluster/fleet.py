@@ -1,4 +1,4 @@
-"""The nodes, launched all together or not at all."""
+"""The fleet that launches either all nodes or none."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from gpu_cluster.settings import Market
 
 @dataclass(frozen=True)
 class GangArgs:
-    """`nodes` instances of one type in one subnet."""
+    """Settings of the fleet, which launches `nodes` instances of one type in one subnet."""
 
     nodes: int
     instance_type: str
@@ -22,7 +22,7 @@ class GangArgs:
 
 
 class GangFleet(pulumi.ComponentResource):
-    """One `instant` fleet whose minimum equals its size, so that EC2 launches all nodes or none."""
+    """An `instant` fleet whose minimum capacity equals its size, so that EC2 launches either all nodes or none."""
 
     fleet_id: pulumi.Output[str]
     instance_ids: pulumi.Output[list[str]]
@@ -35,7 +35,7 @@ class GangFleet(pulumi.ComponentResource):
             terminate_instances=True,
             launch_template_configs=[
                 {
-                    # `$Latest`, not a number: a changed template affects the next gang, never a running gang.
+                    # With `$Latest` instead of a number, a changed template affects the next launch, not running nodes.
                     "launch_template_specification": {"launch_template_id": args.template_id, "version": "$Latest"},
                     "overrides": [{"instance_type": args.instance_type, "subnet_id": args.subnet_id}],
                 },
@@ -47,7 +47,7 @@ class GangFleet(pulumi.ComponentResource):
             },
             tags=args.tags,
             **_market_options(args),
-            # Children do not inherit `depends_on`. Without it, what the nodes need would be deleted before the nodes.
+            # Children do not inherit `depends_on`. Without it, resources that the nodes need would be deleted first.
             opts=pulumi.ResourceOptions(parent=self, depends_on=None if opts is None else opts.depends_on),
         )
         self.fleet_id = fleet.id
@@ -70,5 +70,5 @@ def _market_options(args: GangArgs) -> dict[str, Any]:
 
 
 def _instance_ids(sets: list[aws.ec2.outputs.FleetFleetInstanceSet] | None) -> list[str]:
-    """Return the instance IDs in sorted order, so that node numbers are the same on every run."""
+    """Return the instance IDs in sorted order, so that the node numbers are the same every time the program runs."""
     return sorted(instance for fleet_set in sets or [] for instance in fleet_set.instance_ids or [])

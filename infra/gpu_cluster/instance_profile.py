@@ -1,4 +1,4 @@
-"""The IAM role of the nodes, which may terminate the nodes of its cluster and access the data of its recipe."""
+"""The IAM role of the nodes. It allows them to terminate the cluster's nodes and to access the recipe's data."""
 
 import json
 from dataclasses import dataclass
@@ -26,15 +26,17 @@ _SESSIONS = (
     "ssmmessages:OpenControlChannel",
     "ssmmessages:OpenDataChannel",
 )
-"""The minimum for Session Manager according to AWS. None of these actions supports resource restrictions."""
+"""Minimum actions for Session Manager according to AWS. IAM cannot restrict these actions to resources."""
 
 
 @dataclass(frozen=True)
 class Grants:
-    """The S3 locations (`bucket/prefix`) that a recipe needs.
+    """Permissions that the nodes need.
 
     Attributes:
-        sessions: Whether the SSM agent of a node may connect, so that Session Manager can reach the node.
+        readable: S3 locations (`bucket/prefix`) that the nodes may read.
+        writable: S3 locations that the nodes may also write.
+        sessions: Whether a node's SSM agent may connect to Session Manager, which then forwards SSH to the node.
     """
 
     readable: tuple[str, ...] = ()
@@ -44,7 +46,7 @@ class Grants:
 
 @dataclass(frozen=True)
 class IdentityArgs:
-    """Settings of the identity. `physical_name` must be unique in the account, because IAM names are not regional."""
+    """Settings of the IAM identity. `physical_name` must be unique in the account, because IAM is not regional."""
 
     physical_name: str
     role_name: str
@@ -94,7 +96,7 @@ def node_policy(args: IdentityArgs) -> str:
 
 
 def _own_nodes(args: IdentityArgs, partition: str) -> dict[str, Any]:
-    """Return the statement for terminating the cluster's nodes. A later cluster of the same name has another token."""
+    """Return the statement for terminating the cluster's nodes. A later cluster of the same name has a new token."""
     return {
         "Effect": "Allow",
         "Action": ["ec2:TerminateInstances"],

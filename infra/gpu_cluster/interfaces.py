@@ -1,4 +1,4 @@
-"""Network interfaces of a node by instance type: one EFA per network card. Pure functions."""
+"""Pure functions for the network interfaces of an instance type, which has one EFA per network card."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,12 +19,12 @@ EFA_CARDS = {
     "g7e.24xlarge": 2,
     "g7e.48xlarge": 4,
 }
-"""Types with more than one EFA. Other types with EFA have one: p3dn, p5.4xlarge, the larger of g4dn to g7e."""
+"""Types with several EFAs. All other types with EFA have one: p3dn, p5.4xlarge, the larger sizes of g4dn to g7e."""
 
 _EVERY_FOURTH = frozenset({"p5.48xlarge", "p5e.48xlarge"})
-"""Four cards share one link on these types, and IP traffic uses the first card of every four."""
+"""Types on which four cards share one link, so that only the first card of every four handles IP traffic."""
 _PLAIN_PRIMARY = frozenset({"p6-b300.48xlarge"})
-"""Card 0 does not support EFA on these types: it carries IP, and the other cards carry EFA."""
+"""Types on which card 0 does not support EFA. It handles IP traffic, and the other cards handle EFA traffic."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def max_efa_interfaces(instance_type: str) -> int:
 
 
 def interfaces(instance_type: str, efa: int) -> tuple[Interface, ...]:
-    """Return the interfaces of a node with this many EFAs; 0 means TCP over one interface."""
+    """Return the interfaces of a node with `efa` EFA interfaces. Without EFA, the node has one interface for TCP."""
     if efa == 0:
         return (Interface(0, 0, "interface"),)
     if instance_type in _PLAIN_PRIMARY:

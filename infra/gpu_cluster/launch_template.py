@@ -18,8 +18,8 @@ class TemplateArgs:
     """Launch parameters of a node.
 
     Attributes:
-        associate_public_address: Whether nodes get a public address; None if the user's subnet decides or EC2 does not
-            accept the setting.
+        associate_public_address: Whether nodes get a public address. None if the user's subnet determines it, or if EC2
+            does not accept the setting.
         reservation: Capacity reservation to launch into; empty for none.
         capacity_block: Whether the reservation is a Capacity Block, which is a separate market.
     """
@@ -41,7 +41,7 @@ class TemplateArgs:
 
 
 class Template(pulumi.ComponentResource):
-    """A launch template with IMDSv2 only, an encrypted disk, termination on power-off, and tags on all resources."""
+    """A launch template: IMDSv2 only, an encrypted disk, termination on power-off, and tags on all resources."""
 
     template_id: pulumi.Output[str]
     image_id: pulumi.Output[str]
@@ -60,7 +60,7 @@ class Template(pulumi.ComponentResource):
             metadata_options={
                 "http_endpoint": "enabled",
                 "http_tokens": "required",
-                "http_put_response_hop_limit": 2,  # one more hop than default: containers sit behind a bridge
+                "http_put_response_hop_limit": 2,  # one more than the default, because containers use a bridge
                 "instance_metadata_tags": "disabled",
             },
             block_device_mappings=[_root_volume(_root_device(image, self), args)],
@@ -74,7 +74,7 @@ class Template(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 delete_before_replace=True,
-                # A newer image behind the same parameter must not change a running cluster.
+                # A new image for the same parameter must not change a running cluster.
                 ignore_changes=["image_id"],
             ),
         )
@@ -86,12 +86,12 @@ def _image(image: str, parent: pulumi.Resource) -> pulumi.Output[str]:
     if image.startswith("ami-"):
         return pulumi.Output.from_input(image)
     parameter = aws.ssm.get_parameter_output(name=image, opts=pulumi.InvokeOptions(parent=parent))
-    # The provider marks every parameter value as secret. An image ID is not secret, and the outputs show it.
+    # The provider marks every parameter value as secret. An image ID is not secret and must be visible in the outputs.
     return pulumi.Output.unsecret(parameter.value)
 
 
 def _root_device(image: pulumi.Output[str], parent: pulumi.Resource) -> pulumi.Output[str]:
-    """Return the image's root device. Its name depends on the distribution, and a wrong name adds an empty disk."""
+    """Return the image's root device name, which depends on the distribution. A wrong name would add an empty disk."""
     filters = [{"name": "image-id", "values": [image]}]
     ami = aws.ec2.get_ami_output(filters=filters, opts=pulumi.InvokeOptions(parent=parent))
     return pulumi.Output.from_input(ami.root_device_name)

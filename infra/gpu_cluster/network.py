@@ -21,7 +21,7 @@ class NetworkArgs:
 class Network(pulumi.ComponentResource):
     """A VPC and a subnet in the cluster's zone.
 
-    Nodes need `routes` to reach the internet, and public addresses need `gateways`.
+    Nodes must depend on `routes` to reach the internet, and public addresses must depend on `gateways`.
     """
 
     vpc_id: pulumi.Output[str]
@@ -60,7 +60,7 @@ class Network(pulumi.ComponentResource):
 
 
 def _first(ids: list[str], zone: str) -> str:
-    """Return the same subnet on every run; otherwise a second `up` would move the cluster."""
+    """Return the lowest subnet ID, so that a second `up` does not move the cluster to another subnet."""
     if not ids:
         message = f"the VPC has no subnet in {zone}: set cloudgpu:subnetId, or cloudgpu:createVpc to true"
         raise pulumi.RunError(message)

@@ -9,13 +9,13 @@ import pulumi_aws as aws
 _VPC_CIDR = "10.84.0.0/16"
 _ANYWHERE = "0.0.0.0/0"
 _LETTERS = string.ascii_lowercase[:7]
-"""Letters of the zones that have an address block; no region has more than six."""
+"""Letters of the zones that have an address block. At present, a region has at most six zones."""
 _ZONE_STEP = 32
-"""Step of the third byte between zones. Each zone has a /19 with 8,187 addresses: 1,000 nodes with eight each."""
+"""Step of the third byte between zones. Each zone has a /19 with 8,187 addresses, enough for 1,000 nodes with eight."""
 _LOCAL_ZONE_CIDR = "10.84.240.0/20"
 """Address block of a local zone, such as `us-west-2-lax-1a`."""
 _NAT_OFFSET = 224
-"""Third byte of the first NAT gateway subnet; each zone has a /24."""
+"""Third byte of the first zone's NAT gateway subnet. Each zone has a /24."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class OwnNetworkArgs:
 
 
 class OwnNetwork(pulumi.ComponentResource):
-    """A new VPC. Nodes need `routes` to reach the internet, and public addresses need `gateways`."""
+    """A new VPC. Nodes must depend on `routes` to reach the internet, and public addresses on `gateways`."""
 
     vpc_id: pulumi.Output[str]
     subnet_id: pulumi.Output[str]
@@ -59,8 +59,8 @@ class OwnNetwork(pulumi.ComponentResource):
     def _ways_out(self) -> list[dict[str, pulumi.Input[str]]]:
         """Return the routes to the internet, either direct or through NAT.
 
-        A node behind NAT that also has an Elastic IP replies to SSH callers through the internet gateway, by a more
-        specific route. Through the NAT gateway the reply would have another source address.
+        If a node behind NAT also has an Elastic IP, a more specific route sends its replies to SSH callers through the
+        internet gateway. Replies through the NAT gateway would have a different source address.
         """
         if not self._args.nat:
             return [{"cidr_block": _ANYWHERE, "gateway_id": self._gateway.id}]
@@ -69,7 +69,7 @@ class OwnNetwork(pulumi.ComponentResource):
         return [{"cidr_block": _ANYWHERE, "nat_gateway_id": self._nat_gateway().id}, *back]
 
     def _nat_gateway(self) -> aws.ec2.NatGateway:
-        """Create the NAT gateway in a public subnet of the nodes' zone, since traffic between zones costs extra."""
+        """Create the NAT gateway in a public subnet of the nodes' zone, because traffic between zones is billed."""
         name, args = f"{self._name}-nat", self._args
         subnet = self._subnet(f"{name}-{args.zone}", args.zone, _nat_cidr(args.zone, args.region), public=False)
         table = self._table(name, [{"cidr_block": _ANYWHERE, "gateway_id": self._gateway.id}])
@@ -86,7 +86,7 @@ class OwnNetwork(pulumi.ComponentResource):
         )
 
     def _s3_endpoint(self, table: aws.ec2.RouteTable) -> aws.ec2.VpcEndpoint:
-        """Create a gateway endpoint for S3: traffic is free and avoids the NAT gateway, which is billed per GB."""
+        """Create a gateway endpoint for S3. Its traffic is free and avoids the NAT gateway, which is billed per GB."""
         suffix = ".cn" if self._args.region.startswith("cn-") else ""
         service = f"com.amazonaws.{self._args.region}.s3"
         return aws.ec2.VpcEndpoint(
@@ -100,7 +100,7 @@ class OwnNetwork(pulumi.ComponentResource):
         )
 
     def _subnets(self, table: aws.ec2.RouteTable) -> tuple[pulumi.Output[str], list[pulumi.Resource]]:
-        """Create a subnet in every zone, so that the gang can move to another zone."""
+        """Create a subnet in every zone, so that a later launch can use another zone."""
         subnets: dict[str, aws.ec2.Subnet] = {}
         links: list[pulumi.Resource] = []
         for zone in sorted({*_zones(self), self._args.zone}):
@@ -146,7 +146,7 @@ def _nat_cidr(zone: str, region: str) -> str:
 
 
 def _zone_index(zone: str, region: str) -> int | None:
-    """Return a zone's index from its letter, the same on every run; None for a local zone."""
+    """Derive a zone's index from its letter, so that it never changes. Return None for a local zone."""
     letter = zone.removeprefix(region)
     if len(letter) != 1:
         return None

@@ -9,7 +9,7 @@ import pulumi_aws as aws
 
 @dataclass(frozen=True)
 class PublicAddressesArgs:
-    """Settings of the addresses. The first `count` nodes get one address each, in index order.
+    """Settings of the Elastic IPs. Each of the first `count` nodes gets one address.
 
     Attributes:
         gateways: Resources that must exist before an address works: the internet gateway of a new VPC.
@@ -21,7 +21,7 @@ class PublicAddressesArgs:
 
 
 class PublicAddresses(pulumi.ComponentResource):
-    """Elastic IPs, allocated before the nodes launch, so that an exhausted quota costs nothing.
+    """Elastic IPs. They are allocated before the nodes are launched, so that an exhausted quota does not cost anything.
 
     Pass `before_nodes` to the nodes' `depends_on`.
     """
@@ -39,7 +39,7 @@ class PublicAddresses(pulumi.ComponentResource):
         self.register_outputs({"publicIps": [address.public_ip for address in self._addresses]})
 
     def associate(self, instance_ids: pulumi.Output[list[str]]) -> None:
-        """Associate each address with the first interface of its node, as required for several interfaces."""
+        """Associate each address with its node's first interface. EC2 requires this if there are several interfaces."""
         for index, address in enumerate(self._addresses):
             aws.ec2.EipAssociation(
                 f"{self._name}-{index}",

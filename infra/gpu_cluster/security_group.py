@@ -23,14 +23,14 @@ class AccessArgs:
 
 
 class Access(pulumi.ComponentResource):
-    """Key pair and security group for SSH from the given ranges, traffic between nodes, and outbound traffic."""
+    """A key pair, and a security group for SSH from the given ranges, traffic among nodes, and outbound traffic."""
 
     key_name: pulumi.Output[str]
     security_group_id: pulumi.Output[str]
 
     def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("cloudgpu:infra:Access", name, None, opts)
-        # Both resources have fixed names, so the old resource must be deleted before the new resource is created.
+        # Both resources have fixed names, so Pulumi must delete the old resource before it creates the new one.
         alone = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         if args.key_name:
             self.key_name = pulumi.Output.from_input(args.key_name)
@@ -62,7 +62,7 @@ def _ssh_from(cidr: str) -> dict[str, Any]:
 
 
 def _among_nodes() -> dict[str, Any]:
-    """Allow EFA traffic, which bypasses IP and needs a rule that refers to the group itself, in both directions."""
+    """Return the rule for traffic among nodes. It refers to the group itself, because EFA traffic bypasses IP."""
     return {"protocol": "-1", "from_port": 0, "to_port": 0, "self": True, "description": "among the nodes"}
 
 

@@ -40,15 +40,16 @@ class ClusterArgs:
     """Settings of a cluster.
 
     Attributes:
-        expires_at: Time at which the nodes power themselves off, UTC.
+        expires_at: Time (UTC) at which the nodes power themselves off.
         ssh_cidrs: The only sources that may reach port 22; none if nodes are reached through SSM.
         image: Image ID (`ami-...`), or the SSM parameter that contains it.
         disk_gib: Size of the root volume.
         efa_interfaces: EFA interfaces per node; 0 means plain TCP.
-        public_address: Addresses of the nodes: assigned by EC2, one Elastic IP each, one for the first node and NAT for
-            the rest, private addresses in the user's subnet, or private addresses behind NAT.
-        reach: `direct`: the caller connects to port 22. `ssm`: SSH goes through Session Manager, and no port is open.
-        reservation: Capacity reservation to launch into, for the markets that require a reservation.
+        public_address: How nodes get addresses. `auto`: EC2 assigns them. `elastic`: one Elastic IP per node. `nat`: an
+            Elastic IP for the first node, and NAT for all nodes. `private`: private addresses in the user's subnet.
+            `private-nat`: private addresses behind NAT.
+        reach: `direct`: the caller connects to port 22. `ssm`: SSH uses Session Manager, and no port is open.
+        reservation: ID of the capacity reservation to launch into, for markets that require one.
         readable: S3 locations (`bucket/prefix`) that the nodes may read.
         writable: S3 locations that the nodes may also write.
         create_vpc: Whether to create a VPC instead of using the region's default VPC.
@@ -187,7 +188,7 @@ def _listed(config: pulumi.Config, key: str) -> tuple[str, ...]:
 
 
 def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
-    """Return the SSH networks, separated by commas; never the whole internet, and none if SSH goes over SSM."""
+    """Parse the SSH networks, which are separated by commas. The whole internet is rejected. Empty if SSH uses SSM."""
     if _reach(config) == "ssm":
         return ()
     value = config.require("sshCidr")
@@ -220,9 +221,9 @@ def _public_address(config: pulumi.Config, named: Named) -> PublicAddress:
         expected = "elastic or private, since vpcId, subnetId or securityGroupId is set to an existing network"
         raise _wrong("publicAddress", value, expected)
     if address == "private" and not named.subnet_id:
-        raise _wrong("publicAddress", value, "elastic or nat, or a cloudgpu:subnetId whose private addresses you reach")
+        raise _wrong("publicAddress", value, "elastic or nat, or a cloudgpu:subnetId with addresses you can reach")
     if address == "private-nat" and _reach(config) != "ssm":
-        raise _wrong("publicAddress", value, "nat, or cloudgpu:reach ssm: only Session Manager reaches these addresses")
+        raise _wrong("publicAddress", value, "nat, or cloudgpu:reach ssm: SSH from outside needs Session Manager")
     if address == "nat" and _reach(config) == "ssm":
         raise _wrong("publicAddress", value, "private-nat: with cloudgpu:reach ssm, no node needs a public address")
     return address

@@ -1,10 +1,10 @@
-"""The tags that every billed resource gets in its create call."""
+"""The tags that every billed resource gets when it is created."""
 
 from gpu_cluster.settings import ClusterArgs
 
 
 def cluster_tags(args: ClusterArgs) -> dict[str, str]:
-    """Return the cluster's tags, by which its resources are found even if every local record is lost."""
+    """Return the tags that identify the cluster's resources even if every local record is lost."""
     return {
         "Name": f"cloudgpu-{args.cluster}",
         "cloudgpu:cluster": args.cluster,

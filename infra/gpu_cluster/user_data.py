@@ -7,7 +7,7 @@ _LIMIT_BYTES = 16384
 """EC2's limit on the size of user data before base64 encoding."""
 
 EXTENDABLE = timedelta(days=14)
-"""Maximum time by which `extend` may move a node's expiry beyond the first expiry, which is fixed at launch."""
+"""Maximum time by which `extend` can move a node's expiry beyond the original expiry, which is fixed at launch."""
 
 _EXPIRY = """\
 #!/bin/sh
@@ -125,13 +125,13 @@ def user_data(expires_at: datetime, bootstrap: str) -> str:
     text = _multipart(parts)
     size = len(text.encode())
     if size > _LIMIT_BYTES:
-        message = f"the user data is {size} bytes long, but EC2 accepts {_LIMIT_BYTES}: shorten the bootstrap script"
+        message = f"the user data is {size} bytes, but EC2 accepts at most {_LIMIT_BYTES}: shorten the bootstrap script"
         raise UserDataTooLongError(message)
     return text
 
 
 def _multipart(parts: list[tuple[str, str, str]]) -> str:
-    """Join the parts, with a boundary derived from the content so that the same settings always give the same bytes."""
+    """Join the parts. The boundary is derived from the content, so that equal settings produce equal user data."""
     digest = hashlib.sha256("\0".join(body for _, _, body in parts).encode()).hexdigest()
     boundary = f"cloudgpu-{digest[:24]}"
     lines = ["MIME-Version: 1.0", f'Content-Type: multipart/mixed; boundary="{boundary}"', ""]

@@ -1,4 +1,4 @@
-"""Pulumi program for one storage, configured by the settings of its stack."""
+"""Pulumi program that creates the storage which the settings of its stack describe."""
 
 import pulumi
 

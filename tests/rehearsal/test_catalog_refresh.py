@@ -38,7 +38,7 @@ def test_a_price_changes_the_plan_and_a_revert_brings_it_back(workspace):
         (REGION, part) for part in ("types", "zones", "on_demand", "spot", "images", "quotas")
     }
     assert workspace.run("catalog", "revert").stdout == (
-        "rehearsal: the catalog bundled with cloudgpu is in use again (was 1)\n"
+        "rehearsal: the catalog bundled with cloudgpu is in use again (previously: snapshot 1)\n"
     )
     assert node_usd(workspace) == {(shipped, shipped_on)}
     workspace.run("catalog", "revert", "1")

@@ -26,7 +26,7 @@ def test_down_ends_the_cluster_of_a_run_that_another_process_follows(workspace, 
     out, err = training.communicate(timeout=100)
     assert training.returncode == FAILED, err
     outcome = json.loads(out)
-    assert (outcome["state"], outcome["reason"]) == ("cancelled", "its cluster was ended")
+    assert (outcome["state"], outcome["reason"]) == ("cancelled", "its cluster was deleted")
     assert (outcome["unended"], outcome["left"]) == ("", [])
     # One bill, closed once; the record says the same as the ledger; nothing is left anywhere.
     ledger = open_ledger(f"sqlite:///{workspace.home.ledger_db}")

@@ -101,7 +101,7 @@ def test_rubbish_in_place_of_the_ledger_keeps_the_record_until_there_is_a_ledger
     running.home.ledger_db.write_bytes(b"dear diary, " * 1000)
     assert float(running.json("status")["clusters"][0]["spent_usd"]) > 0
     done = running.run("down", "plain", code=13)
-    assert "not a ledger or is damaged" in done.stderr
+    assert "not a ledger, or it is damaged" in done.stderr
     assert running.left() == {}
     (cluster,) = running.json("status")["clusters"]
     assert cluster["state"] == "ending"

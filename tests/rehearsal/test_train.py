@@ -64,7 +64,7 @@ def test_train_uses_a_standing_cluster_and_leaves_it(workspace):
     assert [node["instance_id"] for node in again["nodes"]] == [node["instance_id"] for node in first["nodes"]]
     outcome = workspace.json("train", "plain", "--yes")
     assert outcome["cluster"] == "plain"
-    assert outcome["kept"] == "the run did not create it"
+    assert outcome["kept"] == "the run did not create the cluster"
     assert workspace.json("status")["clusters"][0]["state"] == "up"
     ended = workspace.json("down", "plain")
     assert sorted(ended["instances_ended"]) == sorted(node["instance_id"] for node in first["nodes"])

@@ -54,7 +54,7 @@ def find_cluster_nodes(records: RecordStore, home: Home, means: NodeLogin, name:
 
 @contextmanager
 def connect_to_nodes(means: NodeLogin, cluster: ClusterNodes, indices: Collection[int]) -> Iterator[ConnectionsByNode]:
-    """Connect to these nodes concurrently. The value of an unreachable node is its error.
+    """Connect to these nodes concurrently and yield a connection or an error for each of them.
 
     If a node does not respond, authorize SSH from the caller's current address, which may have changed, and retry.
     """

@@ -123,7 +123,7 @@ def execute(
 
 
 def exit_code(outcomes: Sequence[NodeOutcome]) -> int:
-    """Return 0 if the command succeeded on every node; an unreachable node takes precedence over a failed command."""
+    """Return the exit code of `exec`: 0 if every node succeeded. Unreachable nodes take precedence over failures."""
     if any(outcome.exit_code is None for outcome in outcomes):
         return ConnectError.exit_code
     return RemoteCommandError.exit_code if any(outcome.exit_code for outcome in outcomes) else 0
@@ -181,7 +181,7 @@ class _Running:
 
 
 class _Text:
-    """Collects one output stream, or passes each line to the callback if there is one."""
+    """An output stream of a node: collects the text, or passes each line to the callback if there is one."""
 
     def __init__(self, index: int, on_line: OnLine | None, *, error: bool) -> None:
         self._index, self._on_line, self._error = index, on_line, error

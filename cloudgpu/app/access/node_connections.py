@@ -67,7 +67,7 @@ class NodeCarriers:
 
 
 def connector(key: Path, clock: Clock, boot_s: float, ways: NodeCarriers) -> Connect:
-    """Return a function that connects to nodes with this key, waiting up to `boot_s` for them to boot."""
+    """Return a function that connects to nodes with this key and waits up to `boot_s` seconds for them to boot."""
 
     def connect(nodes: Sequence[Node], emit: Emit) -> list[Host]:
         emit(Note(f"connecting to {len(nodes)} nodes"))

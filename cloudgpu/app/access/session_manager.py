@@ -1,4 +1,4 @@
-"""Build the commands that carry SSH connections to nodes through AWS Session Manager."""
+"""Build the proxy commands for SSH connections through AWS Session Manager."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ class SessionManager:
 
     Attributes:
         clients: Function that returns the AWS clients for a node's region.
-        plugin: The plugin program and its leading arguments.
+        plugin: Path of the Session Manager plugin, followed by its first arguments if there are any.
         environ: The caller's environment, which is passed to the plugin.
     """
 
@@ -29,18 +29,18 @@ class SessionManager:
     environ: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, node: Node) -> CarryingCommand:
-        """Start a session to a node and return the command that carries the SSH connection.
+        """Start a session to a node and return the proxy command for the SSH connection.
 
         Raises:
             ConnectError: The node's SSM agent has not registered yet.
-            CloudError: AWS rejects the request.
+            CloudError: AWS rejected the request.
         """
         started = session_manager.start(self.clients(node), node.instance_id, node.port, self.profile)
         return CarryingCommand((*self.plugin, *started.arguments), {**self.environ, **started.variables})
 
 
 def session_plugin(configured: str) -> tuple[str, ...]:
-    """Return the command of AWS's plugin: the configured program, or the plugin on the PATH.
+    """Return the command line of the Session Manager plugin: the configured path, or the plugin found on the PATH.
 
     Raises:
         UsageError: The plugin is not installed.

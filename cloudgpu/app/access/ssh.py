@@ -23,7 +23,7 @@ class NodeLogin:
     """The dependencies for logging in to a node.
 
     Attributes:
-        carrying: Function that returns the proxy command for a node reached through Session Manager.
+        proxy_command: Function that returns the proxy command for a node reached through Session Manager.
         authorize_caller: Function that authorizes SSH from the caller's current address. Called only if a node does
             not respond, because it sends requests to the cloud.
     """
@@ -38,11 +38,11 @@ class NodeLogin:
 def build_login_command(
     records: RecordStore, home: Home, means: NodeLogin, *, cluster: str, index: int, command: Sequence[str] = ()
 ) -> list[str]:
-    """Return the argument vector for `ssh`, with the node's host key pinned in a known_hosts file of the cluster.
+    """Connect to a node to pin its host key in a known_hosts file, and return the argument vector for `ssh`.
 
     Raises:
         UsageError: The cluster or node does not exist.
-        ConnectError: The node is unreachable, or its host key differs.
+        ConnectError: The node is unreachable, or its host key does not match.
     """
     record = find_cluster_record(records, cluster)
     nodes = stored_inventory(home, record).nodes

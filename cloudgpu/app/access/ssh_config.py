@@ -30,7 +30,7 @@ class ClusterEntries:
 
 
 def build_entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: ConnectionsByNode) -> ClusterEntries:
-    """Return the entries for all nodes, with host keys pinned in the cluster's known_hosts files.
+    """Pin the nodes' host keys in the cluster's known_hosts files, and return the entries for all nodes.
 
     Raises:
         ConnectError: A node is unreachable, so its host key is unknown.
@@ -57,7 +57,7 @@ def write_entries(home: Home, cluster: str, entries: ClusterEntries, folder: Ssh
         StateError: A file cannot be written, or another state home has entries for a cluster with this name.
     """
     folder.require_usable(cluster, home.root)
-    record_folder(home, cluster, folder)  # first, so that the file can be removed even if this process is killed
+    record_folder(home, cluster, folder)  # first, so that `down` finds the file even if this process is killed
     return folder.write(cluster, entries.text)
 
 

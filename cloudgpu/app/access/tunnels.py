@@ -29,7 +29,7 @@ AuthorizeCaller = Callable[[ClusterRecord], object]
 
 @dataclass(frozen=True)
 class PortForward:
-    """A requested tunnel. If `local` is 0, use the same port number or the next free port."""
+    """A requested tunnel. If `local` is 0, the local port is the same as the remote port, or the next free one."""
 
     remote: int
     local: int = 0
@@ -37,7 +37,7 @@ class PortForward:
 
 @dataclass(frozen=True)
 class OpenTunnel:
-    """An open tunnel."""
+    """An open tunnel from a local port to a port of a node."""
 
     remote: int
     local: int
@@ -49,10 +49,10 @@ def is_port_forward(text: str) -> bool:
 
 
 def service_ports(services: Sequence[RunService], cluster: str) -> list[str]:
-    """Return the ports of a cluster's services. Used if the command line specifies no port.
+    """Return the ports of a cluster's services, which are used if the command line does not specify a port.
 
     Raises:
-        UsageError: The cluster runs no service.
+        UsageError: No service is running on the cluster.
     """
     if not services:
         message = f"no port specified, and no service is running on cluster {cluster}"
@@ -172,7 +172,7 @@ def _reconnect(
 
 @dataclass
 class _PortReporter:
-    """Reports once that nothing listens on a port, and the first successful connection after that."""
+    """A callback that reports once that nothing listens on a port, and once that the port is reachable again."""
 
     node: int
     port: int

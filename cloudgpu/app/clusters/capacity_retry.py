@@ -1,4 +1,4 @@
-"""`--retry-until-up`: retry all candidates of a plan until one has capacity, with nothing running in between."""
+"""`--retry-until-up`: retry all candidates of a plan until one has capacity. Nothing runs between the rounds."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -23,11 +23,11 @@ class CapacityRetry:
         self._jitter = jitter
 
     def until_up(self, attempt: Callable[[], ProvisionedCluster]) -> ProvisionedCluster:
-        """Call `attempt` until it succeeds, at least once. A failed attempt leaves nothing behind.
+        """Call `attempt` until it succeeds, at least once. A failed attempt does not leave resources behind.
 
         Raises:
             NoCapacityError: There is no capacity, and the time limit has passed or waiting would not help.
-            CloudGpuError: `attempt` raises any other error.
+            CloudGpuError: `attempt` raised any other error.
         """
         clock = self._context.clock
         until = clock.now() + self._limit
@@ -47,8 +47,9 @@ class CapacityRetry:
         next_at = clock.now() + timedelta(seconds=wait_s)
         self._context.emit(
             Note(
-                f"no capacity in round {count}; nothing is running or billed. Round {count + 1} in "
-                f"{wait_s:.0f} s, at {next_at:%H:%M:%S} UTC; gives up at {until:%Y-%m-%d %H:%M} UTC; Ctrl-C stops"
+                f"no capacity in round {count}; nothing is running or billed. Round {count + 1} starts in "
+                f"{wait_s:.0f} s, at {next_at:%H:%M:%S} UTC. Retries end at {until:%Y-%m-%d %H:%M} UTC; "
+                "press Ctrl-C to stop"
             )
         )
         clock.sleep(wait_s)

@@ -1,4 +1,4 @@
-"""`up`: create a cluster from a plan, candidate by candidate. The ledger lists an attempt before its first call."""
+"""`up`: create a cluster by trying a plan's candidates. The ledger lists an attempt before its first AWS call."""
 
 import json
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ _START_POLL_S = 30.0
 
 
 class Provisioning:
-    """Creates clusters in one cloud, with the records of one state directory."""
+    """Creates clusters in one cloud and records them in one state home."""
 
     def __init__(self, context: CloudContext, requester: Requester) -> None:
         self._context = context
@@ -55,16 +55,17 @@ class Provisioning:
     ) -> ProvisionedCluster:
         """Create a cluster. If it already exists, verify it and make no changes.
 
-        With `retry_s`, retry for that long if there is no capacity. Every round creates a new cluster record with its
-        own token and expiry, so that waiting neither shortens its lifetime nor raises its worst-case cost.
+        With `retry_s`, retry for that many seconds while there is no capacity. Every round creates a cluster record
+        with a new token and expiry, so that waiting neither shortens the cluster's lifetime nor raises its worst-case
+        cost.
 
         Raises:
             PlanError: The plan has an error finding.
             BusyError: Another process is working on this cluster, or another user has a cluster with this name.
             NoCapacityError: None of the candidates could be launched. Nothing is left running.
             UsageError: A cluster with this name does not match the plan, or has expired.
-            CloudError: AWS rejects a request.
-            TeardownError: The launch fails, and its resources cannot be deleted.
+            CloudError: AWS rejected a request.
+            TeardownError: The launch failed, and its resources could not be deleted.
         """
         if plan.errors:
             raise PlanError(f"the plan for {name} cannot be applied", findings=[f.message for f in plan.errors])
@@ -92,11 +93,11 @@ class Provisioning:
         return self._create_or_clean_up(plan, record, keep_on_failure=keep_on_failure)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Return a running cluster that matches the plan, with SSH authorized from the caller's address.
+        """Verify that a running cluster matches the plan, and authorize SSH from the caller's address.
 
         Raises:
             UsageError: The cluster does not exist, is not up, or does not match the plan.
-            StateError: Some of its nodes are not running.
+            StateError: Some of the cluster's nodes are not running.
         """
         record = find_running_cluster(self._context, name)
         require_same_engine(self._context, record)
@@ -107,7 +108,7 @@ class Provisioning:
         )
 
     def _prepare_record(self, plan: Plan, name: str, record: ClusterRecord | None, run_id: str) -> ClusterRecord:
-        """Return the record of the cluster to create: a new record, or the record that an interrupted `up` left."""
+        """Return the record that an interrupted `up` left, or save and return a new record."""
         if record is None:
             record = self._new_record(plan, name, run_id)
             self._context.cloud.engine(record)  # an engine that cannot run must fail before anything is written
@@ -152,7 +153,7 @@ class Provisioning:
             raise name_in_use_error(record.name, tags.get("cloudgpu:owner", ""), tags.get("cloudgpu:expires-at", ""))
 
     def _create_or_clean_up(self, plan: Plan, record: ClusterRecord, *, keep_on_failure: bool) -> ProvisionedCluster:
-        """Create the cluster. On failure, delete it again; `keep_on_failure` keeps it unless the launch failed."""
+        """Create the cluster and delete it on failure. With `keep_on_failure`, delete it only if the launch failed."""
         try:
             return self._try_candidates(plan, record)
         except LaunchError as err:
@@ -185,7 +186,7 @@ class Provisioning:
         raise no_capacity_error(plan, refusals, known_catalog(self._context.home, plan.target))
 
     def _remaining(self, waiting: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
-        """Return the candidates that are still worth trying, and report the remaining candidates as skipped."""
+        """Return the candidates that are still worth trying, and report the others as skipped."""
         remaining = remaining_candidates(waiting, refused, skips)
         skipped = [candidate for candidate in waiting if candidate not in remaining]
         if skipped:

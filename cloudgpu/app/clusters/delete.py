@@ -26,11 +26,11 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
 
 _SETTLE_S = 20.0
-"""Seconds that may pass before AWS tag search lists a new resource."""
+"""Seconds that may pass before a tag search on AWS lists a new resource."""
 
 
 def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
-    """Return the stack of a recorded cluster in one region, by default the region tried last."""
+    """Return the stack of a recorded cluster in one region, by default the region of the last launch attempt."""
     region = region or record.region
     return Stack(
         name=record.name,
@@ -42,7 +42,7 @@ def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
 
 
 class Teardown:
-    """Deletes clusters in one cloud, with the records of one state directory."""
+    """Deletes clusters in one cloud and updates their records in one state home."""
 
     def __init__(self, context: CloudContext) -> None:
         self._context = context
@@ -51,7 +51,7 @@ class Teardown:
         self._launches = UnansweredLaunches(context)
 
     def down(self, name: str, default_region: str) -> DeletionResult:
-        """Delete a cluster that is recorded or only found by its tag. Succeed if there is nothing to delete.
+        """Delete a cluster that is recorded or that only a tag search finds. Succeed if there is nothing to delete.
 
         Raises:
             TeardownError: Some resources remain, or a region cannot be searched.
@@ -86,7 +86,7 @@ class Teardown:
         return self.end(record, whose=lambda resource: self._tags.is_own(resource, record.token))
 
     def end(self, record: ClusterRecord, *, whose: ResourceFilter | None = None) -> DeletionResult:
-        """Delete a recorded cluster. The caller holds its lease.
+        """Delete a recorded cluster. The caller must hold the cluster's lease.
 
         Without `whose`, delete only resources tagged with the cluster's token.
 
@@ -133,7 +133,7 @@ class Teardown:
         try:
             engine = self._context.cloud.engine(record)
         except UsageError as err:
-            # Without its command-line tool, the engine's state cannot be read. Tag search still finds everything.
+            # Without the Pulumi CLI, the engine's state cannot be read, but a tag search still finds every resource.
             raise StateError(err.message, hint=err.hint) from err
         if record.engine == "pulumi":
             self._context.home.ensure()  # the Pulumi CLI writes its state before and after every call
@@ -143,15 +143,15 @@ class Teardown:
             raise unwritable_error(self._context.home.root, err) from err
 
     def _recorded(self, name: str) -> ClusterRecord | None:
-        """Return the record; None if it does not exist or cannot be read, so that tags are searched instead."""
+        """Return the cluster's record, or None if it is missing or unreadable and the tags must be searched instead."""
         try:
             return self._context.records.cluster(name)
         except StateError as err:
-            self._context.emit(Note(f"{err.message}; looking for the cluster by its tags"))
+            self._context.emit(Note(f"{err.message}; searching for the cluster by tag instead"))
             return None
 
     def _end_unrecorded(self, name: str, default_region: str) -> DeletionResult:
-        """Delete resources tagged with the name, in the default region and the regions in the ledger and journals.
+        """Delete resources tagged with the name in the default region and in the regions of the ledger and journals.
 
         Raises:
             UsageError: All resources with this name belong to another user.
@@ -186,11 +186,11 @@ class Teardown:
         except CloudGpuError:
             return {}
         path = self._context.home.cluster(record.name).record
-        why = f"the region is not enabled in this account; enable it, or correct {path}, which lists it"
+        why = f"the region is not enabled in this account; enable it, or remove it from the record {path}"
         return {region: why for region in failures.regions if region not in enabled}
 
     def _mark_ending(self, record: ClusterRecord) -> ClusterRecord:
-        """Record that the cluster is being deleted. A full disk must not keep the nodes running."""
+        """Record that the cluster is being deleted. A full disk must not prevent the deletion."""
         try:
             return self._context.records.save_cluster(replace(record, state="ending"), self._context.clock.now())
         except StateError as err:
@@ -200,13 +200,16 @@ class Teardown:
     def _delete_resources(
         self, record: ClusterRecord, whose: ResourceFilter, failures: RegionFailures, *, may_be_interrupted: bool
     ) -> tuple[str, ...]:
-        """Delete the nodes, then what the journals list, then what only tag search finds, region by region.
+        """Delete the nodes, the resources in the journals, and then the resources that only the tag search finds.
 
         Args:
             record: Record of the cluster.
             whose: Predicate that selects the resources of the cluster.
-            failures: Collector of the errors, which also lists the regions to process.
+            failures: Collects the errors, and lists the regions to process.
             may_be_interrupted: Whether another process may have been killed while it launched the cluster.
+
+        Returns:
+            The deleted resources that neither the record nor a journal lists.
         """
         started_at = self._context.clock.now()
         name, regions = record.name, failures.asked
@@ -231,7 +234,7 @@ class Teardown:
         return orphans
 
     def _settled(self, unreadable: Set[str]) -> bool:
-        """Wait until tag search lists the resources of lost journals. Return False if no journal is lost."""
+        """Wait until a tag search lists the resources of the unreadable journals. Return False if there are none."""
         if unreadable:
             self._context.clock.sleep(_SETTLE_S if self._context.cloud.target == "aws" else 1.0)
         return bool(unreadable)
@@ -247,7 +250,7 @@ class Teardown:
         return False
 
     def _has_journal(self, record: ClusterRecord, region: str) -> bool:
-        """Return True if the direct engine has a journal, and so waits for the unanswered launches."""
+        """Return True if the direct engine has a journal: the engine then waits for unanswered launches itself."""
         return record.engine == "direct" and stack_of(self._context.home, record, region).journal.exists()
 
 

@@ -33,7 +33,7 @@ class ClusterSelection:
 
 @dataclass(frozen=True)
 class TeardownResults:
-    """The deleted clusters, and the clusters that could not be deleted or recorded, with their errors."""
+    """The results of several deletions: the deleted clusters, and the errors of the failed deletions."""
 
     ended: tuple[DeletionResult, ...]
     failed: tuple[tuple[str, CloudGpuError], ...] = ()
@@ -42,7 +42,7 @@ class TeardownResults:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """A line for each resource that remains or is unknown, with its cluster and the reason."""
+        """One line per remaining resource with its cluster, or the error message if the resources are unknown."""
         return tuple(f"{name}: {line}" for name, err in self.failed for line in leftover_lines(err))
 
     def error(self) -> CloudGpuError | None:
@@ -68,10 +68,10 @@ class TeardownResults:
 def select_clusters(
     records: RecordStore, names: Sequence[str], *, every: bool, run_id: str, owner: str | None
 ) -> ClusterSelection:
-    """Select clusters of this state home by name, by run, by owner, or all of them.
+    """Select clusters of this state home by name, run or owner, or select all of them.
 
     Raises:
-        UsageError: Several of these are combined, or the run does not exist.
+        UsageError: Several of these selectors are combined, or the run does not exist.
     """
     selectors = [bool(names), every, bool(run_id), owner is not None]
     if sum(selectors) > 1:
@@ -87,7 +87,7 @@ def select_clusters(
     if names:
         return ClusterSelection(tuple(dict.fromkeys(names)), asked=True)
     known = records.clusters()
-    # The owner of a damaged record is unknown; it counts as the caller's because it is in this state home.
+    # A damaged record has no owner. It counts as the caller's, because it is in the caller's state home.
     names_of_owner = (cluster.name for cluster in known if owner is None or cluster.owner in ("", owner))
     return ClusterSelection(tuple(names_of_owner), asked=False)
 
@@ -114,7 +114,7 @@ def delete_clusters(names: Sequence[str], teardown_of: TeardownOf, region: str, 
 
 
 def _is_deleted(err: CloudGpuError) -> bool:
-    """Return True if the teardown deleted everything: its error then carries the result of `down`."""
+    """Return True if everything was deleted, in which case the error contains the result of `down`."""
     return isinstance(err, LedgerError | StateError) and "instances_ended" in err.partial_result
 
 

@@ -1,4 +1,4 @@
-"""Delete a cluster without a record in this state home, by its tags and its ledger rows."""
+"""Delete a cluster that has no record in this state home, using its tags and ledger rows."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class UnrecordedResult:
 
 
 class UnrecordedTeardown:
-    """Deletes this owner's resources tagged with a cluster's name, in these regions."""
+    """Deletes the current owner's resources that are tagged with a cluster's name."""
 
     def __init__(self, context: CloudContext, name: str, regions: Sequence[str]) -> None:
         self._context = context
@@ -63,7 +63,7 @@ class UnrecordedTeardown:
             raise _not_yours(self._name, result.found[0])
         orphans = self._nodes_ended(owned)
         self._billing.record_launched(rows, [*owned, *(node for node in result.terminated if self._is_own(node))])
-        # Without a journal, unanswered calls are unknown and one empty search is not enough.
+        # Without a journal, it is unknown which calls were not answered, so one empty search is not enough.
         self._launches.wait(unconfirmed_launches(rows), started_at)
         orphans += self._tags.delete_remaining(
             self._name, (*self._failures.asked, GLOBAL), self._is_own, self._failures

@@ -1,6 +1,6 @@
-"""`extend`: extend a cluster's expiry, in an order in which no crash leaves a node without a power-off timer.
+"""`extend`: extend a cluster's expiry so that a crash at any step leaves a power-off timer on every node.
 
-Every node always has a power-off timer for a time that the ledger already accounts for:
+The order of the steps ensures that the ledger always covers the time until the nodes power off:
 
 1. Write the new expiry, up to which the cluster may incur costs, to the ledger row and then to the record.
 2. Apply the program, which moves the expiry schedule and tags the program's resources with the new expiry.
@@ -8,8 +8,8 @@ Every node always has a power-off timer for a time that the ledger already accou
 4. On each node, write the new time to disk, start a second timer, and only then remove the first timer.
 5. Record that every node has confirmed.
 
-If the command is interrupted before step 4, the nodes power off at their old expiry; during step 4, some of them do.
-Repeating the command with the same time continues.
+If the command is interrupted before step 4, all nodes power off at their old expiry; during step 4, only some of them
+do. To continue, run the command again with the same time.
 """
 
 from dataclasses import replace
@@ -48,7 +48,7 @@ _EXPIRES = "cloudgpu:expires-at"
 
 
 class ClusterExtender:
-    """Extends clusters in one cloud, with the records of one state directory."""
+    """Extends the expiry of clusters in one cloud and updates their records in one state home."""
 
     def __init__(self, context: CloudContext, connect: Connect) -> None:
         self._context = context
@@ -102,7 +102,7 @@ class ClusterExtender:
         return later
 
     def _refuse_beyond_block(self, record: ClusterRecord, until: datetime) -> None:
-        """Reject an expiry after AWS reclaims a Capacity Block's nodes, which happens before the block ends.
+        """Reject an expiry after AWS starts to reclaim a Capacity Block's nodes, 30 minutes before the block ends.
 
         Raises:
             UsageError: The new expiry is too late.
@@ -113,13 +113,14 @@ class ClusterExtender:
         block = record.config["reservation"]
         reservation = self._context.cloud.reservation(block, [record.region]).found
         if reservation is None or reservation.ends_at is None:
-            message = f"the end of Capacity Block {block} is unknown: AWS does not list it in {record.region}"
+            message = f"the end of Capacity Block {block} is unknown: AWS does not list the block in {record.region}"
             raise CloudError(message, code="InvalidCapacityReservationId.NotFound", hint="try again later")
         last = reservation.ends_at - TAKEN_BEFORE_END
         if until > last:
             ends = f"Capacity Block {block} ends at {format_utc(reservation.ends_at)}"
             message = (
-                f"{ends}, and AWS reclaims its nodes from {format_utc(last)}: they cannot run until {format_utc(until)}"
+                f"{ends}, and AWS reclaims its nodes from {format_utc(last)}, so they cannot run until "
+                f"{format_utc(until)}"
             )
             raise UsageError(
                 message, hint=command("cloudgpu", "extend", record.name, "--until", f"{last:%Y-%m-%dT%H:%M:%SZ}")

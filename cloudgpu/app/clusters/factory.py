@@ -57,7 +57,7 @@ def authorize_caller(context: Context, record: ClusterRecord) -> ClusterRecord:
 
     Raises:
         BusyError: The caller's address has changed, and another process is working on this cluster.
-        CloudError: AWS rejects the request.
+        CloudError: AWS rejected the request.
     """
     return record if isinstance(context, HostsContext) else authorize_ssh(_require_cloud(context), record)
 

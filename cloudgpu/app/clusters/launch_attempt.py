@@ -1,4 +1,4 @@
-"""Launch one candidate. The ledger row and the record are written before the first call, the outcome after the last."""
+"""Launch one candidate. Write the ledger row and the record before the first call, and the outcome after the last."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -36,8 +36,8 @@ class CandidateLauncher:
         """Create the cluster on this candidate.
 
         Raises:
-            LaunchError: AWS does not launch the candidate; the instances of a partial launch are confirmed terminated.
-            CloudGpuError: Another step fails; the resources created so far still exist.
+            LaunchError: AWS did not launch the candidate. If some instances were launched, they have been terminated.
+            CloudGpuError: Another step failed. The resources created so far still exist.
         """
         context = self._context
         context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
@@ -71,7 +71,7 @@ class CandidateLauncher:
             self._cooldowns.note(self._context.cloud, candidate)
 
     def _opened_at(self, record: ClusterRecord, row: Spending) -> datetime:
-        """Return when the row was opened, and reopen it if it has been closed.
+        """Reopen the row if it has been closed, and return the time at which it was opened.
 
         `down` or `sweep` from another state home may have closed the row while the cluster was being created, but the
         launched instances must be billed.
@@ -105,7 +105,7 @@ class _Launch:
         self._context.emit(event)
 
     def report_failure(self, err: CloudGpuError) -> None:
-        """Emit the deferred failure, unless the next candidate is tried: the failure is then reported in one line."""
+        """Emit the deferred failure, unless the next candidate is tried and the failure is reported in one line."""
         tries_next = isinstance(err, LaunchError) and rule_for_error(err).skips != "stop"
         if self._failure is not None and not tries_next:
             self._context.emit(self._failure)

@@ -83,7 +83,7 @@ def _hints(plan: Plan, refusals: Sequence[LaunchFailure], catalog: Catalog) -> I
 
 
 def _quota_request(plan: Plan, refusal: LaunchFailure, catalog: Catalog) -> str:
-    """Return a hint with the quota, amount and region to request; the error's hint if the quota is not in vCPUs."""
+    """Return a hint that says which increase to request, or the error's own hint if the quota is not in vCPUs."""
     candidate = refusal.candidate
     if rule_for_error(refusal.err).skips != "pool":
         return refusal.err.hint or f"request an increase in Service Quotas in {candidate.region}"

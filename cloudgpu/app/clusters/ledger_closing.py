@@ -29,7 +29,7 @@ class LedgerCloser:
     """Closes the ledger rows of a cluster after its deletion was confirmed.
 
     Attributes:
-        alive: (entry ID, part) pairs of the parts that existed when the teardown started, and that it then deleted.
+        alive: (entry ID, part) pairs of the parts that still existed when the teardown started.
     """
 
     context: CloudContext
@@ -48,7 +48,7 @@ class LedgerCloser:
         return cls(context, frozenset(alive))
 
     def close(self, entries: Iterable[LedgerEntry]) -> None:
-        """Close the open entries. A search has confirmed that none of their resources is left.
+        """Close the open entries. Call this after a search has confirmed that none of their resources remain.
 
         Raises:
             LedgerError: The ledger cannot be written.
@@ -100,7 +100,10 @@ def record_node_ends(context: CloudContext, entries: Iterable[LedgerEntry]) -> N
 
 
 def _ended(context: CloudContext, entry: LedgerEntry, now: datetime) -> bool:
-    """Return True if no node of an entry is alive. A recently launched node may not be listed yet."""
+    """Return True if all nodes of an entry have terminated.
+
+    A recently launched node counts as running even if AWS does not list it yet.
+    """
     known = context.cloud.lifetimes(entry.spending.region, entry.instance_ids)
     young = now - (entry.launched_at or now) < _LISTED_AFTER
     return all(not known[node].alive if node in known else not young for node in entry.instance_ids)

@@ -36,7 +36,7 @@ class RegionFailures:
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """Regions in which something failed, `global` for IAM."""
+        """Regions in which something failed; `global` stands for IAM."""
         return tuple(self._errors)
 
     def add(self, region: str, err: CloudGpuError) -> None:

@@ -1,4 +1,4 @@
-"""Open port 22 to the caller's current address and repair changed security group rules."""
+"""Open port 22 to the caller's current address, and repair security group rules that were changed manually."""
 
 from dataclasses import replace
 
@@ -14,11 +14,13 @@ from cloudgpu.state.inventories import stored_inventory
 
 
 def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord:
-    """Open port 22 of a running cluster to the caller's address and repair drift in its rules. Change nothing else.
+    """Open port 22 of a running cluster to the caller's address, and repair drift in the security group rules.
+
+    Other resources are not changed.
 
     Raises:
         BusyError: The caller's address has changed, and another process is working on this cluster.
-        CloudError: AWS rejects a request.
+        CloudError: AWS rejected a request.
     """
     cidr = detect_caller_cidr(context, record)
     if cidr == record.config.get("sshCidr", cidr):
@@ -55,7 +57,8 @@ def authorize_ssh_if_possible(context: CloudContext, record: ClusterRecord) -> C
 def detect_caller_cidr(context: CloudContext, record: ClusterRecord) -> str:
     """Return the caller's CIDR, or the recorded CIDR if the caller's cannot be determined.
 
-    The recorded CIDR is also used with Session Manager or a jump host, because they need no open port 22.
+    The recorded CIDR is also used with Session Manager or a jump host, because the caller then does not connect to the
+    nodes directly.
     """
     if record.config.get("reach") == "ssm" or any(
         node.bastion for node in stored_inventory(context.home, record).nodes
@@ -80,7 +83,7 @@ def _repair_drift(context: CloudContext, record: ClusterRecord) -> None:
                 context.emit(Note(f"repaired: {line}"))
     except BusyError as err:
         for line in drifted:
-            context.emit(Note(f"not repaired, {err.message}: {line}"))
+            context.emit(Note(f"not repaired, because {err.message}: {line}"))
 
 
 def _lease(context: CloudContext, record: ClusterRecord) -> ClusterLease:

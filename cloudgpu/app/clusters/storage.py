@@ -31,7 +31,7 @@ class ClusterStorage:
     def ready(
         self, recipe: Recipe, record: ClusterRecord, candidate: Candidate, existing: Mapping[str, str]
     ) -> tuple[ClusterRecord, MountableStorage]:
-        """Find or create the recipe's storage near a candidate. The record lists the storage before it is created.
+        """Find or create the recipe's storage in a candidate's location. Record new storage before creating it.
 
         `existing` contains the cluster program's settings for resources that the user specifies.
 
@@ -58,11 +58,11 @@ class ClusterStorage:
         return record, MountableStorage(mounts, tuple(groups))
 
     def attach(self, record: ClusterRecord, instance_ids: Sequence[str]) -> None:
-        """Attach the cluster's EBS volumes to its node, whose boot waits for them.
+        """Attach the cluster's EBS volumes to its node, which waits for the volumes while booting.
 
         Raises:
             BusyError: A volume is attached to another instance.
-            CloudError: AWS rejects the request.
+            CloudError: AWS rejected the request.
         """
         for number, row in enumerate(row for row in record.storage if row.kind == "ebs"):
             self.context.emit(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
@@ -139,7 +139,7 @@ class ClusterStorage:
         remaining = [stored for stored in stores.found(region, name) if stored.token == token]
         left += [part.label for stored in remaining for part in stored.parts]
         if left:
-            hint = "run `cloudgpu sweep` again; it repeats the whole search"
+            hint = "run `cloudgpu sweep` again to repeat the whole search"
             raise TeardownError(f"storage {name} is not deleted: {'; '.join(left)}", left=left, hint=hint)
         RetainedBilling(self.context.ledger, self.context.clock).ended(f"storage {name}", [token], found=bool(found))
 
@@ -147,7 +147,7 @@ class ClusterStorage:
         return stored.tag("cloudgpu:owner") in ("", self.context.owner)
 
     def _delete_elsewhere(self, record: ClusterRecord, candidate: Candidate) -> ClusterRecord:
-        """Delete unused storage that was created near an earlier candidate."""
+        """Delete unused storage that was created in the location of an earlier candidate."""
         elsewhere = [row for row in record.storage if row.ends and not _is_near(row, candidate)]
         for row in elsewhere:
             self.context.emit(Note(f"recreating storage {row.name}, which is in {row.zone or row.region}"))
@@ -215,9 +215,9 @@ def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], o
 
 
 def clear_deletion_marks(record: ClusterRecord) -> ClusterRecord:
-    """Return the record of a running cluster, in which storage to keep is no longer marked for deletion.
+    """Return the record without the deletion marks of storage that outlives the cluster.
 
-    Users may write data to the storage from now on.
+    The cluster is running, so users may write data to the storage from now on.
     """
     temporary = {row.called for row in record.storage if row.name != row.called}
     return replace(
@@ -242,7 +242,7 @@ def _row(
         zone=candidate.zone if kind in ZONAL else "",
         to=str(storage.to),
         mode=storage.mode,
-        # Also delete storage that an interrupted `up` of this cluster created and that was not used since.
+        # Also delete storage that an interrupted `up` of this cluster created and that has not been used since.
         ends=own or (storage.make is not None and (stored is None if before is None else before.ends)),
     )
 
@@ -304,4 +304,4 @@ def _refuse_own_vpc(rows: Sequence[AttachedStorage], existing: Mapping[str, str]
     grouped = [row.name for row in rows if row.kind in GROUPED]
     if grouped and existing.get("createVpc"):
         message = f"storage {', '.join(grouped)} cannot be reached from a VPC that is created with the cluster"
-        raise UsageError(message, hint="set create_vpc = false, or set vpc_id for both")
+        raise UsageError(message, hint="set create_vpc = false, or set vpc_id for both the cluster and the storage")

@@ -38,7 +38,7 @@ class TerminationResult:
     Attributes:
         ended: The terminated nodes, for example `instance i-0abc`.
         seen: All nodes that were found, running or terminated.
-        errors: Region -> error that prevented confirming that the region is empty.
+        errors: Region -> error. Such a region may still contain resources.
     """
 
     ended: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class TagSearch:
     def end_nodes(
         self, name: str, regions: Sequence[str], whose: ResourceFilter, recorded: RecordedInstances
     ) -> TerminationResult:
-        """Terminate the nodes in all regions concurrently, so that a slow or failing region delays no other.
+        """Terminate the nodes in all regions concurrently, so that a slow or failing region does not delay the others.
 
         Nodes are terminated first, because deletion by journal waits for resources that the nodes use. The result's
         `ended` excludes recorded instances.
@@ -87,7 +87,7 @@ class TagSearch:
     def delete_remaining(
         self, name: str, regions: Sequence[str], whose: ResourceFilter, failures: RegionFailures
     ) -> tuple[str, ...]:
-        """Delete what a search still finds and search again, region by region. Return the resources found.
+        """Delete the resources that a search still finds, region by region, and search again. Return these resources.
 
         Regions that failed before are skipped, since another search would only time out again. IAM (`global`) is
         handled last and only if every region is empty, because the expiry schedules need their role.
@@ -111,7 +111,7 @@ class TagSearch:
             except CloudGpuError as err:
                 errors.setdefault(region, err)
         recorded = any(node.id in known for node in nodes)
-        # Fleets are not recorded: a fleet counts as known if one of the instances found with it is.
+        # Fleets are not recorded: a fleet counts as known if an instance found in the same search is known.
         unrecorded = [node for node in nodes if node.id not in known and not (node.kind == "fleet" and recorded)]
         return TerminationResult(
             tuple(f"{node.kind} {node.id}" for node in unrecorded), (*nodes, *result.terminated), errors
@@ -152,7 +152,7 @@ class TagSearch:
             raise
 
     def is_own(self, resource: TaggedResource, token: str) -> bool:
-        """Return True if the resource is part of this cluster or has this owner: cluster names are not unique."""
+        """Return True if the resource belongs to this cluster or to the current owner. Cluster names are not unique."""
         return resource.tags.get(OWNER_TAG, "") in ("", self.context.owner) or (
             bool(token) and has_token(resource, token)
         )
@@ -163,5 +163,5 @@ def _repeat_hint(name: str) -> str:
 
 
 def has_token(resource: TaggedResource, token: str) -> bool:
-    """Return True if the resource carries the cluster's token."""
+    """Return True if the resource is tagged with the cluster's token."""
     return resource.tags.get(TOKEN_TAG, "") == token

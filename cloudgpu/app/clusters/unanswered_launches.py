@@ -1,7 +1,7 @@
 """Handle launch calls whose response was lost because the calling process was killed.
 
-A ledger row is opened before the call. It is closed at zero cost only if a search finds nothing after the time in which
-a created resource would have appeared.
+A ledger row is opened before the call. The row is closed at zero cost only if a search finds nothing after the time by
+which a created resource would have appeared.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ class UnansweredLaunches:
         """Wait until the launches for which these rows were opened would have appeared in a tag search.
 
         Returns:
-            False if there was nothing to wait for.
+            False if `rows` is empty.
         """
         if not rows:
             return False
@@ -53,7 +53,7 @@ class UnansweredLaunches:
 
 
 def latest_visible_at(rows: Sequence[LedgerEntry], now: datetime, endpoint: str) -> datetime:
-    """Return the latest time at which a launch for these rows first appears in a tag search."""
+    """Return the time by which every launch for these rows would have appeared in a tag search."""
     delays = delays_at(endpoint)
     return max(launch_visible_by(row.spending.opened_at, now, delays) for row in rows)
 

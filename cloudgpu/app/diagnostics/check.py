@@ -9,11 +9,11 @@ State = Literal["ok", "warning", "failed", "unknown"]
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One line of `doctor`.
+    """The result of one `doctor` check.
 
     Attributes:
         name: Subject of the check, for example `SSH key`.
-        state: Result. `warning` affects only some commands; `unknown` means that the check could not be made.
+        state: Result. `warning` affects only some commands; `unknown` means that the check could not be performed.
         fix: Command to run or setting to change; empty if nothing needs to be done.
     """
 

@@ -15,7 +15,7 @@ _POLICY = "attach the policy from `cloudgpu doctor --policy` to this identity"
 _SHOWN = 4
 """Number of actions listed on one line; the JSON document lists all of them."""
 _UNASKED = ("NoCredentials", "Unreachable")
-"""Error codes that leave the check unknown, because a missing account or network is not a faulty setup."""
+"""Error codes for which a check is unknown, not failed: a missing account or network is not a faulty setup."""
 
 
 class AwsQueries(Protocol):
@@ -39,7 +39,7 @@ def run_checks(
     grants: Sequence[Grant],
     machine: Sequence[Callable[[], Diagnosis]],
 ) -> DiagnosticReport:
-    """Run all checks. An error during a check becomes its result."""
+    """Run all checks. An error during a check becomes the result of that check."""
     checks = [check() for check in machine]
     try:
         queries = account()
@@ -105,7 +105,7 @@ def _quota(allowance: QuotaLimit, region: str, none: State) -> Diagnosis:
     """Check a quota. A quota of 0 vCPUs is a warning, or a failure if no quota allows any vCPUs."""
     name = f"quota {allowance.quota.code}"
     if allowance.vcpus is None:
-        return Diagnosis(name, "unknown", f"{allowance.quota.name}: AWS reports no value for {region}")
+        return Diagnosis(name, "unknown", f"{allowance.quota.name}: AWS does not report a value for {region}")
     detail = f"{allowance.vcpus} vCPUs in {region}: {allowance.quota.name}"
     return (
         Diagnosis(name, "ok", detail)

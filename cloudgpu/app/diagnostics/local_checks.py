@@ -41,7 +41,7 @@ def state_home(home: Home) -> Diagnosis:
     detail = f"{home.root}, {free_gib:.0f} GiB free"
     if free_gib < _LOW_GIB:
         return Diagnosis(
-            "state home", "warning", detail, "free some space, or set CLOUDGPU_HOME to a folder on another disk"
+            "state home", "warning", detail, "free some space, or set CLOUDGPU_HOME to a directory on another disk"
         )
     return Diagnosis("state home", "ok", detail)
 
@@ -72,7 +72,7 @@ def session_plugin(*, needed: bool, named: str = "") -> Diagnosis:
 
 
 def docker() -> Diagnosis:
-    """Check for a running Docker engine, which is only needed to build images."""
+    """Check that Docker is running, which is only needed to build images."""
     command = ("docker", "version", "--format", "{{.Server.Version}}")
     return _program(
         "Docker", command, needed=False, fix="install Docker if you build the images in images/ on this machine"

@@ -27,7 +27,7 @@ from cloudgpu.text import command
 _PRICED_IN = "us-east-1"
 """Region whose snapshot price is used for all regions."""
 _LONGEST_NAME = 34
-"""The source node is in a cluster `bake-NAME`, and cluster names have at most 39 characters."""
+"""Maximum length of an image name. The source node's cluster is `bake-NAME`, which has at most 39 characters."""
 
 
 class ImageStore(Protocol):
@@ -84,7 +84,7 @@ def monthly_usd(image: OwnImage) -> Decimal:
 
 @dataclass(frozen=True)
 class ImageBaker:
-    """Creates machine images in one cloud, with the records of one state directory."""
+    """Creates machine images in one cloud, with the records of one state home."""
 
     context: CloudContext
     requester: Requester
@@ -97,7 +97,7 @@ class ImageBaker:
 
         Raises:
             UsageError: An image with this name already exists, or the name is invalid.
-            CloudGpuError: The bake fails. The node has been deleted, or the error names it.
+            CloudGpuError: The bake failed. The node has been deleted, or the error names the node.
         """
         cluster = bake_cluster_name(name)
         # An image contains no data: nodes launched from the image mount the storage of their own recipe.
@@ -207,7 +207,12 @@ def bake_cluster_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class DeletedImage:
-    """A deleted image, or None if it was never created, and whether the node of an interrupted bake was deleted."""
+    """The result of `image delete`.
+
+    Attributes:
+        image: The deleted image, or None if it was never created.
+        node: Whether the node of an interrupted bake was deleted.
+    """
 
     image: OwnImage | None
     node: bool
@@ -268,7 +273,7 @@ def _delete_images(store: ImageStore, region: str, name: str, errors: list[Cloud
 
 
 def _one_error(name: str, errors: Sequence[CloudGpuError]) -> CloudGpuError:
-    """Return a single error unchanged, or combine several into one error that lists everything that remains."""
+    """Return a single error unchanged, or combine several errors into one that lists all remaining resources."""
     if len(errors) == 1:
         return errors[0]
     left = [line for err in errors for line in tuple(getattr(err, "left", ())) or (err.message,)]

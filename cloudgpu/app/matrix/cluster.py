@@ -25,7 +25,7 @@ class MatrixCluster:
         self._cluster_deleter = cluster_deleter(context)
 
     def created(self, record: MatrixRecord) -> ClusterRecord | None:
-        """Return the cluster that the matrix created, or None if there is none or it is confirmed deleted."""
+        """Return the cluster that the matrix created, or None if there is none or its deletion is confirmed."""
         cluster = self._context.records.cluster(record.cluster) if record.made and record.cluster else None
         return cluster if cluster is not None and record.token in ("", cluster.token) else None
 
@@ -56,7 +56,7 @@ class MatrixCluster:
             return record
         name = created.name if created is not None else self.name(record, request)
         is_new = created is not None or self._context.records.cluster(name) is None
-        # Record the owner before the first call, so that the cluster is deleted even if this process is killed.
+        # Record the ownership before the first API call, so that a later command deletes the cluster if this one dies.
         record = self._matrices.save(replace(record, cluster=name, made=is_new, token="" if is_new else record.token))
         provisioned = self._provisioning.up(
             plan, name, keep_on_failure=request.keep_on_failure, retry_s=request.retry_s

@@ -20,7 +20,7 @@ from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow, Values
 
 _WAITING = "waiting"
 _FEWEST = 2
-"""Minimum number of values of a metric for marking one as best."""
+"""Minimum number of values that a metric must have before its best value is marked."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class MatrixOutcome:
     """The current state of a matrix.
 
     Attributes:
-        usd: Cost so far of the clusters that the matrix created (simulated or real); if none, the cost of its runs.
+        usd: Cost so far, simulated or real, of the clusters that the matrix created; if it created none, of its runs.
         table: Path of the CSV file with the same content.
         kept: Reason why the cluster was kept; empty if it was deleted or the matrix did not create it.
         stopped: Reason why some combinations were not tried; empty if all were tried.

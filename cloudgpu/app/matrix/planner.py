@@ -17,12 +17,12 @@ _OF_THE_CLUSTER: Final = frozenset({"schema", "name", "resources", "storage", "b
 """Recipe sections that describe the cluster rather than what runs on it."""
 _NETWORK: Final = ("resources", "network")
 _NETWORKS: Final = ("tcp", "auto", "efa")
-"""Ordered by requirement: runs on a cluster with EFA can also use TCP."""
+"""Network options, least demanding first: runs on a cluster with EFA can also use TCP."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One combination and its plan."""
+    """A combination and its plan."""
 
     combination: Combination
     plan: Plan

@@ -15,7 +15,7 @@ from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
 
 _LONGEST = 32
-"""Maximum length of the recipe's name in a matrix name, which with dash and digest has at most 39 characters."""
+"""Maximum length of the recipe's name in a matrix name, which adds a dash and a digest; at most 39 characters."""
 _RECENT_RUNS = 9
 """Number of runs from which the typical duration is estimated."""
 
@@ -26,7 +26,7 @@ class MatrixRequest:
 
     Attributes:
         sets: `--set` assignments shared by all combinations, as typed.
-        fail_fast: Whether to stop starting runs after a failure.
+        fail_fast: Whether to start no further runs after a failure.
         again: Whether to repeat combinations that already have a result.
     """
 
@@ -69,7 +69,7 @@ class MatrixProgress:
 def matrix_progress(
     request: MatrixRequest, stored: Callable[[str], MatrixRecord | None], records: RecordStore, now: datetime
 ) -> MatrixProgress:
-    """Return the progress of the requested matrix, new or recorded. Writes nothing.
+    """Return the progress of the requested matrix, from its record if there is one, without writing anything.
 
     Raises:
         StateError: The record cannot be read.
@@ -108,7 +108,7 @@ def has_result(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:
 
 
 def _without_result(row: MatrixRow, records: RecordStore) -> MatrixRow:
-    """Return the row without its result, unless its run is not finished and must still be followed."""
+    """Return the row without its result, or unchanged if its run is unfinished and must still be followed."""
     known = find_row_run(row, records)
     return row if known is not None and known.ended_at is None else MatrixRow(row.values)
 

@@ -37,7 +37,7 @@ _INTERRUPTED = "interrupted"
 
 @dataclass
 class _InterruptPrompt:
-    """Prompts after Ctrl-C, but only once, because the answer applies to both the run and the cluster."""
+    """The prompt after Ctrl-C, shown only once because the answer applies to both the run and the cluster."""
 
     ask: Callable[[str], bool]
     answer: bool | None = None
@@ -49,7 +49,7 @@ class _InterruptPrompt:
 
 
 class MatrixRunner:
-    """Runs matrices in one cloud, with the records of one state directory."""
+    """Runs matrices on one backend and records them in one state home."""
 
     def __init__(self, context: Context, training: TrainingRun, requester: Requester, connect: Connect) -> None:
         self._context = context
@@ -59,7 +59,7 @@ class MatrixRunner:
         self._cluster = MatrixCluster(context, self._records, cluster_creator(context, requester))
 
     def start_progress(self, request: MatrixRequest) -> MatrixProgress:
-        """Return the progress of a matrix. Changes nothing.
+        """Return the progress of a matrix without changing anything.
 
         Raises:
             StateError: The record cannot be read.
@@ -88,9 +88,8 @@ class MatrixRunner:
 
         Raises:
             BusyError: Another process is working on this matrix.
-            CloudGpuError: An error affects every combination, or a run may still be running. The hint lists what
+            CloudGpuError: An error affected every combination, or a run may still be running. The hint lists what
                 is left. A failed run does not raise an error.
-
         """
         progress = self.start_progress(request)
         if progress.missing:
@@ -104,7 +103,7 @@ class MatrixRunner:
 
 
 class _Session:
-    """One command that runs a matrix while it holds the matrix's lease."""
+    """The execution of a matrix by one command, which holds the lease of the matrix."""
 
     def __init__(
         self,
@@ -244,7 +243,7 @@ class _Session:
         return ""
 
     def _finished(self, stopped: str) -> MatrixOutcome:
-        """Delete the cluster if it does not have to be kept, and return the outcome."""
+        """Delete the cluster unless it must be kept, and return the outcome."""
         created = self._cluster.created(self._record)
         kept = self._why_kept(stopped) if created is not None else ""
         unended: CloudGpuError | None = None
@@ -282,7 +281,7 @@ class _Session:
         return "--keep-on-failure" if self._request.keep_on_failure and failed else ""
 
     def _abandoned(self, err: CloudGpuError) -> None:
-        """Add to the error's hint how to continue and what is left."""
+        """Extend the error's hint with how to continue and which cluster is left."""
         err.hint = "; ".join(
             part for part in (err.hint, "run the same command again to continue with the missing combinations") if part
         )

@@ -1,1 +1,1 @@
-"""Plan a run: look up its requirements, search the catalog, check quotas, write plan files and new recipes."""
+"""Plan runs: look up their requirements, search the catalog, check quotas, and write plan files and new recipes."""

@@ -11,7 +11,7 @@ from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
 
 @dataclass(frozen=True)
 class CatalogReading:
-    """Source and read time of one part of a region's catalog data."""
+    """One part of a region's catalog data: its source, size and read time."""
 
     region: str
     part: str
@@ -22,7 +22,7 @@ class CatalogReading:
 
 @dataclass(frozen=True)
 class CatalogStatus:
-    """Sources and age of the catalog data for one target.
+    """The status of one target's catalog data: its sources and age.
 
     Attributes:
         entry: The active snapshot, or None if only the bundled catalog is in use.

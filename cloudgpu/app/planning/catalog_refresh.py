@@ -40,7 +40,7 @@ class CatalogSource(BackendIdentity, Protocol):
         """Return the instance types with NVIDIA GPUs in a region."""
 
     def zones(self, region: str) -> Mapping[str, tuple[str, ...]]:
-        """Return the zones that offer each instance type."""
+        """Return the zones that offer each instance type, by instance type."""
 
     def on_demand(self, region: str) -> Mapping[str, Decimal]:
         """Return the on-demand price in USD per hour of every instance type in the price list."""

@@ -12,11 +12,11 @@ from cloudgpu.ssh.transfer.local_tree import files_to_send
 
 
 def check_feasible(plan: Plan, base: Path) -> None:
-    """Build the launch commands for every candidate without running them.
+    """Check that the work directory can be uploaded, and build the launch commands without running them.
 
     Raises:
-        RecipeError: The work directory cannot be uploaded, or the launcher rejects the recipe.
-        UsageError: The recipe requests one rank per GPU and a candidate has no GPU.
+        RecipeError: The work directory cannot be uploaded, or the launcher rejected the recipe.
+        UsageError: The recipe requests one rank per GPU, but a candidate has no GPU.
     """
     recipe = plan.recipe
     if recipe.workdir is not None:
@@ -24,7 +24,7 @@ def check_feasible(plan: Plan, base: Path) -> None:
             files_to_send((base / recipe.workdir).resolve())
         except CloudGpuError as err:
             raise RecipeError(
-                f"workdir: {err.message}", hint="set `workdir` to a directory relative to the recipe"
+                f"workdir: {err.message}", hint="set `workdir` to the path of a directory, relative to the recipe"
             ) from err
     for gpus, candidate in {candidate.gpus_per_node: candidate for candidate in plan.candidates}.items():
         job = Job("on-paper", recipe, _placeholder_inventory(plan, candidate, gpus), "")

@@ -26,7 +26,7 @@ _STACK = "pulumi:"
 
 @dataclass(frozen=True)
 class ResourceForecast:
-    """One resource that `up` would create."""
+    """A resource that `up` would create."""
 
     type: str
     """Pulumi resource type."""
@@ -40,12 +40,12 @@ class ResourceForecast:
 def forecast(
     plan: Plan, cluster: str, *, cloud: Cloud, requester: Requester, home: Home, clock: Clock
 ) -> tuple[ResourceForecast, ...]:
-    """Preview the resources of a cluster with this name on the first candidate. Changes nothing.
+    """Preview the resources of a cluster on the plan's first candidate without changing anything.
 
-    `requester` does not need a public key.
+    The public key of `requester` is not used.
 
     Raises:
-        CloudGpuError: The program rejects the plan, or one of its lookups fails.
+        CloudGpuError: The program rejected the plan, or one of its lookups failed.
     """
     if not plan.candidates:
         return ()
@@ -69,7 +69,7 @@ def _made(steps: Iterable[PreviewStep]) -> Iterator[ResourceForecast]:
 
 
 def _record(plan: Plan, cluster: str, cloud: Cloud, clock: Clock) -> ClusterRecord:
-    """Return the record that `up` would write, but with no engine, so that the direct engine previews the cluster."""
+    """Return the record that `up` would write, but without an engine, so that the direct engine creates the preview."""
     now = clock.now()
     return ClusterRecord(
         name=cluster,

@@ -1,4 +1,4 @@
-"""`gpus`: find the instance types that match the options, and suggest which option to relax if none does."""
+"""`gpus`: find the instance types that match the options, and suggest which option to relax if none match."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class GpuQuery:
 
 @dataclass(frozen=True)
 class RelaxedQuery:
-    """One change to the options, and the number of types that would then match."""
+    """A relaxed query: one change to the options, and the number of types that would then match."""
 
     change: str
     """Description of the change, for example `without --count 3`."""
@@ -37,7 +37,7 @@ class RelaxedQuery:
 
 @dataclass(frozen=True)
 class GpuSearchResult:
-    """The matching types, or if none matches, the options that could be relaxed."""
+    """The result of a search: the matching types or, if none match, the options that could be relaxed."""
 
     asked: GpuQuery
     found: OfferMatches
@@ -66,7 +66,7 @@ def search_gpus(query: GpuQuery, catalog: Catalog, home_region: str) -> GpuSearc
 
 
 def _relaxed(query: GpuQuery, filters: SearchCriteria, catalog: Catalog) -> Iterator[RelaxedQuery]:
-    """Yield each single change that makes at least one type match."""
+    """Yield each change to a single option after which at least one type matches."""
     without = {
         command("--min-memory", query.min_memory): replace(filters, min_memory_gib=Decimal(0)),
         command("--min-total-memory", query.min_total_memory): replace(filters, min_total_memory_gib=Decimal(0)),

@@ -1,4 +1,4 @@
-"""Plan a recipe on self-managed hosts: load, resolve, probe the matching hosts, plan."""
+"""Plan a recipe on self-managed hosts: load and resolve the recipe, probe the matching hosts, and build the plan."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.loading.resolve import resolve
 
 _NO_REGION = "us-east-1"
-"""Placeholder: `PlannerInput` requires a default region, and self-managed hosts have none. It is never queried."""
+"""Placeholder that is never queried: `PlannerInput` requires a region, but self-managed hosts do not have one."""
 
 
 def make_host_plan(
@@ -34,7 +34,7 @@ def make_host_plan(
     surveyor: Preflight,
     offline: bool,
 ) -> Planned:
-    """Plan a recipe on the hosts in the inventory. With `offline`, do not connect to any of them.
+    """Plan a recipe on the hosts in the inventory. With `offline`, do not connect to the hosts.
 
     Raises:
         RecipeError: The recipe is invalid.

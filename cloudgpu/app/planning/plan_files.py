@@ -50,7 +50,7 @@ def save(path: Path, planned: Planned, world: PlanInputs, *, sets: list[str], re
     """Write a plan to a file.
 
     Raises:
-        CloudGpuError: The plan has an error finding and could not be applied.
+        CloudGpuError: The plan has error findings, so it could not be applied.
         StateError: The file cannot be written.
     """
     if planned.plan.errors:
@@ -62,7 +62,7 @@ def save(path: Path, planned: Planned, world: PlanInputs, *, sets: list[str], re
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write_for_user(path, saved_plan.format_saved_plan(saved).encode())
     except OSError as err:
-        hint = "choose a file in a folder that you can write to"
+        hint = "choose a file in a directory that you can write to"
         raise StateError(f"cannot write plan file {path}: {err.strerror}", hint=hint) from err
     return saved
 
@@ -113,7 +113,7 @@ def catalog_digest(home: Home, target: str) -> str:
 
 
 def _workdir_digest(planned: Planned, plan_file: Path) -> str:
-    """Return the SHA-256 digest of everything uploaded to the nodes: names, contents, links and executable bits."""
+    """Return the SHA-256 digest of everything uploaded to the nodes: names, contents, symlinks and executable bits."""
     workdir = planned.plan.recipe.workdir
     if workdir is None:
         return ""

@@ -1,4 +1,4 @@
-"""Plan a recipe: load and resolve it, query the cloud, rank the candidates."""
+"""Plan a recipe: load and resolve the recipe, query the cloud, and rank the candidates."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def make_plan(
 
     If `cloud` is None, plan offline with the quotas cached by `quota_headroom`. Candidates with a recent capacity
     failure in `cooldowns` are tried last. `catalog` defaults to the bundled catalog. `surveyor` checks the resources
-    that the recipe and the settings refer to. `all_regions` ignores the regions and zones of the recipe.
+    that the recipe and the settings refer to. With `all_regions`, plan for every usable region, starting with the
+    recipe's regions, and ignore the recipe's zones.
 
     Raises:
         RecipeError: The recipe is invalid.
@@ -100,7 +101,7 @@ def make_plan(
 
 
 def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[str]) -> Quotes:
-    """Add the prices, zones, images, storage and free addresses of these regions to the question's quotes.
+    """Query the zones, images, storage and free addresses in these regions, and add them to the quotes.
 
     The plan contains image IDs rather than SSM parameters, so that a newer image does not change a saved plan.
 
@@ -152,7 +153,7 @@ def _storage_seen(storage: TaggedStorage) -> StorageSeen:
 
 
 def with_all_regions(recipe: Recipe, regions: Sequence[str]) -> Recipe:
-    """Return the recipe with all of these regions, starting with the regions that it already lists, and no zones."""
+    """Return the recipe with all of these regions and without zones. The recipe's own regions stay first."""
     named = [region for region in recipe.resources.regions if region in regions]
     resources = recipe.resources.model_copy(update={"regions": tuple(dict.fromkeys([*named, *regions])), "zones": ()})
     return recipe.model_copy(update={"resources": resources})

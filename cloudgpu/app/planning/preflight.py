@@ -35,7 +35,8 @@ class Preflight:
 
     Attributes:
         environ: The caller's environment. It is used only to check which variables are set.
-        ask_registry: Image lookup. None if no registry is queried: offline, or for commands that run no container.
+        ask_registry: Function that looks up the image; None if planning offline or if the command does not run a
+            container.
     """
 
     settings: Settings
@@ -43,7 +44,7 @@ class Preflight:
     ask_registry: AskRegistry | None = None
 
     def survey(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> NamedResources:
-        """Look up the resources in these regions. Without an inspector, check only what needs no cloud access."""
+        """Look up the resources in these regions. Without an inspector, make only checks that do not need the cloud."""
         rehearsed = recipe.rehearsal.objects if recipe.rehearsal and self.settings.target == "rehearsal" else {}
         checks = {dataset.name: self._dataset(dataset, base, rehearsed, inspector) for dataset in recipe.data}
         with ThreadPoolExecutor(_AT_ONCE) as workers:
@@ -132,7 +133,10 @@ def _local(source: Path) -> DatasetSeen:
 
 
 def _workdir_bytes(recipe: Recipe, base: Path) -> int | None:
-    """Return the work directory's size; None if there is none or it is unreadable, which staging reports."""
+    """Return the size of the work directory in bytes, or None if the recipe has none.
+
+    Also return None if the directory cannot be read: the upload reports the error.
+    """
     if recipe.workdir is None:
         return None
     try:

@@ -51,7 +51,7 @@ class RegionQuotas:
     limits: Mapping[str, int] | None = None
     limits_at: datetime | None = None
     used: Mapping[str, int | None] | None = None
-    """Quota key -> running vCPUs; a missing key means none."""
+    """Quota key -> running vCPUs; a missing key means 0."""
     used_at: datetime | None = None
     trouble: tuple[str, ...] = field(default=(), compare=False)
 
@@ -74,9 +74,9 @@ class QuotaHeadroom:
     def asked(
         self, cloud: QuotaCloud, regions: Sequence[str] | None, *, anew: bool = False
     ) -> tuple[RegionQuotas, ...]:
-        """Read the quotas of these regions concurrently; None reads every region that the account can use.
+        """Read the quotas of these regions concurrently.
 
-        `anew` ignores the cached limits.
+        If `regions` is None, read every region that the account can use. With `anew`, ignore the cached limits.
 
         Returns:
             One entry per region. Values that could not be read are None.
@@ -95,7 +95,7 @@ class QuotaHeadroom:
         return quotas
 
     def cached(self, target: str, regions: Sequence[str] | None) -> tuple[RegionQuotas, ...]:
-        """Return the cached quotas of these regions; None returns every cached region.
+        """Return the cached quotas of these regions, or of every cached region if `regions` is None.
 
         The cached quotas may be of any age and from any account. The quotas of an uncached region are unknown.
         """
@@ -105,7 +105,7 @@ class QuotaHeadroom:
         )
 
     def forget(self, target: str) -> None:
-        """Delete a target's cache. Callers use this after changing the target's limits."""
+        """Delete a target's cache. Call this after the target's limits have changed."""
         with contextlib.suppress(OSError):
             self._home.catalog(target).quotas.unlink(missing_ok=True)
 

@@ -77,7 +77,7 @@ class QuotaReportLine:
 
 
 def report_subjects(catalog: Catalog, *, gpu: str, instance_type: str) -> tuple[QuotaSubject, ...]:
-    """Resolve the options to report subjects: a type, the launchable types with a GPU, or the families of quotas.
+    """Return the subjects to report: one instance type, all launchable types with a GPU, or instance families.
 
     Raises:
         UsageError: Both options were given, or the name is unknown.
@@ -139,7 +139,7 @@ def _with_gpu(catalog: Catalog, spec: str) -> list[InstanceType]:
     if not launchable:
         mismatch = find_spec_mismatch(spec if parsed.count is not None else f"{spec}:1", catalog)
         message = f"--gpu {spec}: {mismatch.message if mismatch else 'AWS has retired every type with this GPU'}"
-        raise UsageError(message, hint="run `cloudgpu gpus` to list GPUs; P and G select all types of a quota")
+        raise UsageError(message, hint="run `cloudgpu gpus` to list the GPUs, or use --gpu P or --gpu G")
     return launchable
 
 

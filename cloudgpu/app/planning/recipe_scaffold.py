@@ -1,4 +1,4 @@
-"""`recipe new`: create a folder with a valid recipe and a script that runs without changes."""
+"""`recipe new`: create a directory with a valid recipe and a script that runs without changes."""
 
 import os
 import re
@@ -42,17 +42,17 @@ class ScaffoldRequest:
 
     name: str
     gpu: str
-    """`V100-32GB:8`, or an instance type."""
+    """GPU spec such as `V100-32GB:8`, or an instance type."""
     nodes: int
     region: str
-    """Empty for the home region if the GPU is available there, otherwise the cheapest region."""
+    """Empty means the home region if the GPU is available there, and otherwise the cheapest region."""
     market: Market = "on-demand"
     launcher: LauncherChoice = "torchrun"
 
 
 @dataclass(frozen=True)
 class Scaffold:
-    """The files of a new recipe, and the instance types that it is planned for."""
+    """A new recipe: its files, and the offers for which its budget is planned."""
 
     name: str
     nodes: int
@@ -80,11 +80,11 @@ def make_scaffold(request: ScaffoldRequest, catalog: Catalog, home_region: str) 
 
 
 def write_scaffold(scaffold: Scaffold, folder: Path) -> None:
-    """Write the files to a new folder; if a write fails, no folder is created.
+    """Write the files to a new directory. If a write fails, the directory is not created.
 
     Raises:
         UsageError: The path already exists.
-        StateError: The folder cannot be created.
+        StateError: The directory cannot be created.
     """
     if os.path.lexists(folder):
         raise UsageError(f"{folder} already exists", hint="choose another name, or edit the existing recipe")
@@ -130,7 +130,7 @@ def _raise_no_price(request: ScaffoldRequest, types: Sequence[InstanceType]) -> 
 
 
 def _no_price(request: ScaffoldRequest, types: Sequence[InstanceType]) -> UsageError:
-    """Explain why there is no hourly price: the GPU is only available elsewhere, or its price is unknown."""
+    """Return the error that says whether the GPU is only available in other regions or its price is unknown."""
     priced = sorted({region for kind in types for region in kind.on_demand_usd if kind.zones.get(region)})
     if request.region and priced:
         message = (
@@ -145,7 +145,7 @@ def _no_price(request: ScaffoldRequest, types: Sequence[InstanceType]) -> UsageE
 
 
 def _no_launchable_type(request: ScaffoldRequest, catalog: Catalog) -> UsageError:
-    """Explain why no matching instance type can be launched, and suggest a command that works."""
+    """Return the error that explains why no matching type can be launched and suggests a command that works."""
     prefix = ("cloudgpu", "recipe", "new", request.name, "--gpu")
     retired = types_for_spec(request.gpu, catalog)
     if retired:
@@ -187,8 +187,8 @@ def _recipe(request: ScaffoldRequest, offers: Sequence[Offer]) -> str:
 def _affordable(offers: Sequence[Offer]) -> tuple[Offer, ...]:
     """Return the offers worth trying if the cheapest has no capacity.
 
-    Instance types with a T4 cost up to eight times as much as the smallest, and the recipe's budget cap has to cover
-    the most expensive type that the recipe includes.
+    The recipe's budget cap has to cover the most expensive type that the recipe includes, and the largest type with a
+    T4 costs about eight times as much as the smallest.
     """
     cheapest = offers[0].hourly_usd or Decimal(0)
     limit = _TWICE * cheapest
@@ -201,9 +201,9 @@ def _hardware(request: ScaffoldRequest, affordable: Sequence[Offer], dearer: Seq
         example = affordable[0].spec
         return f"instance_type: {request.gpu}  # or gpu: with a spec from `cloudgpu gpus`, for example {example}"
     if not dearer:
-        return f"gpu: {request.gpu}  # a GPU from `cloudgpu gpus` and the number per node, or instance_type: and a type"
+        return f"gpu: {request.gpu}  # a GPU from `cloudgpu gpus` and the number per node; or use instance_type:"
     few = ", ".join(offer.kind.name for offer in dearer[:_FEW]) + (" ..." if len(dearer) > _FEW else "")
-    about = f"# {request.gpu}; left out at more than twice the price: {few}"
+    about = f"# {request.gpu}; these cost more than twice as much and are omitted: {few}"
     return f"{about}\n  " + (f"instance_type: {names[0]}" if len(names) == 1 else f"any_of: [{', '.join(names)}]")
 
 

@@ -14,7 +14,7 @@ description: $description
 resources:
   $hardware
   nodes: $nodes  # identical machines, launched together or not at all
-  regions: [$region]  # in the order to try them
+  regions: [$region]  # tried in this order
   market: $market
   disk: 200GiB  # per node
 
@@ -49,7 +49,7 @@ for _ in range(options.steps):
     sum(number * number for number in range(100_000))
 steps_per_s = options.steps / (time.perf_counter() - started)
 
-if rank == 0:  # read by the recipe's metrics, and downloaded with its outputs
+if rank == 0:  # the recipe's metrics parse this line; result.json is downloaded with the outputs
     print(f"steps_per_s={steps_per_s:.1f}", flush=True)
     result = {"ranks": world, "steps": options.steps, "steps_per_s": steps_per_s}
     pathlib.Path(os.environ["CLOUDGPU_OUTPUTS"], "result.json").write_text(json.dumps(result))

@@ -27,7 +27,7 @@ _NO_NODE = "all of its nodes are terminated"
 
 
 class RunWatcher:
-    """Reconnects to runs in one cloud, with the records of one state directory."""
+    """Reconnects to the runs of one backend that are recorded in one state home."""
 
     def __init__(self, context: Context, connect: Connect) -> None:
         self._context = context
@@ -51,7 +51,7 @@ class RunWatcher:
     def attach(self, run_id: str, *, keep: bool = False) -> RunOutcome:
         """Follow a live run and finish it like `train`: download outputs, delete the cluster, close the ledger rows.
 
-        A run whose nodes are all terminated is finished without them, as `lost` unless its final status is known.
+        If all nodes of the run are terminated, the run becomes `lost`, unless its final status is already recorded.
 
         Raises:
             UsageError: The run does not exist or has finished, or its cluster no longer exists.
@@ -114,7 +114,7 @@ class RunWatcher:
         return record, cluster
 
     def _alive_nodes(self, cluster: ClusterRecord) -> Inventory:
-        """Return the nodes that the cloud reports as alive, so that no time is lost connecting to terminated nodes."""
+        """Return the pending and running nodes. Connecting to a terminated node would only time out."""
         states = self._context.cloud.instance_states(cluster.region, cluster.instance_ids)
         if not any(state in ALIVE_STATES for state in states.values()):
             return Inventory(cluster.name, ())
@@ -135,7 +135,7 @@ class RunWatcher:
         return inventory
 
     def _lost(self, record: RunRecord, cluster: ClusterRecord) -> RunRecord:
-        """Return the record of a run whose nodes are terminated: `lost`, unless its final status was recorded."""
+        """Mark a run whose nodes are terminated as `lost`, unless its final status was recorded. Return its record."""
         if record.judged:
             return record
         expired = cluster.expires_at <= self._context.clock.now()
@@ -148,7 +148,7 @@ class RunWatcher:
 
 @contextmanager
 def _live_run_hint(record: RunRecord) -> Iterator[None]:
-    """Add to a connection error that the run may still be running."""
+    """Add a hint to connection errors: the run may still be running."""
     try:
         yield
     except ConnectError as err:
@@ -157,7 +157,7 @@ def _live_run_hint(record: RunRecord) -> Iterator[None]:
 
 
 def _refuse_lost_outputs(record: RunRecord) -> None:
-    """Report outputs that were lost because the cluster was deleted.
+    """Raise an error if outputs were lost because the cluster was deleted.
 
     Raises:
         RemoteCommandError: The run expected outputs that were never downloaded.

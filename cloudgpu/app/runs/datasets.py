@@ -24,11 +24,11 @@ _SHOWN = 100
 
 
 def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
-    """Upload the objects of the recipe's `rehearsal` section to the rehearsal's buckets. Return the byte count.
+    """Upload the objects of the recipe's `rehearsal` section to the simulated buckets. Return the byte count.
 
     Raises:
         RecipeError: A source is not a directory.
-        CloudError: The rehearsal endpoint rejects a request.
+        CloudError: The rehearsal endpoint rejected a request.
     """
     if recipe.rehearsal is None or cloud.target != "rehearsal":
         return 0
@@ -40,7 +40,7 @@ def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
 
 
 def dataset_lister(cloud: Backend, base: Path) -> Files:
-    """Return a function that lists a dataset's files, with fresh presigned URLs and the manifest's checksums.
+    """Return a function that lists a dataset's files, with presigned URLs for S3 objects and with known checksums.
 
     Local files are verified against their manifest here, because the upload does not verify them.
     """
@@ -84,7 +84,7 @@ def _web(dataset: Data, manifest: Path | None) -> Sequence[RemoteFile]:
 
 
 def _with_checksums(dataset: Data, files: Sequence[RemoteFile], manifest: Path | None) -> Sequence[RemoteFile]:
-    """Return the files with checksums from the recipe or its manifest."""
+    """Return the files with the checksums from the recipe or from the dataset's manifest."""
     if manifest is not None:
         return _in_manifest(dataset, files, manifest)
     if dataset.sha256 is None:
@@ -139,7 +139,7 @@ def _digest(path: Path) -> str:
 
 
 def read_manifest(path: Path) -> Mapping[str, str]:
-    """Read a manifest in `sha256sum` format: relative path -> SHA-256.
+    """Read a manifest in `sha256sum` format. Return the SHA-256 digest of each relative path.
 
     Raises:
         RecipeError: The file cannot be read, has an invalid line, or names a file that a node cannot create.

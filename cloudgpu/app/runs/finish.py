@@ -1,10 +1,10 @@
 """Finish a run for `train` and `attach`: download the outputs, delete its cluster, close the ledger rows.
 
-The effect of an error or Ctrl-C depends on how far the run is:
+The effect of an error or Ctrl-C depends on the progress of the run:
 
-    no rank was started     the run is closed; after an error, a cluster that it created is deleted unless it is kept
+    no rank was started     the run is closed; after an error, a cluster created for the run is deleted unless kept
     ranks may be running    nothing is stopped; `attach` follows the run again
-    final status is known   the cluster is kept until the outputs are downloaded, which `attach` does
+    final status is known   the cluster is kept until `attach` has downloaded the outputs
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _INTERRUPTED = "interrupted"
 
 
 class RunFinisher:
-    """Finishes one run."""
+    """Finishes one run: downloads its outputs, deletes its cluster and closes its ledger rows."""
 
     def __init__(self, context: Context, stages: Stages) -> None:
         self._context = context
@@ -82,7 +82,7 @@ class RunFinisher:
         if collected.failures and kept:
             outcome = self._with_pending_outputs(record, kept, collected.failures, collected.notes)
         else:
-            # Compute this before the cluster is deleted, because the reasons describe its current state.
+            # Compute this before the cluster is deleted, because the lines describe the cluster's current state.
             lost = self._lost(record, collected, cluster)
             outcome = replace(self._closed(record, kept, (*collected.notes, *lost)), lost=lost)
         outcome = replace(outcome, skipped=collected.skipped)
@@ -109,7 +109,7 @@ class RunFinisher:
         return replace(self._summary.outcome(record, kept=kept), notes=notes, unfetched=failures)
 
     def _terminated_nodes(self, record: RunRecord, cluster: ClusterRecord | None) -> list[str]:
-        """Return the terminated nodes of a failed run: their outputs are lost, so the deletion need not wait."""
+        """Return the terminated nodes of a failed run. Their outputs are lost, so they must not delay the deletion."""
         if cluster is None or record.state in ("succeeded", "not-run"):
             return []
         try:
@@ -119,7 +119,7 @@ class RunFinisher:
         return [instance_id for instance_id, state in states.items() if state not in ALIVE_STATES]
 
     def detached_outcome(self, record: RunRecord) -> RunOutcome:
-        """Return the outcome of `--detach`: everything keeps running."""
+        """Return the outcome of `--detach`, which leaves the run and its cluster running."""
         record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
         return self._summary.outcome(record, kept="detached")
 
@@ -143,7 +143,7 @@ class RunFinisher:
         return replace(self._summary.outcome(record, cluster, kept), interrupted=True)
 
     def finish_aborted(self, record: RunRecord, err: CloudGpuError) -> None:
-        """Finish a run that an error aborted. Add to the error's hint what is still running and how to attach to it.
+        """Finish a run that an error aborted. Extend the error's hint with what is still running and how to attach.
 
         Raises:
             TeardownError: The cluster that the run created cannot be deleted; the message contains both errors.
@@ -167,7 +167,7 @@ class RunFinisher:
             return
         record = replace(record, state="failed", reason=err.message)
         try:
-            # Write the record first: `down` reads the state of the run from it.
+            # Write the record first, because `down` reads the state of the run from the record.
             with contextlib.suppress(StateError):
                 self._context.records.save_run(record)
             self._end_after(record, cluster, err)
@@ -217,7 +217,7 @@ class RunFinisher:
             return ""
         failed = record.state not in ("succeeded", "not-run")
         reasons = (
-            (cluster.run_id != record.run_id, "the run did not create it"),
+            (cluster.run_id != record.run_id, "the run did not create the cluster"),
             (bool(failures) and not insist, f"outputs could not be downloaded ({', '.join(failures[:1])})"),
             (record.keep and not insist, "--keep"),
             (record.keep_on_failure and failed and not insist, "--keep-on-failure"),
@@ -225,7 +225,7 @@ class RunFinisher:
         return next((text for holds, text in reasons if holds), "")
 
     def _closed(self, record: RunRecord, kept: str, notes: tuple[str, ...]) -> RunOutcome:
-        """Delete the cluster unless it is kept, then close the ledger rows; a failure becomes part of the outcome."""
+        """Delete the cluster unless it is kept, then close the ledger rows. The outcome reports a failed deletion."""
         cluster = self._summary.cluster(record)
         failure: CloudGpuError | None = None
         ended: DeletionResult | None = None
@@ -266,8 +266,8 @@ def _why_unreachable(cluster: ClusterRecord | None, now: datetime) -> str:
 
 
 def add_live_run_hint(err: CloudGpuError, record: RunRecord) -> None:
-    """Add to an error the state of the aborted run and how to attach to it."""
-    state = f"has {record.state}" if record.judged else "may still be running"
+    """Extend an error's hint with the state of the aborted run and the command that attaches to it."""
+    state = f"has finished ({record.state})" if record.judged else "may still be running"
     _add_hint(err, f"run {record.run_id} {state}; attach to it with `{command('cloudgpu', 'attach', record.run_id)}`")
 
 

@@ -59,7 +59,7 @@ class FollowResult:
 
 
 class FollowedRun:
-    """A run on the nodes of one inventory. Closing it disconnects; the ranks keep running."""
+    """A run on the nodes of one inventory. Leaving the context disconnects from the nodes; the ranks keep running."""
 
     def __init__(self, context: Context, connect: Connect, stages: Stages) -> None:
         self._context = context
@@ -85,7 +85,8 @@ class FollowedRun:
         """Connect to every node and install the agent.
 
         Raises:
-            ConnectError: A node is unreachable; `HostKeyError` if its host key is unknown.
+            ConnectError: A node is unreachable.
+            HostKeyError: The host key of a node is unknown.
         """
         with self._stages.stage("connect"):
             inventory = mark_booted_nodes(self._context.records, inventory, self._context.clock.now())
@@ -96,14 +97,14 @@ class FollowedRun:
             self._inventory = inventory
 
     def forget(self, instance_ids: Collection[str]) -> None:
-        """Stop using these nodes, which are terminated."""
+        """Stop using nodes that are terminated."""
         self._agents = [agent for agent in self._agents if agent.host.node.instance_id not in instance_ids]
 
     def gate(self) -> None:
         """Check that every node has the hardware of its instance type.
 
         Raises:
-            RemoteCommandError: A node fails the check.
+            RemoteCommandError: A node failed the check.
         """
         with self._stages.stage("gate"):
             for health in node_health.check_nodes(self._agents, self._context.clock, self._context.emit):
@@ -115,7 +116,7 @@ class FollowedRun:
         """Remove host-specific data, including SSH keys, from every node. No login is possible afterwards.
 
         Raises:
-            RemoteCommandError: The cleanup fails on a node.
+            RemoteCommandError: The cleanup failed on a node.
         """
         with self._stages.stage("strip"):
             for agent in self._agents:
@@ -129,7 +130,7 @@ class FollowedRun:
         """Provide the work directory, the data, and the environment or container image on every node.
 
         Raises:
-            RemoteCommandError: Staging fails on a node.
+            RemoteCommandError: Staging failed on a node.
         """
         with self._stages.stage("stage"), release_datasets_on_failure(job, self._agents):
             with self._only_sender(job):
@@ -142,7 +143,7 @@ class FollowedRun:
             return replace(staged, images=provide_image(container, self._agents, login, self._context.emit))
 
     def ranks(self, job: Job, staged: Staged) -> dict[str, tuple[int, ...]]:
-        """Return the ranks of every node before any rank is started.
+        """Return the ranks of each node by node index, without starting them.
 
         Raises:
             RecipeError: The recipe's command is invalid.
@@ -154,7 +155,7 @@ class FollowedRun:
         """Start every rank.
 
         Raises:
-            RemoteCommandError: An agent reports an error; the ranks that were already started have been stopped.
+            RemoteCommandError: An agent reported an error; the ranks that were already started have been stopped.
         """
         with self._stages.stage("start"), release_datasets_on_failure(job, self._agents):
             start_checkpoint_upload(job, self._agents, self._context.cloud.bucket_service)
@@ -171,7 +172,7 @@ class FollowedRun:
             self._started = True
 
     def follow(self, record: RunRecord, *, open_services: bool = True) -> FollowResult:
-        """Follow the run until its final status, store every line in its logs and open its services on this machine.
+        """Follow the run until its final status is known. Store its output in logs and open its services locally.
 
         Raises:
             ConnectError: A node remains unreachable; the run may still be running.
@@ -196,7 +197,7 @@ class FollowedRun:
                 else:
                     verdict = item
         except ConnectError as err:
-            # The run may continue as long as one node is alive.
+            # The run may continue as long as one node is running.
             if not unreachable.all_terminated():
                 raise
             verdict = Verdict("lost", reason=err.message)
@@ -205,10 +206,10 @@ class FollowedRun:
         return FollowResult(verdict, metrics.measured(), tail)
 
     def stop(self, record: RunRecord) -> None:
-        """Stop the run on every node, after the grace period for a checkpoint. Its cluster stays up.
+        """Stop the run on every node after the grace period for a checkpoint. The cluster keeps running.
 
         Raises:
-            RemoteCommandError: An agent reports an error.
+            RemoteCommandError: An agent reported an error.
         """
         self._stopping = True
         directories = self._run_dirs(record)
@@ -225,7 +226,7 @@ class FollowedRun:
         all_or_raise(answers)
 
     def collect(self, record: RunRecord, instance_ids: Sequence[str]) -> Collected:
-        """Download the outputs, and list the cluster's instances that are terminated."""
+        """Download the outputs, and report the terminated instances of the cluster, whose data is lost."""
         job = Job(record.run_id, recipe_of(record), self._inventory, "")
         collected = collect(job, self._agents, self._context.home.run(record.run_id).outputs)
         here = {agent.host.node.index for agent in self._agents}
@@ -304,6 +305,11 @@ def with_final_status(record: RunRecord, followed: FollowResult) -> RunRecord:
     missed = [metric for metric in followed.measured if metric.missed_target]
     if record.state == "succeeded" and missed:
         worst = missed[0]
-        reached = "was never printed" if worst.value is None else f"reached {worst.value:g}"
-        return replace(record, state="failed", reason=f"{worst.name} {reached}, below {worst.metric.at_least:g}")
+        minimum = f"{worst.metric.at_least:g}"
+        reason = (
+            f"{worst.name} was never printed; the required minimum is {minimum}"
+            if worst.value is None
+            else f"{worst.name} reached {worst.value:g}, below the required minimum of {minimum}"
+        )
+        return replace(record, state="failed", reason=reason)
     return record

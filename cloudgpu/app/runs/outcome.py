@@ -28,7 +28,7 @@ class RunOutcome:
         notes: Additional remarks, one sentence each.
         unended: Reason why the cluster could not be deleted, or empty.
         interrupted: Whether Ctrl-C interrupted the command.
-        unfetched: Reasons why outputs are still on the nodes, one line per node; `attach` downloads them.
+        unfetched: Reasons why outputs are still on the nodes, one line per node; `attach` downloads the outputs.
         lost: Reasons why outputs can no longer be downloaded, one line each.
         skipped: Files that match the recipe's outputs but were not downloaded.
     """
@@ -102,7 +102,7 @@ class RunOutcome:
 
 
 def lost_output_lines(record: RunRecord, why: str) -> tuple[str, ...]:
-    """Return one line about outputs that can no longer be downloaded; empty if none were expected."""
+    """Return a line about outputs that can no longer be downloaded, or an empty tuple if none are missing."""
     patterns = ", ".join(record.uncollected)
     which = "not all outputs" if record.outputs else "no outputs"
     return (f"{which} of run {record.run_id} ({patterns}) were downloaded: {why}",) if patterns else ()

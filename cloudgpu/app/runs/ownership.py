@@ -7,23 +7,22 @@ from cloudgpu.backends.context import Context
 from cloudgpu.backends.deletion import DeletionResult
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_and_run_records import CLUSTER_DELETED, ClusterRecord, RunRecord
 
 _POLL_S = 1.0
 _TIMEOUT_S = 1200.0
 """Longest wait for another process. AWS takes minutes to terminate the largest instances and a NAT gateway."""
-CLUSTER_DELETION_REASON = "its cluster was ended"
 
 
 def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
     """Return the run as cancelled if it failed only because its cluster was being deleted.
 
-    A rank with an error of its own failed before the deletion, and its error remains the reason.
+    A rank that failed with its own error failed before the deletion, so that error remains the reason.
     """
     ending = cluster is None or cluster.state == "ending"
     has_no_cause = record.state == "lost" or (record.state == "failed" and record.failed_rank is None)
     return (
-        replace(record, state="cancelled", reason=CLUSTER_DELETION_REASON)
+        replace(record, state="cancelled", reason=CLUSTER_DELETED)
         if ending and has_no_cause and record.ranks
         else record
     )
@@ -36,8 +35,8 @@ def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterR
         The result, or None if another process has deleted the cluster.
 
     Raises:
-        BusyError: Another process uses the cluster without deleting it, or needs more than twenty minutes to delete it.
-        CloudGpuError: See `Teardown.down`.
+        BusyError: Another process is using the cluster without deleting it, or has not deleted it within 20 minutes.
+        CloudGpuError: The cluster cannot be deleted; see `Teardown.down`.
     """
     deadline = context.clock.monotonic() + _TIMEOUT_S
     reported = False
@@ -48,14 +47,14 @@ def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterR
             if present.state != "ending" or context.clock.monotonic() > deadline:
                 raise
             if not reported:
-                context.emit(Note(f"{err.message}, and is deleting it; waiting for it to finish"))
+                context.emit(Note(f"{err.message}; waiting until that process has deleted the cluster"))
             reported = True
         context.clock.sleep(_POLL_S)
     return None
 
 
 def _present(context: Context, cluster: ClusterRecord) -> ClusterRecord | None:
-    """Return the current record, or the known record if it cannot be read, since `down` then searches by tag."""
+    """Return the current record, or the known one if it cannot be read, because `down` then searches by tag."""
     try:
         return context.records.cluster(cluster.name)
     except StateError:

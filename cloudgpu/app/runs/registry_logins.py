@@ -10,7 +10,7 @@ from cloudgpu.run.containers.logins import RegistryLogin
 
 
 class RegistryLogins:
-    """Implements `run.logins.FetchLogin`. Connects to AWS when the first login is requested."""
+    """A `FetchLogin` for ECR registries, which connects to AWS when the first login is requested."""
 
     def __init__(self, clients: Callable[[str], Clients], clock: Clock) -> None:
         self._clients = clients
@@ -31,5 +31,5 @@ def reject_login(region: str) -> RegistryLogin:
     Raises:
         UsageError: Always.
     """
-    message = f"the image is in ECR in {region}, but there are no AWS credentials"
+    message = f"the image is in ECR in {region}, but no AWS credentials are available"
     raise UsageError(message, hint="set environment.container.login and password")

@@ -19,7 +19,7 @@ _PROBE = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.arg
 
 
 class Probe:
-    """Probes one service through a tunnel, which listens on this machine.
+    """A readiness probe for one service, through a tunnel that listens on this machine.
 
     Attributes:
         local: The local port.
@@ -72,7 +72,7 @@ class Probe:
             try:
                 trouble = self._troubles.get(timeout=_TIMEOUT_S)
             except queue.Empty:
-                return f"port {self._port} does not respond within {_TIMEOUT_S:.0f} s"
+                return f"port {self._port} did not respond within {_TIMEOUT_S:.0f} s"
         return "" if trouble is None else self._problem(trouble)
 
     def _trouble(self) -> str:

@@ -86,7 +86,7 @@ def mask_tokens(text: str, services: Sequence[RunService]) -> str:
 
 
 def _token(key: Path, run_id: str, name: str) -> str:
-    """Derive a token from a key in the state home, so that `attach` can recompute the token and nothing stores it."""
+    """Derive a token from a key in the state home, so that `attach` can recompute the token and it is never stored."""
     return hmac.new(_ensure_key(key), f"{run_id}/{name}".encode(), hashlib.sha256).hexdigest()[:_TOKEN_LETTERS]
 
 

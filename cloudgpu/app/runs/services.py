@@ -39,7 +39,7 @@ class ServiceProbes:
             record: The run.
             host: The head node, or None if no service is to be opened.
             stop: Function that stops the run.
-            fresh: Whether the run was just started. If so, it is stopped if its main service does not become ready.
+            fresh: Whether the run was just started. If so, the run is stopped if its main service is not ready in time.
         """
         recipe = recipe_of(record)
         self._context, self._record, self._host, self._stop, self._fresh = context, record, host, stop, fresh
@@ -116,10 +116,10 @@ class ServiceProbes:
         cluster = self._context.records.cluster(self._record.cluster)
         until = f" at {cluster.expires_at:%Y-%m-%d %H:%M} UTC at the latest" if cluster else ""
         if self._stays == "command":
-            return f"it stops with this command (Ctrl-C), and{until or ' with its cluster'}"
+            return f"the service stops with this command (Ctrl-C), and{until or ' with its cluster'}"
         again = command("cloudgpu", "tunnel", self._record.run_id)
         ends = until or " with its cluster"
-        return f"it keeps running after this command exits, and stops{ends}; `{again}` opens it again"
+        return f"the service keeps running after this command exits, and stops{ends}; `{again}` opens it again"
 
     def _give_up(self, service: RunService, why: str) -> None:
         """Stop the run if its main service does not become ready; a side service does not affect the run."""
@@ -136,7 +136,7 @@ class ServiceProbes:
 
 
 class _MaskedLogStore(LogStore):
-    """Masks tokens in the logs on this machine without changing byte offsets."""
+    """A log store that masks tokens without changing byte offsets."""
 
     def __init__(self, paths: RunPaths, services: tuple[RunService, ...]) -> None:
         super().__init__(paths)

@@ -53,7 +53,7 @@ class RunSummary:
 
         Args:
             record: The run.
-            cluster: The run's cluster before a possible deletion; None reads it from the records.
+            cluster: The run's cluster as it was before its deletion; if None, the cluster is read from the records.
             kept: Reason why the cluster was kept; empty if it was deleted.
 
         Raises:

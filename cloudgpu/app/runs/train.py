@@ -1,4 +1,4 @@
-"""`train`: execute a run from plan to cost. If a step fails, the resources created so far are deleted or reported."""
+"""`train`: execute a planned run. If a step fails, the resources created so far are deleted or reported."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -35,13 +35,13 @@ class TrainRequest:
     Attributes:
         base: Directory to which the recipe's paths are relative.
         cluster: Cluster to use or create. If empty, use a running cluster named after the recipe or create a new one.
-        keep: Whether to keep the cluster in any case.
+        keep: Whether to keep the cluster regardless of the outcome.
         keep_on_failure: Whether to keep the cluster if the run fails.
         detach: Whether to return as soon as the ranks are running.
         retry_s: Seconds for which to retry all candidates if there is no capacity; 0 tries each candidate once.
         environ: Environment from which the recipe's secrets are read.
-        delete_on_interrupt: Prompt after Ctrl-C, called with what is still running. True stops the run and deletes the
-            cluster that it created.
+        delete_on_interrupt: Function that asks, after Ctrl-C, whether to stop the run and delete the cluster that the
+            run created. Its argument describes what is still running.
         run_id: ID that the caller has already recorded for the run; empty generates a new ID.
     """
 
@@ -59,7 +59,7 @@ class TrainRequest:
 
 
 class TrainingRun:
-    """Executes runs in one cloud, with the records of one state directory."""
+    """Executes runs on one backend and records them in one state home."""
 
     def __init__(
         self, context: Context, requester: Requester, connect: Connect, fetch_login: FetchLogin = reject_login
@@ -71,11 +71,11 @@ class TrainingRun:
         self._provisioning = cluster_creator(context, requester)
 
     def train(self, request: TrainRequest) -> RunOutcome:
-        """Execute a run. A finished run, successful or not, is returned as an outcome.
+        """Execute a run and return its outcome, whether the run succeeded or failed.
 
         Raises:
-            CloudGpuError: The run is aborted. Its resources have been deleted, or the error's hint names them and a
-                run that may still be running.
+            CloudGpuError: The run was aborted. Its resources have been deleted, or the hint lists the remaining
+                resources and the command that attaches to the run if it may still be running.
         """
         secrets = secret_values(request.plan.recipe.environment.secrets, request.environ)
         self._login(request)  # fail before anything is launched
@@ -207,7 +207,7 @@ class TrainingRun:
 
 
 def _end_now(_what: str) -> bool:
-    """Confirm the deletion without a prompt, because the service stops with its command."""
+    """Confirm the deletion without a prompt, because such a service stops with its command."""
     return True
 
 

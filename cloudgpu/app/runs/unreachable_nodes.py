@@ -36,12 +36,12 @@ class UnreachableNodes:
         self._context.emit(Note(f"not responding, retrying: {trouble.message}", node.index))
 
     def all_terminated(self) -> bool:
-        """Return True if the cloud confirms that no node of the run is alive."""
+        """Return True if the cloud confirms that no node of the run is pending or running."""
         states = self._states()
         return bool(states) and not any(state in ALIVE_STATES for state in states.values())
 
     def _states(self) -> Mapping[str, str]:
-        """Return the state of each instance, or nothing if the cloud cannot be queried."""
+        """Return the state of each instance, or an empty mapping if the cloud cannot be queried."""
         cluster = self._cluster()
         try:
             return self._context.cloud.instance_states(cluster.region, cluster.instance_ids) if cluster else {}

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cloudgpu.backends.base import CostLedger, StorageCloud
 from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
 from cloudgpu.paths import Home
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
-
-if TYPE_CHECKING:
-    # Only for annotations: an offline plan must not import boto3.
-    pass
 
 
 @dataclass(frozen=True)
@@ -33,10 +28,10 @@ class StorageContext:
 
 @dataclass(frozen=True)
 class StorageRequest:
-    """Storage to create. `config` contains the program settings that its kind needs.
+    """A request to create storage. `config` contains the program settings for this kind of storage.
 
     Attributes:
-        made_for: Name of the cluster with which the storage is deleted; empty for storage created by name.
+        made_for: Name of the cluster with which the storage is deleted; empty if the storage outlives clusters.
     """
 
     name: str
@@ -49,7 +44,7 @@ class StorageRequest:
 
 @dataclass(frozen=True)
 class CreatedStorage:
-    """Created storage. `made` is False if matching storage already existed."""
+    """The result of `create`. `made` is False if matching storage already existed."""
 
     record: StorageRecord
     made: bool

@@ -20,7 +20,7 @@ from cloudgpu.text import command
 
 
 class StorageManager:
-    """Creates and deletes storage on one target, with the records of one state directory."""
+    """Creates and deletes storage on one target and records it in one state home."""
 
     def __init__(self, context: StorageContext) -> None:
         self._context = context
@@ -28,7 +28,7 @@ class StorageManager:
         self._unsaved: list[str] = []
 
     def create(self, request: StorageRequest) -> CreatedStorage:
-        """Create storage or finish an interrupted creation. Matching storage stays unchanged.
+        """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged.
 
         Raises:
             UsageError: The name is in use by storage of another kind, size or owner.
@@ -50,13 +50,13 @@ class StorageManager:
             return CreatedStorage(self._made(record), made=True)
 
     def find_deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:
-        """Return the existing storage for the confirmation prompt, or None if no resource has its tag.
+        """Return the existing storage for the confirmation prompt, or None if no resource has the storage's tag.
 
         Raises:
             UsageError: The storage contains protected data, or belongs to another user.
             BusyError: Instances are using the storage.
             StateError: The storage was created in another account or endpoint.
-            CloudError: A request to the cloud fails.
+            CloudError: A request to the cloud failed.
         """
         record = self._known(require_storage_name(name))
         found = self._found(name, record, region)
@@ -68,7 +68,7 @@ class StorageManager:
         """Delete storage with its data and verify that nothing is left.
 
         Raises:
-            UsageError: The storage contains protected data and `delete_data` is False, or it belongs to another user.
+            UsageError: The storage contains protected data and `delete_data` is False, or another user owns it.
             BusyError: Instances are using the storage, or another process is working on it.
             TeardownError: Some resources remain.
         """
@@ -244,7 +244,7 @@ class StorageManager:
         return [stored for stored in found if stored.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
-        """Return the record; None if it is missing or unreadable, because storage can be deleted by its tags alone.
+        """Return the storage's record, or None if it is missing or unreadable: the tags are enough for a deletion.
 
         Raises:
             StateError: The storage was created in another account or endpoint, which a search does not cover.
@@ -280,7 +280,7 @@ class StorageManager:
             there = f"account {record.account}{' at ' + record.endpoint if record.endpoint else ''}"
             here = f"account {account}{' at ' + endpoint if endpoint else ''}"
             message = f"storage {record.name} was created in {there}, but the current credentials are for {here}"
-            raise StateError(message, hint="use the credentials and the --on target that it was created with")
+            raise StateError(message, hint="use the credentials and the `--on` target that created the storage")
 
     def _check_same(self, record: StorageRecord, request: StorageRequest) -> None:
         self._check_identity(record)
@@ -316,7 +316,7 @@ class StorageManager:
 
 
 def retained_spending(record: StorageRecord) -> RetainedSpending:
-    """Return the ledger entry of storage. The price of storage that grows with its content is unknown in advance."""
+    """Return the ledger entry for storage. If the storage grows with its content, the price is unknown in advance."""
     kind = next((kind for kind in KINDS if kind == record.kind), None)
     price = storage_price(kind, record.region, record.config.get("deployment", "")) if kind else None
     size = record.config.get("sizeGib")
@@ -336,9 +336,9 @@ def retained_spending(record: StorageRecord) -> RetainedSpending:
 
 
 def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[TaggedStorage], *, delete_data: bool) -> None:
-    """Reject the deletion of protected data, according to the record or, if there is no record, to the tags.
+    """Reject the deletion of protected data, which the record or, if there is none, the tags identify.
 
-    Unfinished storage contains no data.
+    Unfinished storage does not contain data.
     """
     if delete_data:
         return

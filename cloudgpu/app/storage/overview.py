@@ -24,7 +24,7 @@ class StorageRow:
     Attributes:
         state: State according to the cloud; `not found` for a record without tagged resources.
         monthly_usd: Cost of the capacity at the catalog price.
-        made_for: Name of the cluster with which the storage is deleted; empty for storage created by name.
+        made_for: Name of the cluster with which the storage is deleted; empty if the storage outlives clusters.
         users: Instances that may have mounted or attached the storage.
     """
 
@@ -62,7 +62,7 @@ class StorageRow:
 
 
 def list_storage(cloud: StorageCloud, records: Sequence[StorageRecord], default_region: str) -> tuple[StorageRow, ...]:
-    """List the storage of all owners in the default region and the regions of the records, by name.
+    """List the storage of all owners in the default region and the regions of the records, sorted by name.
 
     Raises:
         CloudError: A region cannot be queried.

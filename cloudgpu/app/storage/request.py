@@ -1,4 +1,4 @@
-"""Convert the options of `storage create` to a storage request, and report mistakes before any cloud request."""
+"""Convert the options of `storage create` to a storage request, and reject invalid options before any cloud request."""
 
 import re
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class StorageOptions:
 
 
 def make_storage_request(typed: StorageOptions, default_region: str, named: Mapping[str, str]) -> StorageRequest:
-    """Return the storage to create. `named` contains the program settings for existing resources to use.
+    """Return the request for the storage to create. `named` contains the settings that select existing resources.
 
     Raises:
         UsageError: An option is missing, or does not apply to this kind.
@@ -57,7 +57,7 @@ def make_storage_request(typed: StorageOptions, default_region: str, named: Mapp
 
 
 def request_price(requested: StorageRequest, kind: StorageKind) -> tuple[StoragePrice | None, Decimal | None]:
-    """Return the price per GiB and the monthly cost; None if unknown or dependent on the content."""
+    """Return the price per GiB and the monthly cost. A value that is unknown or depends on the content is None."""
     price = storage_price(kind, requested.region, requested.config.get("deployment", ""))
     size = requested.config.get("sizeGib")
     return price, price.monthly_usd(Decimal(size)) if price and size else None
@@ -79,8 +79,9 @@ def _refuse_foreign(typed: StorageOptions) -> None:
     }
     foreign = [option for option, present in specified.items() if present and option not in allowed[typed.kind]]
     if foreign:
-        grows = "it grows with its content" if typed.kind in ("efs", "s3") else "the option is for another kind"
-        message = f"{', '.join(foreign)} does not apply to {typed.kind}: {grows}"
+        grows = f"{typed.kind} storage grows with its content"
+        reason = grows if typed.kind in ("efs", "s3") else "the option is for another kind"
+        message = f"{', '.join(foreign)} does not apply to {typed.kind}: {reason}"
         raise UsageError(message, hint="run `cloudgpu storage create --help`")
 
 
@@ -108,6 +109,6 @@ def _region(typed: StorageOptions, default_region: str) -> str:
         return default_region
     match = _ZONE.fullmatch(typed.zone)
     if match is None:
-        message = f"{typed.kind} is in one zone: set --zone to the zone of its clusters"
+        message = f"{typed.kind} storage is in one zone: set --zone to the zone of the clusters that use it"
         raise UsageError(message, hint=f"use a zone such as {command('--zone', f'{default_region}a')}")
     return match[1]

@@ -22,7 +22,7 @@ _KEPT: Final = "cloudgpu:storage"
 _HOURS_A_MONTH: Final = 730
 _EXACT: Final = Decimal("0.0001")
 _GRACE: Final = timedelta(minutes=10)
-"""Time in which the nodes' expiry timers and the expiry schedule can act before a sweep does."""
+"""Grace period after the expiry, so that the nodes' timers and the expiry schedule can act before a sweep does."""
 _RUNNING: Final = frozenset({"pending", "running"})
 _NOT_KNOWN: Final = "yours, with no record in this state home"
 _BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
@@ -137,7 +137,7 @@ class LocalKnowledge:
     Attributes:
         known: Whether this state home has a record with the cluster's token.
         up: Whether the record's state is `up`.
-        busy: Whether another command of this state home is working on a cluster with this name.
+        busy: Whether another command that uses this state home is working on a cluster with this name.
     """
 
     known: bool = False
@@ -202,7 +202,7 @@ def _cluster(
     surcharges = [(resource, _surcharge(resource)) for resource in things if resource.kind in BILLED_KINDS]
     prices = [
         *((resource.since, _price(resource, catalog)) for resource in running),
-        # AWS reports no creation time for an address; assume that it is as old as the cluster.
+        # AWS does not report when an address was allocated; assume that the address is as old as the cluster.
         *((resource.since or since, price) for resource, price in surcharges if price is not None),
     ]
     return ClusterResources(
@@ -243,7 +243,7 @@ def _unreadable_expiry(things: Sequence[BillableResource]) -> str:
 
 
 def _price(instance: BillableResource, catalog: Catalog) -> Decimal | None:
-    """Return the catalog price in USD per hour; None if unknown, or for spot, whose price is unknown offline."""
+    """Return the on-demand price in USD per hour, or None if it is unknown. Spot prices are unknown offline."""
     instance_type = catalog.types.get(instance.instance_type)
     return (
         instance_type.on_demand_usd.get(instance.region)

@@ -18,7 +18,7 @@ from cloudgpu.state.identity import BackendIdentity
 
 @dataclass(frozen=True)
 class SearchCoverage:
-    """The coverage of a search through the account.
+    """The parts of an account that a search covered.
 
     Attributes:
         regions: Regions in which every request succeeded.
@@ -57,9 +57,9 @@ def cluster_token(row: LedgerEntry) -> str:
 
 
 def latest_appearance(rows: Sequence[LedgerEntry], endpoint: str) -> datetime:
-    """Return the latest time at which a launch for these rows may first appear in a search.
+    """Return the latest time at which a launch for these rows can become visible to a search.
 
-    The process that launches may still be running.
+    The process that opened the rows may still be running and may retry the launch.
     """
     delays = delays_at(endpoint)
     opened = [row.spending.opened_at for row in rows]

@@ -16,7 +16,7 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class RetainedResource:
-    """Storage or a machine image, which outlives clusters, as described by its tags.
+    """Storage or a machine image, as described by its tags. Both outlive clusters.
 
     Attributes:
         kind: `efs`, `lustre`, `ebs` or `s3` for storage; the GPU architecture for an image.
@@ -130,7 +130,7 @@ def decide_on_resource(resource: RetainedResource, around: StorageUsers, request
         (resource.noun == "image", False, f"delete it with `{resource.delete_command}`"),
         (bool(others), False, f"in use by {', '.join(others)}"),
         (not resource.disposable, False, f"contains protected data; delete it with `{resource.delete_command}`"),
-        (not cluster, False, f"disposable, and created by name; delete it with `{resource.delete_command}`"),
+        (not cluster, False, f"disposable, but not created for a cluster; delete it with `{resource.delete_command}`"),
         (cluster in around.clusters, False, f"will be deleted with cluster {cluster}, which still exists"),
         (
             cluster in around.here,

@@ -12,7 +12,7 @@ NOTHING_RUNNING = "nothing that this command started is still running"
 
 
 class StillRunning:
-    """Lists what a command leaves running. Reads only local records, so that no network is needed.
+    """Lists the clusters and runs that a command leaves running. Reads only local records, so it works offline.
 
     The list contains the clusters recorded since the command started, and the clusters named in `clusters`.
     """
@@ -23,7 +23,7 @@ class StillRunning:
         self._before = frozenset(record.name for record in records.clusters())
 
     def lines(self) -> list[str]:
-        """Return the running clusters and runs, hourly cost, and the commands that follow, cancel and delete them."""
+        """Return the remaining clusters and runs with their hourly cost and the commands to manage them."""
         clusters = [
             cluster
             for cluster in self._records.clusters()
@@ -60,7 +60,8 @@ def swept_clusters_lines(clusters: Sequence[ClusterResources]) -> list[str]:
 
 def _of(cluster: ClusterRecord, runs: Collection[RunRecord]) -> Iterator[str]:
     for run in runs:
-        state = f"has {run.state}; its outputs may not be downloaded yet" if run.judged else "may still be running"
+        finished = f"has finished ({run.state}); its outputs may not be downloaded yet"
+        state = finished if run.judged else "may still be running"
         yield f"run {run.run_id} {state}"
         yield f"    follow it: {command('cloudgpu', 'attach', run.run_id)}"
         if not run.judged:

@@ -48,7 +48,7 @@ class SweepFindings:
         regions: Regions that were searched completely.
         unknown: Regions that could not be searched and may still contain resources, each with the reason.
         clusters: The clusters, each with the decision whether it may be deleted.
-        outliving: Storage and images, each with the decision whether it may be deleted.
+        retained: Storage and images, each with the decision whether it may be deleted.
         unseen: Regions in which the caller may not list storage and images, each with the reason.
     """
 
@@ -82,7 +82,7 @@ class SweepResult:
 
 
 class Sweep:
-    """Searches for leftover resources in one cloud and deletes them, with the records of one state directory."""
+    """Searches one account for leftover resources and deletes them. Uses the records of one state home."""
 
     def __init__(self, context: CloudContext, images: ImageStore) -> None:
         self._context = context
@@ -106,7 +106,7 @@ class Sweep:
             results = dict(zip(with_iam, pool.map(self._search_region, with_iam), strict=True))
         unknown = {region: result.unknown for region, result in results.items() if result.unknown}
         if unknown and results.pop(_IAM, None) is not None:
-            # A cluster in a region that cannot be searched may still need its role, also for its expiry schedule.
+            # A cluster in a region that cannot be searched may still need its IAM roles, also for its schedule.
             unknown.setdefault(_IAM, "left unchanged while a region cannot be searched")
         resources = [resource for result in results.values() for resource in result.tagged]
         searched = tuple(region for region in to_search if region not in unknown)
@@ -128,7 +128,7 @@ class Sweep:
         )
 
     def delete_storage(self, storage: Sequence[RetainedResource], clusters: "SweepResult") -> SweepResult:
-        """Delete this storage, except storage whose cluster could not be deleted. A failure does not stop the rest."""
+        """Delete storage, except storage whose cluster could not be deleted. A failure does not stop the others."""
         remaining = {cluster.cluster for cluster, _ in clusters.failed if isinstance(cluster, ClusterResources)}
         ended: list[RetainedResource] = []
         failed: list[tuple[RetainedResource, CloudGpuError]] = []
@@ -254,7 +254,7 @@ class Sweep:
         self._end_unknown(cluster)
 
     def _end_unknown(self, cluster: ClusterResources) -> None:
-        """Delete a cluster that has no record in this state home. Its resources are found by token, region by region.
+        """Delete a cluster that has no record in this state home. Find its resources by searching for its token.
 
         Raises:
             TeardownError: Some resources remain, or a region cannot be searched.
@@ -315,7 +315,7 @@ def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
 
 
 def sweep_error(findings: SweepFindings, swept: SweepResult) -> TeardownError | None:
-    """Return a single error for everything that remains or unknown, or None if there is nothing."""
+    """Return one error that lists everything that remains or is unknown, or None if the sweep is complete."""
     unknown = [f"{region}: unknown: {why}" for region, why in findings.unknown]
     left = [f"{resource.label}: {line}" for resource, err in swept.failed for line in leftover_lines(err)]
     if not unknown and not left:

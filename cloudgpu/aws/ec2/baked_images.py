@@ -18,9 +18,9 @@ IMAGE_TAG = "cloudgpu:image"
 """Tag with the name of a cloudgpu image. Images have no cluster tag, so deleting a cluster never deletes an image."""
 _READY_S = 3600
 _UNKNOWN = datetime.fromtimestamp(0, UTC)
-"""Placeholder for a time that AWS does not report or that is implausible."""
+"""Placeholder for a time that AWS does not report, or for an implausible time."""
 _DEREGISTERED = "InvalidAMIID.Unavailable"
-"""Error code of AWS for an image that is already deregistered."""
+"""AWS error code for an image that is already deregistered."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class OwnImage:
 
     @property
     def owner(self) -> str:
-        """Owner according to its tags."""
+        """Owner according to the image's tags."""
         return self.tags.get("cloudgpu:owner", "")
 
 
@@ -60,7 +60,7 @@ def find_images(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
 def find_orphaned_snapshots(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[OwnImage, ...]:
     """Return snapshots with cloudgpu's tag whose image no longer exists.
 
-    An interrupted deletion leaves them behind, and they are still billed.
+    An interrupted deletion leaves such snapshots behind, and AWS still bills them.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
@@ -121,10 +121,10 @@ def delete_image(clients: Clients, image: OwnImage) -> None:
     """Delete an image and then its snapshots. Idempotent.
 
     Raises:
-        CloudError: The AWS request failed or AWS is unreachable. A repeated call resumes the deletion.
+        CloudError: The AWS request failed or AWS is unreachable. Call the function again to resume the deletion.
     """
     ec2 = clients.client("ec2")
-    # Delete the snapshots last. A deleted image no longer lists them, but they are still found by their own tag.
+    # Delete the snapshots last: AWS rejects it while the image uses them. If interrupted, they are found by their tag.
     if image.id:
         _unless_gone(lambda: ec2.deregister_image(ImageId=image.id), f"deregistering image {image.id}")
     errors: list[CloudGpuError] = []

@@ -1,8 +1,8 @@
 """Read from AWS when billed resources started and ended, so that the ledger does not depend on the caller's clock.
 
 AWS lists terminated instances and deleted NAT gateways for about an hour. If an instance was terminated through the
-API, its StateTransitionReason contains the time to the second; after a shutdown from inside the instance or a spot
-interruption, it contains no time. AWS keeps no record of a released Elastic IP.
+API, its StateTransitionReason contains the time to the second. After a shutdown from inside the instance or a spot
+interruption, StateTransitionReason does not contain a time. AWS does not list released Elastic IPs.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class Lifetime:
 
     Attributes:
         alive: Whether the resource is still billed.
-        ended_at: Time of deletion; None while the resource is alive or if AWS does not report the time.
+        ended_at: Time of deletion; None while the resource is billed or if AWS does not report the time.
     """
 
     kind: Literal["instance", "nat-gateway", "elastic-ip"]

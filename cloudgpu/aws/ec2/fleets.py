@@ -10,7 +10,7 @@ from cloudgpu.errors import CloudGpuError, LaunchError
 
 
 def shortfall_error(clients: Clients, fleet_id: str, *, got: int, wanted: int) -> CloudGpuError:
-    """Return the error that explains why an `instant` fleet has too few instances, from AWS's launch errors.
+    """Read AWS's launch errors and return the error that explains why an `instant` fleet has too few instances.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.

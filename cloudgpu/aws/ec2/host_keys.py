@@ -13,11 +13,11 @@ _FINGERPRINT = re.compile(r"\bSHA256:[A-Za-z0-9+/]{43}=?")
 _KEY = re.compile(r"\b(?:ssh|ecdsa)-[a-z0-9-]+ ((?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)(?=\s)")
 _BEGIN = "-----BEGIN SSH HOST KEY"
 _NO_LATEST = frozenset({"UnsupportedOperation", "Unsupported", "InvalidParameterCombination", "InvalidParameterValue"})
-"""Error codes of AWS for `Latest` on instances that do not run on Nitro."""
+"""AWS error codes for `Latest=True` on instances that are not based on Nitro."""
 
 
 def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
-    """Return the `SHA256:...` fingerprints of the host keys on the node's console; empty until they are printed.
+    """Return the `SHA256:...` fingerprints of the host keys on the node's console; empty until cloud-init prints them.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
@@ -32,10 +32,10 @@ def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
 
 
 def parse_fingerprints(console: str) -> tuple[str, ...]:
-    """Return the distinct fingerprints in a console output, in the order printed.
+    """Return the distinct fingerprints in a node's console output, in their original order.
 
-    Only the last complete block between cloud-init's markers counts. It is from the last boot that created keys.
-    Outside of the markers, any program can print to the console.
+    Only the last complete block between cloud-init's markers is used, which comes from the last boot that created keys.
+    The rest of the output is ignored, because any program can print to the console.
     """
     text = console.replace("\r", "")
     printed = [fingerprint.rstrip("=") for fingerprint in _FINGERPRINT.findall(_last_block(text, "FINGERPRINTS"))]
@@ -44,7 +44,7 @@ def parse_fingerprints(console: str) -> tuple[str, ...]:
 
 
 def _last_block(text: str, what: str) -> str:
-    """Return the last complete block; empty while it is still being printed."""
+    """Return the last block if it is complete; empty while cloud-init is still printing it."""
     start = text.rfind(f"-----BEGIN SSH HOST KEY {what}-----")
     end = text.find(f"-----END SSH HOST KEY {what}-----", start)
     return text[start:end] if 0 <= start < end else ""
@@ -62,7 +62,7 @@ def _console(clients: Clients, instance_id: str, **options: bool) -> str:
 
 
 def _decoded(output: str) -> str:
-    """Decode the console output if an endpoint encoded it twice. Botocore has already decoded it once."""
+    """Decode the console output again, in case an endpoint encoded it twice. Botocore has already decoded it once."""
     try:
         return base64.b64decode(output, validate=True).decode("utf-8", errors="replace")
     except (binascii.Error, ValueError):

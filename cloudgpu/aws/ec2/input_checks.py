@@ -11,7 +11,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
 
 _COUNTED: Final = 10_000
-"""Maximum number of objects whose sizes are added up, which takes ten calls."""
+"""Maximum number of objects whose sizes are added up. Listing that many takes ten calls."""
 
 _DESCRIBE_CALLS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
     "key pair": lambda clients, name: clients.client("ec2").describe_key_pairs(KeyNames=[name]),
@@ -22,11 +22,11 @@ _DESCRIBE_CALLS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
 }
 
 PresenceResult = tuple[Presence, str]
-"""Presence of a resource, and the error if its presence is unknown."""
+"""Presence of a resource, and the error message if the presence is unknown."""
 
 
 def check_dataset(clients: Clients, url: str) -> DatasetSeen:
-    """Return what is stored under an S3 URL, or `unknown` if it may not be listed."""
+    """List an S3 URL and return what is stored there, or `unknown` if the listing failed."""
     region = ""
     try:
         address = S3Location.parse(url)
@@ -46,7 +46,7 @@ def check_dataset(clients: Clients, url: str) -> DatasetSeen:
 
 
 def check_named_resource(clients: Clients, kind: NamedKind, name: str) -> PresenceResult:
-    """Return whether a resource that the settings specify exists in the region or account."""
+    """Check whether a resource that the settings specify exists in the region or account."""
     return _seen(f"looking for {kind} {name} in {clients.region}", lambda: _DESCRIBE_CALLS[kind](clients, name))
 
 

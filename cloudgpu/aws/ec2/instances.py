@@ -93,7 +93,7 @@ def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: fl
     try:
         not_terminated = _in_states(clients, ids, _TERMINABLE)
     except CloudGpuError:
-        # It is unknown which instances still run. Terminate all of them; the wait below reports a persistent error.
+        # The states are unknown, so terminate all instances. If the error persists, the wait below reports it.
         not_terminated = set(ids)
     for instance_ids in _chunks(sorted(not_terminated)):
         _terminate(clients, instance_ids)
@@ -102,7 +102,7 @@ def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: fl
 
 
 def _in_states(clients: Clients, ids: Sequence[str], states: Sequence[str]) -> set[str]:
-    """Return the IDs of the instances in one of these states. Responses become shorter as instances terminate."""
+    """Return the IDs of the instances in one of these states. AWS filters by state, which keeps the responses short."""
     filter_sets = ({"instance-id": chunk, "instance-state-name": states} for chunk in _chunks(ids))
     return {
         instance.id

@@ -1,4 +1,4 @@
-"""Get ECR logins with AWS credentials. A login is valid for 12 hours and has the caller's permissions."""
+"""Fetch ECR logins with AWS credentials. A login is valid for 12 hours and has the caller's permissions."""
 
 import base64
 from typing import Final
@@ -12,10 +12,10 @@ _RENEW_AFTER_S: Final = 11 * 3600.0
 
 
 def ecr_login(clients: Clients) -> tuple[str, str]:
-    """Return a user and password for all ECR registries in this region that the caller may read.
+    """Fetch a user and password for all ECR registries in this region that the caller may read.
 
     Raises:
-        CloudError: The credentials or the permission are missing, or ECR is unreachable.
+        CloudError: The credentials or the permission is missing, or ECR is unreachable.
     """
     with convert_response_errors(f"fetching a login for ECR in {clients.region}"):
         response = clients.client("ecr").get_authorization_token()
@@ -30,7 +30,7 @@ def ecr_login(clients: Clients) -> tuple[str, str]:
 
 
 class EcrLogins:
-    """Cache of ECR logins by region that renews them before they expire, because runs may wait longer for capacity."""
+    """Cache of ECR logins by region. Renews a login before it expires, because a run may wait for capacity for days."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class EcrLogins:
         """Return a login that is valid for at least another hour.
 
         Raises:
-            CloudError: No login can be fetched; see `ecr_login`.
+            CloudError: A login cannot be fetched; see `ecr_login`.
         """
         fetched, login = self._known.get(clients.region, (0.0, ("", "")))
         if not login[1] or self._clock.monotonic() - fetched > _RENEW_AFTER_S:

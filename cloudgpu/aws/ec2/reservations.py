@@ -21,7 +21,7 @@ def find_reservation(
     for region in regions:
         with convert_response_errors(f"looking for {reservation_id} in {region}"):
             ec2 = clients_for(region).client("ec2")
-            # Use a filter, not the ID parameter: for an unknown ID, a region returns an error instead of an empty list.
+            # For an unknown ID in the ID parameter, AWS returns an error; for a filter, an empty list.
             rows = ec2.describe_capacity_reservations(Filters=filters)["CapacityReservations"]
             if rows:
                 return _reservation(rows[0], region)

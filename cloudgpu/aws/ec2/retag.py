@@ -1,4 +1,4 @@
-"""Change the tags of instances, volumes and interfaces, many per call."""
+"""Change the tags of instances, volumes and network interfaces, with many resources per call."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -8,7 +8,7 @@ from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 
 LAUNCHED_KINDS: Final = frozenset({"instance", "volume", "network-interface"})
-"""Types of resources that the launch creates and tags, and that are not resources of the Pulumi program."""
+"""Types of resources that EC2 creates and tags during a launch. They are not resources of the Pulumi program."""
 _AT_ONCE = 500
 """Resources per call; EC2 accepts up to 1,000."""
 
@@ -26,7 +26,7 @@ class TaggedEc2Resource(Protocol):
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """Tags as last read."""
+        """Tags at the time of the last query."""
 
 
 def add_missing_tags(clients: Clients, resources: Sequence[TaggedEc2Resource], tags: Mapping[str, str]) -> None:

@@ -11,8 +11,11 @@ from cloudgpu.errors import CloudError, ConnectError
 
 SSH_DOCUMENT: Final = "AWS-StartSSHSession"
 _RESPONSE: Final = "AWS_SSM_START_SESSION_RESPONSE"
-"""Environment variable from which the plugin (1.2.497 and later) reads the response of `StartSession` if its first
-argument is the variable's name. Process listings must not show the token in the response."""
+"""Name of the environment variable that contains the response of `StartSession`.
+
+The plugin (1.2.497 and later) reads the response from this variable if its first argument is the variable's name. As an
+argument, the response would show the session token in process listings.
+"""
 _NOT_CONNECTED: Final = "TargetNotConnected"
 
 
@@ -36,7 +39,7 @@ def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> S
     """Start a session to a port of an instance.
 
     Raises:
-        ConnectError: The instance's SSM agent is not connected (yet).
+        ConnectError: The instance's SSM agent is not connected.
         AuthError: The caller is not allowed to start sessions.
         CloudError: The AWS request failed or AWS is unreachable.
     """
@@ -56,5 +59,5 @@ def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> S
 
 _NOT_CONNECTED_HINT: Final = (
     "wait if the instance is still booting; otherwise check that its role has the Session Manager permissions, its "
-    "image has the SSM agent, and it can connect to the endpoints ssm and ssmmessages"
+    "image contains the SSM agent, and the instance can reach the ssm and ssmmessages endpoints"
 )

@@ -51,7 +51,7 @@ _HANDLER_TYPES: Mapping[Kind, str] = {
 
 
 def find_tagged_resources(clients: Clients, cluster: str, token: str | None = None) -> tuple[FoundResource, ...]:
-    """Return all resources with the cluster's tag (and token) in this region and in IAM, in deletion order.
+    """Find all resources with the cluster's tag (and token) in this region and in IAM, in deletion order.
 
     A fleet whose instances have all terminated is found only while AWS still lists the instances, for about an hour.
 
@@ -62,7 +62,7 @@ def find_tagged_resources(clients: Clients, cluster: str, token: str | None = No
 
 
 def search_region(clients: Clients, cluster: str = "", token: str | None = None) -> SearchResult:
-    """Search this region for resources with the cluster's tag (and token), or with the tag of any cluster.
+    """Search this region for resources with the cluster's tag (and token). By default, search for any cluster's.
 
     A failed query does not hide the resources that other queries found. Its error is part of the result.
     """
@@ -166,9 +166,9 @@ def _in_iam(clients: Clients, prefix: str) -> list[_Query]:
 
 
 def _answered(queries: Sequence[_Query]) -> tuple[list[FoundResource], list[CloudGpuError]]:
-    """Run all queries concurrently, because they are independent and take seconds in sequence.
+    """Run all queries concurrently, because they are independent and would take seconds one after another.
 
-    Once a query finds that AWS is unreachable, skip the remaining queries. Each would wait for the same timeouts.
+    Once a query finds that AWS is unreachable, skip the remaining queries, each of which would also time out.
     """
     unreachable: list[CloudGpuError] = []
 
@@ -333,9 +333,9 @@ def _failures(
 
 
 def _remaining(clients: Clients, resources: list[FoundResource]) -> list[FoundResource]:
-    """Return the volumes and network interfaces that were not deleted with their instances.
+    """Return the volumes and network interfaces that still exist.
 
-    This saves the delete calls for the resources that were.
+    EC2 deletes most of them with their instances, so this query saves many delete calls.
     """
     listing = next(listing for listing in LISTINGS if listing.kind == resources[0].kind)
     name = f"{listing.kind}-id"
@@ -366,7 +366,7 @@ def _delete(clients: Clients, resource: FoundResource, clock: Clock) -> None:
 
 
 def _is_attached(err: CloudGpuError) -> bool:
-    """Return True if an interface is still attached, which AWS reports only in the text of a parameter error."""
+    """Return True if a volume or interface is still attached. For interfaces, only the error message says so."""
     return is_in_use(err) or "is currently in use" in err.message
 
 

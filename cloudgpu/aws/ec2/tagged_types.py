@@ -1,4 +1,4 @@
-"""The resource types of the tag search, and the EC2 calls that list them."""
+"""The resource types that the tag search covers, and the EC2 calls that list them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class FoundResource:
 
     @property
     def label(self) -> str:
-        """Name for messages: `instance i-0abc (running) in us-east-1`."""
+        """Name for messages, such as `instance i-0abc (running) in us-east-1`."""
         state = f" ({self.state})" if self.state else ""
         return f"{self.kind} {self.id}{state} in {self.region}"
 
@@ -90,7 +90,7 @@ class SearchResult:
         return self.found
 
     def merged(self, other: "SearchResult") -> "SearchResult":
-        """Return the combination of both results."""
+        """Combine two results."""
         return SearchResult(
             (*self.found, *other.found),
             {**self.failures, **other.failures},
@@ -100,7 +100,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class ResourceListing:
-    """How to list one EC2 resource type: the API call, the key of the list, and the fields of an entry."""
+    """Listing of one EC2 resource type: the API call, the key of the list, and the fields of an entry."""
 
     kind: Kind
     call: str
@@ -142,7 +142,7 @@ def _instance_state(entry: Mapping[str, Any]) -> str:
 
 
 LISTINGS: tuple[ResourceListing, ...] = (
-    # Terminated instances are listed too, because a fleet can only be found through its instances.
+    # Terminated instances are included, because a fleet can only be found through its instances.
     ResourceListing("instance", "describe_instances", "", "InstanceId", _instance_state),
     ResourceListing(
         "nat-gateway",

@@ -15,12 +15,12 @@ _AT_ONCE = 500
 
 
 def to_tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the tags in AWS's form, sorted so that a repeated call is identical."""
+    """Convert tags to AWS's list, sorted so that a repeated call is identical."""
     return [{"Key": key, "Value": str(tags[key])} for key in sorted(tags)]
 
 
 def tags_to_dict(tags: Iterable[Mapping[str, str]] | None) -> dict[str, str]:
-    """Return the tags as a mapping, as in Pulumi."""
+    """Convert AWS's list of tags to a mapping."""
     return {tag["Key"]: tag["Value"] for tag in tags or ()}
 
 

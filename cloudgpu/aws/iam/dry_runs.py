@@ -1,4 +1,4 @@
-"""Arguments for testing permissions with dry runs. They refer to no existing resource."""
+"""Arguments for testing permissions with dry runs. They do not refer to existing resources."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ _PERMISSIONS = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": 
 
 
 def _unused_id(kind: str) -> str:
-    """Return a well-formed ID that no resource has."""
+    """Return a well-formed ID that does not belong to any resource."""
     return f"{kind}-00000000000000000"
 
 
@@ -96,13 +96,13 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "UpdateSecurityGroupRuleDescriptionsEgress": _RULES,
     "UpdateSecurityGroupRuleDescriptionsIngress": _RULES,
 }
-"""EC2 operation -> arguments of its dry run. Operations that are not listed need no arguments."""
+"""EC2 operation -> arguments of the dry run. Operations that are not listed do not need arguments."""
 
 WITHOUT_DRY_RUN = frozenset({"ModifySubnetAttribute", "ModifyVpcAttribute"})
 """EC2 operations that do not support dry runs."""
 
 IMAGE_PARAMETER = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
-"""A dry run of a launch needs a real image, because EC2 checks the image before the permission."""
+"""SSM parameter of an existing image. A dry run of a launch needs one: EC2 checks the image before the permission."""
 
 HARMLESS_CALLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "sts:GetCallerIdentity": ("sts", "get_caller_identity", {}),

@@ -1,4 +1,4 @@
-"""Permissions as values: policy documents, and the permissions that boto3 calls need."""
+"""Data types for permissions, policy documents, and the mapping from boto3 calls to permissions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,10 +15,10 @@ EC2_ARN = "arn:aws:ec2:*:*:"
 
 @dataclass(frozen=True)
 class Grant:
-    """Actions on resources under one condition.
+    """A permission grant: actions on resources under one condition.
 
     Attributes:
-        name: `Sid` in the policy.
+        name: Statement ID (`Sid`) in the policy.
         purpose: Purpose of the permission, for example `launch instances`.
     """
 
@@ -59,13 +59,13 @@ def ec2_arns(*kinds: str) -> tuple[str, ...]:
 
 
 def actions_for(service: str, operation: str) -> tuple[str, ...]:
-    """Return the permissions for a boto3 call, such as `ec2:DescribeVpcs` for `ec2_arns` and `DescribeVpcs`."""
+    """Return the permissions for a boto3 call, such as `ec2:DescribeVpcs` for `ec2` and `DescribeVpcs`."""
     renamed = _RENAMED.get((service, operation))
     return renamed or (f"{_PREFIXES.get(service, service)}:{operation}",)
 
 
 def granted_actions(grants: Sequence[Grant]) -> frozenset[str]:
-    """Return every action of these grants."""
+    """Return every action that these grants allow."""
     return frozenset(action for grant in grants for action in grant.actions)
 
 
@@ -87,7 +87,7 @@ _S3: Mapping[str, tuple[str, ...]] = {
     "PutPublicAccessBlock": ("PutBucketPublicAccessBlock",),
     "UploadPart": ("PutObject",),
 }
-"""S3 operation -> permissions, for operations whose permissions have other names."""
+"""S3 operation -> permissions, for operations whose permissions have different names."""
 
 _RENAMED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("s3", operation): tuple(f"s3:{name}" for name in names) for operation, names in _S3.items()
@@ -95,5 +95,5 @@ _RENAMED: Mapping[tuple[str, str], tuple[str, ...]] = {
 _PREFIXES: Mapping[str, str] = {"service-quotas": "servicequotas", "efs": "elasticfilesystem"}
 
 
-def _one_or_many(values: Sequence[str]) -> Any:  # noqa: ANN401 - as AWS has it
+def _one_or_many(values: Sequence[str]) -> Any:  # noqa: ANN401 - the form of AWS policies
     return values[0] if len(values) == 1 else list(values)

@@ -1,4 +1,4 @@
-"""Determine the caller's permissions: by IAM policy simulation if allowed, else by dry runs, else unknown."""
+"""Determine the caller's permissions by IAM policy simulation or, if the caller may not use it, by dry runs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ _WORST: Mapping[State, int] = {"failed": 2, "unknown": 1, "ok": 0}
 
 @dataclass(frozen=True)
 class PermissionResult:
-    """The state of an action, and how it was determined or why it is unknown."""
+    """Result for one action: the state, and how it was determined or why it is unknown."""
 
     action: str
     state: State
@@ -30,7 +30,7 @@ class PermissionResult:
 
 
 def probe_permissions(clients: Clients, identity: Identity, grants: Sequence[Grant]) -> tuple[PermissionResult, ...]:
-    """Return one result per action, sorted by action. Nothing is created, changed or deleted."""
+    """Probe every action and return one result per action, sorted by action. Does not change any resource."""
     if identity.arn.endswith(":root"):
         return tuple(PermissionResult(action, "ok", "the root user has all permissions") for action in _actions(grants))
     try:
@@ -51,7 +51,7 @@ def _worst(action: str, results: Sequence[PermissionResult]) -> PermissionResult
 
 
 def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> list[PermissionResult]:
-    """Return the results of IAM's policy simulator for every grant, with the grant's resources and tags.
+    """Run IAM's policy simulator for every grant, with the grant's resources and tags.
 
     Raises:
         CloudGpuError: The IAM request failed or IAM is unreachable.
@@ -70,7 +70,7 @@ def _simulation(iam: Any, principal: str, grant: Grant) -> Iterator[PermissionRe
     for page in pages:
         for row in page["EvaluationResults"]:
             allowed = row["EvalDecision"] == "allowed"
-            why = "IAM's simulation" if allowed else f"IAM's simulation: {row['EvalDecision']}"
+            why = "IAM policy simulation" if allowed else f"IAM policy simulation: {row['EvalDecision']}"
             yield PermissionResult(row["EvalActionName"], "ok" if allowed else "failed", why)
 
 
@@ -90,7 +90,10 @@ def _context(grant: Grant) -> Iterator[dict[str, Any]]:
 
 
 def _principal(clients: Clients, arn: str) -> str:
-    """Return the ARN whose policies apply: for a session, the ARN of its role, whose path the session ARN omits."""
+    """Return the ARN of the principal whose policies apply.
+
+    For a role session this is the role. The role is looked up, because the session ARN omits the role's path.
+    """
     if ":assumed-role/" not in arn:
         return arn
     name = arn.split("/")[1]
@@ -121,7 +124,7 @@ def _test(clients: Clients, grant: Grant, action: str, arguments: Mapping[str, M
         return _dry_run(clients, grant, operation, arguments.get(operation, {}))
     if action not in HARMLESS_CALLS:
         return PermissionResult(
-            action, "unknown", "cannot be tested without side effects, and the IAM policy simulator is not allowed"
+            action, "unknown", "cannot be tested without side effects, and the caller may not simulate IAM policies"
         )
     client, method, arguments = HARMLESS_CALLS[action]
     try:
@@ -147,7 +150,7 @@ def _dry_run(clients: Clients, grant: Grant, operation: str, arguments: Mapping[
 def _classified(action: str, code: str, err: CloudGpuError, grant: Grant) -> PermissionResult:
     if code == _WOULD_SUCCEED:
         return PermissionResult(action, "ok", "dry run")
-    # A nonexistent resource has no tag, so a correct policy denies the call just as an incorrect one does.
+    # The dry run names a nonexistent resource without tags, so even a correct policy denies a call that needs a tag.
     requires_tag = any("aws:ResourceTag" in key for operator in grant.conditions.values() for key in operator)
     if code == "UnauthorizedOperation" and not requires_tag:
         return PermissionResult(action, "failed", "dry run: UnauthorizedOperation")

@@ -87,7 +87,7 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "LaunchWith",
-        "launch with existing resources",
+        "use existing resources in launches",
         ("ec2:CreateFleet", "ec2:RunInstances"),
         (
             "arn:aws:ec2:*::image/*",
@@ -269,9 +269,9 @@ IMPLIED: Mapping[str, str] = {
     "s3:AbortMultipartUpload": "a failed multipart upload",
     "iam:UpdateRoleDescription": "UpdateRole with a description",
 }
-"""Action -> reason why it is needed, for actions that are not named after a call that cloudgpu makes."""
+"""Action -> reason, for required actions that do not have the name of a call that cloudgpu makes."""
 
 OPTIONAL: Mapping[str, str] = {
     "iam:SimulatePrincipalPolicy": "`doctor` simulates the caller's policies, if allowed",
 }
-"""Action -> purpose, for actions that cloudgpu uses if allowed and does not need."""
+"""Action -> purpose, for optional actions, which cloudgpu uses only if they are allowed."""

@@ -1,11 +1,11 @@
-"""Additional permissions for `reach = ssm`, in a separate policy because of the size limit of policies."""
+"""Additional permissions for `reach = ssm`, in a separate policy because IAM limits the size of a policy."""
 
 from cloudgpu.aws.iam.grants import RESOURCE_HAS_TAG, Grant, ec2_arns
 
 SESSION_GRANTS: tuple[Grant, ...] = (
     Grant(
         "SessionsToNodes",
-        "reach nodes by Session Manager",
+        "connect to nodes through Session Manager",
         ("ssm:StartSession",),
         ec2_arns("instance"),
         RESOURCE_HAS_TAG,

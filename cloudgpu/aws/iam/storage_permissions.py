@@ -74,7 +74,7 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
     Grant("ChangeVolumes", "change volumes", ("ec2:ModifyVolume",), ec2_arns("volume"), RESOURCE_HAS_TAG),
     Grant(
         "Buckets",
-        "create, change, delete buckets",
+        "create, change and delete buckets",
         (
             "s3:DeleteBucket",
             "s3:DeleteObject",
@@ -98,4 +98,4 @@ STORAGE_IMPLIED: Mapping[str, str] = {
     "fsx:TagResource": "CreateFileSystem with tags, and changed tags",
     "fsx:UntagResource": "removed tags",
 }
-"""Action -> reason why it is needed, for actions that are not named after a call that cloudgpu makes."""
+"""Action -> reason, for required actions that do not have the name of a call that cloudgpu makes."""

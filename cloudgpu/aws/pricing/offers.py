@@ -16,9 +16,9 @@ _DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedExcep
 
 
 def quotes(clients_for: Callable[[str], Clients], pairs: Sequence[tuple[str, str]]) -> Quotes:
-    """Return the zones of each (instance type, region); empty if the type is retired or unknown there.
+    """Look up the zones of each (instance type, region); empty if the type is retired or unknown there.
 
-    A region in which the caller lacks the permission is omitted from the zones, and the result contains the reason.
+    If the caller lacks the permission in a region, its zones are omitted and the result contains the reason.
 
     Raises:
         CloudError: A request failed for another reason, or a region is unreachable.
@@ -38,7 +38,7 @@ def quotes(clients_for: Callable[[str], Clients], pairs: Sequence[tuple[str, str
 
 
 def zones(clients: Clients) -> dict[str, tuple[str, ...]]:
-    """Return the zones of every GPU instance type that a region offers.
+    """Return the zones in which the region offers each GPU instance type.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
@@ -49,7 +49,7 @@ def zones(clients: Clients) -> dict[str, tuple[str, ...]]:
 
 
 def free_addresses(clients_for: Callable[[str], Clients], regions: Sequence[str]) -> dict[str, int]:
-    """Return how many more Elastic IPs the account can allocate, by region, omitting unknown limits.
+    """Return how many more Elastic IPs the account can allocate, by region, omitting regions with an unknown limit.
 
     Raises:
         CloudError: A request failed or AWS is unreachable in one of the regions.

@@ -1,4 +1,4 @@
-"""Read instance prices: on-demand from the price list, spot from the price history of the last day."""
+"""Read instance prices: on-demand prices from the price list, spot prices from the price history of the last day."""
 
 import contextlib
 import json

@@ -17,7 +17,7 @@ _GPU_QUOTAS = (("g5", "on-demand"), ("p4d", "on-demand"), ("g5", "spot"), ("p4d"
 
 @dataclass(frozen=True)
 class QuotaLimit:
-    """One quota in one region. `vcpus` is None if AWS does not report it."""
+    """A vCPU quota in one region. `vcpus` is None if AWS does not report the quota."""
 
     quota: Quota
     region: str
@@ -25,12 +25,12 @@ class QuotaLimit:
 
 
 _WITHOUT_CODE: Final = quota_of("p6", "spot")
-"""Quota without a known code, recognized by the end of its name."""
+"""Quota whose code is unknown, so that it is recognized by the end of its name."""
 _MAX_CORES: Final = 1 << 20
 _RUNNING: Final = ("pending", "running")
-"""States that count against a quota."""
+"""Instance states that count against a quota."""
 _UNCOUNTED: Final = frozenset({"capacity-block", "scheduled"})
-"""Lifecycles of instances that do not count against these quotas. There is no source for Capacity Blocks."""
+"""Lifecycles of instances that do not count against these quotas. AWS does not document this for Capacity Blocks."""
 
 
 def gpu_quotas(clients: Clients) -> tuple[QuotaLimit, ...]:
@@ -47,8 +47,8 @@ def gpu_quotas(clients: Clients) -> tuple[QuotaLimit, ...]:
 def vcpu_limits(clients: Clients) -> dict[str, int]:
     """Return the vCPU limit of every EC2 quota on running instances, by quota key.
 
-    The key is the quota code. One quota is also listed under its name, because public sources disagree about its code.
-    A quota that was never changed may appear only in the list of defaults.
+    The key is the quota code. One quota is also listed under its name, because public sources disagree about the code.
+    If a quota was never changed, AWS may report it only in the list of default values, which is then read as well.
 
     Raises:
         CloudError: The Service Quotas request failed or the service is unreachable.
@@ -70,10 +70,10 @@ def catalog_vcpus(instance_type: str) -> int | None:
 
 
 def vcpus_in_use(clients: Clients, vcpus_of: Callable[[str], int | None] = catalog_vcpus) -> dict[Quota, int | None]:
-    """Return the vCPUs in use by quota, regardless of who launched them.
+    """Return the vCPUs in use by quota, regardless of who launched the instances.
 
-    Quotas without running instances are omitted. None means that the vCPU count of an instance is unknown. `vcpus_of`
-    is used for instances that do not report their vCPU count.
+    Quotas without running instances are omitted. None means that the vCPU count of an instance is unknown. If AWS does
+    not report an instance's vCPU count, `vcpus_of` provides it.
 
     Raises:
         CloudError: The EC2 request failed or EC2 is unreachable.
@@ -116,7 +116,10 @@ def _instances(pages: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
 
 
 def _vcpus(instance: Mapping[str, Any], vcpus_of: Callable[[str], int | None]) -> int | None:
-    """Return the vCPU count that an instance reports, which may be lower than its type's, or else its type's count."""
+    """Return the vCPU count that AWS reports for an instance, or else the vCPU count of the instance type.
+
+    The reported count may be lower than that of the type, because CPU options can disable cores and threads.
+    """
     options = instance.get("CpuOptions") or {}
     with contextlib.suppress(ValueError):  # ignore implausible core counts
         cores, threads = (

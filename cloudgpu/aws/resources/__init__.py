@@ -1,1 +1,1 @@
-"""One handler per Pulumi resource type, with the semantics documented for Pulumi's AWS provider."""
+"""One handler per Pulumi resource type, with the semantics that Pulumi documents for its AWS provider."""

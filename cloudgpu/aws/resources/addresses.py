@@ -1,4 +1,4 @@
-"""Elastic IP addresses and their associations."""
+"""Handlers of Elastic IP addresses and their associations."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from cloudgpu.errors import AuthError, CloudGpuError
 
 
 class EipHandler(NetworkPartHandler):
-    """`aws:ec2/eip:Eip`. It is attached by an `EipAssociation` or a NAT gateway."""
+    """Handler of `aws:ec2/eip:Eip`. An `EipAssociation` or a NAT gateway attaches the address."""
 
     type: ClassVar[str] = "aws:ec2/eip:Eip"
     kind, plural, id_key = "elastic-ip", "Addresses", "AllocationId"
@@ -28,8 +28,8 @@ class EipHandler(NetworkPartHandler):
     def _unmake(self, clients: Clients, physical_id: str) -> None:
         """Detach the address from its interface, then release it.
 
-        The address of a NAT gateway cannot be detached, which AWS reports as a missing permission; it is detached when
-        the gateway is deleted.
+        The address of a NAT gateway cannot be detached. AWS reports the attempt as an authorization failure, which is
+        ignored: deleting the gateway detaches the address.
         """
         address = self._by_id(clients, physical_id) or {}
         if address.get("AssociationId"):
@@ -53,7 +53,7 @@ class EipHandler(NetworkPartHandler):
 
 
 class EipAssociationHandler(DescribedHandler):
-    """`aws:ec2/eipAssociation:EipAssociation`. It is free and has no tags."""
+    """Handler of `aws:ec2/eipAssociation:EipAssociation`. An association is free and has no tags."""
 
     type: ClassVar[str] = "aws:ec2/eipAssociation:EipAssociation"
     accepts = frozenset({"allocationId", "instanceId", "networkInterfaceId", "allowReassociation"})

@@ -13,13 +13,13 @@ Properties = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class HandlerContext:
-    """Context of a handler. `token` is the resource's deterministic client token (at most 64 ASCII characters)."""
+    """Context of a handler call. `token` is the resource's deterministic client token (at most 64 ASCII characters)."""
 
     clients: Clients
     clock: Clock
     token: str
     tags: Mapping[str, str]
-    """The cluster's tags. The creating call merges them with the resource's tags, which take precedence."""
+    """Tags of the cluster. The creating call merges them with the resource's own tags, which take precedence."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class ExistingResource:
     id: str
     outputs: Properties
     settled: bool = True
-    """False for an adopted resource that AWS refused to finish configuring; it does not match its inputs yet."""
+    """False if AWS refused to finish configuring an adopted resource, which therefore does not match its inputs yet."""
 
 
 @dataclass(frozen=True)
 class Diff:
-    """Changed input properties, and the changed properties that force a replacement."""
+    """Result of a comparison: all changed input properties, and those that force a replacement."""
 
     changed: tuple[str, ...] = ()
     replace: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Handler(Protocol):
     """Pulumi type token, for example `aws:ec2/securityGroup:SecurityGroup`."""
 
     def check(self, inputs: Properties) -> Properties:
-        """Fill in the provider's defaults. Unsupported properties raise an UnsupportedError that names them."""
+        """Fill in the provider's defaults. Raise an UnsupportedError that names the unsupported properties, if any."""
 
     def diff(self, old: Properties, new: Properties) -> Diff:
         """Compare checked inputs."""
@@ -56,7 +56,7 @@ class Handler(Protocol):
         """Create the resource, tagged by the creating call, and wait until it is usable. Idempotent for a token."""
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the resource left behind by an interrupted `create` with this token, with its setup finished."""
+        """Find the resource that an interrupted `create` with this token left behind, and finish its setup."""
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if AWS reports that the resource does not exist."""

@@ -1,4 +1,4 @@
-"""Shared base class of the handlers, which checks and compares properties."""
+"""Base class of all handlers. It checks and compares properties."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -29,18 +29,18 @@ def _with_answered(operation: Callable[..., Any], doing: str) -> Callable[..., A
 
 
 class DescribedHandler:
-    """Implement `check` and `diff` from class attributes. A property that they do not contain is rejected."""
+    """Base class that implements `check` and `diff` from class attributes. Properties not listed there are rejected."""
 
     type: ClassVar[str]
     accepts: ClassVar[frozenset[str]]
-    """Input properties other than `tags`."""
+    """Supported input properties other than `tags`."""
     requires: ClassVar[frozenset[str]] = frozenset()
     defaults: ClassVar[Properties] = {}
     """Default values of the provider."""
     replaced_by: ClassVar[frozenset[str]] = frozenset()
     """Properties that AWS cannot change on an existing resource."""
     nested: ClassVar[Mapping[str, frozenset[str]]] = {}
-    """Property path -> keys accepted in the mapping or list of mappings at this path."""
+    """Property path -> supported keys of the mapping, or the list of mappings, at this path."""
 
     def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401 - passed on
         """Wrap every operation of a handler so that malformed responses raise a `CloudError`.
@@ -90,22 +90,22 @@ class DescribedHandler:
 
 
 def all_tags(ctx: HandlerContext, inputs: Properties) -> dict[str, str]:
-    """Return the tags for creating a resource: the cluster's tags, overridden by its own tags, and the call's token."""
+    """Return a new resource's tags: the cluster's tags, overridden by the resource's own, plus the call's token."""
     return {**ctx.tags, **(inputs.get("tags") or {}), INTENT_TAG: ctx.token}
 
 
 def is_ours(ctx: HandlerContext, tags: Mapping[str, str]) -> bool:
-    """Return True if the tags contain this call's token: an earlier attempt of the call created the resource."""
+    """Return True if the tags contain this call's token, so that an earlier attempt of the call made the resource."""
     return bool(ctx.token) and tags.get(INTENT_TAG) == ctx.token
 
 
 def tag_outputs(inputs: Properties, tags: Mapping[str, str]) -> dict[str, Any]:
-    """Return the two tag properties that every taggable resource has."""
+    """Return the output properties `tags` and `tagsAll`, which every taggable resource has."""
     return {"tags": dict(inputs.get("tags") or {}), "tagsAll": dict(tags)}
 
 
 def changed_tags(ctx: HandlerContext, new: Properties) -> dict[str, str]:
-    """Return the tags that an update sets, without the creating call's token, which stays on the resource."""
+    """Return the tags that an update sets. The creating call's token is not among them and stays on the resource."""
     return {**ctx.tags, **(new.get("tags") or {})}
 
 
@@ -114,8 +114,8 @@ def complete_interrupted(
 ) -> ExistingResource:
     """Finish configuring a resource that an interrupted call created.
 
-    If AWS refuses, the resource exists nevertheless. Return it unfinished, so that it can be deleted, and the next
-    update finishes it or reports the error.
+    If AWS rejects a call, the resource still exists. Return the unfinished resource so that it can be deleted; the next
+    update finishes the configuration or reports the error.
     """
     try:
         return settle()

@@ -1,4 +1,4 @@
-"""Network resources: VPC, subnet, internet gateway."""
+"""Handlers of VPCs, subnets and internet gateways."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from cloudgpu.aws.session.session import Clients
 
 
 class VpcHandler(NetworkPartHandler):
-    """`aws:ec2/vpc:Vpc`."""
+    """Handler of `aws:ec2/vpc:Vpc`."""
 
     type: ClassVar[str] = "aws:ec2/vpc:Vpc"
     kind, plural, id_key = "vpc", "Vpcs", "VpcId"
@@ -58,7 +58,7 @@ class VpcHandler(NetworkPartHandler):
 
 
 class SubnetHandler(NetworkPartHandler):
-    """`aws:ec2/subnet:Subnet`."""
+    """Handler of `aws:ec2/subnet:Subnet`."""
 
     type: ClassVar[str] = "aws:ec2/subnet:Subnet"
     kind, plural, id_key = "subnet", "Subnets", "SubnetId"
@@ -91,7 +91,7 @@ class SubnetHandler(NetworkPartHandler):
 
 
 class InternetGatewayHandler(NetworkPartHandler):
-    """`aws:ec2/internetGateway:InternetGateway`."""
+    """Handler of `aws:ec2/internetGateway:InternetGateway`."""
 
     type: ClassVar[str] = "aws:ec2/internetGateway:InternetGateway"
     kind, plural, id_key = "internet-gateway", "InternetGateways", "InternetGatewayId"

@@ -1,4 +1,4 @@
-"""`aws:ec2/fleet:Fleet` of type `instant`: all nodes in one call, or none."""
+"""Handler of `aws:ec2/fleet:Fleet` with type `instant`: one call launches either all nodes or none."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ FLEET_TAG = "aws:ec2:fleet-id"
 """Tag that AWS sets on every instance of a fleet. `DescribeFleets` lists an `instant` fleet only by its ID."""
 
 _PROFILE_SPREAD_S = 60
-"""Seconds for which EC2 may not know a new instance profile."""
+"""Maximum number of seconds until EC2 recognizes a new instance profile."""
 _THROTTLED_S = 120
 _RUNNING_S = 600
 _WIDEST: tuple[Skips, ...] = ("stop", "type", "region", "pool", "zone", "again")
@@ -26,7 +26,7 @@ _WIDEST: tuple[Skips, ...] = ("stop", "type", "region", "pool", "zone", "again")
 
 
 class FleetHandler(DescribedHandler):
-    """N instances of one type in one zone, terminated with the fleet."""
+    """Handler of fleets: N instances of one type in one zone, which are terminated when the fleet is deleted."""
 
     type: ClassVar[str] = "aws:ec2/fleet:Fleet"
     accepts = frozenset(
@@ -61,10 +61,10 @@ class FleetHandler(DescribedHandler):
         return checked
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Launch the gang and wait until every node is running. The instances of an incomplete gang are terminated.
+        """Launch all nodes and wait until they are running. If any node is missing, terminate the others.
 
         Raises:
-            CapacityError: The zone has no capacity for the whole gang.
+            CapacityError: The zone does not have capacity for all nodes.
             QuotaError: The launch would exceed a quota of the account.
             NotOfferedError: The type is retired or not offered in the zone.
             CloudError: The launch failed for another reason, or AWS is unreachable.
@@ -79,7 +79,7 @@ class FleetHandler(DescribedHandler):
         return _physical(ctx.clients, fleet_id, instances, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the fleet left behind by an interrupted create with this token, or None if its instances are gone."""
+        """Return the fleet that an interrupted create with this token left behind; None if no instance is left."""
         instances = [
             instance
             for instance in find_instances(ctx.clients, {f"tag:{INTENT_TAG}": [ctx.token]})
@@ -92,7 +92,7 @@ class FleetHandler(DescribedHandler):
         return _physical(ctx.clients, fleets[0], members, inputs)
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state. A fleet without running instances no longer exists."""
+        """Return the current state. A fleet without running instances counts as deleted."""
         members = [
             instance for instance in _members(ctx.clients, physical_id) if instance.state not in TERMINATING_STATES
         ]
@@ -115,7 +115,7 @@ class FleetHandler(DescribedHandler):
 
 
 def _launched(ctx: HandlerContext, inputs: Properties) -> tuple[str, list[str]]:
-    """Launch the instances, retrying temporary errors with a new token. Return the fleet ID and instance IDs."""
+    """Launch the instances. After a temporary error, retry with a new token. Return the fleet ID and instance IDs."""
     deadline = ctx.clock.monotonic() + _PROFILE_SPREAD_S
     for attempt in range(_PROFILE_SPREAD_S):
         # AWS repeats its first response for a token that it has seen, so a retry after a rejection needs a new token.
@@ -127,9 +127,9 @@ def _launched(ctx: HandlerContext, inputs: Properties) -> tuple[str, list[str]]:
             if not (_profile_unknown(err) or is_throttled(err)) or ctx.clock.monotonic() > deadline:
                 raise
         ctx.clock.sleep(min(5.0, 1.0 + attempt))
-    message = "EC2 does not know the instance profile"
+    message = "EC2 does not recognize the instance profile yet"
     raise BadRequestError(
-        message, code="InvalidParameterValue", hint="run the command again: IAM changes take effect after a while"
+        message, code="InvalidParameterValue", hint="run the command again: IAM changes take time to propagate"
     )
 
 
@@ -144,7 +144,7 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
             response: dict[str, Any] = ec2.create_fleet(ClientToken=token, TagSpecifications=specifications, **request)
             return response
 
-    # A throttled call has no effect. Repeat the token nevertheless, so that nothing is launched twice if it had one.
+    # A throttled call has no effect. Reuse the token anyway, so that AWS launches nothing twice if the call succeeded.
     response = retry(ctx.clock, send, when=is_throttled, total_s=_THROTTLED_S)
     with convert_response_errors("reading which instances were launched"):
         fleet_id: str = response["FleetId"]
@@ -171,7 +171,7 @@ def incomplete_fleet_error(errors: Sequence[Mapping[str, Any]], got: int, wanted
         return CapacityError(
             f"{doing}: AWS launched {got} and reported no reason",
             code="UnfulfillableCapacity",
-            hint="try another zone, which may have capacity",
+            hint="try another zone: it may have capacity",
         )
     return min(launch_errors, key=lambda err: _WIDEST.index(rule_for_error(err).skips))
 
@@ -203,14 +203,14 @@ def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[In
 
 
 def _launch_failure(instance: Instance) -> LaunchError:
-    """Return the error for an instance that did not start. An unknown `Server.` reason becomes a capacity error."""
+    """Return the error for an instance that did not start. An unknown `Server.` code becomes a capacity error."""
     source, _, code = instance.reason.rpartition(".")
     err = error_from_code(
         code, instance.reason_text or instance.state, f"instance {instance.id} terminated while starting"
     )
     if isinstance(err, LaunchError):
         return err
-    # Do not give up because of an internal error of AWS: another zone may work.
+    # After an internal error of AWS, another zone may work.
     error_class = CapacityError if source == "Server" else LaunchError
     return error_class(err.message, code=instance.reason, hint=err.hint)
 
@@ -220,7 +220,7 @@ def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:
 
 
 def _release(ctx: HandlerContext, fleet_id: str, recorded: Sequence[str]) -> None:
-    """Delete the fleet, then terminate its remaining instances, both recorded and found by AWS's fleet tag."""
+    """Delete the fleet, then terminate the remaining instances: those recorded, and those with AWS's fleet tag."""
     _delete_fleet(ctx.clients, fleet_id)
     tagged = [instance.id for instance in _members(ctx.clients, fleet_id)]
     terminate(ctx.clients, ctx.clock, sorted({*recorded, *tagged}))

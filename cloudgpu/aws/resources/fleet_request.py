@@ -8,7 +8,7 @@ from cloudgpu.aws.resources.base import Properties
 Convert = Callable[[Any], Any]
 
 _LOWEST_PRICE = {"lowestPrice": "lowest-price"}
-"""Pulumi provider's spelling -> EC2 API's spelling."""
+"""Spelling in the Pulumi provider -> spelling in the EC2 API."""
 
 OPTIONS: Mapping[str, tuple[str, Convert]] = {
     "allocationStrategy": ("AllocationStrategy", lambda text: _LOWEST_PRICE.get(text, text)),
@@ -47,7 +47,7 @@ NESTED: Mapping[str, frozenset[str]] = {
 
 
 def fleet_request(inputs: Properties) -> dict[str, Any]:
-    """Return the arguments of `CreateFleet`, except token and tags."""
+    """Return the arguments of `CreateFleet` without the token and the tags."""
     request = {
         "Type": inputs["type"],
         "LaunchTemplateConfigs": [_config(config) for config in inputs["launchTemplateConfigs"]],

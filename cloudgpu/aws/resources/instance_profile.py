@@ -1,4 +1,4 @@
-"""`aws:iam/instanceProfile:InstanceProfile`."""
+"""Handler of `aws:iam/instanceProfile:InstanceProfile`."""
 
 from typing import Any, ClassVar
 
@@ -18,12 +18,12 @@ from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import CloudGpuError
 
 _ROLE_WAIT_S = 60
-"""Seconds for which some IAM servers may not know a new role."""
+"""Maximum number of seconds until every IAM server knows a new role."""
 _RELEASE_S = 60
 
 
 class InstanceProfileHandler(DescribedHandler):
-    """Instance profile, which attaches a role to an instance. Its Pulumi ID is its name."""
+    """Handler of instance profiles, which attach a role to an instance. The Pulumi ID is the profile's name."""
 
     type: ClassVar[str] = "aws:iam/instanceProfile:InstanceProfile"
     accepts = frozenset({"name", "path", "role"})
@@ -45,7 +45,10 @@ class InstanceProfileHandler(DescribedHandler):
         return self._settled(ctx, name, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the profile that an interrupted create with this token left behind, with its role added, or None."""
+        """Find the profile that an interrupted create with this token left behind, and add its role.
+
+        Return None if there is no such profile.
+        """
         profile = _described(ctx.clients, inputs["name"])
         if not profile or not is_ours(ctx, tags_to_dict(profile.get("Tags"))):
             return None

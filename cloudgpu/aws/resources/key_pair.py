@@ -1,4 +1,4 @@
-"""`aws:ec2/keyPair:KeyPair`."""
+"""Handler of `aws:ec2/keyPair:KeyPair`."""
 
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from cloudgpu.errors import CloudGpuError
 
 
 class KeyPairHandler(DescribedHandler):
-    """SSH key pair. Its Pulumi ID is its name."""
+    """Handler of SSH key pairs. The Pulumi ID is the key pair's name."""
 
     type: ClassVar[str] = "aws:ec2/keyPair:KeyPair"
     accepts = frozenset({"keyName", "publicKey"})

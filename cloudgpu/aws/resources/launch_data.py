@@ -1,4 +1,4 @@
-"""Convert the properties of a launch template to AWS's `LaunchTemplateData`."""
+"""Convert the properties of a launch template to EC2's `LaunchTemplateData`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ def _same(value: Any) -> Any:  # noqa: ANN401
 
 
 def _mapping(table: Table) -> Convert:
-    """Return a converter for mappings, from a table of Pulumi key -> AWS key and value converter."""
+    """Return a converter for mappings. The table maps each Pulumi key to the AWS key and a converter for the value."""
 
     def convert(properties: Mapping[str, Any]) -> dict[str, Any]:
         present = {key: value for key, value in properties.items() if value is not None and value != ""}
@@ -126,5 +126,5 @@ NESTED: Mapping[str, frozenset[str]] = {
 
 
 def launch_template_data(inputs: Properties) -> dict[str, Any]:
-    """Return the data of one version of the launch template."""
+    """Return the `LaunchTemplateData` of one version of the launch template."""
     return {name: convert(inputs[key]) for key, (name, convert) in DATA.items() if inputs.get(key) is not None}

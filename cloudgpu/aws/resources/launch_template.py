@@ -1,4 +1,4 @@
-"""`aws:ec2/launchTemplate:LaunchTemplate`."""
+"""Handler of `aws:ec2/launchTemplate:LaunchTemplate`."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ _TOKEN_CHARACTERS = 64
 
 
 class LaunchTemplateHandler(DescribedHandler):
-    """Launch template. A change creates a new version, which does not affect running instances."""
+    """Handler of launch templates. A change creates a new version and does not affect running instances."""
 
     type: ClassVar[str] = "aws:ec2/launchTemplate:LaunchTemplate"
     accepts = frozenset({*DATA, "name", "description", "updateDefaultVersion", "defaultVersion"})

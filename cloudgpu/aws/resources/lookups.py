@@ -1,4 +1,4 @@
-"""Lookups of a program: invokes of Pulumi's AWS provider."""
+"""Lookups of a Pulumi program: the functions of Pulumi's AWS provider that the direct engine implements."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -236,7 +236,7 @@ def _check_arguments(token: str, args: Arguments, supported: set[str]) -> None:
 
 
 def _filters(args: Arguments, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the shorthand arguments, tags and explicit filters of a lookup as AWS filters."""
+    """Convert the shorthand arguments, tags and explicit filters of a lookup to AWS filters."""
     shorthand = [{"Name": name, "Values": [args[key]]} for key, name in names.items() if args.get(key)]
     tags = [{"Name": f"tag:{key}", "Values": [value]} for key, value in (args.get("tags") or {}).items()]
     explicit = [{"Name": entry["name"], "Values": list(entry["values"])} for entry in args.get("filters") or ()]
@@ -251,6 +251,6 @@ def _subnets(filters: list[dict[str, Any]], clients: Clients) -> list[dict[str, 
 
 def _single(matches: list[dict[str, Any]], what: str, hint: str) -> dict[str, Any]:
     if len(matches) != 1:
-        message = f"{len(matches) or 'no'} matching {what}, expected one"
+        message = f"expected one matching {what}, found {len(matches) or 'none'}"
         raise BadRequestError(message, code="NotExactlyOne", hint=hint)
     return matches[0]

@@ -1,4 +1,4 @@
-"""`aws:ec2/natGateway:NatGateway`."""
+"""Handler of `aws:ec2/natGateway:NatGateway`."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -11,12 +11,12 @@ from cloudgpu.aws.session.waiters import poll
 from cloudgpu.errors import CloudError
 
 _DELETED_STATES = frozenset({"deleted", "failed"})
-"""States that count as deleted. A failed gateway costs nothing, carries no traffic and is removed by AWS."""
+"""States that count as deleted. A failed gateway is not billed and does not route traffic, and AWS removes it."""
 _DELETION_S = 900
 
 
 class NatGatewayHandler(NetworkPartHandler):
-    """Public NAT gateway in one zone. Creation and deletion take a minute or two."""
+    """Handler of public NAT gateways. Creating or deleting a gateway takes a minute or two."""
 
     type: ClassVar[str] = "aws:ec2/natGateway:NatGateway"
     kind, plural, id_key = "natgateway", "NatGateways", "NatGatewayId"
@@ -49,7 +49,11 @@ class NatGatewayHandler(NetworkPartHandler):
             clients.client("ec2").delete_nat_gateway(NatGatewayId=physical_id)
 
     def _usable(self, clients: Clients, physical_id: str) -> dict[str, Any] | None:
-        """Return the gateway if it is available. AWS lists a failed gateway with the reason for an hour."""
+        """Return the gateway if it is available, or None.
+
+        Raises:
+            CloudError: The gateway failed. AWS lists a failed gateway, with the reason, for about an hour.
+        """
         for gateway in self._listed(clients, [{"Name": self.id_filter, "Values": [physical_id]}]):
             if gateway.get("State") == "failed":
                 message = (

@@ -24,19 +24,19 @@ _RELEASE_S = 600
 
 
 class NetworkPartHandler(DescribedHandler):
-    """Handler of a network resource without a name, so that only a tag identifies the call that created it."""
+    """Handler of a network resource without a name. Only a tag identifies the call that created the resource."""
 
     kind: ClassVar[str]
     """AWS's resource type in tag specifications."""
     plural: ClassVar[str]
-    """Key of the list in AWS's descriptions."""
+    """Key of the resource list in AWS's response."""
     id_key: ClassVar[str]
     describe_call: ClassVar[str] = ""
-    """Method that lists the resources, if it is not `describe_<kind>s`."""
+    """Client method that lists the resources; empty if it is `describe_<kind>s`."""
     id_filter: ClassVar[str] = ""
-    """Name of the filter by ID, if it is not `<kind>-id`."""
+    """Name of the filter by ID; empty if it is `<kind>-id`."""
     appear_s: ClassVar[float] = 60
-    """Seconds that the resource may take to become usable."""
+    """Maximum number of seconds until the resource becomes usable."""
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the resource, wait until it is usable, then set the properties that the creating call cannot set.
@@ -97,7 +97,7 @@ class NetworkPartHandler(DescribedHandler):
         return self._described(clients, [{"Name": self.id_filter or f"{self.kind}-id", "Values": [physical_id]}])
 
     def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Describe the resource by filter, because a missing ID is an error and a filter without matches is not."""
+        """Describe the resource by filter. For an unknown ID, AWS returns an error; for a filter, an empty list."""
         describe = getattr(clients.client("ec2"), self.describe_call or f"describe_{self.kind.replace('-', '_')}s")
         with convert_errors(f"describing {self.kind}"):
             return next(iter(describe(Filters=filters)[self.plural]), None)
@@ -125,5 +125,5 @@ class NetworkPartHandler(DescribedHandler):
         """Send the call that deletes the resource."""
 
     def _outputs(self, clients: Clients, resource: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return the outputs specific to this type."""
+        """Return the outputs that are specific to this resource type."""
         return {}

@@ -1,4 +1,4 @@
-"""`aws:ec2/placementGroup:PlacementGroup`."""
+"""Handler of `aws:ec2/placementGroup:PlacementGroup`."""
 
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ _RELEASE_S = 600
 
 
 class PlacementGroupHandler(DescribedHandler):
-    """Placement group. Its Pulumi ID is its name."""
+    """Handler of placement groups. The Pulumi ID is the group's name."""
 
     type: ClassVar[str] = "aws:ec2/placementGroup:PlacementGroup"
     accepts = frozenset({"name", "strategy", "partitionCount", "spreadLevel"})
@@ -92,7 +92,7 @@ class PlacementGroupHandler(DescribedHandler):
 
 
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
-    """Describe a group. A deleted group stays listed for a while and counts as missing."""
+    """Describe a group; None if it does not exist. AWS lists a deleted group for a while, which counts as missing."""
     try:
         with convert_errors(f"describing placement group {name}"):
             groups = clients.client("ec2").describe_placement_groups(GroupNames=[name])["PlacementGroups"]

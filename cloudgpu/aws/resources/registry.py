@@ -1,4 +1,4 @@
-"""Registry of handlers by type token and of lookups by invoke token. Unknown tokens are rejected by name."""
+"""Registry of handlers by type token and of lookups by function token. The error for an unknown token names it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -63,7 +63,7 @@ def handler(type_token: str) -> Handler:
 
 
 def invoke(token: str, args: Mapping[str, Any], clients: Clients) -> dict[str, Any]:
-    """Run the lookup for an invoke of the program.
+    """Run the lookup that a program invokes.
 
     Raises:
         UnsupportedError: The direct engine does not support the function or one of its arguments.

@@ -1,4 +1,4 @@
-"""`aws:iam/role:Role`."""
+"""Handler of `aws:iam/role:Role`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ _RELEASE_S = 60
 
 
 class RoleHandler(DescribedHandler):
-    """IAM role. Its Pulumi ID is its name."""
+    """Handler of IAM roles. The Pulumi ID is the role's name."""
 
     type: ClassVar[str] = "aws:iam/role:Role"
     accepts = frozenset(
@@ -64,7 +64,10 @@ class RoleHandler(DescribedHandler):
         return self._settled(ctx, inputs["name"], inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the role that an interrupted create with this token left behind, with its policies set, or None."""
+        """Find the role that an interrupted create with this token left behind, and set its policies.
+
+        Return None if there is no such role.
+        """
         role = _described(ctx.clients, inputs["name"])
         if not role or not is_ours(ctx, tags_to_dict(role.get("Tags"))):
             return None
@@ -119,7 +122,7 @@ class RoleHandler(DescribedHandler):
 
 
 def remove_attachments(clients: Clients, name: str) -> None:
-    """Remove everything that prevents a role from being deleted."""
+    """Remove the role's policies and detach the role from its instance profiles, which would prevent its deletion."""
     iam = clients.client("iam")
     with convert_errors(f"removing the policies of role {name}"):
         _set_managed(iam, name, frozenset())
@@ -149,7 +152,7 @@ def _set_inline(iam: Any, name: str, requested: Mapping[str, str]) -> None:  # n
 
 
 def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
-    """Make a call, ignoring that the resource no longer exists: a concurrent teardown may have deleted it."""
+    """Make a call and ignore a not-found error, because a concurrent teardown may have deleted the resource."""
     try:
         with convert_errors(f"removing {', '.join(arguments.values())}"):
             call(**arguments)

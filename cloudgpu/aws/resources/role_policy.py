@@ -1,4 +1,4 @@
-"""`aws:iam/rolePolicy:RolePolicy`."""
+"""Handler of `aws:iam/rolePolicy:RolePolicy`."""
 
 import json
 from typing import Any, ClassVar
@@ -12,13 +12,13 @@ from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import CloudGpuError
 
 _ROLE_WAIT_S = 60
-"""Seconds for which some IAM servers may not know a new role."""
+"""Maximum number of seconds until every IAM server knows a new role."""
 
 
 class RolePolicyHandler(DescribedHandler):
-    """Inline policy of a role. It has no tags and is deleted with the role.
+    """Handler of inline role policies. A policy has no tags and is deleted with its role.
 
-    Its Pulumi ID is `role:name`.
+    The Pulumi ID is `role:name`.
     """
 
     type: ClassVar[str] = "aws:iam/rolePolicy:RolePolicy"
@@ -36,7 +36,7 @@ class RolePolicyHandler(DescribedHandler):
         return _physical(inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the policy of this name in this role, after updating its text; None if there is none."""
+        """Find the policy of this name in this role and update its text; return None if there is none."""
         if _text(ctx.clients, inputs["role"], inputs["name"]) is None:
             return None
         _put(ctx.clients, inputs)
@@ -79,7 +79,7 @@ def _text(clients: Clients, role: str, name: str) -> str | None:
         if is_gone(err):
             return None
         raise
-    # botocore decodes the document, except if it is not JSON.
+    # botocore decodes the document unless it is not valid JSON.
     return unquote(document) if isinstance(document, str) else json.dumps(document, sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Route tables and their associations with subnets."""
+"""Handlers of route tables and their associations with subnets."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ _DESTINATIONS = ("DestinationCidrBlock", "DestinationIpv6CidrBlock")
 
 
 class RouteTableHandler(NetworkPartHandler):
-    """`aws:ec2/routeTable:RouteTable`, with its routes inline."""
+    """Handler of `aws:ec2/routeTable:RouteTable`. The routes are part of the table's properties."""
 
     type: ClassVar[str] = "aws:ec2/routeTable:RouteTable"
     kind, plural, id_key = "route-table", "RouteTables", "RouteTableId"
@@ -36,7 +36,7 @@ class RouteTableHandler(NetworkPartHandler):
     def _set(self, ec2: Any, table: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         """Make the routes match the program. If the program specifies no routes, leave them unchanged.
 
-        AWS manages the local route and the routes of gateway endpoints.
+        Routes that AWS manages are never changed: the local route and the routes of gateway endpoints.
         """
         if inputs.get("routes") is None:
             return
@@ -79,7 +79,7 @@ def _destination(route: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 class RouteTableAssociationHandler(DescribedHandler):
-    """`aws:ec2/routeTableAssociation:RouteTableAssociation`. It is free and has no tags."""
+    """Handler of `aws:ec2/routeTableAssociation:RouteTableAssociation`. An association is free and has no tags."""
 
     type: ClassVar[str] = "aws:ec2/routeTableAssociation:RouteTableAssociation"
     accepts = frozenset({"subnetId", "routeTableId"})

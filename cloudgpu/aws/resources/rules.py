@@ -1,4 +1,4 @@
-"""Security group rules: convert the nested forms of Pulumi and AWS to a flat form for comparison."""
+"""Security group rules. Converts the nested forms of Pulumi and AWS to a flat form that can be compared."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -111,5 +111,5 @@ def _from_aws(row: Mapping[str, Any]) -> Iterator[PortRule]:
 
 
 def _protocol(text: str) -> str:
-    """Return the name of a protocol. AWS accepts numbers for some but always returns names."""
+    """Return the name of a protocol. For some protocols, AWS also accepts a number, but it always returns the name."""
     return {"all": _ANY, "6": "tcp", "17": "udp", "1": "icmp"}.get(text.lower(), text.lower())

@@ -1,4 +1,4 @@
-"""`aws:scheduler/schedule:Schedule`."""
+"""Handler of `aws:scheduler/schedule:Schedule`."""
 
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import BadRequestError, CloudGpuError
 
 _ROLE_WAIT_S = 90
-"""Seconds for which EventBridge Scheduler may not know a new role."""
+"""Maximum number of seconds until EventBridge Scheduler recognizes a new role."""
 _ROLE_UNKNOWN = "must allow aws eventbridge scheduler to assume the role"
 _WIRE = {
     "scheduleExpression": "ScheduleExpression",
@@ -23,7 +23,7 @@ _TARGET = {"arn": "Arn", "roleArn": "RoleArn", "input": "Input"}
 
 
 class ScheduleHandler(DescribedHandler):
-    """One-time EventBridge schedule that makes one AWS call. Its Pulumi ID is `group/name`."""
+    """Handler of one-time EventBridge schedules, each of which makes one AWS call. The Pulumi ID is `group/name`."""
 
     type: ClassVar[str] = "aws:scheduler/schedule:Schedule"
     accepts = frozenset({"name", "groupName", "flexibleTimeWindow", "target", *_WIRE})
@@ -41,7 +41,7 @@ class ScheduleHandler(DescribedHandler):
     }
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the schedule, retrying until EventBridge Scheduler knows a new role.
+        """Create the schedule. Retry until EventBridge Scheduler recognizes a new role.
 
         Raises:
             BadRequestError: A schedule of this name already exists in the group, or its role cannot be assumed.
@@ -55,7 +55,10 @@ class ScheduleHandler(DescribedHandler):
         return _present(ctx.clients, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the schedule of this name after updating it, or None. A group contains one cluster's schedules."""
+        """Find the schedule of this name and update it; return None if there is none.
+
+        The name is sufficient, because a group contains the schedules of only one cluster.
+        """
         schedule = _described(ctx.clients, inputs["groupName"], inputs["name"])
         if schedule is None:
             return None
@@ -86,7 +89,7 @@ class ScheduleHandler(DescribedHandler):
             with convert_errors(f"deleting schedule {physical_id}"):
                 ctx.clients.client("scheduler").delete_schedule(GroupName=group, Name=name)
         except CloudGpuError as err:
-            if not is_gone(err) and not is_taken(err):  # the group is being deleted together with its schedules
+            if not is_gone(err) and not is_taken(err):  # a conflict: AWS is already deleting the group
                 raise
 
 

@@ -1,4 +1,4 @@
-"""`aws:scheduler/scheduleGroup:ScheduleGroup`."""
+"""Handler of `aws:scheduler/scheduleGroup:ScheduleGroup`."""
 
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ DELETING = "DELETING"
 
 
 class ScheduleGroupHandler(DescribedHandler):
-    """Schedule group. It carries the tags, because schedules cannot be tagged. Its Pulumi ID is its name."""
+    """Handler of schedule groups. Groups are tagged because schedules cannot be. The Pulumi ID is the group's name."""
 
     type: ClassVar[str] = "aws:scheduler/scheduleGroup:ScheduleGroup"
     accepts = frozenset({"name"})
@@ -67,7 +67,7 @@ class ScheduleGroupHandler(DescribedHandler):
         return _physical(group, group_tags(ctx.clients, group), new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Delete the group with every schedule in it, and wait until it is deleted."""
+        """Delete the group with every schedule in it, and wait until AWS confirms the deletion."""
 
         def attempt() -> None:
             with convert_errors(f"deleting schedule group {physical_id}"):
@@ -110,7 +110,7 @@ def group_tags(clients: Clients, group: dict[str, Any] | None) -> dict[str, str]
 
 
 def _filled(tags: dict[str, str]) -> dict[str, str]:
-    """Drop tags without a value, which EventBridge Scheduler rejects, unlike EC2 and IAM."""
+    """Drop tags without a value. Unlike EC2 and IAM, EventBridge Scheduler rejects them."""
     return {key: value for key, value in tags.items() if value}
 
 

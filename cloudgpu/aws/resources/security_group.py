@@ -1,4 +1,4 @@
-"""`aws:ec2/securityGroup:SecurityGroup`."""
+"""Handler of `aws:ec2/securityGroup:SecurityGroup`."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ _APPEAR_S = 30
 
 
 class SecurityGroupHandler(DescribedHandler):
-    """Security group with exactly the given rules. Unlike in AWS, all outgoing traffic is blocked by default."""
+    """Handler of security groups. A group has exactly the given rules, so AWS's default egress rule is removed."""
 
     type: ClassVar[str] = "aws:ec2/securityGroup:SecurityGroup"
     accepts = frozenset({"name", "description", "vpcId", "ingress", "egress", "revokeRulesOnDelete"})
@@ -52,7 +52,10 @@ class SecurityGroupHandler(DescribedHandler):
         return self._settled(ctx, group_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the group that an interrupted create with this token left behind, with its rules set, or None."""
+        """Find the group that an interrupted create with this token left behind, and set its rules.
+
+        Return None if there is no such group.
+        """
         filters = [{"Name": "group-name", "Values": [inputs["name"]]}]
         if inputs.get("vpcId"):
             filters.append({"Name": "vpc-id", "Values": [inputs["vpcId"]]})
@@ -74,7 +77,7 @@ class SecurityGroupHandler(DescribedHandler):
         return _physical(group, {"tags": tags_to_dict(group.get("Tags"))}, ctx.clients.region) if group else None
 
     def drift(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> tuple[str, ...]:
-        """Describe every rule that was added or removed outside of cloudgpu. Changed descriptions do not count.
+        """Describe every rule that was added or removed outside of cloudgpu. Changes of descriptions are ignored.
 
         Raises:
             CloudError: The group no longer exists, or AWS is unreachable.
@@ -121,7 +124,7 @@ class SecurityGroupHandler(DescribedHandler):
 
 
 class _Side:
-    """The calls that change the rules of one direction."""
+    """EC2 calls that change the rules of one direction, ingress or egress."""
 
     def __init__(self, ec2: Any, direction: str) -> None:  # noqa: ANN401
         self.authorize: Callable[..., Any] = getattr(ec2, f"authorize_security_group_{direction}")
@@ -130,7 +133,7 @@ class _Side:
 
 
 def _change(requested: frozenset[PortRule], existing: frozenset[PortRule], group_id: str, side: _Side) -> None:
-    """Add missing rules before removing extra ones, so that traffic allowed before and after is never interrupted."""
+    """Add missing rules, then remove extra rules. In this order, traffic that stays allowed is never interrupted."""
     requested_keys, existing_keys = {rule.key for rule in requested}, {rule.key for rule in existing}
     missing = sorted(rule for rule in requested if rule.key not in existing_keys)
     redescribed = sorted(rule for rule in requested - existing if rule.key in existing_keys)

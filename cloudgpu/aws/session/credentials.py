@@ -28,7 +28,7 @@ _FILES = {
     "AWS_CA_BUNDLE": "",
     "AWS_WEB_IDENTITY_TOKEN_FILE": "",
 }
-"""Environment variable -> default path of a file that boto3 reads; empty if there is no default."""
+"""Environment variable -> default path of the file that boto3 reads; empty if there is no default."""
 _METHODS = {
     "env": "environment variables",
     "shared-credentials-file": "credentials file",
@@ -53,7 +53,7 @@ class CredentialSource:
 
     @property
     def label(self) -> str:
-        """Source of the credentials: `profile research, single sign-on`."""
+        """Source of the credentials for messages, such as `profile research, single sign-on`."""
         method = _METHODS.get(self.method, self.method)
         return f"profile {self.profile}, {method}" if self.profile else method
 
@@ -80,10 +80,10 @@ class CredentialSource:
 
 
 def check_configuration(environ: Mapping[str, str]) -> None:
-    """Reject AWS configuration files that boto3, which reads them without a size limit, would never finish reading.
+    """Reject AWS configuration files that boto3 would never finish reading, because it reads without a size limit.
 
     Raises:
-        AuthError: A file is a named pipe, a device or larger than any valid configuration.
+        AuthError: A file is a named pipe or a device, or is larger than any valid configuration.
     """
     for name, default in _FILES.items():
         path = Path(environ.get(name) or default).expanduser()
@@ -122,10 +122,12 @@ def open_chain(profile: str, region: str) -> tuple[boto3.Session, CredentialSour
 
 @contextmanager
 def add_renewal_hint(login: CredentialSource) -> Iterator[None]:
-    """Add the hint for renewing these credentials to an expired-token error, which AWS returns only when they are used.
+    """Add the hint for renewing these credentials to an expired-token error that the block raises.
+
+    Open sessions need this, because AWS reports an expired token only when it is used.
 
     Raises:
-        AuthError: The block raised it. For an expired token, the hint is replaced.
+        AuthError: The block raised this error. For an expired token, the hint is replaced.
     """
     try:
         yield
@@ -177,7 +179,7 @@ Explanation = Callable[[BaseException, CredentialSource], tuple[str, str, str]]
 
 def _sign_on(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
     hint = CredentialSource(login.profile, "sso").renewal
-    return "UnauthorizedSSOTokenError", f"credentials expired, single sign-on is required again ({cause})", hint
+    return "UnauthorizedSSOTokenError", f"credentials expired, a new single sign-on is required ({cause})", hint
 
 
 def _signed_out(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
@@ -202,12 +204,13 @@ def _process(cause: BaseException, _: CredentialSource) -> tuple[str, str, str]:
     return (
         "CredentialRetrievalError",
         str(cause),
-        "run the command in the profile's credential_process manually to see its error",
+        "run the profile's credential_process command manually to see its error",
     )
 
 
 def _broken(cause: BaseException, _: CredentialSource) -> tuple[str, str, str]:
-    return "InvalidConfig", str(cause), "correct the AWS configuration file (`aws configure list` shows what is read)"
+    hint = "correct the AWS configuration file (`aws configure list` shows the values in use)"
+    return "InvalidConfig", str(cause), hint
 
 
 _EXPLANATIONS: tuple[tuple[tuple[type[BaseException], ...], Explanation], ...] = (

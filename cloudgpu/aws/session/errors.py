@@ -13,9 +13,9 @@ from cloudgpu.errors import AuthError, BadRequestError, CloudError, CloudGpuErro
 from cloudgpu.plan import launch_error_codes
 
 UNREACHABLE = "Unreachable"
-"""`CloudError.code` of a call without a usable response: it may or may not have taken effect."""
+"""`CloudError.code` of a call without a usable response. The call may or may not have taken effect."""
 
-_REPORT = "run with `cloudgpu --debug` to log the calls, and report this"
+_REPORT = "run the command again with `cloudgpu --debug` to log the API calls, and report this error"
 _SERVER_FAULT = 500
 _NOT_IMPLEMENTED = 501
 
@@ -23,15 +23,15 @@ _EXPIRED: Mapping[str, str] = {
     "ExpiredToken": "credentials expired",
     "ExpiredTokenException": "credentials expired",
     "RequestExpired": "credentials expired",
-    "AuthFailure": "credentials expired or not valid",
+    "AuthFailure": "credentials expired or invalid",
 }
-"""Error code -> prefix, for AWS messages that do not mention credentials.
+"""Error code -> message prefix, for errors whose AWS message does not mention credentials.
 
-EC2 reports an expired session as an expired request.
+For example, EC2 reports an expired session as an expired request.
 """
 
 _NO_SUCH_TYPE = re.compile(r"instance ?type", re.IGNORECASE)
-"""Matches the message of an `InvalidParameterValue` that was caused by the instance type."""
+"""Matches the message of an `InvalidParameterValue` error that the instance type caused."""
 
 _TAKEN = re.compile(r"Duplicate$|AlreadyExists|EntityAlreadyExists|^ConflictException$")
 _GONE = re.compile(r"NotFound(Exception)?$|^NoSuch|\.Unknown$|^404$|DoesNotExist$")
@@ -52,7 +52,7 @@ _HINTS: Mapping[str, str] = {
     "PendingVerification": "try again in a few hours: AWS is still verifying the account for this region",
     "ExpiredToken": "log in again, for example with `aws sso login`",
     "ExpiredTokenException": "log in again, for example with `aws sso login`",
-    "RequestExpired": "log in again, for example with `aws sso login`; if the login is new, set this machine's clock",
+    "RequestExpired": "log in again, for example with `aws sso login`; if you just did, correct this machine's clock",
     "AuthFailure": "log in again, for example with `aws sso login`, or check the keys",
     "SignatureDoesNotMatch": "check the secret key and this machine's clock",
 }
@@ -121,10 +121,11 @@ def _is_of_botocore(err: Exception) -> bool:
 
 @contextmanager
 def convert_response_errors(doing: str) -> Iterator[None]:
-    """Like `convert_errors`, and convert malformed responses to a `CloudError`; for blocks that parse responses.
+    """Convert botocore exceptions and malformed responses to cloudgpu errors, in a block that parses responses.
 
-    An endpoint, a proxy or a newer AWS may omit or misspell fields that botocore does not check, and botocore raises a
-    bare `ValueError` for a malformed number. Keep other code out of the block, or its bugs are misreported.
+    An endpoint, a proxy or a newer version of AWS may omit or misspell fields that botocore does not check. For a
+    malformed number, botocore raises a bare `ValueError`. Keep other code out of the block, because its bugs would be
+    reported as malformed responses.
 
     Raises:
         CloudGpuError: The operation failed. For a malformed response the code is `UNREACHABLE`, because the call may
@@ -146,7 +147,7 @@ def error_from_botocore(err: boto.ClientError | boto.BotoCoreError, doing: str) 
 
 
 def error_from_code(code: str, message: str, doing: str, *, request_id: str = "") -> LaunchError | CloudError:
-    """Return the error for an AWS error code, classified by the failover table. An unknown code is a bad request."""
+    """Return the error for an AWS error code. The failover table selects its class; unknown codes are bad requests."""
     rule = launch_error_codes.find_rule(_code(code, message)) or launch_error_codes.DEFAULT_RULE
     reason = message.rstrip(".")
     text = f"{doing}: {_EXPIRED[code]}: {reason} ({code})" if code in _EXPIRED else f"{doing}: {reason} ({code})"
@@ -171,7 +172,7 @@ def is_gone(err: CloudGpuError) -> bool:
 
 
 def is_in_use(err: CloudGpuError) -> bool:
-    """Return True if AWS reported that something else still uses the resource."""
+    """Return True if AWS reported that the resource is still in use."""
     return isinstance(err, CloudError) and bool(_IN_USE.search(err.code))
 
 

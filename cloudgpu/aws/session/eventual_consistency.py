@@ -1,6 +1,6 @@
 """Retry calls that fail because of eventual consistency.
 
-AWS may report a resource that was just created as not found. Such a response is retried if this process created the
+AWS may report that a resource that was just created does not exist. Such a call is retried if this process created the
 resource less than half a minute ago and has not deleted it.
 """
 
@@ -22,7 +22,7 @@ Now = Callable[[], float]
 
 
 class NewResources:
-    """Resources that a client just created, and the retry handler that botocore calls after every response."""
+    """Record of recently created resources, with the retry handler that botocore calls after every response."""
 
     def __init__(self, now: Now = time.monotonic) -> None:
         self._now = now

@@ -17,7 +17,7 @@ from cloudgpu.aws.session.eventual_consistency import NewResources
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
 _LAUNCH_TIMEOUT_S = 180
-"""CreateFleet responds only after it has placed the whole gang."""
+"""Read timeout for CreateFleet, which responds only after AWS has placed all nodes."""
 _ATTEMPTS = 5
 _CONNECTIONS = 32
 _ENDPOINT_REGIONS = {"pricing": "us-east-1"}
@@ -28,12 +28,12 @@ _REHEARSAL_KEY = CredentialSource("", "rehearsal key")
 
 @dataclass(frozen=True)
 class CloudEndpoint:
-    """The endpoint and credentials of a cloud.
+    """Endpoint and credentials of AWS or of a rehearsal cloud.
 
     Attributes:
         url: Endpoint of the rehearsal cloud; empty for AWS, regardless of `AWS_ENDPOINT_URL`.
         access_key_id: Key for the rehearsal endpoint; empty for the user's AWS credential chain.
-        secret_access_key: Secret of the key; never shown.
+        secret_access_key: Secret key for the rehearsal endpoint; never shown.
     """
 
     url: str = ""
@@ -58,7 +58,7 @@ class Clients(Protocol):
 
 @dataclass(frozen=True)
 class ApiCall:
-    """An API call, for the debug log. `http_status` is 0 if no response arrived."""
+    """An API call, for the debug log. `http_status` is 0 if no response was received."""
 
     service: str
     operation: str
@@ -72,7 +72,7 @@ OnCall = Callable[[ApiCall], None]
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity behind the credentials. `login` is their source."""
+    """AWS identity of the caller. `login` is the source of the caller's credentials."""
 
     account: str
     arn: str
@@ -80,7 +80,7 @@ class Identity:
 
 
 class Session:
-    """Implements `Clients` for one region of a boto3 session."""
+    """Implementation of `Clients` for one region of a boto3 session."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Session:
     def in_region(self, region: str) -> "Session":
         """Return a session for another region with the same endpoint and the credentials already fetched."""
         other = Session(self._source, self.endpoint, region, self._on_call, self._login)
-        other._lock = self._lock  # both use one boto3 session, which may create only one client at a time
+        other._lock = self._lock  # both share one boto3 session, which must not create two clients at the same time
         return other
 
     def account(self) -> str:

@@ -14,10 +14,10 @@ _GROWTH = 1.4
 
 
 def retry(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError], bool], total_s: float) -> T:
-    """Call until it succeeds. Retry errors that `when` accepts for `total_s` seconds, with growing pauses.
+    """Repeat a call until it succeeds. Retry errors that `when` accepts for `total_s` seconds, with growing pauses.
 
     Raises:
-        CloudGpuError: The call failed with an error that `when` rejects, or still fails after `total_s` seconds.
+        CloudGpuError: The call failed with an error that `when` rejects, or still failed after `total_s` seconds.
     """
     pause_s, deadline = _FIRST_S, clock.monotonic() + total_s
     while True:
@@ -34,7 +34,7 @@ def poll(clock: Clock, look: Callable[[], T | None], *, what: str, total_s: floa
     """Poll with growing pauses until `look` returns a value.
 
     Raises:
-        CloudError: `look` returned no value within `total_s` seconds; the message contains `what`.
+        CloudError: `look` did not return a value within `total_s` seconds; the message contains `what`.
     """
     pause_s, deadline = _FIRST_S, clock.monotonic() + total_s
     while True:

@@ -1,4 +1,4 @@
-"""Operations on whole buckets: read the tags and the size, and delete the content."""
+"""Read the tags and the size of a bucket, and delete its content."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -12,7 +12,7 @@ from cloudgpu.errors import CloudError, CloudGpuError
 _AT_ONCE: Final = 1000
 """Maximum number of objects in one delete call."""
 _COUNTED: Final = 10_000
-"""Maximum number of objects to count."""
+"""Number of objects after which `bucket_size` gives up."""
 _LISTED: Final = ("Versions", "DeleteMarkers")
 _NO_TAGS: Final = "NoSuchTagSet"
 
@@ -88,6 +88,6 @@ def _delete(s3: Any, name: str, keys: list[dict[str, str]]) -> None:  # noqa: AN
     errors = s3.delete_objects(Bucket=name, Delete={"Objects": keys, "Quiet": True}).get("Errors") or []
     if errors:
         first = errors[0]
-        message = f"{len(errors)} objects of bucket {name} were not deleted: {first.get('Key')}: {first.get('Message')}"
+        message = f"{len(errors)} objects in bucket {name} were not deleted: {first.get('Key')}: {first.get('Message')}"
         hint = "check the bucket's retention rules and the s3:DeleteObjectVersion permission"
         raise CloudError(message, code=str(first.get("Code") or ""), hint=hint)

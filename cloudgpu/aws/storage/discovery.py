@@ -1,4 +1,4 @@
-"""Find storage by its tags, independently of local records, with its size and its users, and delete it."""
+"""Find storage by its tags, independently of local records; determine its size and users; delete it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +35,7 @@ _HANDLER_TYPES: Final[Mapping[PartKind, str]] = {
 
 
 def stored(clients: Clients, name: str = "") -> tuple[TaggedStorage, ...]:
-    """Return the storage in this region. If `name` is not empty, return only storage of this name.
+    """Find the storage in this region. If `name` is not empty, return only storage of this name.
 
     Raises:
         CloudError: A request failed, so storage that was not found may still exist.
@@ -83,7 +83,7 @@ def _efs(clients: Clients) -> Iterator[StoragePart]:
         yield part
         with convert_response_errors(f"listing the mount targets of {part.id}"):
             targets = [row["MountTargetId"] for row in efs.describe_mount_targets(FileSystemId=part.id)["MountTargets"]]
-        # Mount targets have no tags. They belong to the storage of their file system.
+        # Mount targets have no tags, so they get the tags of their file system.
         yield from (StoragePart("mount-target", target, clients.region, part.tags) for target in targets)
 
 
@@ -145,9 +145,11 @@ def _links(fsx: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
         if not token:
             return
         if token in seen_tokens:
-            # botocore's paginators make the same check, but botocore has no paginator for this call.
+            # A paginator of botocore would check this, but botocore has no paginator for this call.
             raise CloudError(
-                "FSx returned an endless list of links to buckets", code=UNREACHABLE, hint="run the command again"
+                "FSx returned an endless list of data repository associations",
+                code=UNREACHABLE,
+                hint="run the command again",
             )
         seen_tokens.add(token)
         request = {"NextToken": token}
@@ -172,7 +174,7 @@ def _volume(row: Mapping[str, Any], region: str) -> StoragePart:
 
 
 def _buckets(clients: Clients, name: str) -> Iterator[StoragePart]:
-    """Yield buckets by name, because S3 has no search by tag. Names start with `cloudgpu-` and the storage name."""
+    """Yield buckets by name prefix (`cloudgpu-` and the storage name), because S3 cannot search by tag."""
     prefix = f"{_NAME_PREFIX}{name}"
     s3 = clients.client("s3")
     with convert_response_errors("looking for buckets"):
@@ -211,7 +213,7 @@ def _with_users(clients: Clients, stored: TaggedStorage) -> TaggedStorage:
 
 
 def _members(clients: Clients, groups: Iterable[str]) -> set[str]:
-    """Return the instances in one of these security groups, which may therefore have mounted the storage."""
+    """Return the instances in at least one of these security groups. They may have mounted the storage."""
     filters = [{"Name": "group-id", "Values": sorted(groups)}]
     with convert_response_errors("listing the instances that may mount storage"):
         pages = clients.client("ec2").get_paginator("describe_network_interfaces").paginate(Filters=filters)
@@ -220,7 +222,7 @@ def _members(clients: Clients, groups: Iterable[str]) -> set[str]:
 
 
 def _described(clients: Clients, ids: Sequence[str]) -> Iterator[str]:
-    """Yield the cluster of each instance that has not terminated."""
+    """Yield a label such as `i-0abc (cluster demo)` for each instance that has not terminated."""
     if not ids:
         return
     filters = [{"Name": "instance-id", "Values": list(ids)}]

@@ -1,4 +1,4 @@
-"""Objects in S3: list an `s3://` URL, presign, and upload a directory."""
+"""Objects in S3: list an `s3://` URL, presign URLs, and upload a directory."""
 
 import difflib
 import hashlib
@@ -23,9 +23,9 @@ _REGION_HEADER = "x-amz-bucket-region"
 _LONGEST_LINK_S = 7 * 24 * 3600
 """S3's limit on the validity of a presigned URL."""
 _MOST_OBJECTS = 2_000_000
-"""Every object becomes a file on every node. Beyond this number, copying takes longer than any mount."""
+"""Maximum number of objects to copy to each node as files. Above this number, mounting the bucket is faster."""
 _MOST_EMPTY_PAGES = 1000
-"""Maximum number of consecutive empty pages. A listing with more is considered endless."""
+"""Maximum number of consecutive empty pages. A listing with more empty pages is considered endless."""
 _LARGEST_SIZE = 2**63 - 1
 _SHOWN = 100
 _PAGE_KEYS = frozenset({"IsTruncated", "Name", "KeyCount", "MaxKeys"})
@@ -53,7 +53,7 @@ class UploadResult:
 
 @dataclass(frozen=True)
 class S3Location:
-    """A bucket and a prefix without leading and trailing slashes. An empty prefix means the whole bucket."""
+    """Location in S3: a bucket, and a prefix without leading or trailing slashes (empty for the whole bucket)."""
 
     bucket: str
     prefix: str
@@ -77,9 +77,9 @@ def list_objects(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
     """Return the object at a URL, or all objects below it, sorted by key and without folder markers.
 
     Raises:
-        BadRequestError: The bucket does not exist, the URL has no objects (the hint contains a similar name), or the
-            keys cannot be file names on a node.
-        CloudError: The response is malformed or endless.
+        BadRequestError: The bucket does not exist, there are no objects under the URL (the hint suggests a similar
+            name), or a key cannot be a file name on a node.
+        CloudError: The response is malformed, or the listing does not end.
         AuthError: The caller is not allowed to list the bucket.
     """
     address = S3Location.parse(url)
@@ -203,7 +203,7 @@ def checked_pages(pages: Iterable[Mapping[str, Any]], *content_keys: str) -> Ite
     for page in pages:
         has_content = any(page.get(key) for key in content_keys)
         if not has_content and not _PAGE_KEYS & page.keys():
-            # The response of a proxy or a login page parses as an empty page. The bucket need not be empty.
+            # The response of a proxy or a login page is parsed as an empty page, but the bucket may not be empty.
             raise _invalid_listing("the response is not a listing")
         empty_pages = 0 if has_content else empty_pages + 1
         if empty_pages > _MOST_EMPTY_PAGES:
@@ -214,7 +214,7 @@ def checked_pages(pages: Iterable[Mapping[str, Any]], *content_keys: str) -> Ite
 def _object_info(row: Mapping[str, Any]) -> ObjectInfo:
     key, size = row.get("Key"), row.get("Size")
     if not key or size is None or not 0 <= size <= _LARGEST_SIZE:
-        raise _invalid_listing("an object has no key or no valid size")
+        raise _invalid_listing("an object lacks a key or a valid size")
     return ObjectInfo(str(key), "", int(size), str(row.get("ETag") or "").strip('"'))
 
 
@@ -226,7 +226,7 @@ def _invalid_listing(why: str) -> CloudError:
 
 
 def _put(s3: Any, address: S3Location, path: Path, directory: Path, sizes: Mapping[str, int]) -> int | None:  # noqa: ANN401
-    """Upload a file and return the bytes sent, or None if the object already exists."""
+    """Upload a file and return the number of bytes sent, or None if the object already exists."""
     relative = path.relative_to(directory).as_posix()
     key = f"{address.prefix}/{relative}" if address.prefix else relative
     try:
@@ -266,7 +266,7 @@ def _ensure_bucket(clients: Clients, bucket: str) -> None:
 
 
 def _no_bucket(clients: Clients, address: S3Location) -> BadRequestError:
-    """Return the error for a missing bucket, with similar names if the caller may list buckets."""
+    """Return the error for a missing bucket. If the caller may list buckets, the hint suggests a similar name."""
     try:
         with convert_response_errors("listing buckets"):
             names = [bucket["Name"] for bucket in clients.client("s3").list_buckets().get("Buckets") or ()]

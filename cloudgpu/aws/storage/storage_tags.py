@@ -1,4 +1,4 @@
-"""Storage as described by its tags. Plain values without AWS calls."""
+"""Data types for storage that is found by its tags. They do not call AWS."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ HOLDS_DATA: Final = frozenset({"efs", "lustre", "ebs", "s3"})
 
 @dataclass(frozen=True)
 class StoragePart:
-    """One AWS resource that belongs to a storage.
+    """An AWS resource that belongs to tagged storage.
 
     Attributes:
         size_gib: Stored or provisioned size, whichever is billed; None if unknown.
         deployment: Deployment type of a Lustre file system.
         attached: Instances that a volume is attached to.
-        peers: Security groups whose members a security group admits.
+        peers: For a security group, the security groups whose members it admits.
         zone: Zone of a volume or a Lustre file system.
         mount_name: Mount name of a Lustre file system.
     """
@@ -44,7 +44,7 @@ class StoragePart:
 
     @property
     def ready(self) -> bool:
-        """Return True if the data is available. A bucket is always ready, and so is a volume that is in use."""
+        """Return True if the data is available. A bucket is always ready, and a volume is ready even while in use."""
         return self.state.lower() in ("", "available", "in-use")
 
     @property
@@ -55,14 +55,14 @@ class StoragePart:
 
     @property
     def label(self) -> str:
-        """Name for messages: `efs fs-0abc (available) in us-east-1`."""
+        """Name for messages, such as `efs fs-0abc (available) in us-east-1`."""
         state = f" ({self.state})" if self.state else ""
         return f"{self.kind} {self.id}{state} in {self.region}"
 
 
 @dataclass(frozen=True)
 class TaggedStorage:
-    """One storage with all its parts.
+    """Storage that was found by its tags, with all its parts.
 
     Attributes:
         users: Instances that may use the storage, as `i-0abc (cluster demo)`; None if unknown.
@@ -80,7 +80,7 @@ class TaggedStorage:
         return next((part for part in self.parts if part.kind in HOLDS_DATA), None)
 
     def tag(self, key: str) -> str:
-        """Return a tag; empty if it is missing."""
+        """Return the value of a tag; empty if the tag is missing."""
         return next((part.tags[key] for part in self.parts if key in part.tags), "")
 
     @property

@@ -1,4 +1,4 @@
-"""The `Account` interface of `doctor`, implemented with an AWS session."""
+"""The `AwsQueries` interface of `doctor`, implemented with an AWS session."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class AwsAccount:
         return self.session.identity()
 
     def permission_results(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
-        """Return, for each permission, whether the identity has it."""
+        """Return whether the identity has each permission in the grants."""
         return probe_permissions(self.session, identity, grants)
 
     def quotas(self) -> Sequence[QuotaLimit]:

@@ -1,4 +1,4 @@
-"""The debug log of AWS calls and their request IDs, for AWS support. It omits parameters, so it has no secrets."""
+"""The debug log of AWS calls and their request IDs, for AWS support. Parameters, which may be secret, are omitted."""
 
 import json
 import threading
@@ -35,9 +35,10 @@ class LoggedCall(Protocol):
 
 
 class ApiCallLog:
-    """Log file of AWS API calls, which is disabled if there is no path or writing to the file has failed.
+    """A log file of AWS API calls. The log is disabled if there is no path or after a write has failed.
 
-    Logging must not raise: it runs before the caller gets AWS's response, so an error could lose a launch's response.
+    Logging must not raise an exception: it runs before the caller receives AWS's response, so the response to a launch
+    could be lost.
     """
 
     def __init__(self, path: Path | None, clock: Clock, *, required: bool = True) -> None:

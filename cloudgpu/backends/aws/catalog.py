@@ -1,4 +1,4 @@
-"""The `Source` interface of a catalog refresh, implemented with AWS."""
+"""The `CatalogSource` interface of a catalog refresh, implemented with AWS."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class AwsCatalog:
         return instance_types.describe_gpu_types(self.cloud.clients(region))
 
     def zones(self, region: str) -> Mapping[str, tuple[str, ...]]:
-        """Return the zones that offer each instance type."""
+        """Return the zones that offer each instance type, by instance type."""
         return offers.zones(self.cloud.clients(region))
 
     def on_demand(self, region: str) -> Mapping[str, Decimal]:
@@ -55,10 +55,10 @@ class AwsCatalog:
         return prices.spot(self.cloud.clients(region), types, self.clock.now())
 
     def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:
-        """Return the machine image of each SSM parameter, leaving out parameters that are missing in the region.
+        """Return the machine image of each SSM parameter, omitting parameters that do not exist in the region.
 
         Raises:
-            CloudError: No parameter could be read; the parameters or the permission may be missing.
+            CloudError: No parameter could be read: the parameters do not exist, or the caller lacks the permission.
         """
         images = machine_images.resolve_image_ids(self.cloud.clients, [(parameter, region) for parameter in parameters])
         if parameters and not images:

@@ -54,7 +54,7 @@ _MAX_POLL_S = 10.0
 _MAX_PARALLEL_CONSOLES = 8
 
 Reach = Callable[[Sequence[Instance], Set[str]], Mapping[str, tuple[str, int]]]
-"""Function that returns the SSH address and port by instance ID, leaving out instances without an address yet.
+"""Function that returns the SSH address and port by instance ID, omitting instances that have no address yet.
 
 The second argument contains the IDs of the instances that have only a private address.
 """
@@ -76,7 +76,7 @@ class CloudTarget:
 
 
 class AwsCloud:
-    """AWS or the rehearsal cloud; the session for a region is created when first needed."""
+    """AWS or the rehearsal cloud. The session for a region is created when it is first needed."""
 
     def __init__(self, where: CloudTarget, reach: Reach, settings: Settings, clock: Clock, calls: ApiCallLog) -> None:
         self._engines = Engines(settings, self._session, where.endpoint, where.environ, clock)
@@ -102,7 +102,7 @@ class AwsCloud:
         return self._account
 
     def for_deletion(self) -> "AwsCloud":
-        """Return this cloud, from now on querying the account ID in other regions if the usual region fails.
+        """Let `account` query other regions if the usual region fails, and return this cloud.
 
         A deletion must continue as long as any region responds, but a launch must stop at the first error.
         """
@@ -114,7 +114,7 @@ class AwsCloud:
         return AwsAccount(self._session(self._settings.region))
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the machine image for each (SSM parameter, region) pair, without unreadable parameters."""
+        """Return the machine image for each (SSM parameter, region) pair, omitting unreadable parameters."""
         return machine_images.resolve_image_ids(self._session, wanted)
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
@@ -165,7 +165,7 @@ class AwsCloud:
         return "127.0.0.1/32" if self.target == "rehearsal" else own_address()
 
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
-        """Wait until every instance has an address and has printed its host keys on its console.
+        """Wait until every instance has an address and has printed its host keys on its console; return the inventory.
 
         Raises:
             CloudError: An instance stopped or was terminated, or `boot_seconds` elapsed.
@@ -182,13 +182,13 @@ class AwsCloud:
                 return Inventory(record.name, tuple(sorted(nodes.values(), key=lambda node: node.index)))
             if self._clock.monotonic() > deadline:
                 keyless = ", ".join(instance_id for instance_id in missing if instance_id not in nodes)
-                message = f"{keyless} printed no host key on the console within {self._settings.boot_seconds} s"
+                message = f"{keyless} did not print a host key on the console within {self._settings.boot_seconds} s"
                 raise CloudError(message, hint=command("cloudgpu", "down", record.name))
             self._clock.sleep(delay_s)
             delay_s = min(delay_s * 1.5, _MAX_POLL_S)
 
     def _ready_nodes(self, record: ClusterRecord, instance_ids: Sequence[str], awaited: Sequence[str]) -> list[Node]:
-        """Return those awaited nodes that now have an address and a host key."""
+        """Return the nodes among `awaited` that now have an address and a host key."""
         clients = self._session(record.region)
         described = instances.describe(clients, list(awaited))
         for instance in described:
@@ -237,7 +237,7 @@ class AwsCloud:
         return states
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
-        """Return start and termination times by instance ID, leaving out instances that AWS no longer lists."""
+        """Return start and termination times by instance ID, omitting instances that AWS no longer lists."""
         return billing_times.instance_lifetimes(self._session(region), instance_ids)
 
     def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
@@ -261,7 +261,7 @@ class AwsCloud:
         return self._regions.search("", [region])
 
     def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
-        """Set these tags on the instances, volumes and interfaces among these resources that lack them."""
+        """Set these tags on every given instance, volume and interface that lacks one of them."""
         for region in sorted({resource.region for resource in found} - {GLOBAL}):
             here = [resource for resource in found if resource.region == region]
             add_missing_tags(self._session(region), here, tags)
@@ -283,7 +283,7 @@ class AwsCloud:
         return objects.put_files(self._session(self._settings.region), url, source).sent_bytes
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
-        """List the objects below an S3 URL, with URLs presigned for the bucket's region."""
+        """List the objects under an S3 URL, with URLs presigned for the bucket's region."""
         clients = self._session(objects.bucket_region(self._session(self._settings.region), url))
         listed = objects.list_objects(clients, url)
         objects.check_readable(clients, url, listed[0].key)

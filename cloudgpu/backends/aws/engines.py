@@ -1,4 +1,4 @@
-"""The provisioning engines of one cloud. A stack is always handled by the engine in its record."""
+"""The provisioning engines of one cloud. A stack is always managed by the engine named in its record."""
 
 import shlex
 import sys
@@ -21,10 +21,10 @@ from cloudgpu.settings import Settings
 
 
 def pulumi_lines(home: Home) -> list[str]:
-    """Return shell lines that make the user's own `pulumi` use the rehearsal cloud's plugin and download no other.
+    """Install the rehearsal plugin, and return shell lines that make the user's own `pulumi` use only this plugin.
 
     Raises:
-        StateError: The home cannot be written.
+        StateError: The state home cannot be written.
     """
     layout = Layout(home.pulumi / "by-hand")
     layout.install_plugin()
@@ -37,7 +37,7 @@ def pulumi_lines(home: Home) -> list[str]:
 
 
 class StackRecord(Protocol):
-    """The record of a stack, which is either a cluster or a storage."""
+    """The record of a stack, which is either a cluster or storage."""
 
     @property
     def engine(self) -> str:

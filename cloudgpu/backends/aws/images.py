@@ -17,7 +17,7 @@ class AwsImages:
     clock: Clock
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
-        """Return a region's images, and snapshots whose image is deleted; all of them, or only those named `name`."""
+        """Return a region's images and the snapshots of deleted images: all of them, or only those named `name`."""
         clients = self.cloud.clients(region)
         images = baked_images.find_images(clients, name)
         return (*images, *baked_images.find_orphaned_snapshots(clients, name, images))

@@ -9,13 +9,13 @@ from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
 
 
 class AwsInspector:
-    """Lookup of one account's resources. A rejected request yields `unknown` instead of an error."""
+    """Looks up resources in one account. A rejected request yields `unknown` instead of an error."""
 
     def __init__(self, session: Callable[[str], Session], region: str) -> None:
         self._session, self._region = session, region
 
     def dataset(self, url: str) -> DatasetSeen:
-        """Return a summary of the objects below an S3 URL."""
+        """Return a summary of the objects under an S3 URL."""
         return input_checks.check_dataset(self._session(self._region), url)
 
     def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:

@@ -1,4 +1,4 @@
-"""Pure functions that determine how to reach a cluster's nodes, from its recorded program settings."""
+"""Determine how to reach a cluster's nodes from the recorded program settings. The functions are pure."""
 
 import re
 from collections.abc import Sequence, Set
@@ -8,7 +8,7 @@ from cloudgpu.errors import StateError
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 HEAD = 0
-"""Index of the only node with an Elastic IP in clusters whose other nodes are reached through it."""
+"""Index of the head node. With `publicAddress` set to `nat`, SSH to the other nodes goes through this node."""
 _SSH_PORT = 22
 _REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]+")
 

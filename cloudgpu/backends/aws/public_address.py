@@ -16,7 +16,7 @@ def own_address() -> str:
     """
     try:
         with urllib.request.urlopen(_ADDRESS_SERVICE, timeout=10) as response:
-            # Reject an IPv6 address: with the suffix /32 it would admit a whole provider.
+            # Reject an IPv6 address: with the suffix /32 it would admit an entire provider's network.
             return f"{ipaddress.IPv4Address(response.read(64).decode().strip())}/32"
     except (OSError, ValueError) as err:
         message = f"cannot determine this machine's public address from {_ADDRESS_SERVICE}"

@@ -20,7 +20,7 @@ _ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
     "us-gov": ("us-gov-west-1", "us-gov-east-1"),
     "": ("us-east-1", "us-west-2", "eu-west-1"),
 }
-"""Mapping from partition to regions for account-wide queries that fail in the usual region."""
+"""Prefix of a partition's regions -> regions to query if an account-wide query fails in the usual region."""
 
 
 class AwsRegions:
@@ -49,8 +49,8 @@ class AwsRegions:
         """Run an account-wide query in the usual region and, if that fails, in other regions.
 
         Raises:
-            CloudError: The query failed in every region, or there are no usable credentials. The error is the usual
-                region's.
+            CloudError: The query failed in every region, or there are no usable credentials. The error from the
+                usual region is raised.
         """
         try:
             return query(self._session_of(self._usual))
@@ -126,7 +126,10 @@ class AwsRegions:
 
 
 def _in_parallel(work: Callable[[str], _T], regions: Sequence[str]) -> list[_T]:
-    """Call a function for all regions in parallel; for one region without a thread, so that Ctrl-C interrupts it."""
+    """Call a function for all regions in parallel.
+
+    A single region is processed without a thread, so that Ctrl-C can interrupt the call.
+    """
     if len(regions) <= 1:
         return [work(region) for region in regions]
     with ThreadPoolExecutor(min(_MAX_PARALLEL, len(regions)), thread_name_prefix="region") as pool:

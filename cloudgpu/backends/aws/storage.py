@@ -65,7 +65,7 @@ class AwsStorage:
         return self.engines.engine(record, storage_tags(record))
 
     def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
-        """Return the tagged resources of every storage in a region, or only of the storage with this name."""
+        """Return all tagged storage in a region, or only the storage with this name."""
         return discovery.stored(self.cloud.clients(region), name)
 
     def empty(self, stored: TaggedStorage) -> None:
@@ -75,7 +75,7 @@ class AwsStorage:
                 empty_bucket(self.cloud.clients(stored.region), part.id)
 
     def end(self, stored: TaggedStorage) -> list[str]:
-        """Delete all parts of a storage with their data. Return one line per part that could not be deleted."""
+        """Delete all parts of the storage and their data. Return one line per part that could not be deleted."""
         return discovery.delete_storage(self.cloud.clients(stored.region), stored, self.clock)
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
@@ -84,9 +84,9 @@ class AwsStorage:
 
 
 def storage_tags(record: StorageRecord) -> Mapping[str, str]:
-    """Return the tags for every resource of a storage.
+    """Return the tags of all resources that belong to the storage.
 
-    They do not include a cluster tag, so deleting a cluster does not delete the storage.
+    The tags do not include a cluster tag, so deleting a cluster does not delete the storage.
     """
     return {
         "cloudgpu:storage": record.name,

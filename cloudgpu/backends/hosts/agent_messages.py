@@ -1,4 +1,4 @@
-"""Dataclasses to validate the responses of a host's agent."""
+"""Dataclasses that validate the responses of a host's agent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -36,7 +36,7 @@ ConnectAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
 
 @dataclass(frozen=True)
 class HostsBackend:
-    """The hosts of one inventory, as seen from one state home.
+    """The backend for the hosts of one inventory, with the records of one state home.
 
     Attributes:
         file: Function that reads the inventory. Called only when needed, because existing clusters work without it.
@@ -68,7 +68,7 @@ class HostsBackend:
         return ACCOUNT
 
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
-        """Return `running` for each host on which the cluster's lease exists, else `terminated`.
+        """Return the state of each node: `running` if the cluster has a lease on the host, else `terminated`.
 
         Raises:
             ConnectError: A host is unreachable, so the state of its lease is unknown.
@@ -115,7 +115,7 @@ class HostsBackend:
         return tuple(node_of(host, self.known_hosts, index=index) for index, host in enumerate(hosts))
 
     def asked(self, nodes: Sequence[Node], request: Mapping[str, Any]) -> list[tuple[Node, dict[str, Any]]]:
-        """Return the agents' responses to a `lease` request, without leaving files on the hosts.
+        """Send a `lease` request to the agents and return their responses, without leaving files on the hosts.
 
         Raises:
             ConnectError: A host is unreachable.

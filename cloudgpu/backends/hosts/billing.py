@@ -31,10 +31,10 @@ def start_billing(context: HostsContext, record: ClusterRecord) -> None:
 
 
 def restore_rows(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]) -> None:
-    """Restore the missing rows of hosts, billed from the creation of the cluster's record at the record's price.
+    """Restore missing rows of hosts, which are billed from the record's creation time at the record's price.
 
     Raises:
-        LedgerError: The ledger is not lenient and cannot be written.
+        LedgerError: The ledger cannot be written, and it is not a `LenientLedger`.
     """
     missing = missing_nodes(record, ClusterBilling(context).rows(record))
     if not missing or has_failed(context.ledger):
@@ -45,7 +45,7 @@ def restore_rows(context: HostsContext, record: ClusterRecord, nodes: Iterable[N
         if not reopen_row(context.ledger, row):
             return
         context.ledger.launched(row.entry_id, [f"{host}@{record.name}"], record.created_at)
-    context.emit(Note(f"the ledger had no row for {', '.join(missing)}; restored from the record"))
+    context.emit(Note(f"restored missing ledger rows from the cluster's record: {', '.join(missing)}"))
 
 
 def close_rows(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -> None:

@@ -112,7 +112,7 @@ class HostProvisioning:
                 clock.sleep(_RETRY_DELAY_S)
 
     def _try_candidates(self, plan: Plan, name: str, run_id: str) -> ProvisionedCluster:
-        """Return a cluster on the first set of hosts that can be leased, trying each set once."""
+        """Create the cluster on the first set of hosts that can be leased. Each set is tried once."""
         failures: list[tuple[HostSet, CloudGpuError]] = []
         for candidate in plan.candidates:
             assert isinstance(candidate, HostSet)  # noqa: S101 - plans of target ssh contain only host sets
@@ -169,7 +169,8 @@ class HostProvisioning:
     def _attempt(self, record: ClusterRecord, chosen: HostSet, tried: list[str]) -> ProvisionedCluster:
         """Create the cluster on one set of hosts.
 
-        Record, inventory and ledger rows are written before the first lease request, so that `down` finds every lease.
+        The record, inventory and ledger rows are written before the first lease request, so that `down` finds every
+        lease.
         """
         context = self._context
         by_name = context.cloud.file().by_name
@@ -248,7 +249,7 @@ class HostProvisioning:
 
 
 def _with_devices(node: Node, response: Mapping[str, Any]) -> Node:
-    """Return the node with its leased GPUs; empty if all the host's GPUs are leased and none must be hidden."""
+    """Return the node with its leased GPUs, or with an empty list if all GPUs of the host are leased."""
     try:
         devices = tuple(bounds.checked_count(device) for device in response["devices"])
     except (TypeError, ValueError) as err:

@@ -1,4 +1,4 @@
-"""Delete a cluster on self-managed hosts: stop its processes, remove its files, release the GPUs, and confirm it."""
+"""Delete a cluster on self-managed hosts: stop its processes, remove its files, and release the GPUs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -34,7 +34,7 @@ class _ReleaseOutcome:
 
 
 class HostTeardown:
-    """Deletes clusters on the hosts of one inventory, with the records of one state directory."""
+    """Deletes clusters on the hosts of one inventory, with the records of one state home."""
 
     def __init__(self, context: HostsContext) -> None:
         self._context = context
@@ -149,7 +149,7 @@ class HostTeardown:
         return DeletionResult(name, known=False, orphans=orphans, usd=usd, own=True, unsaved=unsaved)
 
     def _request_release(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _ReleaseOutcome:
-        """Send the request to all hosts in parallel. A host that cannot be queried does not count as released."""
+        """Send the release request to all hosts in parallel. An unreachable host does not count as released."""
         released, left = [], []
         responses = self._context.cloud.query_nodes(nodes, leave)
         for node in nodes:

@@ -1,4 +1,4 @@
-"""Extend a cluster on self-managed hosts: update first the ledger and record, then the lease on every host."""
+"""Extend a cluster on self-managed hosts: update the ledger and the record, then the lease on every host."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ from cloudgpu.state.inventories import stored_inventory
 
 
 class HostExtending:
-    """Extends the leases of clusters, for one inventory and one state home."""
+    """Extends clusters on self-managed hosts, for one inventory and one state home."""
 
     def __init__(self, context: HostsContext) -> None:
         self._context = context

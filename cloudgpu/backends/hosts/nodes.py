@@ -1,4 +1,4 @@
-"""Conversion of inventory hosts to cluster nodes."""
+"""Convert inventory hosts to cluster nodes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ def node_of(host: OwnHost, known_hosts: Sequence[Path], *, index: int = 0) -> No
 
 
 def cluster_member(node: Node, cluster: str, token: str, instance_type: str, gpus: int) -> Node:
-    """Return a host's node as a member of a cluster that leases this many of its GPUs."""
+    """Return the node as a member of a cluster that leases `gpus` GPUs of the host."""
     base = f"{HOSTS_DIRECTORY}/{cluster}-{token[:8]}"
     return replace(node, instance_id=f"{node.zone}@{cluster}", instance_type=instance_type, gpus=gpus, base=base)
 

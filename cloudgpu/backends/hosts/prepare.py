@@ -53,7 +53,7 @@ class InstallStep:
 def find_missing_components(
     backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog
 ) -> list[tuple[HostScan, tuple[str, ...]]]:
-    """Return each host with its missing components that `prepare` can install."""
+    """Scan the hosts, and return for each host the missing components that `hosts prepare` can install."""
     return [(scanned, _missing_components(scanned)) for scanned in scan(backend, hosts, catalog, None)]
 
 
@@ -82,7 +82,7 @@ def run_install_steps(backend: HostsBackend, planned: Sequence[InstallStep], emi
     """Run the commands, in parallel across hosts and in order on each host.
 
     Raises:
-        RemoteCommandError: A command failed; the error contains its last lines. Earlier commands are not undone.
+        RemoteCommandError: A command failed; the error contains its last output lines. Earlier commands are not undone.
     """
     by_host: dict[str, list[str]] = {}
     for step in planned:

@@ -25,7 +25,7 @@ _SLACK_GIB = 1.5
 
 @dataclass(frozen=True)
 class HostScan:
-    """The scan of one host.
+    """The result of scanning one host.
 
     Attributes:
         problem: Reason why the scan failed; empty if it succeeded.
@@ -63,7 +63,7 @@ class HostScan:
 
 
 def scan(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog, trust: Trust | None) -> list[HostScan]:
-    """Scan hosts in parallel, after having unknown host keys confirmed one by one.
+    """Scan hosts in parallel. Before the scan, the user confirms each unknown host key.
 
     If `trust` is None, hosts with an unknown key are not scanned.
     """
@@ -72,7 +72,7 @@ def scan(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog, trus
     failures: dict[str, HostScan] = {}
     confirmed_bastions: dict[str, str] = {}
     for host, known in zip(hosts, backend.nodes(hosts), strict=True):
-        # A key that was just confirmed is also valid for the hosts behind that host.
+        # A key that was just confirmed is also valid when its host is the jump host of another host.
         bastion_key = confirmed_bastions.get(known.bastion)
         node = replace(known, bastion_keys=(bastion_key,)) if bastion_key and not known.bastion_keys else known
         if node.host_keys or trust is None:
@@ -121,7 +121,7 @@ def _scanned(
         return HostScan(
             host,
             f"its agent sent a malformed response: {describe_error(err)}",
-            "check that its python3 is 3.8 or newer",
+            "check that python3 on the host is version 3.8 or newer",
             key,
         )
     return HostScan(host, pinned=key, facts={**response, "fields": fields}, differs=differs)

@@ -15,10 +15,10 @@ _TAGGED: Final = re.compile(r"[^\s:]+/[^\s:]+:[\w.-]+")
 
 
 def check_months(data: CatalogData) -> Iterator[DataProblem]:
-    """Check that every month is valid, has a source, and lists only older branches as other drivers."""
+    """Check that every NGC release is valid, has a source, and lists only older driver branches as alternatives."""
     for month in data.software.ngc.values():
         if not _MONTH.fullmatch(month.month):
-            yield DataProblem(month.month, "not a valid month")
+            yield DataProblem(month.month, "not a valid release; expected YY.MM")
         if not month.source:
             yield DataProblem(month.month, "it has no source")
         if any(other >= month.driver for other in month.other_drivers):
@@ -26,20 +26,23 @@ def check_months(data: CatalogData) -> Iterator[DataProblem]:
 
 
 def check_month_order(data: CatalogData) -> Iterator[DataProblem]:
-    """Check that months are in order, and that CUDA version, driver and lowest compute capability never decrease."""
+    """Check that releases are in order, and that CUDA, driver and lowest compute capability never decrease."""
     for before, after in pairwise(data.software.ngc.values()):
         if after.month <= before.month:
-            yield DataProblem(after.month, f"it comes after {before.month}")
+            yield DataProblem(after.month, f"it is listed after {before.month}")
         if parse_version(after.cuda) < parse_version(before.cuda):
-            yield DataProblem(after.month, f"CUDA {after.cuda} after {before.cuda} of {before.month}")
+            message = f"its CUDA version {after.cuda} is older than {before.cuda} of {before.month}"
+            yield DataProblem(after.month, message)
         if after.driver < before.driver:
-            yield DataProblem(after.month, f"driver R{after.driver} after R{before.driver} of {before.month}")
+            message = f"its driver R{after.driver} is older than R{before.driver} of {before.month}"
+            yield DataProblem(after.month, message)
         if before.lowest and after.lowest and parse_version(after.lowest) < parse_version(before.lowest):
-            yield DataProblem(after.month, f"compute capability {after.lowest} after {before.lowest} of {before.month}")
+            message = f"its compute capability {after.lowest} is lower than {before.lowest} of {before.month}"
+            yield DataProblem(after.month, message)
 
 
 def check_months_for_gpus(data: CatalogData) -> Iterator[DataProblem]:
-    """Check that every month in a GPU's supported range can run on the GPU."""
+    """Check that every NGC release in a GPU's supported range can run on the GPU."""
     for gpu in data.catalog.gpus.values():
         for month in data.software.ngc.values():
             if gpu.first_ngc is not None and gpu.first_ngc <= month.month <= (gpu.last_ngc or month.month):
@@ -48,7 +51,7 @@ def check_months_for_gpus(data: CatalogData) -> Iterator[DataProblem]:
 
 def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[DataProblem]:
     if month.lowest is not None and parse_version(gpu.compute_capability) < parse_version(month.lowest):
-        yield DataProblem(gpu.name, f"{month.month} is in its range but needs {month.lowest}")
+        yield DataProblem(gpu.name, f"{month.month} is in its range but needs compute capability {month.lowest}")
     cuda = parse_version(month.cuda)
     if gpu.first_cuda is not None and cuda[:2] < parse_version(gpu.first_cuda):
         yield DataProblem(
@@ -61,7 +64,7 @@ def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[DataProblem]:
 
 
 def check_images(data: CatalogData) -> Iterator[DataProblem]:
-    """Check the tag, source and compute capabilities of every image, and the architectures it is the last image for."""
+    """Check the tag, source and compute capabilities of every image, and where it is marked as the last image."""
     last: set[tuple[str, str]] = set()
     for image in data.software.images:
         if not _TAGGED.fullmatch(image.image):
@@ -69,20 +72,23 @@ def check_images(data: CatalogData) -> Iterator[DataProblem]:
         if not image.source:
             yield DataProblem(image.image, "it has no source")
         if image.lowest and image.highest and parse_version(image.highest) < parse_version(image.lowest):
-            yield DataProblem(image.image, f"native code from {image.lowest} to {image.highest}")
+            yield DataProblem(image.image, f"its native code ranges from {image.lowest} to {image.highest}")
         yield from _beyond_its_month(image, data)
         for architecture in image.last_for:
             if (image.framework, architecture) in last:
-                yield DataProblem(image.image, f"a second last image of {image.framework} for {architecture}")
+                message = f"another image is also the last one of {image.framework} for {architecture}"
+                yield DataProblem(image.image, message)
             last.add((image.framework, architecture))
             if not any(_serves(image, gpu) for gpu in data.catalog.gpus.values() if gpu.architecture == architecture):
-                yield DataProblem(image.image, f"it is the last for {architecture} but has no code for it")
+                message = f"it is the last image for {architecture} but has no code for this architecture"
+                yield DataProblem(image.image, message)
 
 
 def _beyond_its_month(image: FrameworkImage, data: CatalogData) -> Iterator[DataProblem]:
     month = data.software.ngc.get(month_of(image.image))
     if month and month.lowest and image.lowest and parse_version(image.lowest) < parse_version(month.lowest):
-        yield DataProblem(image.image, f"it claims {image.lowest}, but its month starts at {month.lowest}")
+        message = f"its code starts at {image.lowest}, but its NGC release starts at {month.lowest}"
+        yield DataProblem(image.image, message)
 
 
 def _serves(image: FrameworkImage, gpu: Gpu) -> bool:

@@ -1,4 +1,4 @@
-"""Checks of GPUs: valid ranges, and consistency with the software data."""
+"""Check GPUs for valid ranges and for consistency with the software data."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -20,13 +20,13 @@ def check_version_ranges(data: CatalogData) -> Iterator[DataProblem]:
     for gpu in data.catalog.gpus.values():
         first_cuda = None if gpu.first_cuda is None else parse_version(gpu.first_cuda)[0]
         if _crossed(gpu.first_driver, gpu.last_driver):
-            yield DataProblem(gpu.name, f"drivers from R{gpu.first_driver} to R{gpu.last_driver}")
+            yield DataProblem(gpu.name, f"its drivers range from R{gpu.first_driver} to R{gpu.last_driver}")
         if _crossed(first_cuda, gpu.last_cuda_major):
-            yield DataProblem(gpu.name, f"CUDA from {gpu.first_cuda} to {gpu.last_cuda_major}")
+            yield DataProblem(gpu.name, f"its CUDA versions range from {gpu.first_cuda} to {gpu.last_cuda_major}")
         if _crossed(gpu.first_ngc, gpu.last_ngc):
-            yield DataProblem(gpu.name, f"NVIDIA's containers from {gpu.first_ngc} to {gpu.last_ngc}")
+            yield DataProblem(gpu.name, f"its NGC releases range from {gpu.first_ngc} to {gpu.last_ngc}")
         if gpu.first_ngc is None and gpu.last_ngc is not None:
-            yield DataProblem(gpu.name, f"NVIDIA's containers end with {gpu.last_ngc} but have no first month")
+            yield DataProblem(gpu.name, f"its NGC releases end with {gpu.last_ngc} but have no first release")
 
 
 def _crossed(first: Ordered | None, last: Ordered | None) -> bool:
@@ -57,13 +57,13 @@ def check_bootstrap_drivers(data: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(gpu.name, str(err))
             continue
         if not (gpu.first_driver or 0) <= driver.branch <= (gpu.last_driver or driver.branch):
-            yield DataProblem(gpu.name, f"the bootstrap's driver R{driver.branch} is outside its range")
+            yield DataProblem(gpu.name, f"the bootstrap's driver R{driver.branch} is outside its driver range")
         if driver.flavour not in gpu.modules:
             yield DataProblem(gpu.name, f"the bootstrap installs {driver.flavour} modules, which do not support it")
 
 
 def check_gpu_sources(data: CatalogData) -> Iterator[DataProblem]:
-    """Check that every value of a GPU has a source, even if the value is unknown."""
+    """Check that every value of a GPU has a source, including unknown values."""
     names = [spec.name for spec in fields(Gpu) if spec.name != "sources"]
     for gpu in data.catalog.gpus.values():
         for name in names:

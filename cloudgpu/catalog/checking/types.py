@@ -1,4 +1,4 @@
-"""Checks of instance types: known hardware, available replacements, plausible prices and a source for every value."""
+"""Check instance types for known hardware, available replacements, plausible prices and sources."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -28,12 +28,12 @@ def check_hardware(data: CatalogData) -> Iterator[DataProblem]:
         if instance_type.efa_interfaces > instance_type.network_cards:
             yield DataProblem(
                 instance_type.name,
-                f"{instance_type.efa_interfaces} EFA interfaces on {instance_type.network_cards} network cards",
+                f"{instance_type.efa_interfaces} EFA interfaces but {instance_type.network_cards} network cards",
             )
 
 
 def check_retirement(data: CatalogData) -> Iterator[DataProblem]:
-    """Check that retired types have a date and a replacement, and that every other type is offered somewhere."""
+    """Check that retired types have a date and a replacement, and that every other type has zones."""
     for instance_type in data.catalog.rentable:
         if not instance_type.retired:
             if instance_type.retired_on is not None:
@@ -74,12 +74,13 @@ def check_prices(data: CatalogData) -> Iterator[DataProblem]:
     for instance_type in data.catalog.types.values():
         for region, usd in (*instance_type.on_demand_usd.items(), *instance_type.capacity_block_usd.items()):
             if usd <= 0:
-                yield DataProblem(instance_type.name, f"{usd} USD per hour in {region}")
+                yield DataProblem(instance_type.name, f"its price in {region} is {usd} USD per hour")
         if instance_type.capacity_block_usd and "capacity-block" not in instance_type.usage_classes:
             yield DataProblem(instance_type.name, "it has Capacity Block prices, but EC2 does not offer it in them")
         for region, (low, high) in instance_type.spot_usd.items():
             if not 0 < low <= high <= instance_type.on_demand_usd.get(region, high):
-                yield DataProblem(instance_type.name, f"spot from {low} to {high} USD per hour in {region}")
+                message = f"its spot prices in {region} range from {low} to {high} USD per hour"
+                yield DataProblem(instance_type.name, message)
 
 
 def check_type_sources(data: CatalogData) -> Iterator[DataProblem]:

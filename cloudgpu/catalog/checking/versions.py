@@ -10,7 +10,7 @@ _VERSION: Final = re.compile(r"\d+(\.\d+)*", re.ASCII)
 
 
 def check_versions(data: CatalogData) -> Iterator[DataProblem]:
-    """Check that every CUDA, PyTorch and EFA software version and compute capability is numbers separated by dots."""
+    """Check that all versions and compute capabilities consist of numbers separated by dots."""
     for where, text in _versions(data):
         if text is not None and not _VERSION.fullmatch(text):
             yield DataProblem(where, f"{text!r} is not a version")

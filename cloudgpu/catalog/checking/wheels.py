@@ -1,4 +1,4 @@
-"""Checks of PyTorch wheels and EFA minimum versions: no overlapping ranges, and consistent with the GPUs."""
+"""Check PyTorch wheels and EFA minimum versions for overlapping ranges and for consistency with the GPUs."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -18,7 +18,7 @@ def check_wheels(data: CatalogData) -> Iterator[DataProblem]:
         if not wheels.source:
             yield DataProblem(_name(wheels), "it has no source")
         if _end(wheels.last) < parse_version(wheels.first):
-            yield DataProblem(_name(wheels), f"its last version is {wheels.last}")
+            yield DataProblem(_name(wheels), f"its last version {wheels.last} is older than its first")
         rising = sorted(set(wheels.capabilities), key=parse_version)
         if list(wheels.capabilities) != rising or not rising:
             yield DataProblem(_name(wheels), "its compute capabilities are not in order")
@@ -47,7 +47,7 @@ def check_wheels_for_gpus(data: CatalogData) -> Iterator[DataProblem]:
         if without != gpu.first_torch_without:
             yield DataProblem(
                 gpu.name,
-                f"default wheels lack it from {without}, but its first_torch_without is {gpu.first_torch_without}",
+                f"default wheels lack it from {without} on, but its first_torch_without is {gpu.first_torch_without}",
             )
 
 
@@ -89,7 +89,7 @@ def _default_spans(rows: Sequence[TorchWheels]) -> list[tuple[Version, Version]]
 def _overlaps(name: str, spans: list[tuple[Version, Version]]) -> Iterator[DataProblem]:
     for (_, end), (begin, _) in pairwise(sorted(spans)):
         if begin <= end:
-            yield DataProblem(name, f"two rows for PyTorch {'.'.join(map(str, begin))}")
+            yield DataProblem(name, f"two rows cover PyTorch {'.'.join(map(str, begin))}")
 
 
 def _serves(wheels: TorchWheels, gpu: Gpu) -> bool:
@@ -97,7 +97,7 @@ def _serves(wheels: TorchWheels, gpu: Gpu) -> bool:
 
 
 def _first_default_without(rows: Sequence[TorchWheels], gpu: Gpu) -> str | None:
-    """Return the first PyTorch version whose default wheel no longer supports the GPU, or None if the newest one does.
+    """Return the first PyTorch version whose default wheel dropped the GPU; None if the newest wheel supports it.
 
     Versions before the first one that supports the GPU are ignored.
     """

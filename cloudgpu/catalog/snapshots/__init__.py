@@ -1,1 +1,1 @@
-"""Snapshots of what a cloud offers: types, zones, prices, images and quotas, applied over the bundled catalog."""
+"""Snapshots of a cloud's types, zones, prices, images and quotas, which update the bundled catalog."""

@@ -20,8 +20,8 @@ _NEAR: Final = Decimal("0.1")
 def apply_snapshot(catalog: Catalog, snapshot: CatalogSnapshot) -> Catalog:
     """Return the catalog with the snapshot's types, zones, prices and regions.
 
-    The data of a region that was read is replaced: a type missing from its price list has no price there. Regions and
-    sources that were not read keep the bundled data, as do machines outside AWS.
+    The data of a region that was read is replaced, so a type that is missing from the region's price list has no price
+    there. Regions and sources that were not read keep the bundled data, as do machines outside AWS.
     """
     names = {
         name for readings in snapshot.regions.values() if readings.types is not None for name in readings.types.rows
@@ -93,7 +93,7 @@ def _sources(instance_type: InstanceType, snapshot: CatalogSnapshot) -> dict[str
 
 
 def _put(values: dict[str, T], region: str, reading: Reading[T] | None, name: str) -> None:
-    """Set a region's value from a reading, or remove it if the reading lacks the type. None changes nothing."""
+    """Set a region's value from a reading, or remove the value if the reading lacks the type. None changes nothing."""
     if reading is None:
         return
     if name in reading.rows:
@@ -108,7 +108,7 @@ def _priced_on(
     on_demand: Reading[Decimal] | None,
     spot: Reading[tuple[Decimal, Decimal]] | None,
 ) -> date | None:
-    """Return the earlier date of the two prices, because one date covers both; None if neither price was read."""
+    """Return the date of the older price, because one date covers both prices; None if neither price was read."""
     if on_demand is None and spot is None:
         return None
     days = []
@@ -149,7 +149,7 @@ def _described(name: str, snapshot: CatalogSnapshot) -> TypeFacts | None:
 
 
 def _new(name: str, gpus: Mapping[str, Gpu], snapshot: CatalogSnapshot) -> InstanceType | None:
-    """Return a type that the catalog lacks, or None if its GPU is unknown: no check of the type would be reliable."""
+    """Return a type that the catalog lacks; None if its GPU is unknown, because checks would not be reliable."""
     facts = _described(name, snapshot)
     if facts is None or facts.gpu not in gpus:
         return None

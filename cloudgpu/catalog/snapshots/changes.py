@@ -1,4 +1,4 @@
-"""List what a refresh changed, by comparing the catalogs and readings before and after it."""
+"""List what a refresh changed by comparing the catalogs and readings before and after the refresh."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,24 +19,24 @@ Kind = Literal[
 _WORDS: Final[Mapping[Kind, tuple[str, str]]] = {
     "price": ("price changed", "prices changed"),
     "price-new": ("new price", "new prices"),
-    "price-gone": ("price gone", "prices gone"),
+    "price-gone": ("price removed", "prices removed"),
     "retired": ("type retired", "types retired"),
     "back": ("type available again", "types available again"),
     "type-new": ("new type", "new types"),
     "zone-new": ("new zone", "new zones"),
-    "zone-gone": ("zone gone", "zones gone"),
+    "zone-gone": ("zone removed", "zones removed"),
     "image": ("image updated", "images updated"),
     "quota": ("quota changed", "quotas changed"),
     "spot": ("spot price changed", "spot prices changed"),
     "spot-new": ("new spot price", "new spot prices"),
-    "spot-gone": ("spot price gone", "spot prices gone"),
+    "spot-gone": ("spot price removed", "spot prices removed"),
 }
 """Singular and plural labels in display order: changes that affect a plan most come first."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One changed value; an empty `before` or `after` means that there was or is no value."""
+    """A changed value. `before` is empty for a new value, and `after` is empty for a removed one."""
 
     kind: Kind
     what: str
@@ -48,7 +48,7 @@ class Change:
 
     @property
     def per_cent(self) -> Decimal | None:
-        """Price change in percent; None if this is not a change from one price to another."""
+        """Price change in percent; None unless one price replaced another."""
         if self.kind != "price":
             return None
         before, after = Decimal(self.before), Decimal(self.after)

@@ -44,7 +44,7 @@ def parse_snapshot(stored: Any) -> CatalogSnapshot:  # noqa: ANN401 - JSON of un
 
 def _snapshot(stored: Any) -> CatalogSnapshot:  # noqa: ANN401
     if bounds.checked_count(stored["schema"]) != SCHEMA:
-        message = f"it has schema {stored['schema']!r}, and this version of cloudgpu reads {SCHEMA}"
+        message = f"it has schema {stored['schema']!r}, but this version of cloudgpu reads schema {SCHEMA}"
         raise ValueError(message)
     return CatalogSnapshot(
         target=_text(stored["target"]),
@@ -74,7 +74,7 @@ def _facts(row: Mapping[str, Any]) -> TypeFacts:
 
 
 def _money(text: Any) -> Decimal:  # noqa: ANN401
-    """Parse a positive amount. Zero and malformed prices are rejected: they mean that the document is damaged."""
+    """Parse a positive amount. Zero and malformed prices are rejected because they indicate a damaged document."""
     try:
         return bounds.positive_usd(_text(text))
     except ValueError:

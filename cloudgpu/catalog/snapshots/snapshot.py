@@ -67,14 +67,14 @@ class RegionReadings:
 
 
 PARTS: Final = tuple(spec.name for spec in fields(RegionReadings))
-"""Names of the sources, in display order."""
+"""Names of the fields of `RegionReadings`, in display order."""
 _OF_ACCOUNT: Final = ("zones", "quotas")
-"""Sources that depend on the account: zone names and quotas differ between accounts."""
+"""Fields that depend on the account: zone names and quotas differ between accounts."""
 
 
 @dataclass(frozen=True)
 class Retirement:
-    """The date since which every region that offered an instance type lacks it, and the source of that finding."""
+    """The retirement of an instance type: the date on which no region listed the type any longer, and the source."""
 
     on: date
     source: str
@@ -82,7 +82,7 @@ class Retirement:
 
 @dataclass(frozen=True)
 class CatalogSnapshot:
-    """Everything that one target reported to one account.
+    """A catalog snapshot: everything that one target reported to one account.
 
     Attributes:
         endpoint: API endpoint, to tell endpoints of the same target apart; empty for AWS.
@@ -126,7 +126,7 @@ def _newer(old: RegionReadings | None, new: RegionReadings | None) -> RegionRead
 def _retired(
     catalog: Catalog, regions: Mapping[str, RegionReadings], known: Mapping[str, Retirement], today: date
 ) -> dict[str, Retirement]:
-    """Return the types that no region describes, provided that every region that offered the type was read."""
+    """Return the types that are no longer described in any region, if every region that offered them was read."""
     retired = {}
     for instance_type in catalog.rentable:
         if instance_type.retired or not instance_type.zones:

@@ -13,7 +13,7 @@ def cancel(run: RunName = "", json: Json = False) -> None:
     wiring = wire(json=json)
     record = find_run(wiring.records, run)
     report_clusters_on_signal(wiring.records, record.cluster)
-    again = f"the run may still be running; to continue: {command('cloudgpu', 'cancel', record.run_id)}"
+    again = f"the run may still be running; to cancel it: {command('cloudgpu', 'cancel', record.run_id)}"
     with print_on_interrupt(wiring.screen, again):
         ended = wiring.watching(record).cancel(record.run_id)
     if json:

@@ -11,9 +11,9 @@ from cloudgpu.text import command
 app = typer.Typer(help="Show and refresh instance types and prices.", no_args_is_help=True, rich_markup_mode=None)
 
 Regions = Annotated[
-    list[str] | None, typer.Option("--region", help="Region to read. Default: the `region` setting. Repeatable.")
+    list[str] | None, typer.Option("--region", help="Region to refresh. Default: the `region` setting. Repeatable.")
 ]
-AllRegions = Annotated[bool, typer.Option("--all-regions", help="Read every region enabled for the account.")]
+AllRegions = Annotated[bool, typer.Option("--all-regions", help="Refresh every region enabled for the account.")]
 Number = Annotated[
     int | None,
     typer.Argument(
@@ -74,7 +74,7 @@ def show(
 def history(number: Number = None, on: On = None, json: Json = False) -> None:
     """List the refreshes that you can revert to.
 
-    With a number, shows everything that this refresh changed. Makes no cloud calls.
+    With a number, shows all changes made by that refresh. Makes no cloud calls.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.catalog import entry_lines, history_json, history_lines
@@ -108,5 +108,7 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
         simulated = target == "rehearsal"
         wiring.screen.document({"target": target, "simulated": simulated, "was": before, "overlay": after})
     else:
-        current = f"snapshot {after}" if after else "the catalog bundled with cloudgpu"
-        wiring.screen.line(f"{target}: {current} is in use again (was {before})")
+        previous, current = (
+            f"snapshot {shown}" if shown else "the catalog bundled with cloudgpu" for shown in (before, after)
+        )
+        wiring.screen.line(f"{target}: {current} is in use again (previously: {previous})")

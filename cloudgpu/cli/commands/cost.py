@@ -1,4 +1,4 @@
-"""`cloudgpu cost`: report spending from the ledger, with simulated and real costs kept apart."""
+"""`cloudgpu cost`: report costs from the ledger, with separate totals for real and simulated costs."""
 
 from typing import Annotated, Literal
 
@@ -17,7 +17,7 @@ def cost(
     """Show what was spent, by whom and on what.
 
     Reads only the ledger and makes no cloud calls. Simulated costs are marked and never added to real costs. Exits 13
-    if this machine's records contain an instance that is missing from the ledger.
+    if this machine's records contain an instance or storage that is missing from the ledger.
     """
     from cloudgpu.backends.missing_rows import gap_error
     from cloudgpu.cli.context.wiring import wire

@@ -9,7 +9,7 @@ from cloudgpu.cli.commands.options import Json, OneRegion
 
 def doctor(
     on: Annotated[
-        Literal["aws", "rehearsal"], typer.Option("--on", help="Target whose permissions and quotas to check.")
+        Literal["aws", "rehearsal"], typer.Option("--on", help="Target whose permissions and quotas are checked.")
     ] = "aws",
     region: OneRegion = None,
     policy: Annotated[

@@ -31,9 +31,9 @@ def down(  # noqa: PLR0917
 ) -> None:
     """Delete clusters and confirm that nothing is left.
 
-    Deletes every resource that has a cluster's tag, several clusters in parallel. Exits 6 if a search for the tag
-    still finds a resource, and 0 if the cluster was already deleted. To delete clusters that are not recorded on this
-    machine, use `cloudgpu sweep`.
+    Deletes every resource with the cluster's tag. Several clusters are deleted in parallel. Exits 6 if a search for the
+    tag still finds a resource, and 0 if the cluster was already deleted. To delete clusters that are not recorded on
+    this machine, use `cloudgpu sweep`.
     """
     from cloudgpu.app.clusters.delete_many import ClusterSelection, select_clusters
     from cloudgpu.app.runs.stages import Stages

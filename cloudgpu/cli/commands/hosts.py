@@ -197,7 +197,7 @@ def _trusting(wiring: "Wiring", pairs: list[str]) -> "Trust":
             raise HostKeyError(message, expected=known[host.name], got=key.fingerprint, hint=hint)
         where = f"{host.user}@{host.address} port {host.port}"
         wiring.screen.remark(f"{host.name} ({where}) presented the {key.kind} key {key.fingerprint}")
-        # These are constants: either one of the files below or a pattern that the shell must expand.
+        # The path needs no quoting: it is either a constant file name or a pattern that the shell must expand.
         wiring.screen.remark(
             f"compare it with `ssh-keygen -lf /etc/ssh/{_FILES.get(key.kind, 'ssh_host_*.pub')}` on the host"
         )

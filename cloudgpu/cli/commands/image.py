@@ -79,7 +79,7 @@ def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
 def delete(name: Name, on: On = None, region: OneRegion = None, yes: Yes = False, json: Json = False) -> None:
     """Delete an image and its snapshots.
 
-    Running clusters are not affected, but new nodes cannot boot the image. If `image bake` was interrupted, also
+    Running clusters are not affected, but new nodes cannot boot from it. If `image bake` was interrupted, also
     terminates its node.
     """
     from cloudgpu.app.images.bake import delete_image
@@ -92,7 +92,7 @@ def delete(name: Name, on: On = None, region: OneRegion = None, yes: Yes = False
     wiring.prompts.confirm(f"Delete image {name} in {region_name}?", yes=yes)
     context = wiring.cloud_cleanup_context(target)
     deleted = delete_image(context, wiring.images(target), region_name, name)
-    check_ledger(context, f"image {name} is gone")
+    check_ledger(context, f"image {name} is deleted")
     if json:
         wiring.screen.document(deleted_json(deleted, name, region_name))
     else:

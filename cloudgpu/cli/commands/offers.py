@@ -1,4 +1,4 @@
-"""`cloudgpu offers`: list the instance offers for a recipe, and why each was accepted or rejected."""
+"""`cloudgpu offers`: list the instance offers for a recipe and explain why each was accepted or rejected."""
 
 from typing import Annotated
 

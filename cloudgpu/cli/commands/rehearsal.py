@@ -111,7 +111,7 @@ def env(
         from cloudgpu.backends.aws.engines import pulumi_lines
 
         lines += pulumi_lines(wiring.home)
-    # The output is for `eval`, so it is not altered in a pipe; `client.env_lines` quotes every value.
+    # The output is for `eval`, so a pipe must receive it unchanged; `client.env_lines` quotes every value.
     wiring.screen.raw("".join(f"{line}\n" for line in lines))
 
 

@@ -132,7 +132,7 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     try:
         seconds = bounds.duration_s(by, LIMIT_DAYS * 86400)
     except ValueError as err:
-        hint = f"use a duration such as 8h; the clock can move by {LIMIT_DAYS} days in total"
+        hint = f"use a duration such as 8h; the clock can move by at most {LIMIT_DAYS} days in total"
         raise UsageError(f"{by!r} is not a valid duration: {err}", hint=hint) from err
     wiring = wire(json=json)
     moved_s = -seconds if back else seconds

@@ -46,4 +46,5 @@ def ssh_config(
     wiring.screen.line(f"added {', '.join(ssh_entries.names)} to {folder.ours / name}")
     if included:
         wiring.screen.line(f"added an Include line at the top of {folder.config}")
-    wiring.screen.line(f"log in: {command('ssh', name)}    remove with: {command('cloudgpu', 'down', name)}")
+    remove_command = command("cloudgpu", "ssh-config", name, "--remove")
+    wiring.screen.line(f"to log in: {command('ssh', name)}    to remove the entries: {remove_command}")

@@ -62,7 +62,7 @@ def create(  # noqa: PLR0917
     """Create storage that outlives clusters.
 
     Storage costs money until you delete it with `storage delete`. If storage with this name and the same options
-    exists, makes no changes. If creation fails, deletes the incomplete storage immediately.
+    already exists, makes no changes. If creation fails, deletes the incomplete storage immediately.
     """
     from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
     from cloudgpu.cli.context.wiring import wire

@@ -24,8 +24,8 @@ class MatrixOptions:
 
     Attributes:
         axes: Axes as `name=value,value`, one for each parameter or field.
-        table: File to which the table is also written, or None.
-        fail_fast: Whether to start no further run after a run has failed.
+        table: CSV file to which the results are also written, or None.
+        fail_fast: Whether to stop after the first failed run.
         again: Whether to rerun combinations that already have a result.
     """
 
@@ -71,7 +71,7 @@ def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...
 
 
 def train_matrix(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]", options: MatrixOptions) -> None:
-    """Plan the whole matrix, ask for confirmation, run the combinations without a result, and show the table.
+    """Plan the whole matrix, ask for confirmation, run the combinations without a result, and show the results.
 
     Raises:
         CloudGpuError: The matrix cannot be planned, or was aborted.

@@ -67,7 +67,7 @@ def tunnel(
             rows = [{"remote": forward.remote, "local": forward.local} for forward in opened]
             wiring.screen.document({"cluster": name, "node": node, "tunnels": rows})
         wiring.screen.lines(
-            [*(describe_tunnel(forward, name, node, served) for forward in opened), "to close it, press Ctrl-C"]
+            [*(describe_tunnel(forward, name, node, served) for forward in opened), "to close the tunnel, press Ctrl-C"]
         )
         try:
             keep_connected(

@@ -31,7 +31,7 @@ class HostWiring:
     """The collaborators of `--on ssh`, each built on first use.
 
     Attributes:
-        carrier: Returns the carrier to a node, or None for a direct connection.
+        carrier: Returns the TCP connector for a node, or None for a direct connection.
         aws: Connects to AWS, to use the S3 buckets of a recipe.
     """
 

@@ -36,7 +36,7 @@ class LedgerWiring:
         return open_resources.enter_context(open_ledger(local.settings.ledger_url, may_read_only=not local.needs_disk))
 
     def lenient(self) -> CostLedger:
-        """Return a wrapper of the ledger whose failures do not stop the command; the ledger is opened on first use."""
+        """Return a wrapper that lets the command continue if the ledger fails. The ledger is opened on first use."""
         from cloudgpu.backends.lenient_ledger import LenientLedger
 
         return LenientLedger(lambda: self.ledger)

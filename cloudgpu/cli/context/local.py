@@ -110,7 +110,7 @@ class LocalContext:
 
 
 def recipe_roots() -> tuple[Path, ...]:
-    """Return the folders that are searched for recipe names: `recipes` here first, then the bundled recipes."""
+    """Return the folders that are searched for recipe names: `./recipes`, then the bundled recipes."""
     return (Path.cwd() / "recipes", bundled_folder("recipes"))
 
 

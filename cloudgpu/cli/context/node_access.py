@@ -1,4 +1,4 @@
-"""The part of the composition root for SSH access to nodes: direct, through a jump host, or by Session Manager."""
+"""The part of the composition root for SSH access to nodes: direct, through a jump host, or through Session Manager."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ def known_hosts() -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class NodeAccess:
-    """SSH access to the nodes that a state home records.
+    """SSH access to the nodes that are recorded in a state home.
 
     Attributes:
         cloud: Connects to a target.
@@ -64,7 +64,7 @@ class NodeAccess:
 
     @cached_property
     def ways(self) -> "NodeCarriers":
-        """The carriers of connections to nodes that cannot be reached directly."""
+        """The jump host or Session Manager connections to nodes that cannot be reached directly."""
         from cloudgpu.app.access.node_connections import NodeCarriers
 
         return NodeCarriers(
@@ -72,7 +72,7 @@ class NodeAccess:
         )
 
     def check(self) -> None:
-        """Check, before any nodes are launched, that they will be reachable.
+        """Check that the nodes will be reachable, before any are launched.
 
         Raises:
             HostKeyError: The host key of the jump host is unknown.
@@ -139,7 +139,7 @@ class NodeAccess:
             record_node_ends(context, rows_of(context.ledger, record.name, record.token))
 
     def proxy_command(self, cluster: str, index: int) -> "CarryingCommand":
-        """Return the command that carries SSH to a node through Session Manager."""
+        """Return the proxy command that connects SSH to a node through Session Manager."""
         from cloudgpu.app.access.ssh import find_cluster_record, node_by_index
         from cloudgpu.state.inventories import stored_inventory
 
@@ -148,7 +148,7 @@ class NodeAccess:
         return self._sessions(node).command(node)
 
     def _carrying_line(self, cluster: str, index: int) -> list[str]:
-        """Return the ProxyCommand for OpenSSH. It sets the state home: OpenSSH may run in another environment."""
+        """Return the ProxyCommand for OpenSSH. It sets CLOUDGPU_HOME: OpenSSH may run in another environment."""
         home = f"CLOUDGPU_HOME={self.settings.home}"
         return ["env", home, sys.executable, "-m", "cloudgpu", "ssh", cluster, "--node", str(index), "--carry"]
 

@@ -22,7 +22,7 @@ def plan_recipe(
     from cloudgpu.state.cooldowns import Cooldowns
 
     target, settings = wiring.settings.target, wiring.settings
-    checks_images = not offline and target != "rehearsal"  # rehearsal nodes run no containers
+    checks_images = not offline and target != "rehearsal"  # rehearsal nodes do not run containers
     surveyor = Preflight(settings, environ(), wiring.registries.images if checks_images else None)
     today = wiring.clock.now().date()
     if target == "ssh":

@@ -132,11 +132,11 @@ def catalog_status_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
 
 
 def history_lines(history: History, target: str) -> list[str]:
-    """Return one line per refresh, latest last; a star marks the active refresh."""
+    """Return one line per refresh, latest last; an asterisk marks the active refresh."""
     if not history.entries:
         return [f"{target}: no data has been read yet; to read it: {_refresh(target)}"]
     rows = [_history_row(entry, in_use=entry.number == history.current) for entry in history.entries]
-    lines = align_columns([("", "snapshot", "read", "over", "regions", "changed"), *rows], right={1, 3})
+    lines = align_columns([("", "snapshot", "read", "base", "regions", "changed"), *rows], right={1, 3})
     return lines if history.current else [*lines, f"{target}: the catalog bundled with cloudgpu is in use"]
 
 

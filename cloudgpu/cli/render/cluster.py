@@ -49,7 +49,7 @@ def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) 
     if record is None:
         return fields
     until = f"its nodes power off at {format_time(record.expires_at)}"
-    left = f"cluster {cluster} is {'up' if record.state == 'up' else 'not confirmed deleted'}; {until}"
+    left = f"cluster {cluster} is {'running' if record.state == 'up' else 'not confirmed deleted'}; {until}"
     return {**fields, "run_id": record.run_id, "simulated": record.simulated, "left": [left]}
 
 
@@ -116,7 +116,7 @@ def deletion_lines(ended: DeletionResult) -> list[str]:
 def _released_hosts(ended: DeletionResult) -> list[str]:
     hosts = [*ended.instances, *ended.orphans]
     if not hosts and not ended.known:
-        return [f"there is no cluster {ended.cluster}: no host of the inventory has its files; nothing to delete"]
+        return [f"there is no cluster {ended.cluster}: no host in the inventory has its files; nothing to delete"]
     named = ", ".join(hosts)
     return [f"cluster {ended.cluster} is deleted, confirmed by its hosts; nothing is left on {named}"]
 

@@ -32,7 +32,10 @@ def details(err: CloudGpuError) -> list[str]:
 
 
 def detail_lines(err: CloudGpuError) -> list[str]:
-    """Return the details for the terminal: candidates shortened to their error code, and nothing from the message."""
+    """Return the details for the terminal, without those that the message contains.
+
+    Failed candidates are shortened to their error code.
+    """
     if isinstance(err, NoCapacityError):
         return [short_attempt(detail) for detail in err.tried]
     if isinstance(err, HostKeyError):

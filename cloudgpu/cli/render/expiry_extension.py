@@ -25,8 +25,9 @@ def extension_lines(extended: ExtensionResult, now: datetime) -> list[str]:
     """Return the lines with the new expiry and the worst-case cost until then."""
     record = extended.record
     until = f"{format_time(record.expires_at)} ({relative_time(record.expires_at, now)})"
+    before = format_time(extended.before)
     worst = f"{money(extended.worst_case_usd)} at most{' (simulated; nothing is charged)' if record.simulated else ''}"
     return [
-        f"cluster {record.name} now expires {until}, not {format_time(extended.before)}; confirmed by every node",
+        f"cluster {record.name} now expires at {until}, previously {before}; confirmed by every node",
         f"  cost until then: {worst}; to delete it earlier: {command('cloudgpu', 'down', record.name)}",
     ]

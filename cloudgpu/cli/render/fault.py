@@ -12,7 +12,7 @@ _PARTS = ("rules", "capacity", "quotas", "cloud", "nodes")
 
 
 def library_lines(library: Sequence[FaultScript], applied: Sequence[str]) -> list[str]:
-    """Return one line per fault, active faults with an asterisk, and a last line that lists the active faults."""
+    """Return one line per fault, with an asterisk for active faults, and a last line that lists the active faults."""
     rows = [("*" if script.name in applied else "", script.name, script.description) for script in library]
     now = f"active (*): {', '.join(applied)}" if applied else "active: none"
     return [*align_columns(rows), now]

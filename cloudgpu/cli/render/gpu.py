@@ -23,8 +23,8 @@ _LABELS = {
     "first_cuda": "first CUDA",
     "last_cuda_major": "last CUDA",
     "last_cudnn": "last cuDNN",
-    "first_ngc": "first NGC month",
-    "last_ngc": "last NGC month",
+    "first_ngc": "first NGC release",
+    "last_ngc": "last NGC release",
     "first_torch_without": "PyTorch's default wheels",
     "last_torch": "last PyTorch",
     "nvlink_links": "NVLink",
@@ -32,7 +32,7 @@ _LABELS = {
     "pcie": "PCIe",
     "tdp_w": "power",
     "ecc": "ECC",
-    "replacement": "nearest that AWS still offers",
+    "replacement": "closest GPU that AWS offers",
     "image": "machine image",
 }
 """Labels of a GPU's fields in the list of sources. Fields that are not listed here are labeled by their name."""
@@ -65,7 +65,7 @@ def profile_lines(profile: Profile, today: date) -> list[str]:
 
 
 def profile_json(profile: Profile) -> dict[str, Any]:
-    """Return the profile as JSON. Null means unknown, or no upper bound for fields that json.md describes so."""
+    """Return the profile as JSON. Null means unknown or, for the fields that json.md names, no upper bound."""
     gpu = profile.gpu
     return {
         "gpu": gpu.name,
@@ -108,8 +108,8 @@ def values_by_source(profile: Profile) -> dict[tuple[str, str], list[str]]:
     """Map each kind of value and source text to the names of the values from that source."""
     rows = [
         *(("", _LABELS.get(name, name.replace("_", " ")), text) for name, text in profile.gpu.sources.items()),
-        *(("container of ", container.framework, container.source) for container in profile.containers),
-        *(("wheels of ", wheels.cuda, wheels.source) for wheels in profile.wheels),
+        *(("container for ", container.framework, container.source) for container in profile.containers),
+        *(("wheels for ", wheels.cuda, wheels.source) for wheels in profile.wheels),
         *(("price of ", offer.kind.name, offer.kind.source) for offer in profile.offers),
     ]
     merged: dict[tuple[str, str], list[str]] = {}
@@ -151,7 +151,7 @@ def _software(gpu: Gpu) -> Iterator[Row]:
         format_version_range(gpu.first_cuda, None if gpu.last_cuda_major is None else f"{gpu.last_cuda_major}.x"),
     )
     yield "cuDNN", "still supported" if gpu.last_cudnn is None else f"up to {gpu.last_cudnn}"
-    yield "NGC months", "none" if gpu.first_ngc is None else format_version_range(gpu.first_ngc, gpu.last_ngc)
+    yield "NGC releases", "none" if gpu.first_ngc is None else format_version_range(gpu.first_ngc, gpu.last_ngc)
     yield "PyTorch", _torch(gpu)
     yield "machine image", gpu.image
 
@@ -160,7 +160,7 @@ def _torch(gpu: Gpu) -> str:
     if gpu.first_torch_without is None:
         return "pip's default wheels run on it" if gpu.last_torch is None else f"up to {gpu.last_torch}"
     others = gpu.last_torch is not None and _version(gpu.last_torch) >= _version(gpu.first_torch_without)
-    last = f", wheels of other indexes up to {gpu.last_torch}" if others else ""
+    last = f", wheels from other indexes up to {gpu.last_torch}" if others else ""
     return f"pip's default wheels below {gpu.first_torch_without}{last}"
 
 
@@ -202,7 +202,7 @@ def _type(offer: Offer, today: date) -> tuple[str, ...]:
 
 def _successor(gpu: Gpu) -> Iterator[tuple[str, ...]]:
     if gpu.replacement is not None:
-        yield "", "nearest that AWS still offers", gpu.replacement, "", ""
+        yield "", "closest GPU that AWS offers", gpu.replacement, "", ""
 
 
 def _replaced(replacement: Replacement) -> Iterator[tuple[str, ...]]:
@@ -214,7 +214,7 @@ def _stand_in(offer: Offer | None) -> tuple[str, str, str]:
     if offer is None or offer.usd_per_gpu_h is None:
         return "none available at a known price", "", ""
     what = f"{offer.gpu.name} {amount(offer.kind.gpu_memory_gib)} GiB ({offer.gpu.architecture})"
-    return what, f"{money(offer.usd_per_gpu_h)} a GPU-hour", f"{offer.kind.name} in {offer.region}"
+    return what, f"{money(offer.usd_per_gpu_h)} per GPU-hour", f"{offer.kind.name} in {offer.region}"
 
 
 def _replacement_json(replacement: Replacement) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def _table(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _sources(profile: Profile) -> list[str]:
-    """Return each source once, with the names of the values that are from it."""
+    """Return each source once, with the names of its values."""
     lines = [
         line
         for (kind, text), names in values_by_source(profile).items()

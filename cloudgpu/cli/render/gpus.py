@@ -21,10 +21,10 @@ _HEADINGS = (
     "GiB",
     "TB/s",
     "PFLOP/s",
-    "an hour",
+    "per hour",
     _BLOCK,
-    "a PFLOP-h",
-    "a TB/s-h",
+    "per PFLOP-h",
+    "per TB/s-h",
     "region",
     "read",
     "",
@@ -34,8 +34,8 @@ _LESS = {
     _BLOCK: "",
     "GiB": "memory",
     "read": "",
-    "a TB/s-h": "usd-per-tb-s",
-    "a PFLOP-h": "usd-per-pflop-h",
+    "per TB/s-h": "usd-per-tb-s",
+    "per PFLOP-h": "usd-per-pflop-h",
     "TB/s": "bandwidth",
     "PFLOP/s": "fp16",
 }
@@ -184,9 +184,9 @@ def _legend(answer: GpuSearchResult) -> Iterator[str]:
     if asked.market == "spot":
         yield "spot prices: the lowest and highest price observed; calculations use the highest"
     yield "GiB, TB/s (memory bandwidth) and PFLOP/s (FP16): nominal values of the whole instance"
-    yield "a PFLOP-h, a TB/s-h: USD per hour for that rate; read: age of the price; -: unknown or none"
+    yield "per PFLOP-h, per TB/s-h: USD per hour for that rate; read: age of the price; -: unknown or none"
     if any(offer.block_usd is not None for offer in offers) and asked.market == "on-demand":
-        yield "in a block: USD per hour in a Capacity Block, reserved in advance for days in the same region"
+        yield "in a block: USD per hour in a Capacity Block, reserved in advance for several days in the same region"
     if not asked.everything:
         yield "to include retired types and machines that are not from AWS: --all"
 

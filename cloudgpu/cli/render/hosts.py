@@ -152,7 +152,7 @@ def prepared_json(
 
 def _checked(result: "HostScan") -> Iterator[str]:
     if result.problem:
-        yield f"{result.host.name}  no: {result.problem}"
+        yield f"{result.host.name}  failed: {result.problem}"
         if result.hint:
             yield f"    hint: {result.hint}"
         return

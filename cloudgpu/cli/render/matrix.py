@@ -51,7 +51,7 @@ def plan_lines(plan: MatrixPlan, start: MatrixProgress, cluster: ClusterRecord |
 
 
 def _what_runs(plan: MatrixPlan, start: MatrixProgress) -> Iterator[str]:
-    yield f"matrix {start.record.name}: {plural(len(plan.runs), 'combination')}, one after the other in this cluster"
+    yield f"matrix {start.record.name}: {plural(len(plan.runs), 'combination')}, one at a time on this cluster"
     changed = {run.combination.values for run in start.changed}
     missing = {run.combination.values for run in start.missing}
     for run in plan.runs:
@@ -66,13 +66,13 @@ def _time(plan: MatrixPlan, start: MatrixProgress, cluster: ClusterRecord | None
     if cluster is None:
         worst = lead.worst_case_usd
         expiry = DurationS(lead.expiry_s)
-        yield f"the whole matrix costs {worst} USD at most: one cluster, and one expiry after {expiry}"
+        yield f"the whole matrix costs at most {worst} USD: one cluster, which expires after {expiry}"
     else:
         expires_at = cluster.expires_at
         yield f"cluster {cluster.name} expires at {format_time(expires_at)}, {relative_time(expires_at, now)}"
     if count:
         each = duration(left_s / count)
-        yield f"{plural(count, 'run')} in {age(left_s)}: {each} for each, including the launch of the nodes"
+        yield f"{plural(count, 'run')} in {age(left_s)}: {each} for each run, including the launch of the nodes"
     needed_s, by = _needed(plan, start)
     if needed_s > left_s:
         runs = plural(count, "run")
@@ -152,9 +152,9 @@ def _figures(outcome: MatrixOutcome) -> Iterator[str]:
     yield f"cost     {_cost(outcome)}"
     yield f"table    {outcome.table}"
     if outcome.stopped:
-        yield f"stopped  {outcome.stopped}; to run what is missing, run the same command again"
+        yield f"stopped  {outcome.stopped}; to run the missing combinations, run the same command again"
     elif not outcome.complete:
-        yield "resume   to run what is missing, run the same command again"
+        yield "resume   to run the missing combinations, run the same command again"
     for label, lines in (("not downloaded", outcome.unfetched), ("lost", outcome.lost)):
         yield from (f"{label:<8} {line}" for line in lines)
     if outcome.unended:

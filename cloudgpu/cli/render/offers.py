@@ -15,7 +15,7 @@ from cloudgpu.plan.plan import Plan
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.reservations import is_reserved
 
-_HEADINGS = ("try", "type", "zone", "market", "USD/h a node", "USD/h in all", "priced on", "quota (vCPUs)")
+_HEADINGS = ("try", "type", "zone", "market", "USD/h per node", "USD/h total", "priced on", "quota (vCPUs)")
 _RIGHT = frozenset({0, 4, 5})
 _LISTED = 8
 """Maximum number of places that are listed for one type; `--json` lists all."""
@@ -43,7 +43,7 @@ def explanation_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> I
 
 
 def _rejected_lines(group: Group) -> Iterator[str]:
-    """Yield one line per type, with the reason if the type was rejected in one place, else with the places."""
+    """Yield one line per type: the reason if only one offer was rejected, otherwise the zones or regions."""
     of_type: dict[str, list[CandidateExplanation]] = {}
     for verdict in group.verdicts:
         of_type.setdefault(verdict.instance_type, []).append(verdict)

@@ -16,7 +16,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.service import Endpoint, Service
 from cloudgpu.recipe.units import DurationS
 
-_HEADINGS = ("try", "type", "zone", "market", "EFA", "USD/h a node", "priced on")
+_HEADINGS = ("try", "type", "zone", "market", "EFA", "USD/h per node", "priced on")
 _RIGHT = frozenset({0, 4, 5})
 """Right-aligned columns."""
 _UNKNOWN = "unknown"
@@ -44,8 +44,8 @@ def _summary(plan: Plan, cluster: str) -> Iterator[str]:
     yield f"{plan.recipe.name} on {_hardware(plan)}{simulated}"
     stanza = plan.recipe.rehearsal
     fewer = plan.simulated and stanza is not None and stanza.ranks_per_node is not None
-    share = f"{plan.ranks_per_node} a node" if plan.ranks > 1 else "on the head"
-    notes = [*([share] if plan.nodes > 1 else []), *(["when rehearsed"] if fewer else [])]
+    share = f"{plan.ranks_per_node} per node" if plan.ranks > 1 else "on the head node"
+    notes = [*([share] if plan.nodes > 1 else []), *(["in rehearsals"] if fewer else [])]
     a_node = f" ({' '.join(notes)})" if notes else ""
     where = f"cluster {cluster}" if cluster else "a new cluster"
     yield f"{where}: {plan.ranks} rank{'s' if plan.ranks > 1 else ''}{a_node}, expires after {_expiry(plan)}"
@@ -114,7 +114,7 @@ def _costs(plan: Plan) -> Iterator[str]:
     yield ""
     yield from align_columns([("at most", "USD/h", f"USD in {expiry}", "priced on"), *rows], right={1, 2}, indent="  ")
     yield ""
-    spelled = f"{plan.worst_case_usd} USD until the expiry after {expiry}{unpriced_suffix(plan)}"
+    spelled = f"{plan.worst_case_usd} USD until the cluster expires after {expiry}{unpriced_suffix(plan)}"
     if plan.simulated:
         yield f"worst case on AWS: {spelled} (simulated: nothing is charged)"
     else:
@@ -165,12 +165,12 @@ _STAYS = {"expiry": "it runs until the cluster expires", "command": "it stops wh
 
 
 def service_lines(recipe: Recipe) -> Iterator[str]:
-    """Yield one line per service and side process: port, readiness check and, for services, lifetime."""
+    """Yield one line per service and side service: port, readiness check and, for services, lifetime."""
     for _, name, endpoint in endpoints(recipe):
         if isinstance(endpoint, Service):
-            yield f"serves port {endpoint.port} of the head, {_ready(endpoint)}; {_STAYS[endpoint.stays]}"
+            yield f"serves port {endpoint.port} on the head node, {_ready(endpoint)}; {_STAYS[endpoint.stays]}"
         else:
-            yield f"{name} in addition to the ranks: port {endpoint.port} of the head, {_ready(endpoint)}"
+            yield f"side service {name}: port {endpoint.port} on the head node, {_ready(endpoint)}"
 
 
 def _ready(endpoint: Endpoint) -> str:

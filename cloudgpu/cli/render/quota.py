@@ -9,7 +9,7 @@ from cloudgpu.app.planning.quota_report import QuotaReportLine
 from cloudgpu.cli.terminal.number_format import age, plural
 from cloudgpu.cli.terminal.table import align_columns
 
-_HEADINGS = ("region", "market", "type", "limit", "in use", "free", "a node", "nodes", "quota", "read")
+_HEADINGS = ("region", "market", "type", "limit", "in use", "free", "per node", "nodes", "quota", "read")
 _RIGHT = frozenset({3, 4, 5, 6, 7})
 _UNKNOWN = "unknown"
 

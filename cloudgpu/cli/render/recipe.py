@@ -12,7 +12,7 @@ from cloudgpu.text import command
 
 _HEADINGS = ("recipe", "on", "with", "software", "reference")
 _LONGEST = 44
-"""Maximum characters of a software name; image names of private registries are longer and are shortened."""
+"""Maximum length of a software name. Longer names, such as those of private images, are shortened."""
 
 
 @dataclass(frozen=True)

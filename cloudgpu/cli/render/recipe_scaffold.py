@@ -27,7 +27,7 @@ def scaffold_lines(scaffold: Scaffold, folder: Path) -> list[str]:
     hourly = _for_all(scaffold, offer)
     if scaffold.most_expensive.kind != instance_type:
         hourly += f" (at most {_for_all(scaffold, scaffold.most_expensive)}, on {scaffold.most_expensive.kind.name})"
-    most = " on demand, less as spot capacity" if scaffold.market == "spot" else ""
+    most = " on demand; spot capacity costs less" if scaffold.market == "spot" else ""
     return [
         f"{folder} is ready: {hardware}, {hourly} an hour{most}",
         *align_columns([(str(folder / file), _WHAT[file]) for file in scaffold.files], indent="  "),

@@ -100,7 +100,7 @@ def _what(outcome: RunOutcome) -> Iterator[Row]:
 def _stages(outcome: RunOutcome) -> Iterator[Row]:
     took = [f"{name} {duration(seconds)}" for name, seconds in outcome.record.stages]
     if took:
-        yield "took", f"{duration(outcome.seconds)} in all"
+        yield "took", f"{duration(outcome.seconds)} in total"
     for first in range(0, len(took), _STAGES_A_LINE):
         yield "", ", ".join(took[first : first + _STAGES_A_LINE])
 
@@ -157,7 +157,8 @@ def _metric(measured: Measured) -> str:
 def _why_none(measured: Measured) -> str:
     if not measured.printed:
         return "never printed"
-    return f"printed {measured.printed} times; no rank printed more than the {measured.metric.skip} that are skipped"
+    skipped = measured.metric.skip
+    return f"printed {measured.printed} times; no rank printed more than the first {skipped}, which are skipped"
 
 
 def _taken(measured: Measured) -> str:

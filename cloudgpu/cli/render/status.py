@@ -32,7 +32,7 @@ def run_lines(
 ) -> list[str]:
     """Return a table of runs, oldest first, and one line per run whose record cannot be read.
 
-    `reasons` maps each of the latter runs to the reason.
+    `reasons` maps the ID of such a run to the reason.
     """
     if not runs and not damaged:
         return ["", "no runs"]

@@ -37,10 +37,10 @@ def created_lines(created: CreatedStorage, price: StoragePrice | None, monthly_u
     lines = [f"{record.kind} storage {record.name} {state}{simulated}"]
     lines += [f"  {label}: {text}" for label, text in _reached(record)]
     would = "AWS would charge " if record.simulated else ""
-    lines.append(f"  costs: {would}{_price(price, monthly_usd)}, until it is deleted")
+    lines.append(f"  costs: {would}{_price(price, monthly_usd)} until it is deleted")
     delete = command("cloudgpu", "storage", "delete", record.name, *([] if record.disposable else ["--delete-data"]))
     lines.append(f"  in a recipe: storage: [{{name: {record.name}, to: /data/{record.name}}}]")
-    return [*lines, f"  deleting a cluster does not delete it; to delete it: {delete}"]
+    return [*lines, f"  deleting a cluster does not delete the storage; to delete it: {delete}"]
 
 
 def created_json(created: CreatedStorage, monthly_usd: Decimal | None) -> dict[str, Any]:

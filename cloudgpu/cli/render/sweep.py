@@ -77,7 +77,7 @@ def swept_lines(findings: SweepFindings, swept: SweepResult, *, yes: bool) -> li
 
 
 def _retained_lines(resource: RetainedResource, decision: SweepDecision, now: datetime) -> Iterator[str]:
-    owner = f"of {resource.owner}" if resource.owner else "of unknown owner"
+    owner = f"owner {resource.owner}" if resource.owner else "owner unknown"
     since = f"created {age((now - resource.since).total_seconds())} ago" if resource.since else "age unknown"
     size = "size unknown" if resource.size_gib is None else f"{resource.size_gib.quantize(Decimal(1))} GiB"
     most = "at most " if resource.noun == "image" else ""
@@ -87,7 +87,7 @@ def _retained_lines(resource: RetainedResource, decision: SweepDecision, now: da
 
 
 def _block(cluster: ClusterResources, decision: SweepDecision, now: datetime) -> Iterator[str]:
-    owner = f"of {cluster.owner}" if cluster.owner else "of unknown owner"
+    owner = f"owner {cluster.owner}" if cluster.owner else "owner unknown"
     team = f", team {cluster.team}" if cluster.team else ""
     expiry = (
         f"expires {format_time(cluster.expires_at)}, {relative_time(cluster.expires_at, now)}"

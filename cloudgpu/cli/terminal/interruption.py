@@ -1,4 +1,4 @@
-"""Report what is still running after Ctrl-C, before the command exits 130."""
+"""Report what is still running after Ctrl-C, before the command exits with 130."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Interrupted(BaseException):
-    """Raised for Ctrl-C, with the command's partial result as fields of its `--json` output.
+    """An interruption by Ctrl-C; `partial_result` contains fields for the command's `--json` output.
 
     This is not a KeyboardInterrupt, because typer would convert that to an exit code and lose the fields.
     """
@@ -50,21 +50,21 @@ def print_on_interrupt(screen: Screen, *lines: str) -> Iterator[None]:
 
 
 def report_clusters_on_signal(records: "RecordStore", *clusters: str) -> None:
-    """Register a report, for use after a signal, on the clusters that still run: these and any that are created."""
+    """After a signal, report which clusters are still running: these and any that the command creates."""
     from cloudgpu.app.sweep.still_running import StillRunning
 
     interruptions.tell(StillRunning(records, clusters).lines)
 
 
 def report_storage_on_signal(records: "StorageRecords", name: str) -> None:
-    """Register a report, for use after a signal, on whether this storage exists."""
+    """After a signal, report whether this storage exists."""
     from cloudgpu.app.sweep.still_running import storage_lines
 
     interruptions.tell(lambda: storage_lines(records, name))
 
 
 def report_sweep_on_signal(clusters: "Sequence[ClusterResources]") -> None:
-    """Register a report, for use after a signal, on which of these clusters may not be deleted yet."""
+    """After a signal, report which of these clusters may not be deleted yet."""
     from cloudgpu.app.sweep.still_running import swept_clusters_lines
 
     interruptions.tell(lambda: swept_clusters_lines(clusters))

@@ -1,4 +1,4 @@
-"""The only access to the terminal: output, colors and prompts.
+"""Terminal output, colors and prompts. No other module accesses the terminal.
 
 Lines contain untrusted text: tags, file names, messages from AWS, output of nodes. Renderers therefore return lines
 without escape sequences and mark colors with `ColoredText`. `Output` first makes the text printable and then adds
@@ -28,16 +28,16 @@ class ColoredText(NamedTuple):
 Line = str | tuple[str | ColoredText, ...]
 """One line without its line feed. It may contain any character; `Output` replaces unprintable characters."""
 BROKEN_PIPE_EXIT_CODE = 141
-"""The exit code of a command whose reader closed the pipe, which equals a shell's exit code for SIGPIPE."""
+"""The exit code of a command after the reader closed the pipe: the code that shells report for SIGPIPE."""
 FILE_COLUMNS = 100
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 class Output:
-    """A stream to which whole, printable lines are written. After a failed write, nothing more is written.
+    """An output stream that receives complete, printable lines. After a failed write, nothing more is written.
 
-    A closed pipe (`| head`), a closed terminal or a full disk must not interrupt a teardown. Only commands that only
-    display data (`quits`) exit when their reader does.
+    A closed pipe (`| head`), a closed terminal or a full disk must not interrupt a teardown. Commands that only
+    display data (`quits`) exit when the reader closes the pipe.
     """
 
     def __init__(self, stream: TextIO, *, colour: bool | None = None, quits: bool = False) -> None:
@@ -45,7 +45,7 @@ class Output:
         self.colour = supports_color(stream, os.environ) if colour is None else colour
         self._quits = quits
         self._unread = False
-        # Several threads write: those of the ranks, the engine and the main thread. The lock keeps every line whole.
+        # The main thread and the threads of the ranks and the engine all write here. The lock prevents mixed lines.
         self._lock = threading.Lock()
 
     def lines(self, lines: Iterable[Line]) -> None:

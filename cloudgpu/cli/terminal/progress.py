@@ -1,4 +1,4 @@
-"""Progress events as lines: stages, resource operations of the engine, and output of ranks."""
+"""Render progress events as lines: stages, resource operations of the engine, and output of ranks."""
 
 import re
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _SIGNS = {"create": "+", "update": "~", "replace": "+-", "delete": "-", "adopt":
 _RANK_COLOURS: tuple[Color, ...] = ("cyan", "green", "yellow")
 _CODE = re.compile(r"^(?P<reason>.*) \((?P<code>[A-Z][A-Za-z.]+)\)$", re.DOTALL)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-# Lines that installers print for single packages. There are dozens of them, and they are not worth showing.
+# Installers print these lines for each package. Dozens of them would bury the other output.
 _PACKAGE_NOISE = re.compile(
     r"^([+~-] \S+==|Collecting |Requirement already|Using cached |Obtaining |Preparing |Looking in |Attempting |"
     r"Found existing|Uninstalling |Audited |Using Python |Creating virtual|Activate with|Using CPython|"
@@ -47,7 +47,7 @@ _PIP_ABOUT = re.compile(r"^Installing collected packages: (?P<packages>.+)$")
 
 
 class ProgressPrinter:
-    """Render progress events as lines. If `verbose` is set, the output of package installers is not shortened."""
+    """Renderer of progress events as lines. If `verbose` is set, the output of package installers is not shortened."""
 
     def __init__(self, *, verbose: bool = False) -> None:
         self._verbose = verbose
@@ -92,7 +92,7 @@ def _event(event: Event) -> list[Line]:
 
 
 def resource_words(token: str) -> str:
-    """Return the words for a Pulumi type: `aws:ec2/securityGroup:SecurityGroup` becomes `security group`."""
+    """Return the display name of a Pulumi type: `aws:ec2/securityGroup:SecurityGroup` becomes `security group`."""
     kind = token.rpartition(":")[2]
     return _WORDS.get(kind) or _CAMEL.sub(" ", kind).lower()
 

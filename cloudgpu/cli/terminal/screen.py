@@ -41,7 +41,7 @@ class Screen:
         self._out.lines([text])
 
     def raw(self, text: str) -> None:
-        """Write output of or data for a program: unchanged to a pipe, as printable lines to a terminal."""
+        """Write command output or data for another program: unchanged to a pipe, as printable lines to a terminal."""
         self._out.raw(text)
 
     def lines(self, texts: Iterable[Line]) -> None:
@@ -49,7 +49,7 @@ class Screen:
         self._out.lines(texts)
 
     def panel(self, title: str, rows: Sequence[Row], mood: Mood) -> None:
-        """Write the summary of a long command."""
+        """Write the summary of a long-running command."""
         columns = self._out.columns
         self._out.lines(
             framed_panel(title, rows, mood, columns) if self._out.is_terminal else plain_panel(title, rows, columns)
@@ -66,7 +66,7 @@ class Screen:
         Output(sys.stderr).lines([text])
 
     def hint(self, text: str) -> None:
-        """Suggest what to type next, on stderr, if stderr is a terminal."""
+        """Write a hint on what to type next to stderr, if stderr is a terminal."""
         out = Output(sys.stderr)
         if out.is_terminal:
             out.lines([_hint(text)])

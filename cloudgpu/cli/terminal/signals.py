@@ -26,7 +26,7 @@ _UNREAD = 141
 
 
 class Interruptions:
-    """The reaction of a command to signals. There is one instance per process."""
+    """The signal handling of a command. There is one instance per process."""
 
     def __init__(self) -> None:
         self.first: signal.Signals | None = None
@@ -35,7 +35,7 @@ class Interruptions:
         self._still_running: Callable[[], list[str]] | None = None
 
     def tell(self, still_running: Callable[[], list[str]]) -> None:
-        """Set the function that returns the report on what is still running, for use after a signal."""
+        """Set the function that returns the report on what is still running, to be called after a signal."""
         self._still_running = still_running
 
     @property
@@ -75,7 +75,7 @@ class Interruptions:
         try:
             return self._still_running()
         except Exception as err:  # noqa: BLE001 - the command must exit even if the records are damaged
-            return [f"what is still running is unknown: {err}", "    list it: cloudgpu status --refresh"]
+            return [f"what is still running is unknown: {err}", "    to list it: cloudgpu status --refresh"]
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
         if self.first is None:

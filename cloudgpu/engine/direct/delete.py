@@ -21,8 +21,8 @@ def delete_all_resources(deployment: Deployment) -> None:
     """Delete every resource in the journal and every resource that an unanswered call created.
 
     Raises:
-        TeardownError: A resource is protected, in which case nothing is deleted; or a resource was not deleted or its
-            state is unknown, in which case every resource independent of it is deleted.
+        TeardownError: A resource is protected, and nothing was deleted. Or a resource could not be deleted or its state
+            is unknown; all other resources were deleted, except those on which that resource depends.
     """
     protected = [resource for resource in existing_resources(deployment) if resource.meta.protect]
     if protected:
@@ -78,12 +78,15 @@ def delete_resource(deployment: Deployment, resource: Resource) -> None:
 
 
 def adopt_all(deployment: Deployment, intents: Sequence[Intent], *, ending: bool = False) -> list[str]:
-    """Adopt the resources that these intents created; return a line for each search that failed."""
+    """Adopt the resources that these intents created; return a line for each search that failed.
+
+    With `ending`, also wait for calls that have not yet taken effect.
+    """
     by_seq = {intent.seq: intent for intent in intents}
     failures = run_in_dependency_order(
         {seq: set() for seq in by_seq}, lambda seq: _adopt(deployment, by_seq[seq], ending)
     )
-    return [f"{by_seq[seq].type} {by_seq[seq].name!r}, if created: {err.message}" for seq, err in failures.items()]
+    return [f"{by_seq[seq].type} {by_seq[seq].name!r} (may exist): {err.message}" for seq, err in failures.items()]
 
 
 def raise_if_undeleted(deployment: Deployment, left: Sequence[str]) -> None:
@@ -95,7 +98,7 @@ def raise_if_undeleted(deployment: Deployment, left: Sequence[str]) -> None:
     if left:
         shown = [deployment.redactor.redact_text(line) for line in left]
         name = deployment.stack.name
-        message = f"{len(shown)} resource{'s' if len(shown) > 1 else ''} of {name} left: {_cause(shown)}"
+        message = f"{len(shown)} resource{'s' if len(shown) > 1 else ''} of {name} not deleted: {_cause(shown)}"
         raise TeardownError(message, left=shown, hint=f"run `{command('cloudgpu', 'down', name)}` to continue")
 
 
@@ -145,7 +148,10 @@ def _hosted(nodes: dict[Key, Resource]) -> dict[Key, Key]:
 
 
 def _order(nodes: dict[Key, Resource], hosted: dict[Key, Key]) -> dict[Key, set[Key]]:
-    """Map each key to the dependents to delete first. Guests are omitted; their dependents precede the host."""
+    """Map each key to the dependents that must be deleted first.
+
+    Guests are omitted. The dependents of a guest are deleted before its host.
+    """
     by_urn: dict[str, list[Key]] = {}
     for key in nodes:
         by_urn.setdefault(key[0], []).append(key)

@@ -15,8 +15,8 @@ K = TypeVar("K", bound=Hashable)
 def run_in_dependency_order(first: Mapping[K, Set[K]], work: Callable[[K], None]) -> dict[K, CloudGpuError]:
     """Call `work` for every key, after the calls for all keys in `first[key]` have succeeded; return the failures.
 
-    Keys that depend on a failed key are skipped; all other keys are processed. A bug or an interrupt in `work` is
-    raised once the work in progress has finished.
+    Keys that depend on a failed key are skipped; all other keys are processed. Any exception other than `CloudGpuError`
+    (a bug or an interrupt) is raised once the work in progress has finished.
     """
     waiting = {key: set(before) & set(first) for key, before in first.items()}
     failures: dict[K, CloudGpuError] = {}
@@ -48,7 +48,7 @@ def _ready(waiting: Mapping[K, set[K]], *, idle: bool, failed: Mapping[K, CloudG
     ready = [key for key, before in waiting.items() if not before]
     if ready or not idle or failed:
         return ready
-    # a cycle can only come from a damaged journal; still try to delete its billed resources
+    # a cycle can only come from a damaged journal; still try to delete the billed resources in it
     return list(waiting)
 
 

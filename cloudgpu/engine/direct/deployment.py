@@ -19,7 +19,7 @@ from cloudgpu.errors import AuthError, BadRequestError, CloudGpuError, LaunchErr
 
 
 class Registry(Protocol):
-    """Looks up handlers. A module with these two functions also satisfies this protocol."""
+    """A registry of resource handlers. A module with these two functions also satisfies this protocol."""
 
     def handler(self, type_token: str, /) -> Handler:
         """Return the handler of a resource type; raise UnsupportedError if there is none."""
@@ -46,7 +46,7 @@ class Subject(Protocol):
 
 @dataclass
 class DeploymentReport:
-    """Emits events, one at a time, and counts operations."""
+    """The event listener and operation counts of one engine run. Events are emitted one at a time."""
 
     on_event: OnEvent
     changes: Counter[Operation] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class DeploymentReport:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Everything that one `up`, `preview`, `refresh` or `destroy` needs."""
+    """The context of one `up`, `refresh`, `destroy` or `close`."""
 
     stack: Stack
     journal: Journal

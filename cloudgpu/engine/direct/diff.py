@@ -13,7 +13,7 @@ from cloudgpu.engine.direct.program.resource_options import Options
 from cloudgpu.engine.redaction import is_masked
 from cloudgpu.errors import BadRequestError
 
-_TOKEN_LENGTH = 56  # AWS accepts 64 ASCII characters; handlers that make several calls use the remaining ones
+_TOKEN_LENGTH = 56  # AWS accepts 64 ASCII characters; handlers that send several calls append a suffix
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class ResourceRequest:
     """A resource as the program requests it.
 
     Attributes:
-        inputs: Inputs for the handler: checked, with `ignore_changes` applied, secrets in plain text.
-        masked: The same inputs as the journal stores them.
-        digest: Salted hash of `masked`, type and region.
+        inputs: Inputs for the handler, checked and with `ignore_changes` applied. Secrets are in plain text.
+        masked: The same inputs with secrets masked, as the journal stores them.
+        digest: Salted hash of the type, the region and `masked`.
     """
 
     urn: str

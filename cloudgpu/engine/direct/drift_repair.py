@@ -42,7 +42,7 @@ def find_drift(
 def repair_drift(
     recorded: Iterable[DriftCheckedResource], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
-    """Repair every difference and return the descriptions. The recorded state stays valid and is not written.
+    """Revert every difference and return the descriptions. The recorded state does not change.
 
     Raises:
         CloudGpuError: A cloud API call failed.

@@ -29,7 +29,7 @@ _NAMESPACE: Final = "cloudgpu"
 
 
 class DirectEngine:
-    """Implements `Engine`. One object can process several stacks in sequence."""
+    """The direct engine, an implementation of `Engine`. One object can process several stacks in sequence."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class DirectEngine:
         Secret outputs are returned as `[secret]`.
 
         Raises:
-            CapacityError: The zone lacks capacity. Like every `CloudGpuError` of a resource, this error is raised after
-                the operations in progress have finished and are recorded.
+            CapacityError: The zone lacks capacity. Like every error of a resource, this error is raised after the
+                operations in progress have finished and have been recorded.
             StateError: The journal cannot be written, is damaged, or belongs to another account or endpoint.
             TeardownError: The program succeeded, but a resource that it no longer contains could not be deleted.
         """
@@ -99,7 +99,7 @@ class DirectEngine:
         return repair_drift(self._guarded(stack), self._handlers, self._context)
 
     def refresh(self, stack: Stack) -> AppliedStack:
-        """Read every resource again and remove resources that no longer exist from the state.
+        """Read every resource again, and drop from the state the resources that no longer exist.
 
         Raises:
             CloudGpuError: A resource could not be read. It stays in the state.
@@ -120,7 +120,8 @@ class DirectEngine:
         """Delete every resource in the journal and every resource that an unanswered call may have created.
 
         Raises:
-            TeardownError: Some resources were not deleted. All resources independent of them were deleted.
+            TeardownError: Some resources could not be deleted. All others were deleted, except those on which the
+                remaining resources depend.
             StateError: The journal is damaged, or belongs to another account or endpoint.
         """
         if not stack.journal.exists():
@@ -131,7 +132,7 @@ class DirectEngine:
                 journal.add({"row": "outputs", "values": {}})
 
     def close(self, stack: Stack) -> None:
-        """Record that a search of the cloud found nothing, so that unanswered intents need no further search.
+        """Record that a search of the cloud found no resources, so that unanswered intents are not searched for again.
 
         Raises:
             CloudGpuError: The journal still lists resources, or cannot be written.
@@ -219,7 +220,7 @@ class DirectEngine:
 
 
 def delays_of(identity: JournalAccount) -> Delays:
-    """Return the delays of the cloud at the endpoint of this account."""
+    """Return the delays to assume for the endpoint of this account."""
     return delays_at(identity.endpoint)
 
 

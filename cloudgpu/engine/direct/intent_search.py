@@ -3,7 +3,7 @@
 A call may take effect after its caller was killed, and a tag search finds the new resource only some time later, so one
 empty search proves nothing. A deletion therefore searches until the call must have taken effect and its resource must
 be visible. A retry searches only until an existing resource must be visible, because a call with the same token or name
-creates no second resource.
+does not create a second resource.
 """
 
 from datetime import datetime, timedelta
@@ -71,7 +71,7 @@ def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bo
 
 
 def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
-    """Return the time by which the resource of this call is visible. Setting the clock back does not delay it."""
+    """Return the time by which the resource of this call is visible, even if the clock was set back since the call."""
     delays, now = deployment.delays, deployment.clock.now()
     try:
         sent_at = bounds.parse_time(intent.at)
@@ -85,7 +85,7 @@ def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
 
 
 def _watched_clock(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClock:
-    """Return a clock that reports the unanswered call and the latest time until which the search waits."""
+    """Return a clock that reports the unanswered call and the deadline of the search."""
 
     def waiting(elapsed_s: float) -> None:
         detail = f"its create call received no response and may still take effect until {until:%H:%M:%S} UTC"

@@ -30,7 +30,7 @@ _CHECKSUM: Final = ',"crc":"00000000"}'
 
 @dataclass(frozen=True)
 class JournalAccount:
-    """The AWS account id and endpoint URL (empty for real AWS) of a journal's resources."""
+    """The AWS account ID and the endpoint URL (empty for real AWS) of a journal's resources."""
 
     account: str
     endpoint: str = ""
@@ -55,7 +55,7 @@ def load(path: Path, identity: JournalAccount) -> JournalContent:
     """Read a journal without changing it. A missing journal is empty.
 
     Raises:
-        StateError: The journal is damaged or unreadable, has another version, or belongs to another account or
+        StateError: The journal is damaged or unreadable, has an unsupported version, or belongs to another account or
             endpoint.
     """
     try:
@@ -147,7 +147,7 @@ class Journal:
         loaded = load(self.path, self._identity)
         header = loaded.header
         if header is not None and not _same(header, self._identity):
-            # the journal is closed and empty: starting over for the new account loses track of no resource
+            # the journal is closed and empty, so starting over for the new account cannot lose track of a resource
             self._truncate(0)
             loaded, header = JournalContent(State(), None, 0), None
         self.state = loaded.state
@@ -176,7 +176,7 @@ class Journal:
         if self.problem:
             return
         if self._broken:
-            message = f"an earlier write to the journal {self.path} failed, so no further operation starts"
+            message = f"an earlier write to the journal {self.path} failed, so no further operations are started"
             raise StateError(message, hint="free some space, then run the command again")
         if os.fstat(self._fd).st_size != self._written:
             message = f"another process is writing to the journal {self.path}"

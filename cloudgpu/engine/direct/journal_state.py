@@ -9,14 +9,14 @@ from cloudgpu.decoding import decode_as
 from cloudgpu.engine.base import ResourceState
 
 Row = dict[str, Any]
-"""One line of a journal. Its key `row` contains the row type."""
+"""A row: one line of a journal. The key `row` contains the row type."""
 
 IntentOperation = Literal["create", "update", "delete"]
 
 
 @dataclass(frozen=True)
 class Meta:
-    """Engine-side data of a resource: its dependencies and its deletion options."""
+    """Metadata that the engine stores for a resource: its dependencies, deletion options and secret outputs."""
 
     dependencies: tuple[str, ...] = ()
     property_dependencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Meta:
 
 @dataclass(frozen=True)
 class Resource:
-    """An existing resource as last recorded. Secrets in `inputs` and `outputs` are masked."""
+    """An existing resource, as last recorded. Secrets in `inputs` and `outputs` are masked."""
 
     urn: str
     type: str
@@ -72,7 +72,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Intent:
-    """A call as recorded before it is sent."""
+    """An intent: a call to the cloud, recorded before the call is sent."""
 
     seq: int
     operation: IntentOperation
@@ -100,7 +100,7 @@ class Intent:
 
 
 class State:
-    """The state after applying a journal's rows. Not thread-safe: the journal holds the lock."""
+    """The state that results from a journal's rows. Not thread-safe: the journal holds the lock."""
 
     def __init__(self) -> None:
         self.live: dict[str, Resource] = {}

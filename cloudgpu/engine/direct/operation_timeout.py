@@ -11,7 +11,10 @@ _REPORT_EVERY_S: Final = 5.0
 
 
 class WatchedClock:
-    """Forwards to another clock and calls `on_wait` with the elapsed seconds, at most once every `say_every_s`."""
+    """A clock that wraps another clock and reports waits.
+
+    `sleep` calls `on_wait` with the elapsed seconds, at most once every `say_every_s` seconds.
+    """
 
     def __init__(
         self,

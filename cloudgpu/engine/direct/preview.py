@@ -12,7 +12,7 @@ from cloudgpu.engine.redaction import is_masked
 
 
 class PreviewHandler:
-    """Responds to registrations from the journal and records the steps. Outputs that `up` would change are unknown."""
+    """A registration handler that predicts each step from the journal. Outputs that `up` would change are omitted."""
 
     def __init__(self, state: State) -> None:
         self._state = state

@@ -27,7 +27,7 @@ from cloudgpu.errors import BadRequestError, CloudGpuError, StateError
 
 @dataclass(frozen=True)
 class Registered:
-    """Result of a registration. `id` is empty while unknown."""
+    """The result of a registration. `id` is empty while it is unknown."""
 
     id: str
     outputs: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Registered:
 
 
 class Registrar:
-    """Applies registrations, one call per resource. Safe to call from several threads."""
+    """A registration handler that applies registrations, one call per resource. Thread-safe."""
 
     def __init__(self, deployment: Deployment, cluster_token: str) -> None:
         self._deployment = deployment
@@ -45,9 +45,9 @@ class Registrar:
         self._lock = threading.Lock()
 
     def present(self, urn: str) -> Resource | None:
-        """Return the recorded resource, or None if there is none.
+        """Settle interrupted operations, then return the recorded resource, or None if there is none.
 
-        First adopt a resource that a killed run may have created, and finish an interrupted deletion.
+        A resource that a killed run may have created is adopted, and an interrupted deletion is finished.
 
         Raises:
             CloudGpuError: A cloud API call failed.
@@ -101,7 +101,7 @@ class Registrar:
         return Registered(present.id, outputs, names)
 
     def _read(self, request: ResourceRequest, handler: Handler, present: Resource) -> dict[str, Any]:
-        """Read the outputs from the cloud, because the journal contains no secrets."""
+        """Read the outputs from the cloud, because the journal does not contain secrets."""
         context = self._deployment.context(present.region, present.token)
         physical = handler.read(context, present.id)
         if physical is None:

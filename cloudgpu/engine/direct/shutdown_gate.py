@@ -8,11 +8,11 @@ from types import TracebackType
 
 
 class StoppedError(Exception):
-    """The gate is closed. Report the earlier failure or interrupt instead."""
+    """The gate is closed, so new work was rejected. Report the failure or interrupt that closed the gate instead."""
 
 
 class Gate:
-    """Admits work until it is closed. Wrap each piece of work in `with gate:`."""
+    """A gate that admits work until it is closed. Wrap each piece of work in `with gate:`."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -38,6 +38,6 @@ class Gate:
             self._closed = True
 
     def wait(self) -> None:
-        """Wait until all work inside has finished."""
+        """Wait until all admitted work has finished."""
         with self._changed:
             self._changed.wait_for(lambda: self._inside == 0)

@@ -1,11 +1,11 @@
-"""The time that a resource may take to appear after a create call without a response."""
+"""The time that a resource may take to appear after a create call that received no response."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 RETRY_PERIOD: Final = timedelta(minutes=10)
-"""Longest time from an intent to the last attempt of its call; throttled calls are retried."""
+"""Maximum time from recording an intent to the last attempt of its call, because throttled calls are retried."""
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Delays:
 
     Attributes:
         landing_s: Time in which a call may still take effect after its caller was killed.
-        launch_s: The same time for a launch, which returns only after the whole gang is placed.
+        launch_s: The same time for a launch, which returns only after all instances are placed.
         showing_s: Time until a tag search finds a new resource.
     """
 

@@ -19,7 +19,7 @@ _HARMLESS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Configuration:
-    """Provider settings."""
+    """The provider settings that the plugin supports."""
 
     region: str
     tags: Mapping[str, str] = field(default_factory=dict)

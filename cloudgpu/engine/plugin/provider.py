@@ -1,4 +1,4 @@
-"""Pulumi's `ResourceProvider` service on top of the handlers, for use by the real CLI."""
+"""Pulumi's `ResourceProvider` service, implemented with the direct engine's handlers, for use by the real CLI."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ _SEARCH_PAUSE_S: Final = 0.5
 
 
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
-    """One run of the plugin. Methods in CamelCase are the gRPC methods, each called on its own thread."""
+    """The service of one plugin process. The CamelCase methods are the gRPC methods; each call has its own thread."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self._configuration = Configuration("")
 
     def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
-        """Negotiate features: plain references and outputs, and marked secrets, so that derived values stay secret."""
+        """Request plain values for references and outputs, and marked secrets, so that derived values stay secret."""
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, accept_resources=False, accept_outputs=False)
 
     def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
@@ -63,11 +63,11 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CheckResponse(inputs=request.news)
 
     def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
-        """Return no changes. Resources contain their region, so no provider setting replaces them."""
+        """Return no changes. Each resource stores its region, so changed provider settings do not replace resources."""
         return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
 
     def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Set region and tags."""
+        """Set the region and the default tags."""
         with _encoded_errors(context):
             self._configuration = read_configuration(to_plain(request.args).values, self._environ)
         return provider_pb2.ConfigureResponse(
@@ -109,7 +109,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Read(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Return the current state merged over the recorded state, or an empty response if the resource is gone."""
+        """Return the recorded state updated with the current state, or an empty response for a missing resource."""
         with _encoded_errors(context):
             handler, region, inputs = self._parsed(request.urn, request.inputs)
             recorded = to_plain(request.properties).values
@@ -181,7 +181,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return None
 
     def _clear(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> None:
-        """Close a failed attempt after deleting the resource that it created, which Pulumi's state will not list."""
+        """Delete the resource that a failed attempt created, which Pulumi's state does not list; close the attempt."""
         partial = handler.find(ctx, inputs)
         if partial is not None:
             handler.delete(ctx, partial.id, partial.outputs)
@@ -205,7 +205,7 @@ def _type(urn: str) -> str:
 
 
 def _sealed(values: Mapping[str, Any], *sources: Any) -> Any:  # noqa: ANN401
-    """Encode properties; mark as secret every property that is secret in `sources` or contains a secret from there."""
+    """Encode properties; mark as secret every property that is secret in `sources` or contains a secret from them."""
     redactor = Redactor("")
     paths: set[Path] = set()
     for source in sources:

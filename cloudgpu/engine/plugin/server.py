@@ -1,4 +1,4 @@
-"""The plugin's gRPC server on a loopback port, and the wait for the exit of the CLI that started the plugin."""
+"""Run the plugin's gRPC server on a loopback port until the CLI that started the plugin exits."""
 
 import os
 import threading
@@ -12,7 +12,10 @@ from cloudgpu.engine.plugin.provider import Provider
 from cloudgpu.engine.processes import process_start
 
 PARENT_COMMAND_VARIABLE: Final = "CLOUDGPU_PLUGIN_ENDS_WITH"
-"""Environment variable with the command that runs the CLI, as `pid:start`. Once it exits, the plugin must exit too."""
+"""Environment variable that identifies the cloudgpu process that runs the CLI, as `pid:start`.
+
+The plugin exits when that process exits.
+"""
 
 _CALLS_AT_ONCE: Final = 32
 _LOOK_EVERY_S: Final = 0.25
@@ -35,11 +38,11 @@ def serve(provider: Provider) -> tuple[grpc.Server, int]:
 
 
 def wait_for_parent_exit(parent: int, command: str = "") -> None:
-    """Wait until the CLI that started this process, or the command that runs the CLI, has exited.
+    """Wait until the CLI that started this process, or the cloudgpu process that runs the CLI, has exited.
 
     Args:
         parent: Process ID of the CLI.
-        command: `pid:start` of the command; empty if a user runs the CLI.
+        command: `pid:start` of the cloudgpu process; empty if the user runs the CLI directly.
     """
     pid, _, start = command.partition(":")
     stopped = threading.Event()

@@ -1,7 +1,8 @@
 """Client tokens for the resources that the plugin creates. A repeated request gets the same token.
 
-A new attempt after a rejection or deletion needs a new token, because AWS would repeat its old response. The number of
-finished attempts is stored in a small file per resource, because a plugin process serves only one command.
+A new attempt after a rejection or deletion needs a new token, because AWS repeats its earlier response for a known
+token. The number of finished attempts is stored in a small file per resource, because a plugin process serves only one
+command.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ _SALT: Final = "salt"
 
 
 class Tokens:
-    """The client tokens of all stacks whose plugin shares a notes directory."""
+    """The client tokens of all stacks whose plugins share a notes directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

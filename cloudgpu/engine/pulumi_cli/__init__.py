@@ -1,1 +1,1 @@
-"""The pulumi engine: runs the same programs with the real Pulumi CLI, and with Pulumi's state, plugins and history."""
+"""The pulumi engine: run the same programs with the real Pulumi CLI and with Pulumi's state, plugins and history."""

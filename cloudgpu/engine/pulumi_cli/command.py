@@ -42,7 +42,7 @@ fi
 printf '{"pid": %d, "start": "%s"}' "$$" "$start" >"$note.$$" && mv "$note.$$" "$note" || exit 73
 exec "$@"
 """
-"""Shell script that records its process ID and then becomes the CLI, because the parent may be killed at any time."""
+"""Shell script that records its process ID and then execs the CLI, because the parent may be killed at any time."""
 
 
 class PulumiCommand(SdkCommand):
@@ -73,7 +73,7 @@ class PulumiCommand(SdkCommand):
 
         Raises:
             CommandError: The CLI failed.
-            KeyboardInterrupt: The user interrupted it; operations in progress have finished and are recorded.
+            KeyboardInterrupt: The user interrupted the CLI. Operations in progress have finished and were recorded.
         """
         return self._run(args, cwd, additional_env, (on_output, on_error))
 
@@ -93,7 +93,7 @@ class PulumiCommand(SdkCommand):
         listeners: tuple[OnOutput | None, OnOutput | None],
         text: str = "",
     ) -> CommandResult:
-        # If an earlier CLI of this command was killed, its lock must still be removed.
+        # If a CLI that this command ran earlier was killed, its lock must still be removed.
         killed_before = was_command_killed(self._note)
         prefix = [] if _NON_INTERACTIVE in args else [_NON_INTERACTIVE]
         process = subprocess.Popen(
@@ -141,12 +141,12 @@ class PulumiCommand(SdkCommand):
 
 
 def was_command_killed(note: Path) -> bool:
-    """Return True if a command was killed while its CLI ran."""
+    """Return True if a command was killed while its CLI was running."""
     return note.exists()
 
 
 def stop_abandoned_cli(note: Path, clock: Clock, on_wait: Callable[[int], None]) -> None:
-    """Stop the CLI of a killed command if it is still running. Interrupt the CLI first, so that it saves its state.
+    """Stop the CLI of a killed command if that CLI is still running. Interrupt it first, so that it saves its state.
 
     Args:
         note: The note that the killed command left.
@@ -156,7 +156,7 @@ def stop_abandoned_cli(note: Path, clock: Clock, on_wait: Callable[[int], None])
     Raises:
         BusyError: The process cannot be stopped.
     """
-    # Even a truncated note proves that a CLI ran in this folder.
+    # Even a truncated note proves that a CLI ran in this directory.
     process = _recorded_process(note) or find_cli_process(note.parent)
     if process is None:
         return
@@ -281,7 +281,7 @@ def kill_cli_children(leader: int) -> None:
 
 
 def find_cli_process(folder: Path) -> tuple[int, str] | None:
-    """Return the process ID and start time of a CLI whose working directory is this folder, or None."""
+    """Return the process ID and start time of a CLI whose working directory is `folder`, or None."""
     for process in _processes():
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")

@@ -1,4 +1,4 @@
-"""The pulumi engine: runs the same programs with the real Pulumi CLI."""
+"""The pulumi engine, which runs the same programs with the real Pulumi CLI."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ class CloudAccess:
 
 
 class PulumiEngine:
-    """Implements `Engine`. One object can process several stacks in sequence."""
+    """The pulumi engine, an implementation of `Engine`. One object can process several stacks in sequence."""
 
     def __init__(self, cli: Cli, site: CloudAccess, clock: Clock) -> None:
         self._cli = cli
@@ -112,8 +112,8 @@ class PulumiEngine:
         """Make the stack match its program. Secret outputs are returned as `[secret]`.
 
         Raises:
-            CapacityError: The zone lacks capacity. Like every `CloudGpuError` of a resource, this error is raised after
-                the operations in progress have finished.
+            CapacityError: The zone lacks capacity. Like every error of a resource, this error is raised after the
+                operations in progress have finished.
             BusyError: Another Pulumi process uses the stack.
             StateError: The state home cannot be written, or the passphrase does not match the state.
         """
@@ -152,7 +152,7 @@ class PulumiEngine:
         return repair_drift(self._guarded(stack), self._site.handlers, self._context)
 
     def refresh(self, stack: Stack) -> AppliedStack:
-        """Read every resource again and remove resources that no longer exist from the state.
+        """Read every resource again, and drop from the state the resources that no longer exist.
 
         Raises:
             CloudGpuError: A resource could not be read. It stays in the state.
@@ -192,7 +192,7 @@ class PulumiEngine:
         return HandlerContext(self._site.clients_for(region), self._clock, token, self._site.tags)
 
     def _opened(self, stack: Stack, on_event: OnEvent, *, make: bool = True) -> tuple[StackPort, Recovery]:
-        """Open the stack after stopping the CLI of a killed command."""
+        """Stop the CLI of a killed command, if any, then open the stack. With `make`, also create and configure it."""
         layout = self._cli.layout
         folder = layout.prepare(stack)
         if self._cli.simulated:
@@ -238,7 +238,7 @@ class PulumiEngine:
             if not left:
                 raise
             name = stack.name
-            message = f"{len(left)} resource{'s' if len(left) > 1 else ''} of {name} left: {err.message}"
+            message = f"{len(left)} resource{'s' if len(left) > 1 else ''} of {name} not deleted: {err.message}"
             raise TeardownError(
                 message, left=left, hint=f"run `{command('cloudgpu', 'down', name)}` to continue"
             ) from err
@@ -250,7 +250,7 @@ class PulumiEngine:
         if self._site.tags:
             provider["aws:defaultTags"] = {"tags": dict(self._site.tags)}
         if not self._cli.simulated:
-            # Otherwise the plugin retries a launch without capacity for up to an hour. We retry throttled calls.
+            # Otherwise the plugin retries a launch without capacity for up to an hour. `up` retries throttled calls.
             provider["aws:maxRetries"] = "1"
         return {**read_project(stack.program).defaults, **provider, **own}
 
@@ -272,10 +272,10 @@ def _ignore(_event: object) -> None:
 def delete_incomplete_fleets(
     stack: StackPort, document: Document, clients: Clients, listener: Callable[[], Listener]
 ) -> None:
-    """Delete every incomplete fleet, and raise the reason why the first one is incomplete.
+    """Delete every incomplete fleet, then raise an error with the reason for the first one.
 
     Raises:
-        CapacityError: The zone lacks capacity for the whole gang. The fleet was deleted.
+        CapacityError: The zone lacks capacity for all nodes. The fleet was deleted.
         LaunchError: The launch failed for another reason. The fleet was deleted.
         CloudGpuError: The fleet could not be deleted, or the AWS API call failed.
     """

@@ -69,7 +69,7 @@ def _untyped(errors: Sequence[tuple[str, str]], diagnostic: str, doing: str) -> 
 
 
 def _diagnostic(errors: Sequence[tuple[str, str]], err: CommandError) -> str:
-    """Return the first error event, or the last error the CLI printed."""
+    """Return the first error event, or, if there are none, the last error that the CLI printed."""
     if errors:
         return _shortened(errors[0][1])
     match = _STDERR.search(str(err))

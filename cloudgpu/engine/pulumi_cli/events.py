@@ -22,7 +22,7 @@ _OPERATIONS: Final[Mapping[str, Operation]] = {
     "import": "adopt",
     "same": "same",
 }
-"""CLI operations that count as steps. `replace` is omitted, because it only announces two of them."""
+"""CLI operations that count as steps. `replace` is omitted, because it only announces two other operations."""
 _QUIET: Final = frozenset({"same", "read"})
 """Operations that are counted but not reported as events."""
 _COLOR_MARKUP: Final = re.compile(r"<\{%.*?%\}>")
@@ -31,7 +31,10 @@ _REPEATED: Final = re.compile(r"^(update|destroy|refresh|preview) failed$|^resou
 
 
 class Listener:
-    """Receives the events of one CLI run on the event stream's thread, and removes known secrets from messages."""
+    """The listener for the events of one CLI run. Known secrets are removed from messages.
+
+    Events are received on the event stream's thread.
+    """
 
     def __init__(self, stack: Stack, on_event: OnEvent, clock: Clock) -> None:
         self.steps: list[PreviewStep] = []

@@ -48,7 +48,7 @@ def pulumi_engine(
     """Return the engine for one cloud. Find the CLI now, so that a missing CLI is reported before any launch.
 
     Args:
-        root: Folder for Pulumi's files in the state home.
+        root: Directory for Pulumi's files in the state home.
         endpoint: The rehearsal cloud, or real AWS if the URL is empty.
         choice: The user's options.
         site: The engine's access to the cloud.

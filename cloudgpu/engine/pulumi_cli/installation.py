@@ -22,7 +22,7 @@ _HINT: Final = (
 
 
 def find_pulumi_cli(named: Path | None, root: Path, environ: Mapping[str, str], install: Install | None = None) -> Path:
-    """Return the path of the CLI: from the settings, else from PATH, else from the state home.
+    """Find the CLI in the settings, on the PATH or in the state home, or else install it. Return its path.
 
     Args:
         named: The path from the settings.
@@ -47,7 +47,7 @@ def find_pulumi_cli(named: Path | None, root: Path, environ: Mapping[str, str], 
 
 
 def install(root: Path) -> None:
-    """Download the CLI in the version of the SDK and install it below `root`.
+    """Download the CLI version that matches the SDK and install it below `root`.
 
     Raises:
         ConnectError: The download failed.

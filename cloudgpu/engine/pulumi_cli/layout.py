@@ -21,7 +21,7 @@ _TOKEN_LETTERS: Final = 8
 
 @dataclass(frozen=True)
 class Layout:
-    """The folder of one cloud in the state home. AWS and the rehearsal cloud share no plugin and no state."""
+    """The directory of one cloud in the state home. AWS and the rehearsal cloud share neither plugins nor state."""
 
     root: Path
 
@@ -52,14 +52,14 @@ class Layout:
         return self.pulumi_home / "plugins" / name / "pulumi-resource-aws"
 
     def project(self, stack: Stack) -> Path:
-        """Return the project folder of a stack, separate from the program so that settings are not written there."""
+        """Return the project directory of a stack. The CLI writes settings there, not to the program's directory."""
         return self.root / "projects" / stack_name(stack)
 
     def prepare(self, stack: Stack) -> Path:
-        """Create what the CLI needs for this stack; return its project folder.
+        """Create the files that the CLI needs for this stack; return the project directory.
 
         Raises:
-            StateError: The home cannot be written.
+            StateError: The state home cannot be written.
             BadRequestError: The program is not a Pulumi project.
         """
         project = read_project(stack.program)
@@ -76,10 +76,10 @@ class Layout:
         return folder
 
     def forget(self, stack: Stack) -> None:
-        """Remove the project folder of a deleted stack.
+        """Remove the project directory of a deleted stack.
 
         Raises:
-            StateError: The folder cannot be removed.
+            StateError: The directory cannot be removed.
         """
         try:
             shutil.rmtree(self.project(stack))
@@ -92,7 +92,7 @@ class Layout:
         """Write the rehearsal plugin, a script that runs the plugin module with this Python interpreter.
 
         Raises:
-            StateError: The home cannot be written.
+            StateError: The state home cannot be written.
         """
         text = plugin_script(self.notes)
         try:

@@ -30,19 +30,18 @@ _UNREAD_DOUBT: Final = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class Notes:
-    """Two small files next to a stack's settings.
+    """The notes of a stack: two small files next to the stack's settings.
 
     Attributes:
         running: File with the process ID of the CLI while it runs.
-        unsettled: File with the time until which the cloud may not list every new resource, left by an interrupted
-            command.
+        unsettled: File that an interrupted command leaves, with the time by which the cloud lists every new resource.
     """
 
     running: Path
     unsettled: Path
 
     def incomplete_until(self) -> datetime | None:
-        """Return the time until which an empty search proves nothing, or None if the state is known.
+        """Return the time until which an empty search proves nothing, or None if the state is complete.
 
         Raises:
             StateError: The note cannot be read.
@@ -52,7 +51,7 @@ class Notes:
         except FileNotFoundError:
             return None
         except ValueError:
-            # Truncated by a power failure: the recorded time is lost, so derive a time from the file's modification.
+            # Truncated by a power failure: the recorded time is lost, so derive a time from the modification time.
             return datetime.fromtimestamp(self.unsettled.stat().st_mtime, UTC) + _UNREAD_DOUBT
         except OSError as err:
             raise unwritable_error(self.unsettled, err) from err
@@ -69,19 +68,19 @@ class Notes:
             raise unwritable_error(self.unsettled, err) from err
 
     def clear(self) -> None:
-        """Record that the state is known again."""
+        """Record that the state is complete again."""
         with contextlib.suppress(FileNotFoundError):
             self.unsettled.unlink()
 
 
 def notes_in(folder: Path) -> Notes:
-    """Return the notes of the stack whose settings are in the folder."""
+    """Return the notes of the stack whose settings are in this directory."""
     return Notes(folder / "running", folder / "unsettled")
 
 
 @dataclass(frozen=True)
 class Searcher:
-    """Finds the resource of an interrupted creation by the client token that the rehearsal plugin sent.
+    """A search for the resource of an interrupted creation, by the client token that the rehearsal plugin sent.
 
     Attributes:
         region: The stack's region, for resources that do not set their own.
@@ -94,7 +93,7 @@ class Searcher:
     region: str
 
     def find(self, operation: Pending, clock: Clock) -> ExistingResource | None:
-        """Return the resource that the operation created, or None if the cloud does not list it (yet).
+        """Return the resource that the operation created, or None if the cloud does not list it, or not yet.
 
         Raises:
             CloudGpuError: A cloud API call failed.
@@ -107,7 +106,7 @@ class Searcher:
 
 
 class Recovery:
-    """Makes a stack's state match the cloud again. The caller holds the cluster's lease."""
+    """The recovery of one stack after a killed command. The caller holds the cluster's lease."""
 
     def __init__(self, notes: Notes, clock: Clock, delays: Delays, on_event: OnEvent) -> None:
         self._notes = notes

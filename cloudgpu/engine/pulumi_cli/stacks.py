@@ -30,7 +30,7 @@ _QUIETLY: Final[Mapping[str, Any]] = {"color": "never", "suppress_progress": Tru
 
 
 class StackPort(Protocol):
-    """One stack. Methods raise only errors from `cloudgpu.errors`."""
+    """A Pulumi stack. Methods raise only errors from `cloudgpu.errors`."""
 
     def exists(self) -> bool:
         """Return True if the stack exists in the backend."""
@@ -70,7 +70,7 @@ class StackPort(Protocol):
 
 
 class CliStack:
-    """A `StackPort` over the real CLI."""
+    """A `StackPort` that uses the real CLI."""
 
     def __init__(self, stack: Stack, folder: Path, command: PulumiCommand) -> None:
         self._stack = stack
@@ -93,7 +93,7 @@ class CliStack:
         self._call("creating the stack", lambda: self._workspace.create_stack(self._name))
 
     def configure(self, config: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
-        """Write the settings; pass secrets to the CLI on standard input, which encrypts them."""
+        """Write the settings; pass secrets on standard input to the CLI, which encrypts them."""
         try:
             settings = self._workspace.stack_settings(self._name)
         except FileNotFoundError:
@@ -146,7 +146,7 @@ class CliStack:
         return {"version": exported.version, "deployment": exported.deployment}
 
     def replace(self, document: Document) -> None:
-        """Replace the state through standard input, since the SDK would write it to a temporary file."""
+        """Replace the state through standard input, because the SDK would write it to a temporary file."""
         arguments = ["stack", "import", "--stack", self._name]
         text = json.dumps(Deployment(**document).__dict__)
         self._call("recording the resources of a killed command in", lambda: self._feed(arguments, text))

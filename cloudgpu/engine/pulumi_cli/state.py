@@ -39,13 +39,13 @@ def _unreadable(why: str) -> StateError:
     message = f"the exported state of the Pulumi stack cannot be read: {why}"
     return StateError(
         message,
-        hint="inspect it with `pulumi stack export`; `cloudgpu down` finds the resources by their tags without it",
+        hint="inspect it with `pulumi stack export`; `cloudgpu down` still finds the resources by their tags",
     )
 
 
 @dataclass(frozen=True)
 class Pending:
-    """An operation that was started and whose completion is not recorded."""
+    """A pending operation, which was started and whose completion is not recorded."""
 
     kind: str
     """Operation type in Pulumi's state, for example `creating`, `updating` or `deleting`."""
@@ -165,7 +165,7 @@ def _is_secret(value: Mapping[str, Any]) -> bool:
 
 
 def _incomplete(physical: ExistingResource) -> dict[str, Any]:
-    """Return the fields that make Pulumi update a resource which exists but is not yet complete."""
+    """Return the fields that make Pulumi update a resource that exists but is not yet complete."""
     return {} if physical.settled else {"initErrors": ["AWS rejected a call that completes this resource"]}
 
 

@@ -19,12 +19,12 @@ from cloudgpu.recipe.schema import Recipe
 
 STARTER = "deepspeed/with-ssh"
 ENVIRONMENT = "deepspeed/environment"
-"""File with the variables that DeepSpeed exports on every node. Other variables of the head's process stay there."""
+"""File with the variables that DeepSpeed exports on every node. The head's other variables are not exported."""
 _PER_PROCESS = frozenset({"CLOUDGPU_RANK", "CLOUDGPU_NODE_RANK", "CLOUDGPU_GPUS_PER_NODE"})
 
 
 def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the command on the head and the files that it needs. The agent starts no process on the other nodes.
+    """Return the command for the head and the files that it needs. Agents on other nodes do not start processes.
 
     Raises:
         RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
@@ -55,7 +55,7 @@ def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
 
 
 def _starter(directory: str) -> NodeFile:
-    """Return a script that puts the `ssh` wrapper before the system's `ssh` on the PATH and executes the command."""
+    """Return a script that executes the command with the `ssh` wrapper first on the PATH."""
     folder = f"{directory}/{SSH_SHIM}".rpartition("/")[0]
     return NodeFile(STARTER, f'#!/bin/sh\nPATH="{folder}:$PATH"; export PATH\nexec "$@"\n', 0o700)
 

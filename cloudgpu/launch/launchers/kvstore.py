@@ -1,6 +1,6 @@
 """The `kvstore` launcher: MXNet's KVStore, whose workers communicate through the servers and scheduler of ps-lite.
 
-Servers and the scheduler run the same command as the workers. MXNet reads the role of the process when it is imported.
+Servers and the scheduler run the same command as the workers. MXNet reads the process's role when it is imported.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
-"""The `mpirun` launcher: one Open MPI `mpirun` process on the head, also for Horovod, nccl-tests and CNTK.
+"""The `mpirun` launcher: one Open MPI `mpirun` process on the head, as Horovod, nccl-tests and CNTK expect.
 
-`mpirun` starts its daemon on every other node through an agent script, which logs in with the run's own key. It gets
-the names of the recipe's variables and sends their values over its own connections, so that no value appears in a
-command line.
+`mpirun` starts its daemon on every other node through an agent script, which logs in with the run's own key. The
+command line contains only the names of the recipe's variables: `mpirun` sends their values over its own connections.
 """
 
 import shlex
@@ -31,7 +30,7 @@ _PATH = f"PATH=$PATH:{':'.join(_PLACES)}; export PATH"
 
 
 def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return `mpirun` on the head and the files that it needs. The agent starts no process on the other nodes.
+    """Return the `mpirun` command for the head and the files that it needs. Other nodes' agents start no processes.
 
     Raises:
         RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
@@ -72,7 +71,7 @@ def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
 
 @dataclass(frozen=True)
 class Remote:
-    """A node on which mpirun starts a daemon, and the variables specific to it."""
+    """A node on which mpirun starts a daemon, and the variables that are specific to the node."""
 
     node: Node
     env: Mapping[str, str]
@@ -87,7 +86,7 @@ def _environment(recipe: Recipe, inventory: Inventory, node: Node, run: Mapping[
 def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
     """Return the number of slots by address.
 
-    If Open MPI sees all nodes as one machine, they share an entry, and all ranks run on the head.
+    If Open MPI sees all nodes as one machine, all nodes share one entry, and all ranks run on the head.
     """
     counts = {node.private_address: ranks_on(recipe, node) for node in inventory.nodes}
     if is_single_machine(inventory):

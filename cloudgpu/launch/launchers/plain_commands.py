@@ -1,4 +1,4 @@
-"""Launchers of plain commands: `each-node`, `head-only` and `service`. They set up no rendezvous."""
+"""Launchers of plain commands: `each-node`, `head-only` and `service`. They do not set up a rendezvous."""
 
 from cloudgpu.launch.command import rank_command
 from cloudgpu.launch.environment import process_variables, rank_environment, reject_reserved_variables, run_variables
@@ -8,7 +8,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def each_node(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the command once for every node, with the node index as rank.
+    """Return the command for every node, with the node's position as its rank.
 
     Raises:
         RecipeError: The recipe sets a variable of the launcher, or its command is invalid.

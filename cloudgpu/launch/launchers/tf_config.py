@@ -1,8 +1,8 @@
 """The `tf-config` launcher: TensorFlow's cluster description in `TF_CONFIG`.
 
 Without parameter servers, all processes are workers that mirror their variables, and worker 0 is the chief. With
-parameter servers, the chief on the head distributes work asynchronously, and workers and servers never exit without
-being stopped.
+parameter servers, the chief on the head distributes work asynchronously, and workers and servers run until they are
+stopped.
 """
 
 import json
@@ -17,7 +17,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def tf_config(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return every process with the addresses of all processes and its own task in `TF_CONFIG`.
+    """Return every process, with its own task and the addresses of all processes in `TF_CONFIG`.
 
     Raises:
         RecipeError: The recipe sets TF_CONFIG, or its command is invalid.

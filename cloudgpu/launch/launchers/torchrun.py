@@ -24,7 +24,7 @@ def torchrun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[
     """Return every rank's command and environment, numbered across the nodes in order.
 
     Raises:
-        RecipeError: The recipe sets a variable of the rendezvous, or its command is invalid.
+        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
         UsageError: One rank per GPU is requested on nodes without GPUs.
     """
     reject_reserved_variables(recipe)

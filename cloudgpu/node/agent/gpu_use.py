@@ -42,7 +42,7 @@ def gpu_ids() -> dict[str, int]:
 
 
 def gpu_processes(ids: dict[str, int]) -> list[GpuProcess]:
-    """Return every compute process on a GPU, with its owner if this user may see the owner.
+    """Return every compute process on a GPU. If this user may not see the owner, `user` is `another user`.
 
     Raises:
         AgentError: The driver does not respond.

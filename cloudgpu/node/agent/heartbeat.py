@@ -1,6 +1,6 @@
 """Heartbeat lines of long-running verbs.
 
-Without them, a caller cannot distinguish an hour-long download from an agent that hangs on a dead file system.
+Without them, a caller cannot distinguish an hour-long download from an agent that hangs on a stalled file system.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ EVERY_S = 15.0
 LINE = b'\n{"alive":true}\n'
 """Heartbeat line. The leading newline separates it from output of the login shell."""
 LONG_VERBS = frozenset({"env", "fetch", "follow", "forget", "hand", "image", "keep", "leave", "mount", "stop"})
-"""Verbs that may run longer than a caller waits for one line."""
+"""Verbs that may print nothing for longer than a caller waits for a line."""
 
 
 class Heartbeat:
-    """Writes a heartbeat line every few seconds.
+    """A timer that writes a heartbeat line every `EVERY_S` seconds.
 
-    Uses a timer signal instead of a thread because several verbs fork, and a forked child does not inherit the timer.
+    It uses a timer signal instead of a thread, because several verbs fork and a forked child does not inherit the
+    timer.
     """
 
     def __init__(self) -> None:
@@ -33,13 +34,14 @@ class Heartbeat:
         signal.setitimer(signal.ITIMER_REAL, EVERY_S, EVERY_S)
 
     def stop(self) -> None:
-        """Stop the timer before the interpreter shuts down, which removes signal handlers first."""
+        """Stop the timer. Call this before the interpreter shuts down, which removes signal handlers first."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def write(self, text: str) -> None:
-        """Write one of the verb's own lines.
+        """Write a line of the verb's output.
 
-        Blocks the timer signal during the write: a signal can cut a write short, and unbuffered output drops the rest.
+        The timer signal is blocked during the write: a signal can cut a write short, and unbuffered output drops the
+        rest.
         """
         if self._running:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})

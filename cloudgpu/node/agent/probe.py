@@ -1,4 +1,4 @@
-"""`probe`: the facts that the health check evaluates."""
+"""`probe`: report the facts that the health check evaluates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NVIDIA_SMI = (
     "--format=csv,noheader,nounits",
 )
 _TOOL_S = 30.0
-"""Time limit of a tool, in seconds. Tools of a broken driver hang, and the probe must still respond."""
+"""Time limit for a tool, in seconds. The tools of a broken driver hang, but the probe must still respond."""
 _FI_INFO = ("/opt/amazon/efa/bin/fi_info", "fi_info")
 _MIB = 1 << 20
 
@@ -72,7 +72,8 @@ def bootstrap_state(root: str) -> dict[str, Any]:
     """Return the bootstrap state: `done`, `running`, `rebooting`, `failed` (with step and reason) or `none`.
 
     A node accepts SSH before cloud-init reaches the bootstrap, so an unfinished cloud-init is also `running`.
-    `bootstrap_step_s` is the age of the current step, `bootstrap_steps` lists result and duration of each step.
+    `bootstrap_step_s` is the time since the current step began; `bootstrap_steps` lists the result and duration
+    of each step.
     """
     path = Path(f"{root}/var/lib/cloudgpu/bootstrap.json")
     instance = Path(f"{root}/var/lib/cloud/instance")

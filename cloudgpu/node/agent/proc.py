@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 MARK = "CLOUDGPU_AGENT_MARK"
-"""Environment variable that every process of a run inherits, so that it can be found in any session or group."""
+"""Environment variable that every process of a run inherits. It identifies the process in any session or group."""
 
 _LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG = 1
@@ -55,19 +55,19 @@ def is_alive(process: dict[str, Any]) -> bool:
 
 
 class DeathSignal:
-    """Makes the kernel kill children when their parent dies. Has no effect outside Linux."""
+    """Parent death signal: the kernel kills the children when their parent dies. It has no effect outside Linux."""
 
     def __init__(self) -> None:
         # Resolved before any fork: a child should do as little as possible between fork and exec.
         self._prctl: Any | None = ctypes.CDLL(None, use_errno=True).prctl if _LINUX else None
 
     def adopt_orphans(self) -> None:
-        """Become the subreaper of orphaned descendants. An init that does not reap would keep their groups alive."""
+        """Become the subreaper of orphaned descendants: an init that does not reap would keep their groups alive."""
         if self._prctl is not None:
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def arm(self, parent: int) -> None:
-        """Call in the child. Exits if the parent has died already, which the kernel would not report."""
+        """Request the signal in a child. Exit if the parent has already died, because the signal would not come."""
         if self._prctl is not None:
             self._prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
@@ -94,7 +94,7 @@ def signal_group(group: int, number: int) -> None:
 
 
 def marked_processes(mark: str) -> list[int]:
-    """Return every process that carries the run's mark, in any group or session. Linux only."""
+    """Return every process that has the run's mark in its environment, in any group or session. Linux only."""
     needle = f"{MARK}={mark}".encode()
     pids = []
     for entry in os.listdir("/proc") if _LINUX else ():
@@ -104,7 +104,7 @@ def marked_processes(mark: str) -> list[int]:
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process of a run. Repeat until none is left, because they may fork; at most 50 times."""
+    """Kill every process of a run. Try up to 50 times, because the processes may fork while they are being killed."""
     for _ in range(50):
         pids = marked_processes(mark)
         for pid in pids:

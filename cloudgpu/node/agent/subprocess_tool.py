@@ -90,4 +90,4 @@ def _hint(text: str) -> str:
         return "set CLOUDGPU_ENVS to a directory with more free space, or use a larger disk: resources.disk"
     if "ensurepip" in text:
         return "install python3-venv (apt-get install python3-venv), or uv"
-    return "install the same requirements manually on the node"
+    return "to find the cause, install the same requirements manually on the node"

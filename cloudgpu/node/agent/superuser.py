@@ -26,7 +26,7 @@ _SUDO = ("sudo", "-n")
 
 @dataclass(frozen=True)
 class CommandResult:
-    """Exit code and last output of a command."""
+    """Result of a command: its exit code and the end of its output."""
 
     code: int
     text: str

@@ -1,4 +1,4 @@
-"""Parse untrusted data: output of other programs, messages of other nodes, files that may be corrupt."""
+"""Parse untrusted data: output of other programs, messages from other nodes, and files that may be corrupt."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def raise_malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
     """Convert the exceptions that a malformed document causes in the block; `error` receives a one-line reason.
 
     Raises:
-        Exception: The block failed on a malformed document; the exception is the one that `error` returns.
+        Exception: The document is malformed. `error` returns the exception to raise.
     """
     try:
         yield
     except MALFORMED as malformed:
         # Show only the exception type: its text may repeat the input, which may contain a secret.
-        why = f"it lacks {malformed}" if isinstance(malformed, LookupError) else type(malformed).__name__
+        why = f"missing {malformed}" if isinstance(malformed, KeyError) else type(malformed).__name__
         raise error(why) from None

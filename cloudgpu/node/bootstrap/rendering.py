@@ -17,9 +17,9 @@ _STEPS: dict[str, tuple[str, ...]] = {
     "containers": ("containers", "docker_data"),
     "mounts": (),
 }
-"""Bootstrap steps of each part. Any other part is one step with the part's name; every mount is a separate step."""
+"""Bootstrap steps by part. A part that is not listed is one step of the same name. Each mount is a separate step."""
 _NVSWITCH = ("A100", "H100", "H200", "B200", "B300", "GB200")
-"""GPUs whose large nodes need the fabric manager. On a node without NVSwitch, the fabric manager exits harmlessly."""
+"""GPUs whose larger nodes need the fabric manager. On a node without NVSwitch, the fabric manager just exits."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ Kind = Literal["efs", "lustre", "ebs", "s3"]
 
 @dataclass(frozen=True)
 class Mount:
-    """Storage and its mount point.
+    """A storage mount: a file system, volume or bucket and its mount point.
 
     Attributes:
         source: DNS name of a file system, ID of a volume, or name of a bucket.
@@ -39,7 +39,7 @@ class Mount:
 
 
 def parse_kind(text: str) -> Kind:
-    """Return the storage kind of a tag.
+    """Parse the storage kind in a tag.
 
     Raises:
         ValueError: The kind is unknown.
@@ -66,7 +66,7 @@ def mount_functions(mount: Mount) -> str:
 
 
 def volume_device_path(volume_id: str) -> str:
-    """Return the path of a volume on a Nitro node, independent of its controller number."""
+    """Return the device path of a volume on a Nitro node. It does not depend on the NVMe controller number."""
     return f"/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"
 
 

@@ -1,14 +1,14 @@
-"""Mounts of a run's container. Each directory has the same path as on the node, so that commands work in both."""
+"""Bind mounts of a run's container. By default a directory has the same path in the container as on the node."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class BindMount:
-    """A directory or file of the node.
+    """A bind mount: a directory or file of the node that the container can access.
 
     Attributes:
-        target: Path in the container; empty for the same path.
+        target: Path in the container; empty for the same path as on the node.
     """
 
     source: str
@@ -16,7 +16,7 @@ class BindMount:
     read_only: bool = False
 
     def option(self) -> str:
-        """Return the value of `docker run --mount`: comma-separated, with quotes around values that contain a comma."""
+        """Return the value of the `--mount` option of `docker run`, which Docker parses as comma-separated values."""
         fields = ["type=bind", f"source={self.source}", f"target={self.target or self.source}"]
         fields += ["readonly"] if self.read_only else []
         return ",".join(_quoted(field) for field in fields)

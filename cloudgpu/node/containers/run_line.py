@@ -16,14 +16,14 @@ _HUGE_PAGES: Final = "/dev/hugepages"
 
 @dataclass(frozen=True)
 class Hardware:
-    """Node hardware that a container gets.
+    """Node hardware that a container can use.
 
     Attributes:
-        gpus: True if the container gets GPUs; a simulated node has none.
+        gpus: True if the container gets GPUs; False on a simulated node, which has no GPUs.
         subset: Indices of the GPUs, if the container gets only some of them.
         gpu_runtime: Use NVIDIA's runtime, as set up by nvidia-docker2, instead of `--gpus`.
         devices: RDMA devices, `/dev/infiniband/...`.
-        huge_pages: True if the node has huge pages that the ranks use.
+        huge_pages: True if the container gets the huge pages of the node.
     """
 
     gpus: bool = False
@@ -38,8 +38,8 @@ class ContainerLaunch:
     """A container to start: image, name, labels and mounts.
 
     Attributes:
-        image: Image, by digest if known.
-        labels: Labels for finding the container again.
+        image: Image reference, with the digest if it is known.
+        labels: Labels that identify the container later.
         agent_files: Directory on the node in which programs in the container write their process IDs.
     """
 
@@ -51,14 +51,14 @@ class ContainerLaunch:
 
 
 def run_line(container: Container, hardware: Hardware, holding: ContainerLaunch) -> tuple[str, ...]:
-    """Return the arguments of `docker` that start an idle container for the ranks.
+    """Return the `docker` arguments that start an idle container for the ranks.
 
-    The command sets none of the recipe's variables. They reach each rank through `docker exec`, not through a file.
+    The command does not set the recipe's environment variables. `docker exec` passes them to each rank.
     """
     return (
         "run",
         "--detach",
-        "--rm",  # removes the container when it exits, also after a reboot of the node
+        "--rm",  # removes the container when it exits, even if the node reboots
         "--init",  # reaps the processes that the ranks leave behind
         "--pull=never",  # the image is already on the node, pinned by its digest
         f"--name={holding.name}",

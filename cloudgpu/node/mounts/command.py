@@ -25,8 +25,8 @@ _S3FS: Final = (
 )
 """Script that mounts a bucket with s3fs.
 
-Version 1.90 requests the role's name without the IMDSv2 token that nodes require, so the script passes the name. Newer
-versions show directories without an object of their own only with `compat_dir`, an option that older versions lack.
+s3fs 1.90 requests the role's name without the IMDSv2 token that nodes require, so the script passes the name. Newer
+versions show a directory that has no marker object only with `compat_dir`, which older versions do not support.
 """
 
 
@@ -35,11 +35,11 @@ class DataMount:
     """A dataset to mount.
 
     Attributes:
-        to: Directory on the node, including the path prefix of a rehearsal node.
+        to: Mount point on the node, including the path prefix of a rehearsal node.
         region: Region of the node; determines the bucket's endpoint and the EFS address.
         endpoint: Endpoint of the bucket; empty for AWS.
-        options: Mount options of the recipe; they follow the default options.
-        within_s: Time limit in seconds.
+        options: Mount options from the recipe, which are added after the default options.
+        within_s: Time limit for the mount, in seconds.
     """
 
     name: str

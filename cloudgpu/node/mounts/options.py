@@ -1,7 +1,6 @@
-"""Mount options and sources that storage and datasets share.
+"""Mount options and source addresses, used to mount both storage and datasets.
 
-The options follow AWS's documentation on mounting EFS, FSx for Lustre and S3 (recalled; options in `facts.md` 3h). The
-options of Alibaba NAS are from `facts.md` 4.
+The options follow the documentation of AWS on mounting EFS, FSx for Lustre and S3, and of Alibaba Cloud on NAS.
 """
 
 from typing import Final
@@ -19,7 +18,7 @@ def nfs_options(host: str) -> str:
 
 
 def efs_address(file_system: str, region: str) -> str:
-    """Return the DNS name of an EFS file system, which resolves to an address in the zone of the resolving node."""
+    """Return the DNS name of an EFS file system. A node resolves it to the mount target in its own zone."""
     return f"{file_system}.efs.{region}.amazonaws.com"
 
 

@@ -1,1 +1,1 @@
-"""Candidates for a launch in failover order, and the reasons why others are excluded."""
+"""Candidates for a launch in failover order, and the reasons why other options are excluded."""

@@ -15,7 +15,7 @@ Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One combination of instance type, region, zone and market that can run the recipe."""
+    """A launch candidate: a combination of instance type, region, zone and market that can run the recipe."""
 
     instance_type: str
     region: str
@@ -54,7 +54,7 @@ class Candidate:
         return self.instance_type, self.zone, self.market
 
     def costs(self, nodes: int) -> tuple[CostItem, ...]:
-        """Return all cost items of a cluster with this many nodes, nodes first."""
+        """Return all cost items of a cluster with this many nodes. The item for the nodes comes first."""
         what = f"{'node' if nodes == 1 else 'nodes'} {self.instance_type}"
         return (
             CostItem("nodes", nodes, what, nodes * self.node_hourly_usd, self.priced_on, self.source),

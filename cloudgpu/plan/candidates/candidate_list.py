@@ -18,14 +18,14 @@ from cloudgpu.recipe.schema import Prefer
 
 @dataclass(frozen=True)
 class CandidateList:
-    """The candidates in the order in which they are tried, and the exclusions."""
+    """The candidates, in the order in which they are tried, and the exclusions."""
 
     candidates: tuple[Candidate, ...]
     left_out: tuple[Exclusion, ...]
 
 
 def find_candidates(question: PlannerInput) -> CandidateList:
-    """Return the candidates in the order in which they are tried, and the exclusions."""
+    """Find the candidates, in the order in which they are tried, and the exclusions."""
     candidates: list[Candidate] = []
     left_out: list[Exclusion] = []
     for instance_type in question.types:
@@ -86,8 +86,9 @@ def candidate_price(
 ) -> tuple[Decimal, date, str]:
     """Return the price in USD per hour, the date on which it was read, and its source.
 
-    `exclusions` guarantees that a price exists. Without a current quote, a spot price is the highest observed one, or
-    else the on-demand price, which spot cannot exceed. A Capacity Block costs 0 because it is paid in advance.
+    The exclusion rules guarantee that a price exists. Without a current quote, the price of a spot candidate is the
+    highest observed spot price or, if there is none, the on-demand price, which spot prices cannot exceed. A Capacity
+    Block costs 0 because it is paid in advance.
     """
     if market == "capacity-block":
         return Decimal(0), question.today, "paid in advance"
@@ -123,7 +124,7 @@ def _by_price(question: PlannerInput, candidate: Candidate) -> SortKey:
 
 
 def _by_speed(question: PlannerInput, candidate: Candidate) -> SortKey:
-    """Return the negated peak FP16 rate of a node, then its network bandwidth. Unknown values count as 0."""
+    """Return the negated peak FP16 rate and the negated network bandwidth of a node. Unknown values count as 0."""
     instance_type = question.catalog.types[candidate.instance_type]
     rates = question.catalog.gpus[instance_type.gpu].rates
     rate = rates.fp16 or rates.fp32 or Decimal(0)

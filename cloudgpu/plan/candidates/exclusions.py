@@ -21,7 +21,7 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class Exclusion:
-    """The reason for an exclusion. `fix` is a change that would include the excluded item or a similar one."""
+    """An exclusion by the rule `check`. `fix` is a change that would allow the excluded item or a similar one."""
 
     check: str
     message: str
@@ -29,13 +29,13 @@ class Exclusion:
 
 
 def type_exclusions(question: PlannerInput, instance_type: InstanceType) -> list[Exclusion]:
-    """Return why this type cannot be used anywhere; empty if it can."""
+    """Return the exclusions of a type that apply in every region; empty if there are none."""
     rules = (retired, *SOFTWARE_RULES) if instance_type.retired else TYPE_RULES
     return [Exclusion(rule.name, why.message, why.fix) for rule in rules for why in rule.find(question, instance_type)]
 
 
 def region_exclusions(question: PlannerInput, instance_type: InstanceType, region: str) -> list[Exclusion]:
-    """Return why this type cannot be used in this region; empty if it can."""
+    """Return the exclusions of a type that apply in this region; empty if there are none."""
     return [
         Exclusion(rule.name, why.message, why.fix)
         for rule in REGION_RULES
@@ -44,14 +44,14 @@ def region_exclusions(question: PlannerInput, instance_type: InstanceType, regio
 
 
 def zone_exclusions(question: PlannerInput, region: str, zone: str) -> list[Exclusion]:
-    """Return why a zone that offers a type cannot be used; empty if it can."""
+    """Return the exclusions of a zone, which apply to every type; empty if there are none."""
     return [
         Exclusion(rule.name, why.message, why.fix) for rule in ZONE_RULES for why in rule.find(question, region, zone)
     ]
 
 
 def usable_zones(question: PlannerInput, instance_type: InstanceType, region: str) -> tuple[str, ...]:
-    """Return the zones that offer the type and that no rule excludes. Zones that the recipe lists keep its order."""
+    """Return the zones that offer the type and that no rule excludes, in the recipe's order if it lists zones."""
     offering = question.zones_offering(instance_type, region)
     usable = [
         zone for zone in offering if not any(True for rule in ZONE_RULES for _ in rule.find(question, region, zone))
@@ -123,7 +123,7 @@ def reservation_mismatch(question: PlannerInput, instance_type: InstanceType) ->
             yield Reason(why)
 
 
-@region_rule("address", "EC2 assigns no public address to nodes with several network interfaces.")
+@region_rule("address", "EC2 does not assign public addresses to nodes with several network interfaces.")
 def unreachable(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions with too few Elastic IPs, because nodes that cannot be reached would still cost money."""
     needed = elastic_ips(question.public_address(instance_type, region), question.recipe.resources.nodes)
@@ -136,7 +136,7 @@ def unreachable(question: PlannerInput, instance_type: InstanceType, region: str
 
 @region_rule("reservation", "A reservation is in one zone, which the recipe must allow.")
 def reserved_elsewhere(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
-    """Exclude a region without the reservation's zone, or whose reservation zone the recipe does not allow."""
+    """Exclude a region if it does not contain the reservation's zone or if the recipe does not allow that zone."""
     reservation = question.quotes.reservation
     if (
         reservation is not None
@@ -187,7 +187,7 @@ def not_priced(question: PlannerInput, instance_type: InstanceType, region: str)
 
 
 SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, modules_unfit, driver_unfit, cuda_unfit)
-"""Rules that also apply to retired types, because the successor may not support the software for the same reason."""
+"""Rules that also apply to retired types: their successor may fail for the same reason."""
 TYPE_RULES: Final[tuple[TypeRule, ...]] = (
     retired,
     gpu_memory_short,

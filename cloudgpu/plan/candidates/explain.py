@@ -49,13 +49,13 @@ class CandidateExplanation:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented JSON form. Null means that the decision applies to all values."""
+        """Return the documented JSON form. A null region, zone or market means that the decision applies to all."""
         return {name: value if value != "" else None for name, value in vars(self).items()} | {"why": self.why}
 
 
 @dataclass(frozen=True)
 class Group:
-    """All explanations of one rule."""
+    """A group of explanations: all that one rule produced."""
 
     rule: str
     kept: bool
@@ -68,7 +68,7 @@ class Group:
 
 
 def explain(question: PlannerInput) -> tuple[CandidateExplanation, ...]:
-    """Return explanations of the candidates in the order in which they are tried, then of the exclusions."""
+    """Explain every decision: first the candidates, in the order in which they are tried, then the exclusions."""
     kept = tuple(_kept(question, find_candidates(question).candidates))
     excluded = tuple(verdict for instance_type in question.types for verdict in _of_type(question, instance_type))
     return (*kept, *excluded)

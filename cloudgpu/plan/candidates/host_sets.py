@@ -15,7 +15,7 @@ from cloudgpu.plan.planner_input import PlannerInput
 
 @dataclass(frozen=True)
 class HostSet(Candidate):
-    """Hosts of the same kind, with the number of GPUs to use on each. Region, market and image do not apply."""
+    """A set of hosts of one kind, with the number of GPUs to use on each. Region, market and image do not apply."""
 
     hosts: tuple[str, ...] = ()
     pool: str = ""
@@ -30,7 +30,7 @@ class HostSet(Candidate):
         return ", ".join(self.hosts)
 
     def costs(self, nodes: int) -> tuple[CostItem, ...]:
-        """Return one item for the hosts with a rate and one for the hosts without a rate."""
+        """Return one cost item for the hosts with a rate and one for the hosts without a rate."""
         del nodes
         known = [rate for rate in self.rates if rate is not None]
         what = f"{'host' if len(known) == 1 else 'hosts'} {self.instance_type}"
@@ -51,7 +51,7 @@ class HostSet(Candidate):
 
 
 def find_host_sets(question: PlannerInput) -> CandidateList:
-    """Return the usable sets in the order in which they are tried. If there is none, the checks report the reason."""
+    """Return the usable sets in the order in which they are tried. If there are none, the checks report the reason."""
     sets: list[HostSet] = []
     for spec in question.specs:
         for group in group_hosts(question, parse_gpu_spec(spec)):
@@ -93,7 +93,7 @@ def _marketed_sizes_gb(question: PlannerInput, host: OwnHost, gib: Decimal) -> s
 
 
 def _sets(question: PlannerInput, group: Sequence[OwnHost], spec: GpuSpec) -> Iterator[HostSet]:
-    """Yield disjoint sets of usable hosts, an overlapping set if hosts remain, and the hosts of running clusters."""
+    """Yield disjoint sets of usable hosts, one overlapping set if hosts remain, and the sets of running clusters."""
     view, nodes, count = question.hosts, question.recipe.resources.nodes, spec.count or 0
     usable = [host for host in group if view is not None and view.may_have_free_gpus(host, count)]
     starts = list(range(0, len(usable) - nodes + 1, nodes))
@@ -141,7 +141,7 @@ def _unrated(names: Sequence[str]) -> tuple[CostItem, ...]:
 
 
 def _rate_of_gpus(host: OwnHost, count: int) -> Decimal | None:
-    """Return the share of the host's rate for this many of its GPUs, to the nano-dollar."""
+    """Return the share of the host's rate for this many of its GPUs, rounded to the nano-dollar."""
     if host.rate_usd is None:
         return None
     return (host.rate_usd * count / host.gpus).quantize(Decimal("1e-9")).normalize()

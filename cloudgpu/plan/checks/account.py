@@ -1,11 +1,11 @@
-"""Check that keys, roles and network resources named by the settings or the recipe exist in the account."""
+"""Check that the keys, roles and network resources named in the settings or the recipe exist in the account."""
 
 from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 
 
-@check("named", "error", "A missing key, role or network is reported before the launch that needs it.")
+@check("named", "error", "A missing key, role or network is reported before anything is launched.")
 def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
     """Report named resources that are missing or could not be checked."""
     survey = case.question.quotes.survey

@@ -13,9 +13,9 @@ SHORTEST_RUN_S = 600
 """Shortest useful expiry: with less than ten minutes, nodes terminate before they start work."""
 
 
-@check("budget", "error", "The worst-case cost, expiry times price, never exceeds the recipe's budget.")
+@check("budget", "error", "The worst-case cost (price times expiry) must not exceed the recipe's budget.")
 def within_budget(case: CheckInput) -> Iterator[Issue]:
-    """Report a worst case above the budget, or no budget."""
+    """Report a worst-case cost above the budget, or a missing budget."""
     plan, cap = case.plan, case.question.recipe.budget.max_usd
     worst = plan.worst_case_usd
     if worst is None:
@@ -34,7 +34,7 @@ def within_budget(case: CheckInput) -> Iterator[Issue]:
 
 @check("price-age", "warning", "AWS may have changed a price that was read a month ago.")
 def prices_fresh(case: CheckInput) -> Iterator[Issue]:
-    """Report prices read more than 30 days ago."""
+    """Report prices that were read more than 30 days ago."""
     question = case.question
     read_on = [candidate.priced_on for candidate in case.field.candidates]
     stale = [day for day in read_on if question.today - day > PRICES_STALE]

@@ -19,7 +19,7 @@ class CheckInput:
 
 @dataclass(frozen=True)
 class Issue:
-    """One result of a check function.
+    """An issue that a check function found.
 
     Attributes:
         fix: Options or instructions that fix the problem.
@@ -38,10 +38,10 @@ Find = Callable[[CheckInput], Iterator[Issue]]
 
 @dataclass(frozen=True)
 class Check:
-    """A check.
+    """A named check: its maximum severity, purpose and function.
 
     Attributes:
-        severity: The highest severity of its findings.
+        severity: The highest severity of its findings, which is also their default.
         about: Purpose of the check, in one sentence.
     """
 
@@ -51,7 +51,7 @@ class Check:
     find: Find
 
     def findings(self, case: CheckInput) -> Iterator[Finding]:
-        """Yield the findings for a case."""
+        """Run the check and yield its findings."""
         for issue in self.find(case):
             yield Finding(issue.rule or self.name, issue.severity or self.severity, issue.message, issue.fix)
 

@@ -6,7 +6,7 @@ from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.recipe.rules.container_flags import flag_problems, hides_the_system
 
 
-@check("container", "warning", "A container run is not started on nodes that cannot run containers.")
+@check("container", "warning", "Runs in a container are not started on nodes that cannot run containers.")
 def container_runs(case: CheckInput) -> Iterator[Issue]:
     """Report containers on the rehearsal cloud, whose nodes cannot run them."""
     container = case.question.recipe.environment.container
@@ -28,7 +28,7 @@ def flags_fit(case: CheckInput) -> Iterator[Issue]:
         yield Issue(f"{flag.partition('=')[0]}: {problem}", "remove it from environment.container.flags")
 
 
-@check("container-mounts", "error", "Data over a system directory hides the programs of the image.")
+@check("container-mounts", "error", "Data mounted over a system directory hides files that the image needs.")
 def mounts_hide_nothing(case: CheckInput) -> Iterator[Issue]:
     """Report data or storage at a path that hides files that the image needs."""
     recipe = case.question.recipe

@@ -23,7 +23,8 @@ def data_reachable(case: CheckInput) -> Iterator[Issue]:
         kind = source_of(data.source).kind
         if case.question.rehearsed and kind in _NOT_REHEARSED:
             message = f"dataset {data.name}: the rehearsal cannot provide {data.source}"
-            yield Issue(message, f"rehearsal: {{objects: {{'{data.source}': PATH}}}} uses local files instead")
+            fix = f"rehearsal: {{objects: {{'{data.source}': PATH}}}} in the recipe uses local files instead"
+            yield Issue(message, fix)
         elif case.question.target == "ssh" and kind == "efs":
             message = f"dataset {data.name}: {data.source} can only be reached from inside AWS"
             yield Issue(message, "use nfs://ADDRESS-OF-A-MOUNT-TARGET/ if these hosts can reach it")
@@ -34,7 +35,7 @@ def data_reachable(case: CheckInput) -> Iterator[Issue]:
 
 @check("data-role", "warning", "A role that you provide may lack permission to read the data.")
 def role_permissions(case: CheckInput) -> Iterator[Issue]:
-    """Report the permissions that a role named in the settings needs for mounted and written buckets."""
+    """Report which permissions a role named in the settings needs for the buckets that nodes mount or write to."""
     roles = [resource.name for resource in case.question.quotes.survey.named if resource.kind == "role"]
     recipe = case.question.recipe
     mounted = [data for data in recipe.data if data.mode == "mount" and source_of(data.source).kind == "s3"]
@@ -48,7 +49,7 @@ def role_permissions(case: CheckInput) -> Iterator[Issue]:
             yield Issue(f"role {role} needs s3:PutObject for {to}, which cloudgpu does not grant")
 
 
-@check("dataset", "error", "Missing data is reported before nodes are launched that would wait for it.")
+@check("dataset", "error", "Missing data is reported before any node is launched and waits for it.")
 def datasets_exist(case: CheckInput) -> Iterator[Issue]:
     """Report datasets that are missing or could not be checked."""
     for name, dataset in case.question.quotes.survey.datasets.items():
@@ -64,7 +65,7 @@ def datasets_exist(case: CheckInput) -> Iterator[Issue]:
     "Data transfer between regions is billed per gigabyte, for every node that downloads it.",
 )
 def data_in_same_region(case: CheckInput) -> Iterator[Issue]:
-    """Report datasets in another region than a candidate, with the cost of the transfer."""
+    """Report datasets in a different region than a candidate, with the transfer cost."""
     regions = dict.fromkeys(candidate.region for candidate in case.field.candidates)
     downloads = {data.name: data.downloading_nodes(case.plan.nodes) for data in case.question.recipe.data}
     for name, dataset in case.question.quotes.survey.datasets.items():

@@ -16,14 +16,14 @@ _GIB: Final = 2**30
 _UNPACKED: Final = 2
 """Approximate ratio of the unpacked size of layers to their compressed size."""
 _PULLING: Final = _UNPACKED + 1
-"""Ratio of the disk space during a pull, with both compressed and unpacked layers, to the compressed size."""
+"""Ratio of the disk space needed during a pull, for compressed and unpacked layers, to the compressed size."""
 _ARCHIVED: Final = 3
 """Copies of the unpacked image on disk: the image itself, Docker's copy, and the archive sent to the other nodes."""
 
 
 @check("image-size", "error", "A container that does not fit on the disk fails only after minutes of pulling.")
 def container_fits(case: CheckInput) -> Iterator[Issue]:
-    """Report a disk that is too small for the system and the image while it is pulled."""
+    """Report a disk that is too small for the system and the image during the pull."""
     container, disk = case.question.recipe.environment.container, int(case.question.recipe.resources.disk)
     if container is None:
         return
@@ -51,7 +51,7 @@ def container_fits(case: CheckInput) -> Iterator[Issue]:
 
 
 def _archive_fits(case: CheckInput, image: str) -> Iterator[Issue]:
-    """Report a disk that is too small for the three copies on a node that sends the image to others."""
+    """Report a disk that is too small for the three copies on a node that sends the image to other nodes."""
     unpacked, disk = _container_gib(case), int(case.question.recipe.resources.disk)
     needed = SYSTEM_GIB + _ARCHIVED * unpacked
     if not unpacked and disk < CONTAINERS_GIB:

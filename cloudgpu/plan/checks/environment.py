@@ -24,7 +24,7 @@ _KEYS: Final = (
         re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{20,}|\bAIza[\w-]{35}|\bxox[baprs]-[\w-]{10,}|\bglpat-[\w-]{20}"),
     ),
     ("a signed token", re.compile(r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}")),
-    ("an address with a password", re.compile(r"\b[a-z][a-z0-9+.-]*://[^/\s:@]+:[^/\s@]+@")),
+    ("a URL with a password", re.compile(r"\b[a-z][a-z0-9+.-]*://[^/\s:@]+:[^/\s@]+@")),
 )
 _SECRET_NAME: Final = re.compile(r"(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE)
 _KEYLIKE: Final = re.compile(r"^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/_=.-]{16,}$")
@@ -62,7 +62,11 @@ def no_credentials_in_recipe(case: CheckInput) -> Iterator[Issue]:
         if not kind and _SECRET_NAME.search(name) and _KEYLIKE.match(value):
             kind = "a secret"
         if kind:
-            fix = f"list {name} under environment.secrets, export it, and remove the value" if name else ""
+            fix = (
+                f"list {name} under environment.secrets, set it in your environment, and remove the value"
+                if name
+                else ""
+            )
             yield Issue(
                 f"{field} contains what looks like {kind}", fix or "list a variable under environment.secrets instead"
             )

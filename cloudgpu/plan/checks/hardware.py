@@ -51,7 +51,7 @@ def excluded_candidates(case: CheckInput) -> Iterator[Issue]:
     "candidates", "error", "A plan without candidates is never applied, even if no rule explains why there are none."
 )
 def no_candidates(case: CheckInput) -> Iterator[Issue]:
-    """Report that there are no candidates although no rule excluded a candidate."""
+    """Report that there are no candidates although no rule excluded any."""
     question, field = case.question, case.field
     if question.types and question.known_regions == question.regions and not field.candidates and not field.left_out:
         yield Issue(f"the recipe cannot use any zone of {', '.join(question.regions)}")
@@ -67,7 +67,7 @@ def same_gpu_in_all_attempts(case: CheckInput) -> Iterator[Issue]:
 
 @check("image-region", "error", "A machine image ID exists in one region only.")
 def image_in_every_region(case: CheckInput) -> Iterator[Issue]:
-    """Report an `ami-...` image with several regions."""
+    """Report an `ami-...` image if the recipe lists several regions."""
     image, regions = case.question.recipe.resources.image or "", case.question.regions
     if image.startswith("ami-") and len(regions) > 1:
         message = f"{image} exists in one region only, but the recipe lists {len(regions)}"

@@ -62,13 +62,14 @@ def hosts_fit(case: CheckInput) -> Iterator[Issue]:
         elif largest < recipe.resources.nodes:
             count = len(groups_of_hosts)
             same = "" if count == 1 else f" of the same kind ({count} kinds or pools, which a cluster cannot mix)"
-            message = f"{recipe.resources.nodes} hosts are requested, but only {largest}{pool} with {spec} exist{same}"
+            requested = f"{recipe.resources.nodes} hosts with {spec} are requested"
+            message = f"{requested}, but the inventory has only {largest}{pool}{same}"
             yield Issue(message, command("--set", f"resources.nodes={largest}"))
 
 
 @check("host-free", "error", "A run never uses GPUs that another user or program is using.")
 def hosts_free(case: CheckInput) -> Iterator[Issue]:
-    """Report hosts that do not respond, lack GPUs or are in use, as errors only if too few other hosts are left."""
+    """Report hosts that do not respond, lack GPUs or are in use. These are errors only if too few hosts are left."""
     view = _view(case)
     if view is None:
         return
@@ -89,7 +90,7 @@ def hosts_free(case: CheckInput) -> Iterator[Issue]:
 
 @check("host-software", "error", "Software that needs a newer driver fails at its first kernel.")
 def driver_supports_cuda(case: CheckInput) -> Iterator[Issue]:
-    """Report hosts whose driver or GPU does not support the CUDA of the container or PyTorch."""
+    """Report hosts whose driver or GPU does not support the CUDA version of the container or PyTorch."""
     view = _view(case)
     if view is None:
         return
@@ -112,7 +113,7 @@ def hosts_contacted(case: CheckInput) -> Iterator[Issue]:
     if view is None:
         return
     if not view.asked:
-        yield Issue("the hosts were not checked: they may not respond or be in use", "plan without --offline")
+        yield Issue("the hosts were not checked: they may be unreachable or in use", "plan without --offline")
     names = [host.name for host in _matching_hosts(case) if not host.driver]
     if names:
         yield Issue(f"the driver of {', '.join(names)} is unknown", command("cloudgpu", "hosts", "scan", names[0]))
@@ -120,7 +121,7 @@ def hosts_contacted(case: CheckInput) -> Iterator[Issue]:
 
 @check("host-ignored", "note", "Fields that apply only to AWS are reported as ignored.")
 def aws_only_fields(case: CheckInput) -> Iterator[Issue]:
-    """Report AWS-only fields with self-managed hosts."""
+    """Report fields that apply only to AWS in a plan for self-managed hosts."""
     if _view(case) is None:
         return
     fields = case.question.recipe.resources.model_fields_set
@@ -131,7 +132,7 @@ def aws_only_fields(case: CheckInput) -> Iterator[Issue]:
 
 @check("host-storage", "error", "Storage on AWS cannot be mounted on self-managed hosts.")
 def no_storage(case: CheckInput) -> Iterator[Issue]:
-    """Report a `storage` section."""
+    """Report a `storage` section in a plan for self-managed hosts."""
     if _view(case) is not None and case.question.recipe.storage:
         names = ", ".join(storage.name for storage in case.question.recipe.storage)
         yield Issue(f"storage {names} is on AWS, and these hosts cannot mount it", "use `data`, or a path on the hosts")

@@ -11,9 +11,9 @@ _MACHINE: Final = "linux/amd64"
 """Platform of every instance type in the catalog."""
 
 
-@check("image-there", "error", "An image that cannot be pulled wastes the nodes that wait for it.")
+@check("image-there", "error", "Nodes that wait for an image that cannot be pulled cost money and do nothing.")
 def image_exists(case: CheckInput) -> Iterator[Issue]:
-    """Report an image that does not exist, that the registry refuses, or that could not be checked."""
+    """Report an image that does not exist, to which the registry denies access, or that could not be checked."""
     image = _image(case)
     if image is None or image.presence == "there":
         return
@@ -46,9 +46,9 @@ def _image(case: CheckInput) -> ImageSeen | None:
 
 
 def _issue(case: CheckInput, image: ImageSeen, message: str, fix: str) -> Issue:
-    """Return an issue.
+    """Return an issue, with a lower severity if nodes may still be able to run the image.
 
-    It is less severe if the name refers to a different registry on the nodes, or if the nodes may have the image.
+    They may if the name refers to a different registry on the nodes, or if the image may already be on the nodes.
     """
     recipe, severity = case.question.recipe, None
     may_have_image = case.question.hosts is not None or bool(recipe.resources.image)

@@ -25,13 +25,13 @@ _BRINGS_TORCH: Final = re.compile(
 
 @dataclass(frozen=True)
 class Framework:
-    """The framework that a launcher starts.
+    """The framework for which a launcher is made.
 
     Attributes:
         name: Name of the framework.
         foreign: NGC containers without the framework (`torch` is Torch7, not PyTorch).
         brought_by: Pattern of requirements that install the framework.
-        package: Package that installs the framework.
+        package: Package to suggest if no requirement installs the framework.
     """
 
     name: str
@@ -63,10 +63,10 @@ _ONE_PROCESS_FOR_ALL_GPUS: Final = frozenset({"kvstore", "tf-config", *RANK_PER_
 @check(
     "ranks",
     "error",
-    "Ranks without a GPU fail at their first step; a rank count that depends on availability is unexpected.",
+    "Ranks without a GPU fail at their first step, and the number of ranks should not depend on availability.",
 )
 def ranks_fit(case: CheckInput) -> Iterator[Issue]:
-    """Report more ranks than GPUs, a rank count that depends on the type, or too many rehearsed ranks."""
+    """Report more ranks than GPUs, a rank count that depends on the type, or too many ranks for a rehearsal."""
     question, plan = case.question, case.plan
     ranks = question.recipe.launch.ranks
     if question.rehearsed:
@@ -196,7 +196,7 @@ def _deepspeed(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, "--set launch.with=torchrun", "error")
     if recipe.environment.secrets:
         listed = ", ".join(recipe.environment.secrets)
-        message = f"only the process on the head gets these secrets, the processes on other nodes do not: {listed}"
+        message = f"only the process on the head receives these secrets; processes on other nodes do not: {listed}"
         yield Issue(message, severity="warning")
 
 
@@ -218,7 +218,7 @@ _LAUNCHERS: Final[Mapping[str, Callable[[CheckInput], Iterator[Issue]]]] = {
 
 
 def _world_sizes(case: CheckInput) -> dict[int, str]:
-    """Return each possible number of ranks with a description of its origin."""
+    """Return each possible number of ranks, with a description of how it arises."""
     nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks
     if case.question.recipe.launch.launcher in HEAD_LAUNCHERS:
         return {1: "one process"}
@@ -231,7 +231,7 @@ def _world_sizes(case: CheckInput) -> dict[int, str]:
 
 
 def _batch_set(recipe: Recipe, batch: int) -> str:
-    """Return the option that sets the batch, through its parameter if it is only a parameter."""
+    """Return the option that sets the batch: its parameter if the field is just a placeholder, otherwise the field."""
     text = str(recipe.launch.global_batch)
     name = text[1:-1]
     field = name if text == f"{{{name}}}" and name in recipe.params else "launch.global_batch"

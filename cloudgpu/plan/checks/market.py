@@ -11,7 +11,7 @@ _MINUTE_S = 60
 _NOTICE_S = 120
 """EC2 announces a spot interruption at most two minutes in advance."""
 _HEADWAY_S = 10
-"""Margin for the delay with which agents, which poll every five seconds, see the notice."""
+"""Margin for the polling delay: agents check for the notice every five seconds."""
 
 
 @check("cool-down", "note", "Explains why candidates that recently had no capacity are tried last.")
@@ -28,7 +28,7 @@ def no_capacity_lately(case: CheckInput) -> Iterator[Issue]:
 
 @check("reservation", "error", "A reservation has its own start, end and price, which may not suit the run.")
 def reservation_terms(case: CheckInput) -> Iterator[Issue]:
-    """Report the cost and start of a reservation, and whether its end shortens the run."""
+    """Report the cost and start of a reservation, and whether the run is shortened because the reservation ends."""
     question = case.question
     reservation, now = question.quotes.reservation, question.quotes.asked_at
     if reservation is None or now is None:
@@ -55,7 +55,7 @@ def spot_is_safe(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, "--set resources.market=on-demand")
     spot = [candidate for candidate in case.field.candidates if candidate.market == "spot"]
     if any(candidate.priced_on != question.today for candidate in spot):
-        message = "spot prices change: the worst case uses the highest one observed, at most the on-demand price"
+        message = "spot prices change: the worst case uses the highest observed price, at most the on-demand price"
         yield Issue(message, severity="note" if question.rehearsed else "warning")
 
 
@@ -89,6 +89,6 @@ def placement_possible(case: CheckInput) -> Iterator[Issue]:
         yield Issue(f"{message}: AWS may reject the launch", "use one node per cluster, or a Capacity Block")
     if "spot" in markets:
         message = (
-            f"{nodes} spot nodes in one placement group are harder to get than one node, and an interruption stops all"
+            f"{nodes} spot nodes in one placement group are harder to get than one, and an interruption stops them all"
         )
         yield Issue(message, severity="note")

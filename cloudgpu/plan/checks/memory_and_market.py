@@ -47,14 +47,14 @@ def not_sold_in_market(question: PlannerInput, instance_type: InstanceType) -> I
 
 
 def _other_market(instance_type: InstanceType, market: str) -> str:
-    """Return the option for another market. Reserved markets are not suggested because they need an ID."""
+    """Return the option for another market. Reserved markets are not suggested because they need a reservation ID."""
     others = (usage_class for usage_class in instance_type.usage_classes if usage_class != market)
     other = next((usage_class for usage_class in others if not is_reserved(usage_class)), "")
     return command("--set", f"resources.market={other}") if other else ""
 
 
 def _cheapest_with(question: PlannerInput, instance_type: InstanceType, memory_gib: Decimal) -> str:
-    """Return the cheapest offered type with at least as many GPUs and this memory per GPU; empty if there is none."""
+    """Return the cheapest offered type with at least as many GPUs, each with this memory; empty if there is none."""
     offers = [
         (other.on_demand_usd[region], other.name)
         for other in question.catalog.types.values()

@@ -10,7 +10,7 @@ from cloudgpu.plan.network_access import PublicAddress, access_notes, find_contr
 
 @check("address", "error", "Nodes that cannot be reached still cost money, and so do addresses.")
 def reachable(case: CheckInput) -> Iterator[Issue]:
-    """Report the access to nodes without an address from EC2, and the resources that the expiry does not delete."""
+    """Report how nodes without a public address from EC2 are reached, and what the expiry does not delete."""
     conflict = find_contradiction(case.question.network)
     if conflict:
         yield Issue(conflict, "change one of the settings: `cloudgpu config`")
@@ -25,15 +25,15 @@ def reachable(case: CheckInput) -> Iterator[Issue]:
             yield Issue(f"{name}: {line}", severity="note")
 
 
-@check("interfaces", "note", "EC2 assigns no public address to a node with several network interfaces.")
+@check("interfaces", "note", "EC2 does not assign a public address to a node with several network interfaces.")
 def several_network_cards(case: CheckInput) -> Iterator[Issue]:
-    """Report types with several interfaces, and the replacement for the public address."""
+    """Report types with several network interfaces, and how their nodes are reached instead."""
     for candidate in {candidate.instance_type: candidate for candidate in case.field.candidates}.values():
         instance_type = case.question.catalog.types[candidate.instance_type]
         if several_interfaces(instance_type, candidate.efa_interfaces):
             interfaces = f"{instance_type.name} has {candidate.efa_interfaces} EFA interfaces"
             replacement = _REPLACEMENT[candidate.public_address]
-            yield Issue(f"{interfaces}, so EC2 assigns it no public address: {replacement}")
+            yield Issue(f"{interfaces}, so EC2 does not assign a public address: {replacement}")
 
 
 @check("fabric", "warning", "A cluster never falls back from EFA to TCP silently.")
@@ -59,4 +59,4 @@ _REPLACEMENT: Final[Mapping[PublicAddress, str]] = {
     "private": "it is reached by its private address",
     "private-nat": "it has only a private address and is reached through Session Manager",
 }
-"""Kind of address -> replacement for the public address that EC2 does not assign."""
+"""Kind of address -> what replaces the public address that EC2 does not assign."""

@@ -41,7 +41,7 @@ def _shortage(headroom: VcpuHeadroom | None, quota: Quota, region: str, needed: 
 
 @check("offline", "unknown", "Checks that need the cloud never count as passed in an offline plan.")
 def account_queried(case: CheckInput) -> Iterator[Issue]:
-    """Report the data of the account that an offline plan lacks."""
+    """Report which account data was not queried for an offline plan."""
     quotes = case.question.quotes
     if quotes.live:
         return

@@ -42,4 +42,4 @@ def quota_too_small(question: PlannerInput, instance_type: InstanceType, region:
         message = (
             f"{nodes} x {instance_type.name} need {needed} vCPUs in {region}, but {quota} allow only {limit}{since}"
         )
-        yield Reason(message, f"{fewer}request {needed} at {quota.console(region)}")
+        yield Reason(message, f"{fewer}request a quota of {needed} vCPUs at {quota.console(region)}")

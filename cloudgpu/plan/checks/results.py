@@ -21,7 +21,7 @@ _OUTPUTS: Final = re.compile(r"(?<!\{)\{outputs\}")
 
 @check("outputs", "warning", "Files outside the work directory are lost with the node's disk.")
 def outputs_collected(case: CheckInput) -> Iterator[Issue]:
-    """Report output paths outside the work directory, and `{outputs}` if `outputs` does not include it."""
+    """Report output paths outside the work directory, and `{outputs}` if `outputs` does not list its directory."""
     recipe = case.question.recipe
     if _OUTPUTS.search(recipe.launch.command) and not any(_includes_outputs(output) for output in recipe.outputs):
         message = "the command writes to {outputs}, but `outputs` does not list that directory, so its files are lost"
@@ -35,7 +35,7 @@ def outputs_collected(case: CheckInput) -> Iterator[Issue]:
 
 @check("nothing-kept", "note", "A run without outputs is reported before it costs anything.")
 def results_collected(case: CheckInput) -> Iterator[Issue]:
-    """Report a run that keeps only logs and metrics."""
+    """Report a run of which only logs and metrics are kept."""
     recipe = case.question.recipe
     copied = recipe.checkpoint is not None and recipe.checkpoint.to is not None
     if not case.question.rehearsed and not (recipe.outputs or copied or recipe.storage):

@@ -9,7 +9,7 @@ from cloudgpu.plan.planner_input import PlannerInput
 
 @dataclass(frozen=True)
 class Reason:
-    """The reason for an exclusion. `fix` is a change that would include the excluded item or a similar one."""
+    """The reason for an exclusion. `fix` is a change that would allow the excluded item or a similar one."""
 
     message: str
     fix: str = ""
@@ -22,7 +22,7 @@ OfZone = Callable[[PlannerInput, str, str], Iterator[Reason]]
 
 @dataclass(frozen=True)
 class TypeRule:
-    """Excludes a type everywhere."""
+    """A rule that excludes an instance type in every region."""
 
     name: str
     about: str
@@ -32,7 +32,7 @@ class TypeRule:
 
 @dataclass(frozen=True)
 class RegionRule:
-    """Excludes a type in one region."""
+    """A rule that excludes an instance type in one region."""
 
     name: str
     about: str
@@ -41,7 +41,7 @@ class RegionRule:
 
 @dataclass(frozen=True)
 class ZoneRule:
-    """Excludes one zone of a region for all types."""
+    """A rule that excludes one zone of a region for all instance types."""
 
     name: str
     about: str

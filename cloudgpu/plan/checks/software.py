@@ -12,7 +12,7 @@ from cloudgpu.plan.checks.software_torch import nearest_build, packages_requirin
 
 @check("container-code", "warning", "A container older than the GPU runs slowly or behaves differently than tested.")
 def container_untuned(case: CheckInput) -> Iterator[Issue]:
-    """Report images that only contain code for an older GPU, or whose code is unknown."""
+    """Report images that contain code only for an older GPU, or whose supported GPUs are unknown."""
     container = case.question.recipe.environment.container
     if container is None:
         return
@@ -29,7 +29,7 @@ def container_untuned(case: CheckInput) -> Iterator[Issue]:
 @check(
     "torch-on-aws",
     "note",
-    "A rehearsal needs no GPU, so it does not show that PyTorch lacks code for the GPU used on AWS.",
+    "A rehearsal runs without a GPU, so it cannot reveal that PyTorch lacks code for the GPU used on AWS.",
 )
 def torch_rehearsed(case: CheckInput) -> Iterator[Issue]:
     """Report PyTorch wheels that would not run on AWS, because a rehearsal runs them without a GPU."""
@@ -47,10 +47,10 @@ def torch_rehearsed(case: CheckInput) -> Iterator[Issue]:
 @check(
     "torch-brought",
     "unknown",
-    "A package that depends on PyTorch installs the newest one, which may have no code for the GPU.",
+    "A package that depends on PyTorch installs the newest release, which may lack code for the GPU.",
 )
 def torch_as_dependency(case: CheckInput) -> Iterator[Issue]:
-    """Report PyTorch installed as a dependency, if the newest release has no code for the GPU."""
+    """Report that PyTorch is installed as a dependency if its newest release has no code for the GPU."""
     python = case.question.recipe.environment.python
     packages = packages_requiring_torch(python.requirements) if python is not None else ()
     if python is None or not packages or case.question.rehearsed:
@@ -60,7 +60,8 @@ def torch_as_dependency(case: CheckInput) -> Iterator[Issue]:
         if torch_misfit(newest, case.question.catalog.gpus[name], case.question.software.torch):
             packages_text = ", ".join(packages)
             message = (
-                f"{packages_text} may install a PyTorch without code for {name}: the recipe does not pin its version"
+                f"{packages_text} may install a PyTorch release without code for {name}: "
+                "the recipe does not pin the version"
             )
             yield Issue(message, "add torch to the requirements")
 
@@ -71,7 +72,7 @@ def driver_known(case: CheckInput) -> Iterator[Issue]:
     image = case.question.recipe.resources.image
     preinstalled = carried_driver(image) if image else None
     if preinstalled is not None and preinstalled.branch is None:
-        yield Issue(f"cannot tell whether {image} has a driver: the bootstrap installs a driver unless there is one")
+        yield Issue(f"cannot tell whether {image} has a driver: the bootstrap installs one if none is present")
 
 
 @check("driver-given", "error", "A requested driver is not installed on a machine image that already has one.")
@@ -86,7 +87,7 @@ def driver_ignored(case: CheckInput) -> Iterator[Issue]:
 
 @check("efa-software", "warning", "EFA with software that is older than its hardware is slow or hangs.")
 def efa_software(case: CheckInput) -> Iterator[Issue]:
-    """Report a container whose CUDA is too old for EFA on the type, and the libraries that it must contain."""
+    """Report a container whose CUDA version is too old for EFA, and the libraries that the container must include."""
     container = case.question.recipe.environment.container
     if container is None:
         return
@@ -111,7 +112,7 @@ def efa_software(case: CheckInput) -> Iterator[Issue]:
 
 
 def _older(version: str, minimum: str) -> bool:
-    """Compare numerically: `12.6.3` is older than `12.8`."""
+    """Return True if a version is older than the minimum. Compares numbers, so that `12.8` is older than `12.10`."""
     return _numbers(version) < _numbers(minimum)
 
 

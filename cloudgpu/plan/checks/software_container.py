@@ -1,6 +1,6 @@
 """Rule: exclude types on whose GPU the container image cannot run.
 
-Covers NVIDIA's monthly NGC containers, and images whose compiled GPU code is listed in the catalog.
+The rule covers NVIDIA's monthly NGC containers and images whose compiled GPU code the catalog lists.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ _NCCL_TESTS: Final = "public.ecr.aws/hpc-cloud/nccl-tests"
 
 @dataclass(frozen=True)
 class ImageSupport:
-    """The support of a container image for a GPU.
+    """How well a container image supports a GPU.
 
     Attributes:
-        fit: Fit of the image; None if its content is unknown.
-        why: Reason for the fit; empty for a native fit.
+        fit: Degree of support; None if the image's GPU code is unknown.
+        why: Reason for the degree of support; empty if it is native.
     """
 
     fit: Fit | None
@@ -50,11 +50,11 @@ def container_unfit(question: PlannerInput, instance_type: InstanceType) -> Iter
 
 
 def image_support(image: str, gpu: Gpu, question: PlannerInput) -> ImageSupport:
-    """Return whether an image runs on a GPU, from its catalog row, its NGC month, its tag or its repository."""
+    """Return how well an image supports a GPU, judging by its catalog row, NGC release, tag or repository."""
     software = question.software
     listed = next((row for row in software.images if row.image == image), None)
     if listed is not None and listed.lowest is None:
-        return ImageSupport(None, "the catalog does not list the GPUs that it contains code for")
+        return ImageSupport(None, "the catalog does not list the GPUs that the image supports")
     if listed is not None:
         compatibility = container_fit(listed, gpu)
         if compatibility.fit != "native":
@@ -72,27 +72,27 @@ def _of_month(month: str, release: NgcMonth | None, gpu: Gpu, catalog: Catalog) 
         needs = ""
         if release is not None and release.lowest is not None:
             needs = f"{month} needs compute capability {release.lowest}, but {gpu.name} has {gpu.compute_capability}; "
-        return ImageSupport("no", f"{needs}the last NGC month that supports it is {gpu.last_ngc}")
+        return ImageSupport("no", f"{needs}the last NGC release that supports it is {gpu.last_ngc}")
     if gpu.first_ngc is None:
-        return ImageSupport("no", "no NGC month supports it")
+        return ImageSupport("no", "no NGC release supports it")
     if month >= gpu.first_ngc:
         return ImageSupport("native")
-    first = f"the first NGC month that supports it is {gpu.first_ngc}"
+    first = f"the first NGC release that supports it is {gpu.first_ngc}"
     older = _older_gpu(gpu, month, catalog)
     if older is None:
         return ImageSupport("no", first)
-    return ImageSupport("untuned", f"{first}; it runs code compiled for {older.compute_capability}")
+    return ImageSupport("untuned", f"{first}; in this image it runs code compiled for {older.compute_capability}")
 
 
 def _older_gpu(gpu: Gpu, month: str, catalog: Catalog) -> Gpu | None:
-    """Return the newest older GPU that the month supports and whose code this GPU runs; None if there is none."""
+    """Return the newest older GPU that the NGC release supports and whose code runs on this GPU; None without one."""
     same = (other for other in catalog.gpus.values() if other.sm // 10 == gpu.sm // 10 and other.sm < gpu.sm)
     supported = [other for other in same if other.first_ngc is not None and other.first_ngc <= month]
     return max(supported, key=lambda other: other.sm, default=None)
 
 
 def _of_tag(image: str, gpu: Gpu, software: Software) -> ImageSupport | None:
-    """Return the fit from the CUDA and PyTorch versions in an image's tag; None if the tag contains no CUDA version."""
+    """Return the support indicated by the CUDA and PyTorch versions in the tag; None if the tag has no CUDA version."""
     tag = parse_image_tag(image)
     if tag.cuda is None:
         return None
@@ -103,7 +103,7 @@ def _of_tag(image: str, gpu: Gpu, software: Software) -> ImageSupport | None:
     wheels = wheels_named(tag.build, tag.torch, software.torch) if tag.torch else None
     if wheels is None:
         return ImageSupport(
-            None, f"it contains CUDA {tag.cuda}, but the catalog does not list the GPUs that it contains code for"
+            None, f"it contains CUDA {tag.cuda}, but the catalog does not list the GPUs that the image supports"
         )
     if any(runs_code(code, gpu) for code in wheels.capabilities):
         return ImageSupport("native")
@@ -113,12 +113,12 @@ def _of_tag(image: str, gpu: Gpu, software: Software) -> ImageSupport | None:
 
 
 def _of_repository(image: str, gpu: Gpu, images: tuple[FrameworkImage, ...]) -> ImageSupport:
-    """Return an unknown fit, and mention it if no other tag of the image's repository runs on the GPU."""
+    """Return unknown support. The reason mentions it if no known tag of the repository runs on the GPU."""
     tags = [row for row in images if repository(row.image) == repository(image) and row.lowest is not None]
     fits = {container_fit(tag, gpu).fit for tag in tags}
     if fits == {"no"}:
         return ImageSupport(
-            None, f"none of its tags in the catalog runs on this GPU ({container_fit(tags[0], gpu).why})"
+            None, f"no other tag of this repository in the catalog runs on this GPU ({container_fit(tags[0], gpu).why})"
         )
     return ImageSupport(None, "the image is not in the catalog")
 
@@ -131,7 +131,7 @@ def repository(image: str) -> str:
 
 
 def _replacement(question: PlannerInput, gpu: Gpu) -> str:
-    """Return the option for the nearest month of the same container, or the nearest tag of the same framework."""
+    """Return the option for the nearest release of the same container, or the nearest tag of the same framework."""
     container = question.recipe.environment.container
     for image in container_choices(container.image, gpu, question) if container else ():
         return command("--set", f"environment.container.image={image}")
@@ -141,14 +141,14 @@ def _replacement(question: PlannerInput, gpu: Gpu) -> str:
 
 
 def container_choices(image: str, gpu: Gpu, question: PlannerInput) -> Iterator[str]:
-    """Yield other tags of the same container that contain code for a GPU, nearest month first."""
+    """Yield other images of the same framework that contain code for a GPU, nearest release first."""
     month, rows = month_of(image), question.software.images
     too_new = gpu.last_ngc is not None and month > gpu.last_ngc
     nearest_month = (gpu.last_ngc if too_new else gpu.first_ngc) if month else None
     of_nearest = [] if nearest_month is None else [image.replace(f":{month}", f":{nearest_month}", 1)]
     frameworks = {row.framework for row in rows if repository(row.image) == repository(image)}
     tags = [row.image for row in rows if row.framework in frameworks]
-    # Another variant, such as TensorFlow 2 instead of 1, requires more changes than another month.
+    # Another variant, such as TensorFlow 2 instead of 1, requires more changes than another release.
     others = sorted(tags, key=lambda tag: (_variant(tag) != _variant(image), abs(_months(tag) - _months(image)), tag))
     for choice in dict.fromkeys([*of_nearest, *others]):
         if choice != image and image_support(choice, gpu, question).fit == "native" and _exists(choice, question):
@@ -161,12 +161,12 @@ def _months(image: str) -> int:
 
 
 def _exists(image: str, question: PlannerInput) -> bool:
-    """Return True unless the catalog shows that the tag's month is later than the last one released."""
+    """Return True unless the catalog lists only older releases of the image's variant."""
     listed = [row.image for row in question.software.images if repository(row.image) == repository(image)]
     same_variant = [tag for tag in listed if _variant(tag) == _variant(image)]
     return not listed or any(_months(tag) >= _months(image) for tag in same_variant)
 
 
 def _variant(image: str) -> str:
-    """Return the part of the tag after the month. `-tf1-py3` was discontinued before `-tf2-py3`, for example."""
+    """Return the part of the tag after the release. For example, `-tf1-py3` was discontinued before `-tf2-py3`."""
     return image.partition(f":{month_of(image)}")[2]

@@ -36,7 +36,7 @@ def modules_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterat
     )
 
 
-@type_rule("driver", "A driver that does not support the GPU yet, or no longer does, does not find it on the node.")
+@type_rule("driver", "A driver branch that is too old or too new for the GPU does not detect the GPU on the node.")
 def driver_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose GPU the driver branch does not support."""
     gpu = question.catalog.gpus[instance_type.gpu]
@@ -50,7 +50,7 @@ def driver_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterato
         yield Reason(f"driver R{driver.branch} does not support {gpu.name} ({instance_type.name}): {problem}", fix)
 
 
-@type_rule("cuda", "Software built for a newer CUDA than the driver supports fails when it opens the GPU.")
+@type_rule("cuda", "Software built for a newer CUDA than the driver supports fails when it initializes the GPU.")
 def cuda_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose driver is too old for the CUDA version of the container or of PyTorch."""
     gpu = question.catalog.gpus[instance_type.gpu]
@@ -77,7 +77,7 @@ def _unsupported_branch(gpu: Gpu, branch: int) -> str:
 
 
 def _cuda_requirements(question: PlannerInput, gpu: Gpu) -> Iterator[tuple[str, str, frozenset[int]]]:
-    """Yield each software with its own CUDA: its name, the CUDA version and the driver branches that it supports."""
+    """Yield (name, CUDA version, accepted driver branches) for the software that includes CUDA."""
     environment = question.recipe.environment
     if environment.container is not None:
         image = environment.container.image
@@ -86,7 +86,7 @@ def _cuda_requirements(question: PlannerInput, gpu: Gpu) -> Iterator[tuple[str, 
             yield image, month.cuda, frozenset({month.driver, *month.other_drivers})
         elif tag.cuda is not None:
             yield image, tag.cuda, frozenset()
-    # Wheels without code for the GPU are excluded by their own rule, because no driver makes them run.
+    # Wheels without code for the GPU are excluded by the `torch` rule: no driver can run them.
     releases, python = question.software.torch, environment.python
     if python is not None and not question.rehearsed and not torch_misfit(python, gpu, releases):
         wheels = wheels_of(python, releases)

@@ -15,7 +15,7 @@ _TORCHES: Final = ("pytorch/pytorch", "/pytorch-training", "/pytorch-inference")
 
 @dataclass(frozen=True)
 class ImageTag:
-    """Versions in an image tag; None if the tag does not contain the version.
+    """The versions in an image tag. A version that the tag does not contain is None.
 
     Attributes:
         cuda: CUDA version, such as `13.0`.

@@ -31,7 +31,7 @@ _LATER: Final[Version] = (9999, 0)
 
 @dataclass(frozen=True)
 class Wheels:
-    """The wheels that are installed: the newest PyTorch that the requirements and the index allow.
+    """The PyTorch wheels that pip would install: the newest release that the requirements and the index allow.
 
     Attributes:
         build: Name of the index, such as `cu126`.
@@ -46,9 +46,9 @@ class Wheels:
     capabilities: tuple[str, ...]
 
 
-@type_rule("torch", "A PyTorch without code for the GPU fails at its first tensor, after the nodes are launched.")
+@type_rule("torch", "PyTorch without code for the GPU fails at the first operation, after the nodes are launched.")
 def torch_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
-    """Exclude types for whose GPU the newest allowed PyTorch has no code."""
+    """Exclude types if the newest allowed PyTorch has no code for their GPU."""
     python = question.recipe.environment.python
     if python is None or question.rehearsed:
         return
@@ -59,7 +59,7 @@ def torch_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator
 
 
 def torch_misfit(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
-    """Return the reason why the required PyTorch does not run on a GPU; empty if it runs or if that is unknown."""
+    """Return why the required PyTorch does not run on a GPU; empty if it runs or if that cannot be determined."""
     bounds = torch_bounds(python.requirements)
     if bounds is None or not releases:
         return ""
@@ -70,7 +70,7 @@ def torch_misfit(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWh
         return ""
     which = f"the {wheels.build} wheels" if python.torch_backend else f"the default wheels ({wheels.build})"
     reason = f"their lowest compute capability is {wheels.capabilities[0]}, but {gpu.name} has {gpu.compute_capability}"
-    return f"{which} of PyTorch {wheels.series} do not run on {gpu.name}: {reason}; the requirements allow them"
+    return f"{which} of PyTorch {wheels.series} do not run on {gpu.name}: {reason}; the requirements allow this release"
 
 
 def packages_requiring_torch(requirements: Iterable[str]) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def packages_requiring_torch(requirements: Iterable[str]) -> tuple[str, ...]:
 
 
 def wheels_of(python: PythonEnvironment, releases: Sequence[TorchWheels]) -> Wheels | None:
-    """Return the newest PyTorch that the environment allows; None if it needs no PyTorch or no known wheels match."""
+    """Return the newest PyTorch that the environment allows; None if it is not required or no known wheels match."""
     bounds = torch_bounds(python.requirements)
     if bounds is None:
         return None
@@ -111,7 +111,7 @@ def wheels_named(build: str, series: str, releases: Sequence[TorchWheels]) -> To
 
 
 def backends_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> Iterator[str]:
-    """Yield the other indexes that provide a PyTorch with code for a GPU, newest PyTorch first."""
+    """Yield the other package indexes whose PyTorch wheels have code for a GPU, newest PyTorch first."""
     rows = sorted(releases, key=lambda row: (_version(row.last) if row.last else _LATER, row.cuda), reverse=True)
     for build in dict.fromkeys(row.cuda for row in rows):
         variant = python.model_copy(update={"torch_backend": build})
@@ -120,7 +120,7 @@ def backends_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWh
 
 
 def series_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
-    """Return the newest allowed PyTorch series with code for a GPU in the same index; empty if there is none."""
+    """Return the newest allowed PyTorch series in the same index that has code for a GPU; empty if there is none."""
     bounds, default = torch_bounds(python.requirements), python.torch_backend is None
     rows = [row for row in releases if default or row.cuda == python.torch_backend]
     fit = [row for row in rows if any(runs_code(code, gpu) for code in row.capabilities)]
@@ -194,11 +194,11 @@ def _no_match_reason(backend: str | None, releases: Sequence[TorchWheels]) -> st
         return ""
     lasts = [row.last for row in rows]
     until = "" if None in lasts else f"; the last one is {max((last for last in lasts if last), key=_version)}"
-    return f"the {backend} wheels have no PyTorch that these requirements allow{until}"
+    return f"the {backend} index has no PyTorch release that these requirements allow{until}"
 
 
 def nearest_build(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
-    """Return the option for a build with code for the GPU; empty if there is none."""
+    """Return the option for a PyTorch build with code for the GPU; empty if there is none."""
     build = next(backends_for(python, gpu, releases), "")
     return command("--set", f"environment.python.torch_backend={build}") if build else ""
 
@@ -208,7 +208,7 @@ def _version(text: str) -> Version:
 
 
 def _trimmed(version: Version) -> Version:
-    """Remove trailing zeros, because `<2.11.0` allows no release of 2.11."""
+    """Remove trailing zeros, because `<2.11.0` does not allow any release of 2.11."""
     while len(version) > 1 and not version[-1]:
         version = version[:-1]
     return version

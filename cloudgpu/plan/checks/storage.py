@@ -10,7 +10,7 @@ from cloudgpu.text import command
 
 @check("storage", "error", "A run whose storage is missing or cannot be mounted fails after its nodes are launched.")
 def storage_exists(case: CheckInput) -> Iterator[Issue]:
-    """Report storage that is missing, not available, attached to another instance, or unreachable for the nodes."""
+    """Report storage that is missing, unavailable, attached to another instance, or not reachable from the nodes."""
     recipe, existing = case.question.recipe, case.question.quotes.storage
     regions = ", ".join(case.question.known_regions)
     for storage in possibly_existing_storage(recipe):
@@ -37,20 +37,20 @@ def storage_limits_zones(case: CheckInput) -> Iterator[Issue]:
 
 @check("storage-kept", "note", "Storage that outlives the cluster continues to cost money.")
 def storage_kept(case: CheckInput) -> Iterator[Issue]:
-    """Report storage that is created with the cluster, and whether it is deleted with it."""
+    """Report storage that is created with the cluster, and whether deleting the cluster also deletes the storage."""
     existing = existing_storage(case.question.recipe, case.question.quotes.storage)
     existing_names = {locations[0].name for locations in existing}
     for storage in case.question.recipe.storage:
         if storage.make is None or storage.name in existing_names:
             continue
         if storage.keep:
-            message = f"storage {storage.name} is created and stays when the cluster is deleted"
+            message = f"storage {storage.name} is created with the cluster and kept when the cluster is deleted"
             delete = command("cloudgpu", "storage", "delete", storage.name, "--delete-data")
             yield Issue(message, f"{delete} deletes it")
         else:
             yield Issue(f"storage {storage.name} is created for this cluster and deleted with it, including its data")
         if storage.make.kind == "lustre":
-            yield Issue(f"storage {storage.name}: creating Lustre takes some minutes in every zone that is tried")
+            yield Issue(f"storage {storage.name}: creating Lustre takes several minutes in every zone that is tried")
 
 
 def _unfit(case: CheckInput, location: StorageSeen) -> Iterator[Issue]:

@@ -8,7 +8,7 @@ from cloudgpu.text import command
 
 @check("checkpoint", "error", "Reports where checkpoints are uploaded, or that they cannot be uploaded.")
 def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
-    """Report a `checkpoint.to` that nodes cannot write to, and the option that resumes from it."""
+    """Report where checkpoints are uploaded and how to resume, or that nodes cannot write to `checkpoint.to`."""
     checkpoint = case.question.recipe.checkpoint
     if checkpoint is None or checkpoint.to is None:
         return
@@ -23,7 +23,7 @@ def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
 
 @check("outputs-to", "error", "Reports where outputs are uploaded, or that they cannot be uploaded.")
 def outputs_copied(case: CheckInput) -> Iterator[Issue]:
-    """Report an `outputs_to` that nodes cannot write to, or that the next run would overwrite."""
+    """Report where outputs are uploaded and whether runs overwrite them, or that nodes cannot write to `outputs_to`."""
     to = case.question.recipe.outputs_to
     if to is None:
         return

@@ -64,7 +64,7 @@ class Edit:
         return " ".join(command("--set", f"{field}={text}") for field, text in self.sets)
 
     def after(self, other: "Edit") -> "Edit":
-        """Return both changes combined, `other` first."""
+        """Return a change that applies `other` first, then this change."""
         return Edit((*other.sets, *self.sets), other.weight + self.weight, f"{other.way}, {self.way}")
 
     def applied(self, recipe: Recipe) -> Recipe | None:
@@ -87,7 +87,7 @@ def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = Non
 
 
 def edits_in_fixes(fixes: Iterable[str]) -> Iterator[Edit]:
-    """Yield the changes whose `--set` options the fixes of checks contain."""
+    """Yield one change for each `--set` option in the fixes of checks."""
     for fix in fixes:
         for word in _OPTION.findall(fix):
             plain_word = shlex.split(word)[0] if word.startswith("'") else word.rstrip(",;)")
@@ -96,7 +96,7 @@ def edits_in_fixes(fixes: Iterable[str]) -> Iterator[Edit]:
 
 
 def candidate_edits(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
-    """Yield the single changes that may satisfy these checks."""
+    """Yield the single changes that may resolve the errors of these checks."""
     yield from _drivers(question, refused)
     yield from _containers(question, refused)
     yield from _wheels(question, refused)

@@ -85,7 +85,7 @@ def _may_combine(start: Trial, levels: Sequence[Sequence[Trial]]) -> bool:
 
 
 def _smallest(levels: Sequence[Sequence[Trial]], helps: Callable[[Trial], bool]) -> tuple[SuggestedChange, ...]:
-    """Return the best remedies of the smallest combination size that has a helpful trial."""
+    """Return the best remedies from the first level with a helpful trial. Each level combines one more change."""
     helpful = ([trial for trial in level if helps(trial)] for level in levels)
     return _best(next((trials for trials in helpful if trials), ()))
 
@@ -104,7 +104,7 @@ def _best(trials: Iterable[Trial]) -> tuple[SuggestedChange, ...]:
 
 
 def _combined_trials(start: Trial, trials: Sequence[Trial], planned: Planner) -> Iterator[Trial]:
-    """Yield the most promising trials, each combined with one further change."""
+    """Combine each of the most promising trials with one further change, and yield the resulting trials."""
     left = _COMBINED
     # Extend only trials that fix at least one error, and only the best trial of each kind of change.
     moved = [trial for trial in trials if trial.refused and start.refused - trial.refused]
@@ -158,7 +158,7 @@ def _smaller_requests(trial: Trial, planned: Planner) -> Iterator[Edit]:
 def _largest_that_helps(
     trial: Trial, most: int, least: int, made: Callable[[int], Edit], planned: Planner
 ) -> Edit | None:
-    """Return the change to the largest number that fixes an error; None if even the smallest number does not."""
+    """Return the change to the largest number that fixes an error; None if even the smallest number fixes none."""
 
     def helps(count: int) -> bool:
         changed = _try(trial, made(count), planned)

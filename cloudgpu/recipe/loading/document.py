@@ -49,7 +49,7 @@ class Document:
 
 @dataclass(frozen=True)
 class _UnfitError(Exception):
-    """The text cannot be a recipe. `line` is the line of the problem."""
+    """Raised for a YAML text that violates the limits on recipes. `line` is the line of the problem."""
 
     line: int
     message: str
@@ -80,7 +80,7 @@ def as_yaml(recipe: Recipe) -> str:
     values, text = to_plain_values(recipe), io.StringIO()
     if recipe.budget.max_usd is not None:
         usd = recipe.budget.max_usd
-        values["budget"]["max_usd"] = int(usd) if usd == int(usd) else float(usd)  # easier to read than quoted text
+        values["budget"]["max_usd"] = int(usd) if usd == int(usd) else float(usd)  # easier to read than a quoted number
     yaml.dump(values, text)
     return text.getvalue()
 
@@ -145,7 +145,7 @@ class _Builder:
         return built
 
     def _fields(self, node: MappingNode, path: FieldPath) -> Iterator[tuple[int, str, Node]]:
-        """Yield line, key and value of every field with a unique plain name. Record a problem for every other field."""
+        """Yield the line, key and value of every field with a unique plain name; record a problem for other fields."""
         first: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
@@ -171,7 +171,7 @@ class _Builder:
 
 
 def scalar(text: str, tag: str) -> str | int | float | bool | None:
-    """Return the value of a scalar by its resolved YAML 1.2 tag. Dates stay text.
+    """Return the value of a scalar according to its resolved YAML 1.2 tag. Dates remain text.
 
     Raises:
         ValueError: The tag is a number tag, but the text is too long or malformed.

@@ -19,12 +19,12 @@ def missing_file_problems(recipe: Recipe, base: Path, *, without: Set[str] = fro
 
 
 def is_url(source: str) -> bool:
-    """Return True if a dataset's source is a URL and not a path next to the recipe."""
+    """Return True if a dataset's source is a URL rather than a path relative to the recipe."""
     return "://" in source
 
 
 def is_file(path: Path) -> bool:
-    """Return True if the path is a regular file. Invalid names return False."""
+    """Return True if the path is a regular file; False also for invalid names."""
     try:
         return path.is_file()
     except OSError:
@@ -32,7 +32,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_directory(path: Path) -> bool:
-    """Return True if the path is a directory. Invalid names return False."""
+    """Return True if the path is a directory; False also for invalid names."""
     try:
         return path.is_dir()
     except OSError:

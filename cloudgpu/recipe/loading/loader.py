@@ -32,7 +32,7 @@ class LoadedRecipe:
 
 
 def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
-    """Return the file of a recipe, given as a folder, a file, or a bare name below one of `roots`.
+    """Return the file of a recipe, given as a directory, a file, or a bare name below one of `roots`.
 
     Raises:
         RecipeError: The recipe does not exist; the message suggests the nearest name.
@@ -49,7 +49,7 @@ def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
 
 
 def find_all(name_or_path: str, *, roots: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the file of a recipe, or the files of all recipes in a folder of recipes.
+    """Return the file of a recipe, or the files of all recipes in a directory of recipes.
 
     Raises:
         RecipeError: The recipe does not exist; the message suggests the nearest name.
@@ -66,7 +66,7 @@ def load(path: Path) -> LoadedRecipe:
     """Load and validate one recipe file.
 
     Raises:
-        RecipeError: The recipe is invalid; `problems` contains one line per problem: `file:line: field: message`.
+        RecipeError: The recipe is invalid; `problems` contains one `file:line: field: message` text per problem.
     """
     shown = display_path(path)
     document = parse(_text(path, shown))
@@ -79,7 +79,7 @@ def load(path: Path) -> LoadedRecipe:
 
 
 def validate_recipe(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]]:
-    """Return the recipe built from plain values and all its problems. The recipe is None if the schema rejects it."""
+    """Build a recipe from plain values and return it with all its problems; None if the schema rejects the values."""
     if not isinstance(value, dict):
         return None, (Problem((), "expected a mapping of fields, starting with schema: 1"),)
     unfit = tuple(text_rules.text_problems(value))
@@ -127,7 +127,7 @@ def _text(path: Path, shown: str) -> str:
         message = (
             f"{shown} is a directory without a {FILE_NAME}" if files.is_directory(path) else f"no such file: {shown}"
         )
-        raise RecipeError(message, hint=f"give the path of a file, or of a folder with a {FILE_NAME}")
+        raise RecipeError(message, hint=f"give the path of a file, or of a directory with a {FILE_NAME}")
     try:
         content = read_bytes(path, MAX_BYTES)
     except OSError as err:

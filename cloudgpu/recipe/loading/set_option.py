@@ -98,7 +98,7 @@ def _write(values: dict[str, Any], path: FieldPath, value: object) -> None:
             values[str(part)] = {}
             if _has_several_required_fields(path[: index + 1]):
                 names = ", ".join(names_at(path[: index + 1]))
-                message = f"--set {'.'.join(map(str, path))}: the recipe does not have this section ({names})"
+                message = f"--set {'.'.join(map(str, path))}: the recipe does not have this section (fields: {names})"
                 raise RecipeError(message, problems=[message], hint="add the section to the recipe file")
         values = values[str(part)]
     values[str(path[-1])] = value

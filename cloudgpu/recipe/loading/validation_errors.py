@@ -55,7 +55,7 @@ def _item(value: object, part: str | int) -> object:
 
 
 def _message(errors: list[ErrorDetails]) -> str:
-    """Combine all errors of a field into a sentence. Several errors result from the branches of a union."""
+    """Combine all errors of a field into one sentence. A union produces one error per branch."""
     if len(errors) == 1:
         return _sentence(errors[0])
     if all(details["type"].startswith(("string", "int", "float", "bool", "finite")) for details in errors):
@@ -110,7 +110,7 @@ def _number(details: ErrorDetails) -> str:
 
 
 _PATTERNS = {
-    r"^[a-z][a-z0-9-]{0,39}$": "up to 40 lowercase letters, digits and dashes, a letter first",
+    r"^[a-z][a-z0-9-]{0,39}$": "up to 40 lowercase letters, digits and dashes, starting with a letter",
     r"^[A-Za-z_][A-Za-z0-9_]*$": "the name of an environment variable (letters, digits, underscores)",
     r"^3\.[0-9]{1,3}$": 'a Python version in quotes, for example "3.11"',
 }

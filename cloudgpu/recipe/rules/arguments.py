@@ -15,11 +15,11 @@ from cloudgpu.recipe.schema import Environment, Recipe, Scalar
 
 _KIB: Final = 1024
 _SAFE_TOTAL: Final = 1024 * _KIB
-"""Half of the total that Linux allows with the default 8 MiB stack, because launchers and the node add variables."""
+"""Half of the total that Linux allows with the default 8 MiB stack: launchers and the node add more variables."""
 _MINIMUM_TOTAL: Final = 128 * _KIB
 """Total that Linux allows even with a very small stack limit."""
 _SAFE_SSH_ARGUMENT: Final = 96 * _KIB
-"""Safe part of the 128 KiB of one argument, for launchers that export all variables in one `ssh` argument."""
+"""Safe limit below the 128 KiB of a single argument, for launchers that export all variables in one `ssh` argument."""
 _EXPORTS_BY_SSH: Final = frozenset({"mpirun", "deepspeed"})
 _POINTER: Final = 8
 _LONGEST_PATH: Final = "x" * 4095
@@ -27,7 +27,7 @@ _LONGEST_PATH: Final = "x" * 4095
 
 
 def argument_size_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Yield arguments and variables that are too large for any program to start with."""
+    """Yield a problem for every command and variable that exceeds the limits of `execve` or of the launcher."""
     environment = recipe.environment
     yield from _variable_problems(environment, ("environment",))
     if recipe.rehearsal and recipe.rehearsal.environment:

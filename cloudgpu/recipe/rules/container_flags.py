@@ -19,13 +19,13 @@ _RESERVED: Final = {
     "--pull": "use environment.container.pull",
     "--env": "use environment.env, or environment.secrets for secret values",
     "--env-file": "use environment.env, or environment.secrets for secret values",
-    "--network": "ranks need the node's own network to find each other",
-    "--net": "ranks need the node's own network to find each other",
+    "--network": "ranks need the host network to reach each other",
+    "--net": "ranks need the host network to reach each other",
     "--user": "use environment.container.user",
     "--shm-size": "use environment.container.shm",
     "--ipc": "use environment.container.shm",
     "--workdir": "ranks start in the run's work directory",
-    "--help": "it does not start a container",
+    "--help": "docker would print its help instead of starting a container",
 }
 _SHORT: Final = {
     "-d": "--detach",

@@ -14,7 +14,7 @@ from cloudgpu.recipe.sources import COPIED, MOUNTED, Source, source_of
 _SYSTEM_DIRECTORIES: Final = frozenset(
     {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr"}
 )
-"""Top-level directories in which a copy would become part of the node's operating system."""
+"""Top-level directories of the operating system, which must not contain copied data."""
 _S3: Final = "s3://"
 _OSS_KEYS: Final = ("ram_role", "passwd_file", "public_bucket")
 _COPY_FIELDS: Final = (
@@ -53,7 +53,7 @@ def dataset_target_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def data_source_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require every source to support its mode, and every field that is set to have an effect."""
+    """Require every source to support its mode, and reject fields that would have no effect."""
     for index, data in enumerate(recipe.data):
         path: FieldPath = ("data", index)
         try:

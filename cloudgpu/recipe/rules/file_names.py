@@ -1,4 +1,4 @@
-"""Validate the file names of a dataset before the launch: nodes must be able to write all of them."""
+"""Validate the file names of a dataset before the launch: nodes must be able to create all of these files."""
 
 import posixpath
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _DOWNLOAD_SUFFIXES: Final = (".part", ".part.map")
 
 
 def find_unusable_name(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first name that a node cannot write, with the reason; None if a node can write all names."""
+    """Return the first file name that a node cannot create, with the reason; None if all names are valid."""
     all_names = set(names)
     folders: dict[str, bool] = {}
     for name in sorted(all_names):
@@ -37,11 +37,11 @@ def _invalid_name(name: str) -> str:
 def _clash(name: str, all_names: set[str], folders: dict[str, bool]) -> str:
     taken = next((other for other in (name + suffix for suffix in _DOWNLOAD_SUFFIXES) if other in all_names), None)
     if taken:
-        return f"{taken} is in the dataset too, and is also the temporary name of this file during the download"
+        return f"{taken} is also in the dataset, but the download uses this name for a temporary file"
     folder = posixpath.dirname(name)
     if folder not in folders:
         folders[folder] = any(parent in all_names for parent in _parents(folder))
-    return "another file has the name of its directory" if folders[folder] else ""
+    return "its directory has the same name as another file" if folders[folder] else ""
 
 
 def _parents(folder: str) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Validation rules for launchers: fields that only some launchers accept, and the kinds of MXNet's KVStore."""
+"""Validation rules for launchers: fields that only some launchers accept, and KVStore kinds for MXNet."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
-"""Validation rules across fields, which the schema cannot express. Each rule is a small pure function.
+"""The validation rules that the schema cannot express. Each rule is a small pure function.
 
-A rule lists the sections that it reads, and is skipped if one of these sections is invalid.
+A rule lists the sections that it reads and is skipped if one of these sections is invalid.
 """
 
 import re
@@ -39,7 +39,7 @@ class RecipeRule:
 
     Attributes:
         sections: The sections of the recipe that the rule reads.
-        find: Yields the problems.
+        find: Function that yields the problems.
     """
 
     sections: frozenset[str]

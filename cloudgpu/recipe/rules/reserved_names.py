@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 RUN_PORTS: Final = range(20000, 32000)
-"""TCP ports for the rendezvous (first half) and for the agents' gangs (second half).
+"""TCP ports for the rendezvous (first half) and for the connections between the agents of a run (second half).
 
-They are below the ephemeral ports of Linux (32768-60999), which an outgoing connection could occupy at any time.
+The range is below the ephemeral ports of Linux (32768-60999), which an outgoing connection could occupy at any time.
 """
 
 _EVERY: Final = frozenset(
@@ -63,4 +63,4 @@ LAUNCHER_VARIABLES: Final[Mapping[str, frozenset[str]]] = {
     "head-only": _EVERY,
     "service": _EVERY,
 }
-"""Launcher -> variables that a recipe may not set, because ranks with different values wait for each other in vain."""
+"""Launcher -> variables that a recipe may not set: with conflicting values, the ranks would never connect."""

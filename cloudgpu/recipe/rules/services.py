@@ -13,7 +13,7 @@ _SSH_PORT: Final = 22
 
 
 def service_launcher_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require `launch.service` with `with: service`, and only then."""
+    """Require `launch.service` if the launcher is `service`, and reject it with other launchers."""
     launch = recipe.launch
     if launch.launcher == "service" and launch.service is None:
         yield Problem(
@@ -44,7 +44,7 @@ def service_name_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def service_reference_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require tokens that the environment does not set, and known placeholders in commands and pages."""
+    """Reject tokens that the environment already sets, and unknown placeholders in commands and pages."""
     taken = {**dict.fromkeys(recipe.environment.env, "env"), **dict.fromkeys(recipe.environment.secrets, "secrets")}
     for path, _, endpoint in endpoints(recipe):
         if endpoint.token in taken:

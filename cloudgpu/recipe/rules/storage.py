@@ -19,7 +19,7 @@ _HOME_PARTS: Final = 3
 """Number of path components of `/home/ubuntu`, which contains the SSH key that gives access to the node."""
 _LOCAL_DISKS: Final = PurePosixPath("/mnt/cloudgpu")
 _MAX_STORAGES: Final = 4
-"""Maximum number of mounts, because a network interface has at most five security groups, including the cluster's."""
+"""Maximum number of mounts: a network interface can have five security groups, one of which is the cluster's."""
 _UNSUPPORTED_FIELDS: Final = {
     "efs": ("size", "deployment", "linked", "snapshot"),
     "s3": ("size", "deployment", "linked", "snapshot"),
@@ -49,7 +49,7 @@ def storage_mount_problems(recipe: Recipe) -> Iterator[Problem]:
         names.add(storage.name)
         taken.append((f"storage {storage.name}", storage.to))
     if len(recipe.storage) > _MAX_STORAGES:
-        message = f"expected at most {_MAX_STORAGES} entries: a node cannot have security groups for more"
+        message = f"expected at most {_MAX_STORAGES} entries, because a node can have only five security groups"
         yield Problem(("storage",), message)
 
 

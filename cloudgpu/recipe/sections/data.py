@@ -10,7 +10,7 @@ from cloudgpu.recipe.units import DurationS
 
 
 class Data(Section):
-    """One dataset."""
+    """A dataset that is copied to the nodes or mounted on them."""
 
     name: Name
     """Name of the dataset in `{data.NAME}`, the rehearsal section and messages."""
@@ -21,17 +21,17 @@ class Data(Section):
     """Target directory on every node, an absolute path."""
     mode: Literal["copy", "mount"] = "copy"
     """`copy` copies the data before the run, `mount` mounts it. S3 supports both; `https://` and local paths can only
-    be copied, file systems and OSS only mounted."""
+    be copied; file systems and OSS can only be mounted."""
     share: Literal["each", "head"] = "each"
     """For `mode: copy`: with `each`, every node downloads from the source; with `head`, only the first node downloads,
-    and the other nodes copy from node to node over the cluster's network. `head` reduces the load on a slow source or
-    uplink."""
+    and the data is then copied from node to node over the cluster's network. `head` reduces the load on a slow source
+    or uplink."""
     manifest: str | None = None
-    """File next to the recipe in `sha256sum` format; copied files must match it."""
+    """Checksum file in `sha256sum` format, next to the recipe; copied files must match it."""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-fA-F]{64}$")
     """SHA-256 checksum of a single copied file, instead of a manifest."""
     keep: bool = True
-    """Whether to keep the copy on the nodes for the next run; `false` removes it when the run finishes."""
+    """Whether to keep the copy on the nodes for the next run; `false` removes the copy when the run finishes."""
     writable: bool = False
     """Whether to mount read-write instead of read-only."""
     client: Literal["mount-s3", "s3fs"] = "mount-s3"
@@ -42,7 +42,7 @@ class Data(Section):
     options: str = Field(default="", pattern=r"^[A-Za-z0-9_=.:/,-]*$")
     """Additional mount options, separated by commas, for example `vers=3,nolock`. They override the defaults."""
     within: DurationS = DurationS(60)
-    """Timeout for mounting."""
+    """Time limit for the mount, for example `60s`."""
 
     def downloading_nodes(self, nodes: int) -> int:
         """Return the number of nodes that download from the source. The remaining nodes copy from a peer."""
@@ -56,11 +56,11 @@ class Checkpoint(Section):
     """Directory for checkpoints, below the work directory."""
     to: str | None = None
     """S3 URL to which the head uploads checkpoints during the run, for example `s3://bucket/runs/{run}`. Without
-    `{run}`, the next run resumes from the checkpoints that are stored there."""
+    `{run}`, the next run resumes from the checkpoints at this URL."""
     resume: str | None = Field(default=None, pattern=r"^s3://\S+$")
     """S3 URL of the checkpoints to resume from, for example `s3://bucket/runs/OLD-RUN`. They are downloaded to `path`
     before the ranks start."""
     signal: Literal["SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT"] = "SIGTERM"
     """Signal that tells the ranks to write a checkpoint."""
     grace: DurationS = DurationS(90)
-    """Time that the ranks have to write the checkpoint, for example `90s`."""
+    """Time that the ranks are given to write the checkpoint, for example `90s`."""

@@ -24,27 +24,27 @@ class Container(Section):
     runs the same image."""
     login: str | None = None
     """User name for the registry, for example `$oauthtoken` for NGC. Do not put the secret here; see `password`. ECR
-    needs no login: its token is requested with your AWS credentials."""
+    does not need a login: cloudgpu requests a token with your AWS credentials."""
     password: EnvName | None = None
-    """Name of the environment variable with the password or token for `login`. Default: the first entry of
+    """Name of the environment variable that contains the password or token for `login`. Default: the first entry of
     `environment.secrets`. A variable that is named only here is used for the registry and is not passed to the
     ranks."""
     pull: Literal["missing", "always", "never"] = "missing"
     """Pull policy: `missing` pulls the image if a node does not have it, `always` resolves the tag again and pulls the
     image, `never` uses only images that the nodes already have."""
     share: Literal["each", "head"] = "each"
-    """With `each`, every node pulls the image; with `head`, only the first node pulls it, and the image is passed on
+    """With `each`, every node pulls the image; with `head`, only the first node pulls it, and the image is then copied
     from node to node. `head` reduces the load on a slow or rate-limited registry, but temporarily needs additional disk
-    space of twice the image's size."""
+    space: twice the image's size."""
     user: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$")
     """User and group inside the container, for example `1000:1000`. Default: the image's user."""
     shm: SizeGib | None = None
     """Size of the container's `/dev/shm`, for example `16GiB`. Default: the node's `/dev/shm`."""
     memlock: SizeGib | Literal["unlimited"] | None = "unlimited"
-    """Limit on the memory that ranks may lock, which RDMA requires; null keeps the container engine's default, for
-    engines that are not allowed to raise it."""
+    """Limit on locked memory, which RDMA needs, for example `16GiB` or `unlimited`. null keeps the container engine's
+    default, for engines that are not allowed to raise the limit."""
     stack_mib: int | None = Field(default=64, ge=1, le=4096, strict=True)
-    """Stack limit in MiB; null keeps the container engine's default."""
+    """Stack size limit in MiB; null keeps the container engine's default."""
     flags: tuple[str, ...] = ()
     """Additional `docker run` options, each as a single word, for example `--cap-add=SYS_PTRACE`."""
 
@@ -71,4 +71,5 @@ class Environment(Section):
     env: dict[EnvName, str] = Field(default_factory=dict)
     """Environment variables of every rank."""
     secrets: tuple[EnvName, ...] = ()
-    """Names of environment variables whose values are taken from your environment and never stored."""
+    """Names of environment variables to pass to the ranks. Their values are taken from your environment and never
+    stored."""

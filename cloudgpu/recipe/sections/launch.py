@@ -11,7 +11,7 @@ from cloudgpu.recipe.sections.service import Service, SideService
 LauncherName = Literal["torchrun", "mpirun", "deepspeed", "kvstore", "tf-config", "each-node", "head-only", "service"]
 
 HEAD_LAUNCHERS: Final = frozenset({"head-only", "service"})
-"""Launchers that start a single process, on the head. Only that process can start programs on other nodes."""
+"""Launchers that start a single process, on the head. Any process on another node must be started by that process."""
 RANK_PER_GPU_LAUNCHERS: Final = frozenset({"torchrun", "mpirun", "deepspeed"})
 """Launchers that default to one rank per GPU."""
 RANK_PER_NODE_LAUNCHERS: Final = frozenset({*HEAD_LAUNCHERS, "each-node"})
@@ -37,24 +37,25 @@ class Launch(Section):
     launcher: LauncherName = Field(alias="with")
     """Launcher, which starts the ranks and sets their environment variables."""
     command: str
-    """Command of every rank, run without a shell. Placeholders: `{name}` for a parameter, `{data.name}`, `{run}`,
-    `{outputs}`, `{checkpoint}`, `{node_rank}`, `{num_nodes}`, `{head_address}`, `{master_port}`, and `{hostfile}` with
-    `mpirun` and `deepspeed`. Write `{{` for a literal brace."""
+    """Command of every rank, run without a shell. Placeholders: `{NAME}` for a parameter, `{data.NAME}`,
+    `{storage.NAME}`, `{run}`, `{outputs}`, `{checkpoint}`, `{node_rank}`, `{num_nodes}`, `{head_address}`,
+    `{master_port}`, `{hostfile}` with `mpirun` and `deepspeed`, and `{service.port}` and `{service.address}` with
+    `service`. Write `{{` and `}}` for literal braces."""
     ranks_per_node: Annotated[int, Field(strict=True, ge=1, le=64)] | Literal["gpus"] | None = None
     """Ranks on each node; `gpus` means one per GPU. Default: `gpus` with `torchrun`, `mpirun` and
-    `deepspeed`, else 1."""
+    `deepspeed`, otherwise 1."""
     kvstore: str | None = None
-    """With `kvstore`: KVStore kind that the command uses, or a parameter with the kind, `"{kvstore}"`. `local`,
-    `device` and `nccl` work on one node; `dist_sync`, `dist_async` and `dist_sync_device` work on any number of
-    nodes."""
+    """With `kvstore`: the KVStore kind that the command uses, or the placeholder of the parameter that contains the
+    kind, for example `"{kvstore}"`. `local`, `device` and `nccl` work on one node; `dist_sync`, `dist_async` and
+    `dist_sync_device` work on any number of nodes."""
     servers_per_node: Annotated[int, Field(strict=True, ge=0, le=64)] | None = None
-    """Parameter servers on each node. Default: 1 with `kvstore`, none with `tf-config`, whose workers then mirror
-    their variables."""
+    """Parameter servers on each node. Default: 1 with `kvstore`; none with `tf-config`, for strategies without
+    parameter servers such as `MultiWorkerMirroredStrategy`."""
     global_batch: Annotated[int, Field(strict=True, ge=1)] | str | None = None
-    """Samples per step over all ranks, as a number or a parameter, `"{batch}"`. Used only to check in the plan that the
-    ranks can share the batch evenly."""
+    """Samples per step over all ranks: a number, or the placeholder of a parameter, for example `"{batch}"`. The plan
+    uses this field only to check that the ranks can share the batch evenly."""
     service: Service | None = None
-    """With `service`: port, readiness check and page of the service."""
+    """With `service`: the port, readiness check and page of the service."""
     beside: tuple[SideService, ...] = ()
     """Services that run on the head next to the ranks, for example TensorBoard."""
 

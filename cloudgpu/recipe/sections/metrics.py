@@ -16,7 +16,7 @@ class Reference(Section):
     on: str
     """Hardware on which the value was measured."""
     source: str
-    """Publication of the value: author and address."""
+    """Publication that reports the value: author and URL."""
 
 
 class Metric(Section):
@@ -30,8 +30,8 @@ class Metric(Section):
     skip: int = Field(default=0, ge=0, strict=True)
     """Number of values to ignore at the start of every rank's output, for example during warm-up."""
     over_ranks: Literal["first", "sum", "mean", "max", "min"] = "first"
-    """Aggregation over ranks: the value of the `first` rank, if it already covers all ranks, or the sum, mean, maximum
-    or minimum of all ranks' values."""
+    """Aggregation over ranks: `first` uses only the first rank that reports a value, for metrics that already cover all
+    ranks; the other options combine the values of all ranks."""
     unit: str = ""
     """Unit of the value, for example `img/s`."""
     better: Literal["higher", "lower"]
@@ -39,14 +39,14 @@ class Metric(Section):
     reference: Reference | None = None
     """Published value for comparison."""
     at_least: Figure | None = None
-    """Minimum value; the run fails if the metric is below it."""
+    """Minimum value; the run fails if the metric is lower."""
 
 
 class Work(Section):
-    """The amount of work, from which the plan estimates time and cost at the reference rate."""
+    """The amount of work. From this amount and the reference rate, the plan estimates time and cost."""
 
     metric: str
-    """Metric whose reference is the rate; its unit ends with `/s`, for example `img/s`."""
+    """Metric whose reference value is the rate. The metric's unit must end with `/s`, for example `img/s`."""
     amount: Amount
     """Amount of work in the metric's unit without `/s`, for example 128000000 images for a hundred epochs of
     ImageNet."""

@@ -11,7 +11,7 @@ Prefer = Literal["order", "price", "speed", "region", "spot"]
 
 
 class Resources(Section):
-    """The nodes that the run needs. Request either GPUs or instance types."""
+    """The nodes that the run needs. Exactly one of `gpu`, `any_of` and `instance_type` is required."""
 
     gpu: str | None = None
     """GPU model and count per node, for example `V100:8`, or `V100-32GB:8` to require a memory size."""
@@ -24,24 +24,24 @@ class Resources(Section):
     nodes: int = Field(default=1, ge=1, le=1000, strict=True)
     """Number of identical nodes. They are launched together or not at all."""
     market: Literal["on-demand", "spot", "reservation", "capacity-block"] = "on-demand"
-    """Purchase option for the nodes: `on-demand`, `spot` capacity that AWS may reclaim, a Capacity `reservation`, or a
-    `capacity-block` that you have bought for a period."""
+    """Purchase option for the nodes: `on-demand`; `spot` capacity, which AWS may reclaim; a Capacity `reservation`; or
+    a `capacity-block` that you have bought for a period."""
     reservation: str | None = Field(default=None, pattern=r"^cr-[0-9a-f]{8,17}$")
-    """Capacity Reservation or Capacity Block to launch into; required with the markets `reservation` and
+    """ID of the Capacity Reservation or Capacity Block to launch into; required with the markets `reservation` and
     `capacity-block`."""
     regions: tuple[str, ...] = ()
-    """Regions in order of preference. Default: the default region of the settings."""
+    """Regions in order of preference. Default: the default region from the settings."""
     zones: tuple[str, ...] = ()
-    """Availability zones to use, for example `us-east-1c`. Default: all zones that offer the type."""
+    """Availability zones to use, for example `us-east-1c`. Default: all zones that offer the instance type."""
     prefer: Prefer = "order"
     """Preference between candidates: hardware, regions and zones in the given `order`, the lowest hourly `price` of the
     cluster, the highest peak `speed` per node, the first `region` with any of the hardware, or `spot` capacity before
     on-demand (with `market: on-demand`). Ties keep the given order. Candidates that recently had no capacity come
     last."""
     pool: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
-    """Pool of the inventory from which hosts are used with `--on ssh`. Default: all hosts of the inventory."""
+    """With `--on ssh`: inventory pool whose hosts may be used. Default: all hosts in the inventory."""
     network: Literal["efa", "tcp", "auto"] = "auto"
-    """`efa` requires RDMA networking, `tcp` never uses it, `auto` uses it if the instance type supports it."""
+    """`efa` requires EFA, `tcp` never uses it, and `auto` uses EFA between nodes if the instance type supports it."""
     disk: VolumeGib = SizeGib(200)
     """Size of the root disk of every node, for example `300GiB`; at most `64TiB`."""
     image: str | None = None

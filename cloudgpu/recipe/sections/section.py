@@ -8,7 +8,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 
 
 class Section(BaseModel):
-    """Base class of every section: immutable, and rejects unknown keys."""
+    """Base class of every section. Sections are immutable and reject unknown keys."""
 
     model_config = ConfigDict(
         extra="forbid",

@@ -32,18 +32,18 @@ class Endpoint(Section):
     ready: Ready = Ready()
     """Readiness check of the service."""
     page: str = Field(default="/", pattern=r"^/\S*$")
-    """Page to open in a browser; `{token}` is the service's token."""
+    """Path of the page to open in a browser; `{token}` is replaced by the service's token."""
     token: Variable | None = None
     """Environment variable that receives a secret generated for this run, for example `JUPYTER_TOKEN`. The secret is
-    shown with the address and never written to logs, arguments or state."""
+    shown together with the address and is never written to logs, arguments or state."""
 
 
 class Service(Endpoint):
-    """The service that a run with `with: service` consists of."""
+    """The main service of a run with `with: service`."""
 
     stays: Literal["expiry", "command"] = "expiry"
-    """Lifetime of the service. `expiry`: it runs until the cluster expires or `cancel` stops it; Ctrl-C asks whether to
-    stop it. `command`: it stops when the `train` command exits."""
+    """Lifetime of the service. With `expiry`, the service runs until the cluster expires or `cancel` stops it; Ctrl-C
+    asks whether to stop it. With `command`, the service stops when the `train` command exits."""
 
 
 class SideService(Endpoint):
@@ -52,5 +52,5 @@ class SideService(Endpoint):
     name: Name
     """Name of the service in messages."""
     command: str
-    """Command of the service, run without a shell, with the placeholders of `launch.command`. No GPU is
-    visible to it."""
+    """Command of the service, run without a shell, with the placeholders of `launch.command`. GPUs are
+    hidden from the service."""

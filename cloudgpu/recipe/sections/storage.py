@@ -18,29 +18,30 @@ class Make(Section):
     """`efs` is a shared file system, `lustre` a parallel file system in one zone, `ebs` a volume for one node in one
     zone, `s3` a bucket."""
     size: SizeGib | None = None
-    """Size of a volume or Lustre file system, for example `1200GiB`; the other kinds grow as needed."""
+    """Size of a volume or Lustre file system, for example `1200GiB`. `efs` and `s3` grow as needed."""
     deployment: Literal["scratch_2", "persistent_2"] | None = None
-    """Lustre deployment type: `scratch_2` is cheaper and not replicated (the default), `persistent_2` is replicated."""
+    """Lustre deployment type: `scratch_2` (the default) is cheaper and not replicated, `persistent_2` is replicated."""
     linked: str | None = Field(default=None, pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/\S*)?$")
-    """Bucket or prefix whose objects a Lustre file system shows as files."""
+    """S3 bucket or prefix whose objects a Lustre file system presents as files."""
     snapshot: str | None = Field(default=None, pattern=r"^snap-[0-9a-f]{8,17}$")
-    """Snapshot to create a volume from."""
+    """EBS snapshot from which to create the volume."""
 
 
 class Storage(Section):
     """Storage that every node mounts before the run."""
 
     name: StorageName
-    """Name of the storage, as given to `cloudgpu storage create` or, with `make`, as it is to be created."""
+    """Name of the storage: the name given to `cloudgpu storage create` or, with `make`, the name of the storage to
+    create."""
     to: PurePosixPath
     """Mount point on every node, an absolute path."""
     mode: Literal["rw", "ro"] = "rw"
     """Access mode: read-write (`rw`) or read-only (`ro`)."""
     client: Literal["mount-s3", "s3fs"] = "mount-s3"
-    """Client that mounts a bucket: `mount-s3` is fast but only writes whole files; `s3fs` is slow but can change files
-    in place."""
+    """Client that mounts a bucket: `mount-s3` is fast but can only write whole files; `s3fs` is slow but can change
+    files in place."""
     make: Make | None = None
-    """Properties of the storage to create with the cluster if it does not exist. Without `make`, it must exist."""
+    """Properties with which the storage is created if it does not exist. Without `make`, the storage must exist."""
     keep: bool = True
     """Whether to retain created storage when the cluster is deleted. With `false`, the storage belongs to this cluster
     only, and `down` deletes it with all its data."""

@@ -38,7 +38,7 @@ class NodeHost(Protocol):
         """Set the credentials that the metadata service returns to nodes with a role."""
 
     def list(self) -> tuple[NodeReport, ...]:
-        """Return every node of the host."""
+        """Return a report on every node."""
 
     def console(self, instance_id: str) -> bytes:
         """Return the console output of a node."""
@@ -63,7 +63,7 @@ class NodeHost(Protocol):
 
 
 class InstanceWorker(Protocol):
-    """Worker that applies instance changes to nodes. Callers hold `lock`; the work is done in the background."""
+    """A worker that applies instance changes to nodes in the background. Callers hold the lock of `Parts`."""
 
     def boot(self, region: str, instance_ids: list[str]) -> None:
         """Boot the nodes of pending instances."""
@@ -79,7 +79,8 @@ class InstanceWorker(Protocol):
 class Parts:
     """The components of one server.
 
-    `lock` guards moto's back ends and all records, `role` is the nodes' access key, and schedules use the clock `time`.
+    `lock` guards moto's backends and all records, `role` is the nodes' access key, and `time` is the clock for
+    schedules.
     """
 
     files: RehearsalFiles

@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.aws_api.interfaces import World
 
 _MAX_PAGE_SIZE = 1000
 Action = Callable[[World, str, Mapping[str, Any]], dict[str, Any]]
-"""Function from the world, region and parameters of a call to the members of its response."""
+"""Function that takes the world, the region and the parameters of a call and returns the members of the response."""
 
 
 class JsonError(Exception):
@@ -24,7 +24,7 @@ class JsonError(Exception):
 
 
 def answer(actions: Mapping[str, Action], world: World, region: str, target: str, body: bytes) -> Any:  # noqa: ANN401
-    """Return the status, headers and body of the response to a call whose `X-Amz-Target` header is `target`."""
+    """Execute the action that the `X-Amz-Target` header `target` names. Return the status, headers and body."""
     name = target.rpartition(".")[2]
     implementation = actions.get(name)
     if implementation is None:

@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.aws_api.rules import paginate_rows
 
 @cache
 def _listings() -> dict[str, dict[str, Any]]:
-    """Return botocore's paginator of each action; the paginator contains the name of the list in the response."""
+    """Return botocore's paginator definitions by action. A definition names the list in the response."""
     rows: dict[str, dict[str, Any]] = Loader().load_service_model("ec2", "paginators-1")["pagination"]
     return {
         action: row for action, row in rows.items() if row.get("limit_key") == "MaxResults" and _is_single_list(row)
@@ -25,7 +25,7 @@ def _is_single_list(row: dict[str, Any]) -> bool:
 def paginate_response(action: str, params: dict[str, Any], response: ActionResult) -> ActionResult:
     """Return the requested page of a response.
 
-    The response is returned unchanged if it already has a token or the request specifies no page.
+    The response is returned unchanged if it already has a token or the request does not specify a page.
 
     Raises:
         AwsError: The pagination token is invalid.

@@ -80,7 +80,7 @@ def _paged(rows: list[Any], params: Mapping[str, Any]) -> tuple[list[Any], dict[
 
 
 def _rows(world: World, type_and_region: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield price rows, including retired types, which AWS's price list still contains: a price implies no capacity."""
+    """Yield price rows, including those of retired types: AWS keeps types in the price list after their retirement."""
     for instance_type in catalog.load().types.values():
         if instance_type.provider != "aws" or type_and_region.get(_TYPE, instance_type.name) != instance_type.name:
             continue

@@ -86,7 +86,7 @@ def _of_region(backend: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401
 
 
 def _tagged(name: str, item: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return an entry with name and tags.
+    """Return an inventory entry with a name and tags.
 
     Moto stores the tags of roles and profiles as a list or a mapping, depending on the call that set them.
     """

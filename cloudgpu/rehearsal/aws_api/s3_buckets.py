@@ -1,4 +1,4 @@
-"""Apply the tags of a CreateBucket call to the new bucket; moto ignores them."""
+"""Apply the tags of a CreateBucket call, which moto ignores, to the new bucket."""
 
 import re
 from typing import Any

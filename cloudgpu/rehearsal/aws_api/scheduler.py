@@ -24,10 +24,10 @@ class SchedulerError(JsonRESTError):
 
 
 class StrictScheduler(EventBridgeSchedulerResponse):
-    """Handler of one EventBridge Scheduler request."""
+    """A handler for one EventBridge Scheduler request."""
 
     def create_schedule_group(self) -> str:
-        """Create a group with a unique name; a repeated client token returns the existing group."""
+        """Create a group with a unique name; a call that repeats a client token returns the existing group."""
         name = _validated_name(str(self._get_param("Name")))
         backend = self.scheduler_backend
         if name in backend.schedule_groups and not self._is_repeated("group", name):
@@ -38,7 +38,7 @@ class StrictScheduler(EventBridgeSchedulerResponse):
         return str(super().create_schedule_group())
 
     def delete_schedule_group(self) -> str:
-        """Delete a group. AWS's default group cannot be deleted."""
+        """Delete a group. The `default` group cannot be deleted."""
         name = self._resource_name()
         if name == "default":
             raise SchedulerError("ValidationException", "The default schedule group cannot be deleted.")
@@ -68,7 +68,7 @@ class StrictScheduler(EventBridgeSchedulerResponse):
         return str(super().create_schedule())
 
     def update_schedule(self) -> str:
-        """Update a schedule; omitted fields get their defaults."""
+        """Update a schedule; omitted fields are reset to their defaults."""
         group = self._group()
         self._check(group)
         response = str(super().update_schedule())
@@ -106,7 +106,7 @@ class StrictScheduler(EventBridgeSchedulerResponse):
         return str(self.uri.split("?")[0].split("/")[-1])
 
     def _tokens(self) -> dict[tuple[str, str], str]:
-        """Return the client tokens, stored on moto's back end so that a snapshot contains them."""
+        """Return the client tokens, stored on moto's backend so that a snapshot contains them."""
         tokens: dict[tuple[str, str], str] = self.scheduler_backend.__dict__.setdefault(_TOKENS, {})
         return tokens
 

@@ -9,14 +9,14 @@ from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paginate
 
 DEFAULT_VCPUS = 100_000
-"""Limit if the quota table has no matching row: a number, as on AWS, but too high for a rehearsal to reach."""
+"""Limit if no row of the quota table matches. AWS always reports a number, so this one is too high to reach."""
 ELASTIC_IPS = 5
 _ACCOUNT = "123456789012"
 
 
 @dataclass(frozen=True)
 class SimulatedQuota:
-    """A quota: the row of the quota table for the family `bucket` and `market`, or `fixed` if `bucket` is empty."""
+    """A service quota. Its value is `fixed` or, if `bucket` is set, the quota table's limit for that quota family."""
 
     code: str
     name: str

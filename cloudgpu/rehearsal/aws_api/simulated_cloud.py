@@ -79,7 +79,7 @@ class SimulatedCloud:
             raise not_saved(err) from err
 
     def save(self, *, mutated: bool) -> None:
-        """Save the effect of a call, or undo it, so that clients never see state that a restart would lose.
+        """Save the effect of a call. If saving fails, undo the call: a restart must not lose state that clients saw.
 
         Raises:
             NotSavedError: The disk is full or not writable.
@@ -90,10 +90,10 @@ class SimulatedCloud:
             if mutated:
                 self._restore_saved_state()
                 raise not_saved(err) from err
-            _log.warning("cannot save the first use of a region yet: %s", err.message)
+            _log.warning("cannot save the state of a newly used region yet: %s", err.message)
 
     def _restore_saved_state(self) -> None:
-        """Return to the last saved state. Background work that the failed call queued finds nothing to do."""
+        """Restore the last saved state. Background work that the failed call queued then has no effect."""
         try:
             self._store.load()
         except Exception:  # noqa: BLE001 - any failure is fatal here
@@ -104,7 +104,7 @@ class SimulatedCloud:
             resend_access(self._host, backend, records_of(backend))
 
     def regions(self) -> set[str]:
-        """Return the regions with resources of the caller."""
+        """Return the names of the regions that contain resources."""
         return {str(row["region"]) for rows in list_resources().values() for row in rows if row.get("region")}
 
     def list_resources(self) -> dict[str, list[dict[str, Any]]]:
@@ -131,7 +131,7 @@ class SimulatedCloud:
             self._save_nodes()
 
     def close(self, *, end_nodes: bool) -> None:
-        """Stop background work and save the state; with `end_nodes`, terminate every node first."""
+        """Stop background work and save the state. With `end_nodes`, first mark every instance as terminated."""
         self._keeper.close()
         if end_nodes:
             self._keeper.terminate_all()
@@ -139,7 +139,7 @@ class SimulatedCloud:
         self._save_nodes()
 
     def _save_nodes(self) -> None:
-        """Save changes that were not made by an API call; after a failure, the next attempt saves them.
+        """Save changes that nodes or schedules made. If this fails, the next call tries again.
 
         Raises:
             StateError: The disk is full or not writable.

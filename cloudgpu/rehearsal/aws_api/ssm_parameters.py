@@ -12,7 +12,7 @@ _LAST_MODIFIED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class StrictSsm(SimpleSystemManagerResponse):
-    """Handler of one SSM request."""
+    """A handler for one SSM request."""
 
     def get_parameter(self) -> ActionResult:
         """Return a public image parameter, or a parameter stored in moto."""

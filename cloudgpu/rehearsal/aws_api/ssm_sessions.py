@@ -1,6 +1,6 @@
-"""Session Manager data channels: streams to the SSH server of a node that is not reachable from outside.
+"""Session Manager data channels: streams to the SSH server of a node, which need not be reachable from outside.
 
-Every session has a separate listener on 127.0.0.1, which accepts one client, and only with the session's token. The
+Every session has a separate listener on 127.0.0.1, which accepts one client that sends the session's token. The
 listener forwards to a socket that the node serves, as AWS's agent does, so security groups and addresses do not matter.
 """
 
@@ -22,7 +22,7 @@ _TOKEN_BYTES = 512
 
 @dataclass(frozen=True)
 class Channel:
-    """A session's id, and the URL and token that a client connects with."""
+    """A data channel: the session id, and the URL and token with which a client connects."""
 
     session_id: str
     token: str
@@ -30,7 +30,7 @@ class Channel:
 
 
 class SsmSessions:
-    """Session Manager sessions to the nodes whose files are in a directory."""
+    """The Session Manager sessions of one rehearsal cloud. `nodes` is the node host's directory."""
 
     def __init__(self, nodes: Path) -> None:
         self._nodes = nodes

@@ -1,4 +1,4 @@
-"""The active faults of one server, replaced and reported as a whole."""
+"""The active faults of one server, which are replaced and reported as a whole."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _PARTS: Mapping[str, type] = {
 
 @dataclass
 class ActiveFaults:
-    """Active faults of one server. Rules, conditions and node faults are in memory, market limits on disk."""
+    """The active faults of one server. Only market limits are saved to disk; all other faults are kept in memory."""
 
     faults: FaultRules
     market: Market
@@ -32,8 +32,8 @@ class ActiveFaults:
         """Replace all active faults.
 
         Raises:
-            ValueError: A part is not valid. Market limits may already have been replaced.
-            CloudGpuError: The node host is unreachable.
+            ValueError: A part is not valid. The market limits may already have been replaced.
+            CloudGpuError: The node host did not respond.
         """
         parts = {name: row.get(name, kind()) for name, kind in _PARTS.items()}
         for name, kind in _PARTS.items():

@@ -1,6 +1,6 @@
 """Runtime state of a fault script's conditions: the active conditions and their call counters.
 
-It is kept in memory, like the state of fault rules.
+The state is kept in memory, like the fault rules.
 """
 
 import threading
@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.faults.conditions import Conditions
 
 
 class ActiveConditions:
-    """The active conditions, which the API rules query on every call. Thread-safe."""
+    """The active conditions, which API rules query on every call. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class ActiveConditions:
             self._tokens: dict[str, tuple[float, float]] = {}
 
     def skewed_now(self) -> datetime:
-        """Return the current time of the simulated AWS, UTC."""
+        """Return the current time of the simulated AWS, in UTC."""
         return self._clock.now() + timedelta(seconds=self.now.clock_skew_s)
 
     def made(self, resource_id: str) -> None:
@@ -80,7 +80,7 @@ class ActiveConditions:
             self.times_applied += 1
 
     def _spent(self, kind: str, name: str) -> bool:
-        """Use up one of the counted calls. Return False if none was left."""
+        """Count down the remaining calls of a resource. Return False if none was left."""
         with self._lock:
             left = self._left.get((kind, name), 0)
             if left:
@@ -90,14 +90,14 @@ class ActiveConditions:
 
 
 class SkewedClock:
-    """The machine's clock, except that `now` returns the current time of the simulated AWS."""
+    """A clock whose `now` returns the current time of the simulated AWS; otherwise, the machine's clock."""
 
     def __init__(self, clock: Clock, behaviour: ActiveConditions) -> None:
         self._clock = clock
         self._behaviour = behaviour
 
     def now(self) -> datetime:
-        """Return the current time of the simulated AWS, UTC."""
+        """Return the current time of the simulated AWS, in UTC."""
         return self._behaviour.skewed_now()
 
     def monotonic(self) -> float:

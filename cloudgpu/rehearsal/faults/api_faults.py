@@ -34,7 +34,7 @@ _EFFECTS = ("error", "drop", "hold", "delay", "die", "lag")
 
 @dataclass(frozen=True)
 class MatchedCall:
-    """The API call that a rule is matched against. `facts` contains properties such as `zone`, if known."""
+    """An API call that is matched against rules. `facts` contains properties such as `zone`, if they are known."""
 
     service: str
     action: str
@@ -50,7 +50,7 @@ class MatchedCall:
 
 @dataclass
 class FaultRule:
-    """One fault rule. `nth` limits the fault to the nth matching call, counted from 1 since the rule became active."""
+    """A fault rule. `nth` limits the fault to the nth matching call, counted from 1 since the rule became active."""
 
     id: str
     action: str = "*"
@@ -116,7 +116,7 @@ def rule_from(row: Mapping[str, Any], position: int) -> FaultRule:
 
 
 class FaultRules:
-    """The active fault rules. Counters live in memory: a restarted server has no faults."""
+    """The active fault rules and their counters. They are kept in memory, so a restarted server has no rules."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
@@ -140,7 +140,7 @@ class FaultRules:
             self._release_held()
 
     def find(self, call: MatchedCall, phase: Phase) -> FaultRule | None:
-        """Count the call and return the first rule that applies to it in this phase."""
+        """Count the call. Return the first rule that applies to the call in this phase, or None."""
         with self._change:
             if phase == "before":
                 self._calls += 1
@@ -149,14 +149,14 @@ class FaultRules:
             return applicable[0] if applicable else None
 
     def lag_s(self, call: MatchedCall) -> float:
-        """Return the age in seconds below which tags are hidden from a search in this call."""
+        """Count the call. Return the age in seconds up to which tags are hidden from a search in this call."""
         with self._change:
             return max(
                 (rule.seconds for rule in self._rules if rule.do == "lag" and rule.applies(call, "before")), default=0
             )
 
     def hold(self, rule: FaultRule, call: MatchedCall, *, limit_s: float = 600.0) -> None:
-        """Block the calling thread until `release`, at most `limit_s` seconds."""
+        """Block the calling thread until `release` is called, but for at most `limit_s` seconds."""
         with self._change:
             ticket = self._next_hold
             self._next_hold += 1
@@ -177,7 +177,7 @@ class FaultRules:
         self._change.notify_all()
 
     def shown(self) -> dict[str, Any]:
-        """Return the rules with their counters, the held calls, and the calls since the rules were set."""
+        """Return the rules with their counters, the held calls, and the number of calls since the rules were set."""
         with self._change:
             rules = [
                 {"id": rule.id, "action": rule.action, "do": rule.do, "phase": rule.phase, "seen": rule.seen,

@@ -21,7 +21,7 @@ class Conditions:
     terminate_looks: int = 0
     """Number of describe calls that show a terminated instance as `shutting-down`."""
     console_calls: int = 0
-    """Number of times that reading a console returns nothing."""
+    """Number of reads for which a console is still empty."""
     console_empty: bool = False
     """Whether all consoles stay empty."""
     calls_per_s: float = 0.0
@@ -31,7 +31,7 @@ class Conditions:
     clock_skew_s: float = 0.0
     """Seconds by which AWS's clock is ahead of this machine's clock."""
     fleet_short_by: int = 0
-    """Number of instances by which a fleet falls short of its minimum."""
+    """Number of instances that a fleet does not launch although it could, even if it falls short of its minimum."""
     retired: tuple[str, ...] = ()
     """Patterns of instance types that AWS no longer offers."""
     free_addresses: Mapping[str, int] = field(default_factory=dict)

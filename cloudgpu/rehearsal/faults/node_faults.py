@@ -1,4 +1,4 @@
-"""Faults of nodes: parsed from a fault script and sent to the node host as JSON."""
+"""Node faults, which are parsed from a fault script and sent to the node host as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -28,15 +28,15 @@ _FACTS = ("instance_id", "instance_type", "region", "zone")
 
 @dataclass(frozen=True)
 class NodeFault:
-    """One node fault. `count` is the maximum number of affected nodes; each node is affected at most once."""
+    """A node fault. `count` is the maximum number of affected nodes; each node is affected at most once."""
 
     do: NodeFaultKind
     match: Mapping[str, str] = field(default_factory=dict)
     count: int | None = None
     seconds: float = 0.0
-    """For `spot-notice`: time until the interruption. For `clock-skew`: offset by which the node's clock is ahead."""
+    """For `spot-notice`: time until the interruption. For `clock-skew`: how far the node's clock is ahead."""
     kib: int = 64
-    """For `disk-full`: free space in the login user's home, KiB."""
+    """For `disk-full`: free space in the login user's home directory, in KiB."""
 
     def can_affect(self, spec: NodeSpec) -> bool:
         """Return True if the fault can affect this node."""

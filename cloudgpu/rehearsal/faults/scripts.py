@@ -1,4 +1,4 @@
-"""Parse fault scripts, find them in the built-in library or a file, and combine several of them."""
+"""Find fault scripts in the built-in library or in a file, parse them, and combine several of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class FaultScript:
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     def filled(self, overrides: Mapping[str, str]) -> dict[str, Any]:
-        """Return the parts with all placeholders replaced by the parameters' defaults or `overrides`.
+        """Return the parts, with each placeholder replaced by its value in `overrides` or by the parameter's default.
 
         Raises:
             UsageError: A value does not have the type of its default.
@@ -55,14 +55,14 @@ def find_script(name_or_file: str) -> FaultScript:
     """Return the built-in fault script with this name, or parse the file at this path.
 
     Raises:
-        UsageError: There is no such script, or it is not valid.
+        UsageError: The script does not exist or is not valid.
     """
     if name_or_file in builtin_scripts():
         return builtin_scripts()[name_or_file]
     path = Path(name_or_file)
     if path.suffix not in (".yaml", ".yml", ".json") and not path.is_file():
         message = f"unknown fault script {name_or_file}{suggestion(name_or_file, builtin_scripts())}"
-        raise UsageError(message, hint="list them with `cloudgpu rehearsal fault list`, or specify the path of a file")
+        raise UsageError(message, hint="list them with `cloudgpu rehearsal fault list`, or specify the path to a file")
     try:
         return parse_script(path.name, read_text(path, SETTINGS_BYTES))
     except OSError as err:
@@ -104,7 +104,7 @@ def combine_scripts(scripts: Sequence[FaultScript], overrides: Mapping[str, str]
     for name in overrides:
         if name not in known:
             message = f"none of these fault scripts has a parameter {name}"
-            hint = f"choose from: {', '.join(sorted(known))}" if known else "omit all parameters"
+            hint = f"choose from: {', '.join(sorted(known))}" if known else "they have no parameters: omit --set"
             raise UsageError(message, hint=hint)
     combined: dict[str, Any] = {name: kind() for name, kind in _PARTS.items()}
     for script in scripts:
@@ -127,7 +127,7 @@ def _check(name: str, parts: Mapping[str, Any]) -> None:
 
 
 def _invalid(name: str, why: str) -> UsageError:
-    return UsageError(f"fault script {name} is not valid: {why}", hint="see docs/reference/faults.md for its parts")
+    return UsageError(f"fault script {name} is not valid: {why}", hint="see docs/reference/faults.md for the format")
 
 
 def _converted(default: object, text: str, name: str) -> object:
@@ -141,7 +141,7 @@ def _converted(default: object, text: str, name: str) -> object:
 
 
 def _substituted(value: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - YAML
-    """Replace placeholders. A string that is a single `{parameter}` becomes the parameter's value with its type."""
+    """Replace placeholders. A string that is just one `{parameter}` becomes the parameter's value with its type."""
     if isinstance(value, str):
         parameter = value[1:-1] if value.startswith("{") and value.endswith("}") else ""
         if parameter in values:

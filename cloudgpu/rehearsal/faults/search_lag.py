@@ -1,4 +1,4 @@
-"""Delayed tag search: a new resource exists, but searches by its tags do not find it yet, as on AWS."""
+"""Delayed tag search: as on AWS, a tag search does not find a new resource immediately."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ from cloudgpu.rehearsal.aws_api.ec2 import instance_store
 
 
 class SearchLag:
-    """Tracks when each resource was first tagged. Callers must hold the simulated cloud's lock."""
+    """A record of when each resource was first tagged. Callers must hold the simulated cloud's lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[tuple[str, str], float] = {}
 
     def note(self) -> None:
-        """Record which resources have tags now. Call it after every call that may have tagged a resource."""
+        """Record which resources have tags now. Call this after every API call that may have tagged a resource."""
         now = self._clock.monotonic()
         tagged = [(str(backend.region_name), name) for backend in instance_store.backends() for name in backend.tags]
         self._since = {key: self._since.get(key, now) for key in tagged}

@@ -1,1 +1,1 @@
-"""The node host: a background process that simulates instances, each with an SSH server of its own."""
+"""The node host: a background process that simulates instances, each with its own SSH server."""

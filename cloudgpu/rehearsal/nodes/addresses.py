@@ -17,7 +17,7 @@ _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 @dataclass(frozen=True)
 class BoundAddress:
-    """The two bound sockets of an address. The metadata socket already listens, which reserves the address."""
+    """A loopback address with its two bound sockets. The metadata socket listens already, to reserve the address."""
 
     address: str
     ssh: socket.socket
@@ -25,12 +25,12 @@ class BoundAddress:
 
     @property
     def port(self) -> int:
-        """Port of the SSH server."""
+        """Return the port of the SSH server."""
         return int(self.ssh.getsockname()[1])
 
     @property
     def metadata_port(self) -> int:
-        """Port of the metadata service."""
+        """Return the port of the metadata service."""
         return int(self.metadata.getsockname()[1])
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class BoundAddress:
 
 
 def claim_free_address(directory: Path, preferred: str, used: set[str]) -> BoundAddress:
-    """Bind the preferred address, the next free address of this state home, or free ports of 127.0.0.1.
+    """Bind the preferred address if it is free, else the next free one of this state home, else ports of 127.0.0.1.
 
     Raises:
         RehearsalError: No address can be bound.
@@ -77,7 +77,7 @@ def bind_address(address: str, port: int, metadata_port: int) -> BoundAddress:
 
 
 def rebind_ssh_port(old: BoundAddress, port: int) -> BoundAddress:
-    """Return the claim with its SSH port bound again, because closing a server closes its socket.
+    """Bind the SSH port of an address again, because closing a server closes its socket.
 
     Raises:
         OSError: Another process uses the port.
@@ -87,7 +87,7 @@ def rebind_ssh_port(old: BoundAddress, port: int) -> BoundAddress:
 
 
 def _candidates(directory: Path) -> Iterator[str]:
-    """Yield addresses 127.x.y.z with x and y derived from the state home, so that two state homes rarely collide."""
+    """Yield addresses 127.x.y.z with x and y derived from the state home, so that state homes rarely collide."""
     digest = hashlib.sha256(str(directory).encode()).digest()
     second = 16 + digest[0] % 224
     for step in range(256):

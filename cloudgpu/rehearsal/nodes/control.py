@@ -27,14 +27,14 @@ _LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class ControlServer:
-    """Serves requests from processes of the same user."""
+    """The server of the control API, which accepts requests only from processes of the same user or root."""
 
     def __init__(self, fleet: NodeFleet, save: Callable[[], None]) -> None:
         """Create the server without listening.
 
         Args:
             fleet: The nodes.
-            save: Saves the clock offset and the credentials for the next host process.
+            save: Function that saves the clock offset and the credentials for the next host process.
         """
         self._fleet = fleet
         self._save = save
@@ -64,7 +64,7 @@ class ControlServer:
         """Serve on a bound Unix socket.
 
         Raises:
-            OSError: The socket is unusable.
+            OSError: The socket cannot be used.
         """
         return await asyncio.start_unix_server(self._serve, sock=bound, limit=_LIMIT_BYTES)
 
@@ -148,7 +148,7 @@ class ControlServer:
         return self._fleet.resident_mib()
 
     async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Send unacknowledged events one at a time. The next listener receives an event that was not acknowledged."""
+        """Send unacknowledged events one at a time. If one is not acknowledged, the next listener receives it."""
         changed = self._listeners[writer] = asyncio.Event()
         answer = asyncio.ensure_future(reader.readline())
         try:
@@ -185,7 +185,7 @@ def _request(line: bytes) -> dict[str, Any]:
 
 
 def _same_user(writer: asyncio.StreamWriter) -> bool:
-    """Return True unless the peer is known to be another user: some file systems ignore the mode of the socket."""
+    """Return True unless the peer is another user, because some file systems ignore the mode of the socket."""
     peer = writer.get_extra_info("socket")
     if sys.platform != "linux" or peer is None:
         return True

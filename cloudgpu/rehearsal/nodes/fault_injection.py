@@ -7,7 +7,7 @@ from cloudgpu.rehearsal.node_spec import NodeSpec
 
 
 class FaultInjector:
-    """The active faults of one node host."""
+    """The active faults of one node host, and the nodes that each fault has affected."""
 
     def __init__(self) -> None:
         self._faults: list[tuple[NodeFault, set[str]]] = []

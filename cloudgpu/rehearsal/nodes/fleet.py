@@ -1,4 +1,4 @@
-"""Start, adopt and stop all nodes of one state home. A lock per node serializes the calls for the node."""
+"""Start, adopt and stop all nodes of one state home. A lock per node serializes the calls for that node."""
 
 import asyncio
 import logging
@@ -46,10 +46,10 @@ class NodeFleet:
         """Create the fleet without adopting nodes.
 
         Args:
-            directory: Directory of the node host; each node has a folder under `instances`.
+            directory: Directory of the node host; each node has a subdirectory in `instances`.
             surroundings: Paths of the machine that nodes may see.
             isolation: `cage` or `plain`.
-            offset_s: Offset of the timer clock, seconds.
+            offset_s: Offset of the timer clock from the machine's clock, in seconds.
         """
         self._instances = directory / "instances"
         self._directory = directory
@@ -65,13 +65,13 @@ class NodeFleet:
         self.offset_s = offset_s
         self.credentials: RoleCredentials | None = None
         self.changed: Callable[[], None] = lambda: None
-        """Called when a node has powered itself off."""
+        """Function that is called when a node has powered itself off."""
 
     async def adopt(self) -> None:
-        """Adopt the nodes of an earlier host process. Running nodes whose init has exited are booted again.
+        """Adopt the nodes of an earlier host process. Boot running nodes again if their init has exited.
 
         Raises:
-            OSError: The folder cannot be read or written.
+            OSError: The directory cannot be read or written.
         """
         self._instances.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in sorted(self._instances.iterdir()):
@@ -110,7 +110,7 @@ class NodeFleet:
         """Stop a node and remove its disk. Idempotent.
 
         Raises:
-            RehearsalError: A process does not exit.
+            RehearsalError: A process did not exit.
         """
         async with self._lock(instance_id):
             node = self._nodes.get(instance_id)
@@ -127,7 +127,7 @@ class NodeFleet:
         """Stop a node and keep its disk.
 
         Raises:
-            RehearsalError: A process does not exit.
+            RehearsalError: A process did not exit.
         """
         async with self._lock(instance_id):
             node = self._nodes.get(instance_id)
@@ -151,7 +151,7 @@ class NodeFleet:
         """Stop a node and remove its record, console and disk.
 
         Raises:
-            RehearsalError: A process does not exit.
+            RehearsalError: A process did not exit.
         """
         await self.stop(instance_id)
         async with self._lock(instance_id):
@@ -163,7 +163,7 @@ class NodeFleet:
         """Stop all nodes in parallel.
 
         Raises:
-            RehearsalError: A process does not exit.
+            RehearsalError: A process did not exit.
         """
         await asyncio.gather(*(self.stop(name) for name in tuple(self._nodes)))
 
@@ -178,19 +178,19 @@ class NodeFleet:
         return self._nodes[instance_id]
 
     def reports(self) -> list[NodeReport]:
-        """Return a report of every node."""
+        """Return a report on every node."""
         return [
             replace(node.record.report(), befallen=tuple(fault.do for fault in node.faults))
             for node in self._nodes.values()
         ]
 
     def unheard(self) -> list[PoweredOff]:
-        """Return the nodes that powered themselves off and whose event no client has acknowledged."""
+        """Return the power-off events that no client has acknowledged."""
         nodes = [node.record for node in self._nodes.values() if node.record.unheard]
         return [PoweredOff(item.spec.instance_id, item.reason) for item in nodes]
 
     def acknowledge(self, instance_id: str) -> None:
-        """Record that a client acknowledged the event.
+        """Record that a client acknowledged the power-off event of a node.
 
         Raises:
             OSError: The record cannot be written.
@@ -258,13 +258,11 @@ class NodeFleet:
             node.console.trim()
 
     def resident_mib(self) -> float:
-        """Return the memory of this process and of all processes of the nodes, in MiB."""
+        """Return the memory usage of this process and of all nodes' processes, in MiB."""
         folders = {Path("/proc/self")}
         for node in self._nodes.values():
             folders.update(node.body.resident_files())
         return sum(_resident_kib(folder) for folder in folders) / 1024
-
-    # Internals.
 
     def _lock(self, instance_id: str) -> asyncio.Lock:
         return self._locks.setdefault(instance_id, asyncio.Lock())
@@ -347,7 +345,7 @@ class NodeFleet:
             return
         await node.body.power_off()
         if stored.state == "running":
-            _LOG.warning("%s has no init or did not finish its boot: booting it again", stored.spec.instance_id)
+            _LOG.warning("%s: the init exited or the boot did not finish, booting it again", stored.spec.instance_id)
             await self._power_on(node)
 
     def _ended(self, node: SimulatedNode, action: Action, reason: str) -> None:
@@ -382,7 +380,7 @@ def _resident_kib(folder: Path) -> int:
 
 
 def _kill_unrecorded(instances: Path, known: set[int]) -> None:
-    """Kill nodes that an earlier host process started but did not record before it died."""
+    """Kill the inits of nodes that an earlier host process started but did not record before it was killed."""
     if sys.platform != "linux":
         return
     marker = f"{instances}/".encode()
@@ -394,5 +392,5 @@ def _kill_unrecorded(instances: Path, known: set[int]) -> None:
             continue
         ours = words[0].endswith(b"unshare") and any(word.startswith(marker) for word in words)
         if ours and not known & {int(child) for child in children}:
-            _LOG.warning("killing an unrecorded node init behind process %s", folder.name)
+            _LOG.warning("killing process %s, which started an unrecorded node init", folder.name)
             os.kill(int(folder.name), signal.SIGKILL)

@@ -1,6 +1,7 @@
 """The node host process: `python -m cloudgpu.rehearsal.nodes.host --directory DIR --home DIR --envs DIR`.
 
-Exits once the detached child process listens, or immediately if a host for the same directory is already running.
+The command exits once the detached child process listens, or immediately if a host for the same directory is already
+running.
 """
 
 import argparse
@@ -36,7 +37,7 @@ _LOG_LIMIT_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class HostOptions:
-    """Command-line options."""
+    """The command-line options of the node host."""
 
     directory: Path
     home: Path
@@ -45,12 +46,12 @@ class HostOptions:
 
     @property
     def clock(self) -> Path:
-        """File with the offset of the timer clock and the role credentials."""
+        """Return the path of the file with the offset of the timer clock and the role credentials."""
         return self.directory / "host.json"
 
 
 def main(arguments: list[str]) -> int:
-    """Start the host in the background unless it is running. Return 0 if a host listens."""
+    """Start the host in the background unless it is running. Return 0 if a host is running."""
     settings = _settings(arguments)
     try:
         settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,7 +66,7 @@ def main(arguments: list[str]) -> int:
     ready, notify = os.pipe()
     if os.fork() != 0:
         os.close(notify)
-        # Nothing arrives if the child dies first; it wrote the reason to standard error.
+        # If the child exits early, no data is received, and the child has written the reason to standard error.
         return 0 if os.read(ready, 1) else 1
     os.close(ready)
     os.setsid()
@@ -83,7 +84,7 @@ def _child(settings: HostOptions, lock: int, notify: int) -> int:
 
 
 def _settings(arguments: list[str]) -> HostOptions:
-    parser = argparse.ArgumentParser(description="Runs the nodes of one rehearsal cloud.")
+    parser = argparse.ArgumentParser(description="Run the nodes of a rehearsal cloud.")
     for name in ("--directory", "--home", "--envs"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--isolation", choices=("auto", "cage", "plain"), default="auto")
@@ -109,7 +110,7 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, control.over.set)
     await _until_shutdown(settings, control, fleet, lock)
-    # Remove the socket first: a client that connects now starts a new host, which waits for the lock.
+    # Remove the socket first, so that new clients do not reach this host: they retry until they can start another one.
     (settings.directory / "host.sock").unlink(missing_ok=True)
     server.close()
     await fleet.stop_all()
@@ -141,7 +142,7 @@ def _still_locked(path: Path, lock: int) -> bool:
 
 
 def _isolation(settings: HostOptions) -> str:
-    """Return the isolation to use. If namespaces do not work, `auto` falls back to `plain` and `cage` is an error."""
+    """Return the isolation to use. If namespaces do not work, `auto` falls back to `plain`, but `cage` fails."""
     if settings.isolation == "plain":
         return "plain"
     probe = settings.directory / "probe"

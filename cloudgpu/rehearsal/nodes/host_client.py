@@ -49,9 +49,9 @@ class NodeHostClient:
 
         Args:
             directory: Directory of the host's socket, log, records and disks.
-            home: State home, hidden from nodes; default: the folder that contains `rehearsal`.
+            home: State home, which is hidden from nodes; default: the directory that contains `rehearsal`.
             envs: Shared Python environments; default `<home>/envs`.
-            isolation: Isolation of the nodes if this client starts the host; a running host is not changed.
+            isolation: Isolation of the nodes if this client starts the host; it does not affect a running host.
         """
         self.directory = directory.absolute()
         self._home = (home or _home_around(self.directory)).absolute()
@@ -101,10 +101,10 @@ class NodeHostClient:
         self._call("forget", instance_id=instance_id)
 
     def list(self) -> tuple[NodeReport, ...]:
-        """Return a report of every node that was not forgotten, including nodes that are off.
+        """Return a report on every node that was not forgotten, including nodes that are off.
 
         Raises:
-            RehearsalError: The host does not respond.
+            RehearsalError: The host did not respond.
         """
         return tuple(NodeReport(**item) for item in self._call("list"))
 
@@ -112,7 +112,7 @@ class NodeHostClient:
         """Return the last 64 KiB of a node's console with CR LF line ends, as on a serial port.
 
         Raises:
-            RehearsalError: There is no such node.
+            RehearsalError: The node does not exist.
         """
         return base64.b64decode(self._call("console", instance_id=instance_id))
 
@@ -120,7 +120,7 @@ class NodeHostClient:
         """Advance the clock of power-off timers.
 
         Raises:
-            RehearsalError: The host does not respond.
+            RehearsalError: The host did not respond.
         """
         self._call("advance", seconds=seconds)
 
@@ -128,7 +128,7 @@ class NodeHostClient:
         """Set the credentials that the metadata service returns to nodes with a role.
 
         Raises:
-            RehearsalError: The host does not respond.
+            RehearsalError: The host did not respond.
         """
         self._call("credentials", **(asdict(credentials) | {"expires_at": credentials.expires_at.isoformat()}))
 
@@ -152,23 +152,23 @@ class NodeHostClient:
         """Replace all node faults. They are lost when the host exits.
 
         Raises:
-            RehearsalError: The host does not respond.
+            RehearsalError: The host did not respond.
         """
         self._call("faults", faults=[node_fault_json(fault) for fault in faults])
 
     def resident_mib(self) -> float:
-        """Return the resident memory of the host and all node processes, or 0 if unknown.
+        """Return the memory usage of the host and of all nodes' processes in MiB, or 0 if it is unknown.
 
         Raises:
-            RehearsalError: The host does not respond.
+            RehearsalError: The host did not respond.
         """
         return float(self._call("resident"))
 
     def events(self) -> Iterator[PoweredOff]:
-        """Yield nodes that power themselves off, starting with unacknowledged events. Blocks between events.
+        """Yield an event for each node that powers itself off, first the unacknowledged ones. Blocks between events.
 
-        Requesting the next event acknowledges the previous event. If the client dies before that, the host sends the
-        event again to the next client. The iterator ends when the host shuts down.
+        Requesting the next event acknowledges the previous event. If the client exits before that, the host sends
+        the event again to the next client. The iterator ends when the host shuts down.
 
         Raises:
             RehearsalError: The host cannot be started.
@@ -247,7 +247,7 @@ class NodeHostClient:
             try:
                 return sockets.connect(self._socket, _CALL_TIMEOUT_S)
             except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
-                # A host that is just exiting still holds the lock, so wait a little before the next attempt.
+                # An exiting host still holds the lock, so wait a little before the next attempt.
                 time.sleep(0.1 * attempt)
                 self._spawn()
         try:
@@ -258,7 +258,7 @@ class NodeHostClient:
             ) from err
 
     def _spawn(self) -> None:
-        """Run the host program, which exits once a host listens."""
+        """Run the host command, which returns once a host listens."""
         command = [sys.executable, "-m", "cloudgpu.rehearsal.nodes.host"]
         command += ["--directory", str(self.directory), "--home", str(self._home)]
         command += ["--envs", str(self._envs), "--isolation", self._isolation]

@@ -24,10 +24,10 @@ _REPLACED = ("/usr", "/bin", "/sbin", "/lib", "/etc", "/opt", "/var", "/var/log"
 
 
 class CagedBody:
-    """The namespaces of one node, kept alive by its init process."""
+    """The namespaces of one node, which its init process keeps alive."""
 
     def __init__(self, cage: namespace_script.NamespacePaths) -> None:
-        """Create the body without starting a process.
+        """Create the runtime without starting a process.
 
         Args:
             cage: Paths of the parts of the node's root.
@@ -42,11 +42,11 @@ class CagedBody:
         return dict(self._cage.surroundings.environment) | {"PATH": self._cage.surroundings.path}
 
     def limit_home(self, kib: int) -> None:
-        """Limit the size of the login user's home from the next boot on."""
+        """Limit the size of the login user's home directory from the next boot on."""
         self._cage = replace(self._cage, home_kib=kib)
 
     def home(self, user: str) -> str:
-        """Return the login user's home as seen inside the node."""
+        """Return the login user's home directory as seen inside the node."""
         return f"/home/{user}"
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
@@ -61,13 +61,13 @@ class CagedBody:
 
     @property
     def take_terminal(self) -> None:
-        """Return None: `setsid --ctty` takes the terminal inside the node, and can do so only if it has no owner."""
+        """Return None: `setsid --ctty` acquires the terminal inside the node, provided that it has no owner yet."""
 
     def open_terminal(self) -> tuple[int, int]:
         """Open a terminal in the node's own `/dev/pts`, so that `tty` and `/dev/tty` work inside.
 
         Raises:
-            OSError: No terminal is free, or the node is off.
+            OSError: No terminal is available, or the node is off.
         """
         master = os.open(f"/proc/{self.process[0]}/root/dev/pts/ptmx", os.O_RDWR | os.O_NOCTTY)
         try:
@@ -89,7 +89,7 @@ class CagedBody:
         """Start the init process and wait until its root is set up.
 
         Raises:
-            RehearsalError: The machine does not permit namespaces, or the init does not become ready in time.
+            RehearsalError: The machine does not permit namespaces, or the init did not become ready in time.
         """
         self._prepare()
         script = self._cage.disk / "init.sh"
@@ -108,7 +108,7 @@ class CagedBody:
         self._take(pid)
 
     def adopt(self, process: tuple[int, int]) -> bool:
-        """Take over the init of an earlier host. Return False if it has exited or its pid was reused."""
+        """Take over the init of an earlier host. Return False if the init has exited or its pid was reused."""
         if process[0] == 0 or _started(process[0]) != process[1]:
             return False
         try:
@@ -148,7 +148,7 @@ class CagedBody:
         self._pidfd, self.process = -1, (0, 0)
 
     def resident_files(self) -> list[Path]:
-        """Return the `/proc` folders of every process in the node's namespace."""
+        """Return the `/proc` directories of all processes in the node's namespace."""
         try:
             namespace = str(Path(f"/proc/{self.process[0]}/ns/pid").readlink())
         except OSError:
@@ -160,7 +160,7 @@ class CagedBody:
         for name in ("upper", "work", "merged", "own", "own/home"):
             (disk / name).mkdir(exist_ok=True)
         image_home = disk / "upper" / "home"
-        # Only at the first boot: move the login user's home to the folder that the node mounts as `/home`.
+        # At the first boot only, move the login user's home directory to the place from which the node mounts it.
         if not image_home.is_symlink() and image_home.is_dir() and not any((disk / "own" / "home").iterdir()):
             for home in image_home.iterdir():
                 home.rename(disk / "own" / "home" / home.name)
@@ -187,7 +187,7 @@ async def _until_ready(process: asyncio.subprocess.Process) -> int:
 def _started(pid: int) -> int:
     """Return the start time of a process in clock ticks since boot, or 0 if there is no such process."""
     try:
-        # The name in parentheses may contain anything, so split after the last parenthesis.
+        # The process name in parentheses may contain anything, so split after the last parenthesis.
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, IndexError, ValueError):
         return 0
@@ -203,10 +203,10 @@ def _link_target(path: Path) -> str:
 def unsupported_reason(probe: Path) -> str:
     """Return why nodes cannot have namespaces on this machine, or an empty string if they can.
 
-    Tries to create the namespaces in the empty folder `probe`.
+    The check creates namespaces that use the empty directory `probe`.
 
     Raises:
-        OSError: The folder cannot be written.
+        OSError: The directory cannot be written.
     """
     if sys.platform != "linux" or os.geteuid() != 0:
         return "namespaces require root on Linux"
@@ -234,4 +234,4 @@ def unsupported_reason(probe: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as err:
         return str(err)
-    return "" if done.returncode == 0 else done.stderr.decode(errors="replace").strip() or "the attempt failed"
+    return "" if done.returncode == 0 else done.stderr.decode(errors="replace").strip() or "creating namespaces failed"

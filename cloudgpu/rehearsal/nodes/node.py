@@ -41,12 +41,12 @@ class HostServices:
     now_s: Callable[[], float]
     credentials: Callable[[], RoleCredentials | None]
     ended: Callable[["SimulatedNode", Action, str], None]
-    """Called with an action and a reason to power off or reboot a node."""
+    """Function that powers off or reboots a node; called with the node, the action and the reason."""
     shared: SharedFolderStore
 
 
 class SimulatedNode:
-    """One simulated instance. `fleet` serializes the calls of its methods."""
+    """A simulated instance. `NodeFleet` serializes the calls to its methods."""
 
     def __init__(self, stored: SimulatedNodeRecord, paths: NodePaths, body: NodeRuntime, host: HostServices) -> None:
         """Create the node without starting it.
@@ -54,7 +54,7 @@ class SimulatedNode:
         Args:
             stored: Record of the node.
             paths: Files of the node.
-            body: Runs the processes of the node.
+            body: Runtime of the node's processes.
             host: Services of the node host.
         """
         self.record = stored
@@ -63,7 +63,7 @@ class SimulatedNode:
         self.console = Console(paths.console)
         self.booting = False
         self.faults: tuple[NodeFault, ...] = ()
-        """Faults since the last boot, or for the next boot."""
+        """Faults that affect the current boot or, while the node is off, the next boot."""
         self._host = host
         self._claim: addresses.BoundAddress | None = None
         self._doors = SshDoors(self.paths.run)
@@ -107,7 +107,7 @@ class SimulatedNode:
         """Take over a node that an earlier host booted.
 
         Raises:
-            OSError: The sockets cannot be served.
+            OSError: A socket cannot be used.
         """
         self._keep(address=claim.address, port=claim.port, metadata_port=claim.metadata_port)
         await self._serve(claim)
@@ -119,7 +119,7 @@ class SimulatedNode:
         """Stop the processes and servers of the node. Its disk, console and record are kept.
 
         Raises:
-            RehearsalError: A process does not exit.
+            RehearsalError: A process did not exit.
             OSError: The record cannot be written.
         """
         self._stop_tasks()
@@ -135,7 +135,7 @@ class SimulatedNode:
         """Delete the disk of the node, which must be off.
 
         Raises:
-            OSError: A file could not be removed.
+            OSError: A file cannot be removed.
         """
         loop = asyncio.get_running_loop()
         if self.paths.disk.exists():
@@ -184,7 +184,7 @@ class SimulatedNode:
             await self._listen_again()
 
     def arm(self) -> None:
-        """Set all alarms again after a timer or the clock changed."""
+        """Reschedule all timers after a timer or the clock changed."""
         now = self._now_s()
         waits_s = [timer.due_epoch_s - now for timer in self.record.timers]
         if self.record.spot_end_epoch_s:
@@ -262,7 +262,7 @@ class SimulatedNode:
             await self._listen(self._claim)
 
     def _show_egress(self) -> None:
-        """Create or remove the file that makes downloads by the node's programs fail."""
+        """Create or remove the file whose existence makes downloads on the node fail."""
         mark = self.paths.run / NO_EGRESS_FILE
         if self.record.spec.egress:
             mark.unlink(missing_ok=True)
@@ -285,7 +285,7 @@ class SimulatedNode:
         await self.body.ended()
         self._host.ended(self, "off", "its init exited")
 
-    # Stand-ins and timers.
+    # Simulated commands and timers.
 
     async def _asked(self, program: str, arguments: Sequence[str], units: Mapping[str, str]) -> command_answers.Reply:
         reply = command_answers.simulate_command(program, arguments, units, self._scene())
@@ -307,7 +307,7 @@ class SimulatedNode:
             self._keep(timers=after.timers, mounted=after.mounted, installed=after.installed)
 
     def _answered(self, reply: command_answers.Reply) -> None:
-        """Carry out a reply after the command has received it, because this may power off the node."""
+        """Apply a reply after it was sent to the command, because applying it may power off the node."""
         if reply.run:
             self._spawn(self._run(list(reply.run)))
         if reply.arm is not None or reply.disarm:
@@ -344,7 +344,7 @@ class SimulatedNode:
             self._host.ended(self, action, f"its timer {timer.unit} fired")
 
     async def _run(self, argv: list[str]) -> int:
-        """Run a command as the node's superuser with its output on the console. Return the exit status."""
+        """Run a command as the node's superuser and write its output to the console. Return the exit status."""
         return await superuser.run(self.body, self.console, argv, self._environment())
 
     # Faults.

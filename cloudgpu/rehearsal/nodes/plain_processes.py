@@ -1,4 +1,4 @@
-"""A node without namespaces: ordinary processes, marked by an environment variable."""
+"""A node without namespaces: its processes are ordinary processes that an environment variable identifies."""
 
 import asyncio
 import fcntl
@@ -24,11 +24,11 @@ class PlainBody:
     """The processes of one node. The node's files are below `CLOUDGPU_NODE_ROOT`."""
 
     def __init__(self, root: Path, run: Path, surroundings: VisiblePaths) -> None:
-        """Create the body without starting a process.
+        """Create the runtime without starting a process.
 
         Args:
-            root: Folder that serves as the node's `/`.
-            run: Folder of the socket to the host.
+            root: Directory that serves as the node's `/`.
+            run: Directory that contains the socket to the host.
             surroundings: Paths of the machine that the node may see.
         """
         self._root = root
@@ -48,14 +48,14 @@ class PlainBody:
         }
 
     def limit_home(self, kib: int) -> None:
-        """Do nothing, because the home's size cannot be limited without a mount namespace."""
+        """Do nothing, because limiting the size of a home directory requires a mount namespace."""
 
     def home(self, user: str) -> str:
-        """Return the login user's home as seen by the node."""
+        """Return the login user's home directory as seen by the node."""
         return str(self._root / "home" / user)
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
-        """Return the command in a shell that enters `cwd`. The caller creates its session and terminal."""
+        """Return a shell command that runs `argv` in `cwd`. The caller creates the session and the terminal."""
         del terminal
         return ["/bin/sh", "-c", _ENTER, cwd, *argv]
 
@@ -72,7 +72,7 @@ class PlainBody:
         """Open a terminal of the machine.
 
         Raises:
-            OSError: No terminal is free.
+            OSError: No terminal is available.
         """
         return pty.openpty()
 
@@ -96,10 +96,10 @@ class PlainBody:
         await asyncio.get_running_loop().create_future()
 
     async def power_off(self) -> None:
-        """Kill the processes that have the node's root in their environment, until none is left.
+        """Repeatedly kill the processes that have the node's root in their environment, until none are left.
 
         Raises:
-            RehearsalError: A process does not exit.
+            RehearsalError: A process did not exit.
         """
         loop = asyncio.get_running_loop()
         for _ in range(_ROUNDS):
@@ -112,7 +112,7 @@ class PlainBody:
         raise RehearsalError(f"processes of the node in {self._root} did not exit")
 
     def resident_files(self) -> list[Path]:
-        """Return the `/proc` folders of the node's processes; empty on systems without `/proc`."""
+        """Return the `/proc` directories of the node's processes, or an empty list on systems without `/proc`."""
         return [Path(f"/proc/{pid}") for pid in self._processes()] if sys.platform == "linux" else []
 
     @staticmethod

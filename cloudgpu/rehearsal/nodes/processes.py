@@ -9,7 +9,7 @@ from cloudgpu.rehearsal.nodes.boot.base_image import Layer
 
 
 class NodeRuntime(Protocol):
-    """Runs the processes of one simulated node on this machine."""
+    """The runtime of one simulated node's processes on this machine."""
 
     @property
     def layer(self) -> Layer:
@@ -23,7 +23,7 @@ class NodeRuntime(Protocol):
         """Return the environment variables of every process of the node."""
 
     def home(self, user: str) -> str:
-        """Return the login user's home as seen inside the node."""
+        """Return the login user's home directory as seen inside the node."""
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
         """Return the command on this machine that runs `argv` in the node, with a new terminal if requested."""
@@ -31,7 +31,7 @@ class NodeRuntime(Protocol):
     def entering(self) -> list[str]:
         """Return the prefix for a command that the host runs inside the node with the host's privileges.
 
-        Empty if the node has no namespaces.
+        The prefix is empty if the node has no namespaces.
         """
 
     @property
@@ -39,23 +39,23 @@ class NodeRuntime(Protocol):
         """Return the function with which a new process acquires its terminal, or None if `command` does so."""
 
     def open_terminal(self) -> tuple[int, int]:
-        """Open a new pseudo-terminal of the node: master and slave descriptors.
+        """Open a new pseudo-terminal of the node. Return its master and slave descriptors.
 
         Raises:
-            OSError: No terminal is free.
+            OSError: No terminal is available.
         """
 
     def send_signal(self, pid: int, number: signal.Signals) -> None:
         """Signal the process group of a command started with `command`. Processes that have exited are ignored."""
 
     def limit_home(self, kib: int) -> None:
-        """Limit the size of the login user's home from the next boot on. No effect without namespaces."""
+        """Limit the size of the login user's home directory from the next boot on. No effect without namespaces."""
 
     async def power_on(self) -> None:
         """Prepare to run processes.
 
         Raises:
-            RehearsalError: The machine does not permit namespaces, or the init does not become ready in time.
+            RehearsalError: The machine does not permit namespaces, or the init did not become ready in time.
         """
 
     def adopt(self, process: tuple[int, int]) -> bool:
@@ -68,8 +68,8 @@ class NodeRuntime(Protocol):
         """Kill every process of the node. Return once all processes have exited.
 
         Raises:
-            RehearsalError: A process does not exit.
+            RehearsalError: A process did not exit.
         """
 
     def resident_files(self) -> list[Path]:
-        """Return the `/proc` folders of the node's processes, if the machine has `/proc`."""
+        """Return the `/proc` directories of the node's processes, if the machine has `/proc`."""

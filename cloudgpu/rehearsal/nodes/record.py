@@ -1,4 +1,4 @@
-"""The stored record of a node, from which the next host process adopts the node."""
+"""The stored record of a node, which the next host process needs to adopt the node."""
 
 import json
 from dataclasses import asdict, dataclass, fields, replace
@@ -26,7 +26,7 @@ class Timer:
 
 
 class Changes(Protocol):
-    """The changes of a simulated command that are stored in the record."""
+    """The changes to the record that a simulated command causes."""
 
     @property
     def disarm(self) -> str:
@@ -62,7 +62,7 @@ class SimulatedNodeRecord:
     state: PowerState = "off"
     reason: str = ""
     unheard: bool = False
-    """Whether the node powered itself off and no client has acknowledged it yet."""
+    """Whether the node powered itself off and no client has acknowledged the event yet."""
     scripts_done: bool = False
     booted: bool = False
     """Whether the boot finished; otherwise a new host process boots the node again."""
@@ -71,7 +71,7 @@ class SimulatedNodeRecord:
     pid_started: int = 0
     timers: tuple[Timer, ...] = ()
     mounted: tuple[Mounted, ...] = ()
-    """Active mounts, until power-off."""
+    """Active mounts; powering off the node clears them."""
     installed: tuple[str, ...] = ()
     """Installed simulated packages, initially the packages of the image; lost with the disk."""
     spot_end_epoch_s: float = 0.0
@@ -80,7 +80,7 @@ class SimulatedNodeRecord:
     """Time of the rebalance recommendation; 0 if there was none."""
 
     def report(self) -> NodeReport:
-        """Return the report of the node for clients."""
+        """Return the report on the node that clients receive."""
         return NodeReport(
             instance_id=self.spec.instance_id,
             state=self.state,
@@ -92,7 +92,7 @@ class SimulatedNodeRecord:
         )
 
     def after(self, reply: "Changes") -> "SimulatedNodeRecord":
-        """Return the record with the changes of a simulated command."""
+        """Return the record with the changes of a simulated command applied."""
         timers = tuple(timer for timer in self.timers if timer.unit != reply.disarm)
         if reply.arm is not None:
             timers = (*(timer for timer in timers if timer.unit != reply.arm.unit), reply.arm)
@@ -125,31 +125,31 @@ class NodePaths:
 
     @property
     def record(self) -> Path:
-        """File of the node's record."""
+        """Return the file of the node's record."""
         return self.root / "record.json"
 
     @property
     def console(self) -> Path:
-        """Console output of the node."""
+        """Return the file with the console output of the node."""
         return self.root / "console.log"
 
     @property
     def host_key(self) -> Path:
-        """Private key of the SSH server."""
+        """Return the file with the SSH server's private key."""
         return self.root / "host_key"
 
     @property
     def disk(self) -> Path:
-        """Files that the node wrote; deleted with the node."""
+        """Return the directory of the node's own files, which is deleted with the node."""
         return self.root / "disk"
 
     @property
     def run(self) -> Path:
-        """Folder shared with the node. It contains the sockets, and the file `alive` until the folder is deleted."""
+        """Return the directory shared with the node: sockets, and the file `alive`, whose deletion stops the init."""
         return self.root / "run"
 
     def create(self) -> None:
-        """Create the folders with access only for the owner.
+        """Create the directories, accessible only to their owner.
 
         Raises:
             OSError: The disk is full or not writable.
@@ -183,7 +183,7 @@ def load(path: Path) -> SimulatedNodeRecord:
 
 
 def load_in(folder: Path) -> SimulatedNodeRecord:
-    """Read the record in a node's folder.
+    """Read the record in a node's directory.
 
     Raises:
         OSError: The file cannot be read.

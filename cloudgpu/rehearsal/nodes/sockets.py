@@ -1,4 +1,4 @@
-"""Unix sockets at paths of any length: the kernel limits socket paths to 108 bytes."""
+"""Unix sockets at paths of any length, although the kernel limits socket paths to 108 bytes."""
 
 import os
 import socket
@@ -9,13 +9,13 @@ from pathlib import Path
 from cloudgpu.errors import RehearsalError
 
 AGENT_SOCKET = "agent.sock"
-"""Socket in a node's run folder through which the SSM agent reaches SSH, regardless of security group rules."""
+"""Socket in a node's run directory through which the SSM agent reaches SSH, regardless of security group rules."""
 _LIMIT_BYTES = 100
-"""The limit is 107 on Linux and 103 on macOS."""
+"""Longest path to use directly. The kernel's limit is 107 bytes on Linux and 103 on macOS."""
 
 
 def connect(path: Path, timeout_s: float | None) -> socket.socket:
-    """Return a connected stream socket.
+    """Connect to a Unix socket and return the stream socket.
 
     Raises:
         OSError: No process listens on the socket.
@@ -33,7 +33,7 @@ def connect(path: Path, timeout_s: float | None) -> socket.socket:
 
 
 def bind(path: Path) -> socket.socket:
-    """Return a bound, non-blocking stream socket that only the current user may connect to. Replace an existing file.
+    """Bind a non-blocking stream socket to which only the current user may connect. Replace an existing file.
 
     Raises:
         OSError: The directory cannot be written.

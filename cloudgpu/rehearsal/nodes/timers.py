@@ -7,9 +7,10 @@ _LONGEST_SLEEP_S = 3600.0
 
 
 class NodeTimers:
-    """Timers of a node. Timers with a long wait fire early, so the callback must check the time and call `put` again.
+    """The timers of a node.
 
-    Waits are limited because the machine may be suspended, which stops the event loop's clock.
+    Timers with a long wait fire early, so the callback must check the time and call `put` again. Waits are limited
+    because the machine may be suspended, which stops the event loop's clock.
     """
 
     def __init__(self, ring: Callable[[], None]) -> None:

@@ -16,7 +16,7 @@ Isolation = Literal["auto", "cage", "plain"]
 
 @dataclass(frozen=True)
 class StartedNode:
-    """Address of a node's SSH server, and the fingerprint of its host key (`SHA256:...`)."""
+    """A started node: the address and port of its SSH server, and its host key's fingerprint (`SHA256:...`)."""
 
     address: str
     port: int
@@ -40,7 +40,7 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class PoweredOff:
-    """Event of a node that powered itself off: through a timer, a command or the exit of its init."""
+    """An event that reports that a node powered itself off through a timer, a command or the exit of its init."""
 
     instance_id: str
     reason: str
@@ -58,7 +58,7 @@ class RoleCredentials:
 
 @dataclass(frozen=True)
 class Opened:
-    """Network and storage access of a node. `mountable` lists mount sources, each with its backing folder."""
+    """Network and storage access of a node. `mountable` lists mount sources and their backing directories."""
 
     ssh: bool
     egress: bool
@@ -66,7 +66,7 @@ class Opened:
 
 
 def string_pairs(rows: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
-    """Return pairs of strings from JSON rows."""
+    """Convert JSON rows to pairs of strings."""
     return tuple((str(first), str(second)) for first, second in rows)
 
 

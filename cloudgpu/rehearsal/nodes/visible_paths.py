@@ -17,7 +17,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class VisiblePaths:
-    """Visible paths of the machine. `hidden` folders are empty inside a node, except for `readable` and `writable`."""
+    """The visible paths of the machine. A node sees only `readable` and `writable` paths in `hidden` directories."""
 
     base_python: str
     commands: tuple[tuple[str, str], ...]
@@ -28,21 +28,21 @@ class VisiblePaths:
     hidden: tuple[Path, ...]
     path: str = _PATH
     shared: tuple[Path, Path] | None = None
-    """Folders that back shared storage: the writable folder, and its read-only view."""
+    """The directory that backs shared storage, and its read-only view."""
 
 
 def find_visible_paths(
     home: Path, envs: Path, environment: Mapping[str, str], shared: tuple[Path, Path] | None = None
 ) -> VisiblePaths:
-    """Determine which paths of this machine and user are visible to nodes. Create missing writable folders.
+    """Determine which paths of this machine and user are visible to nodes. Create missing writable directories.
 
     Raises:
-        OSError: A folder cannot be created.
+        OSError: A directory cannot be created.
     """
-    # Real paths only: inside a node nothing can be mounted on a path that contains a symlink.
+    # Use real paths only: inside a node, nothing can be mounted on a path that contains a symlink.
     user_home, home, envs = _real(Path.home()), _real(home), _real(envs)
     caches = {name: str(_real(Path(path))) for name, path in _caches(user_home, envs, environment).items()}
-    # Folders below the environments are mounted with them, because hard links do not work across separate mounts.
+    # Directories below the environments are mounted with them, because hard links do not work across separate mounts.
     writable = [envs, *(Path(path) for path in caches.values() if not Path(path).is_relative_to(envs))]
     for folder in writable:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def _caches(user_home: Path, envs: Path, environment: Mapping[str, str]) -> dict
 
 
 def _settings(user_home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables with the user's pip and uv settings, because a node has a different home."""
+    """Return variables with the user's pip and uv settings, because a node has a different home directory."""
     config = Path(environment.get("XDG_CONFIG_HOME") or user_home / ".config")
     candidates = {
         "PIP_CONFIG_FILE": (config / "pip" / "pip.conf", user_home / ".pip" / "pip.conf"),
@@ -111,7 +111,7 @@ def _commands(base: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _readable(commands: Mapping[str, str], passed: Mapping[str, str], writable: list[Path]) -> set[Path]:
-    """Return the files and folders that must be visible even below a hidden folder."""
+    """Return the files and directories that must be visible even below a hidden directory."""
     paths = {_real(Path(sys.base_prefix)), _real(Path(sys.prefix)), Path(cloudgpu.__file__).resolve().parent}
     for path in commands.values():
         paths |= _prefixes(Path(path))
@@ -119,7 +119,7 @@ def _readable(commands: Mapping[str, str], passed: Mapping[str, str], writable: 
         if value.startswith("/") and Path(value).exists():
             paths.add(Path(value))
     paths = {_real(path.parent) / path.name for path in paths}
-    # Folders below a writable folder are mounted with it; a separate read-only mount would remove the write access.
+    # Paths below a writable directory are mounted with it; a separate read-only mount would remove the write access.
     covered = {path for path in paths if any(path.is_relative_to(folder) for folder in writable)}
     return paths - covered - {Path("/")}
 
@@ -132,7 +132,7 @@ def _prefixes(program: Path) -> set[Path]:
     """Return the paths that a program needs: its file, and its Python environment or installation."""
     real = Path(os.path.realpath(program))
     paths = {program, real}
-    # Only if the folder certainly belongs to Python: the folder above a tool's `bin` may be the whole `~/.local`.
+    # Include only directories that certainly belong to Python: the parent of a tool's `bin` may be all of `~/.local`.
     if (program.parent.parent / "pyvenv.cfg").is_file():
         paths.add(program.parent.parent)
     if real.name.startswith("python") and any((real.parent.parent / "lib").glob("python3*/os.py")):

@@ -1,4 +1,4 @@
-"""Access keys of a rehearsal cloud, random per home so that no other user or web page can launch anything."""
+"""Access keys of a rehearsal cloud: random for each state home, so that no other user or web page can call its API."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ _KEY_ID = re.compile(r"AKIA[A-Z2-7]{16}")
 
 @dataclass(frozen=True)
 class AccessKey:
-    """An access key id and secret in AWS's format."""
+    """An access key: id and secret in AWS's format."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -28,7 +28,7 @@ class AccessKey:
 
 @dataclass(frozen=True)
 class Keyring:
-    """The user's key (`caller`) and the key that the metadata service gives to nodes (`role`)."""
+    """The access keys of one state home: the user's (`caller`), and the nodes' from the metadata service (`role`)."""
 
     caller: AccessKey
     role: AccessKey
@@ -72,11 +72,11 @@ def repair(path: Path, known_id: str) -> Keyring:
     """Read the state home's keys, replacing them if they are damaged.
 
     The caller must make sure that no server is running, because a running server would keep using its old keys. Cluster
-    records identify this cloud by the caller's access key id, so the new key keeps that id if it is known.
+    records identify this cloud by the user's access key id, so the new key keeps that id if it is known.
 
     Args:
         path: The key file.
-        known_id: The caller's access key id according to the cluster records, or an empty string.
+        known_id: The user's access key id according to the cluster records, or an empty string.
 
     Raises:
         StateError: The disk is full or not writable.
@@ -93,7 +93,7 @@ def repair(path: Path, known_id: str) -> Keyring:
 
 
 def _create(path: Path) -> None:
-    """Write the keys to a temporary file and link it, so that the first of several concurrent callers wins."""
+    """Write the keys to a temporary file and hard-link it, so that the first of several concurrent callers wins."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     keyring = Keyring(_random_key(), _random_key())
     write_durably(draft, json.dumps({"caller": asdict(keyring.caller), "role": asdict(keyring.role)}).encode())

@@ -1,4 +1,4 @@
-"""Decode S3's `aws-chunked` uploads: chunks and an optional trailer with checksums. Ignores chunk signatures."""
+"""Decode S3's `aws-chunked` uploads: chunks and an optional trailer with checksums. Chunk signatures are ignored."""
 
 from cloudgpu.rehearsal.server.http_message import HttpRequest
 
@@ -11,7 +11,7 @@ def is_streaming(request: HttpRequest) -> bool:
 
 
 def decode_body(request: HttpRequest) -> HttpRequest:
-    """Return the request with a decoded body; checksums in the trailer become ordinary headers.
+    """Return the request with its body decoded; checksums in the trailer become ordinary headers.
 
     Raises:
         ValueError: The framing is invalid.

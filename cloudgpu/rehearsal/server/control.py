@@ -38,7 +38,7 @@ class ControlTarget(Protocol):
 
 @dataclass(frozen=True)
 class ControlApi:
-    """Handler of control calls, which must be signed with the state home's key."""
+    """The handler of control calls, which must be signed with the state home's key."""
 
     secret: str
     faults: FaultRules
@@ -47,7 +47,7 @@ class ControlApi:
     active_faults: ActiveFaults
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """Return the response to one control call."""
+        """Execute one control call and return the response."""
         signature = request.headers.find(HEADER)
         if not signature_is_valid(self.secret, signature, request.method, request.target, request.body):
             return _json({"error": "the request is not signed with this state home's key"}, 403)

@@ -1,4 +1,4 @@
-"""Process a request.
+"""The request handler of the simulated endpoint.
 
 The steps are: guard, control call or signature check, faults before the call, the call, save, faults after the call.
 """
@@ -37,12 +37,12 @@ class SimulatedServices(Protocol):
         """Reject a mutating call before it starts if the disk is full, unless the call frees resources."""
 
     def save(self, *, mutated: bool) -> None:
-        """Save the effect of a call, or undo it."""
+        """Save the effect of a call. If saving fails, undo the call."""
 
 
 @dataclass
 class EndpointApplication:
-    """Request handler of one server; the HTTP server calls it as its `Application`.
+    """The request handler of one server, which the HTTP server calls as its `Application`.
 
     Attributes:
         cloud: Function that waits for the services and returns them; it raises CloudGpuError if loading failed.
@@ -59,7 +59,7 @@ class EndpointApplication:
     touched: Callable[[], None]
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Return the response to one request."""
+        """Handle one request and return the response."""
         refused = forbidden_response(request, self.port)
         if refused is not None:
             return refused
@@ -76,7 +76,7 @@ class EndpointApplication:
         return self._execute(request, scope, identify(request, scope))
 
     def guard(self, request: HttpRequest) -> HttpResponse | None:
-        """Return an error for a large request not signed with a key of this state home, or None to accept it."""
+        """Return an error for a large request that is not signed with this state home's key, or None to accept it."""
         refused = forbidden_response(request, self.port)
         if refused is not None or request.raw_path.startswith(PREFIX):
             return refused or HttpResponse(413, {"Content-Type": "text/plain"}, b"the request body is too large")

@@ -1,4 +1,4 @@
-"""Error responses in each AWS protocol's format, written by serializers because messages may need escaping."""
+"""Error responses in the format of each AWS protocol. Serializers write them, because messages may need escaping."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def error_response(service: str, code: str, message: str, status: int) -> HttpRe
 
 
 def repair_error_xml(service: str, status: int, headers: dict[str, str], body: bytes) -> HttpResponse:
-    """Return moto's response, rebuilding an error whose XML is not well-formed.
+    """Return moto's response, but rebuild an error whose XML is not well-formed.
 
     Moto copies messages into its XML unescaped, and a message may quote the request.
     """

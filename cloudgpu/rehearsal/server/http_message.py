@@ -28,7 +28,7 @@ class Headers(dict[str, str]):
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A request with its whole body. `target` is the path and query exactly as received."""
+    """An HTTP request with its complete body. `target` is the path and query exactly as received."""
 
     method: str
     target: str
@@ -37,12 +37,12 @@ class HttpRequest:
 
     @property
     def raw_path(self) -> str:
-        """Percent-encoded path."""
+        """Return the percent-encoded path."""
         return self.target.partition("?")[0] or "/"
 
     @property
     def raw_query(self) -> str:
-        """Percent-encoded query string."""
+        """Return the percent-encoded query string."""
         return self.target.partition("?")[2]
 
     def query(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from cloudgpu.rehearsal.server.http_message import (
 
 _MAX_BODY = 1 << 30
 _LARGE_BODY = 1 << 20
-"""Body size in bytes above which a valid signature is required first, because any local process can connect."""
+"""Body size in bytes above which only signed requests are buffered, because any local process can connect."""
 _PIECE_BYTES = 1 << 18
 _IDLE_CONNECTION_S = 120
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """HTTP server for one application on 127.0.0.1; port 0 selects a free port."""
+    """An HTTP server for one application on 127.0.0.1; port 0 selects a free port."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -44,7 +44,7 @@ class LoopbackServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Port on which the server listens."""
+        """Return the port on which the server listens."""
         return int(self.server_address[1])
 
     def begin(self) -> None:

@@ -87,7 +87,7 @@ class RehearsalServer:
 
     @property
     def port(self) -> int:
-        """Port on 127.0.0.1 on which the server listens."""
+        """Return the port of 127.0.0.1 on which the server listens."""
         return self._http.port
 
     def run(self) -> None:
@@ -134,11 +134,11 @@ class RehearsalServer:
         return resources
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock of power-off timers and schedules; after a failure, both keep the old time.
+        """Advance the clock of power-off timers and schedules. If this fails, both keep the old time.
 
         Raises:
             ValueError: The simulated time would be too far from the machine's clock.
-            CloudGpuError: The time cannot be saved, or the node host does not respond.
+            CloudGpuError: The time cannot be saved, or the node host did not respond.
         """
         self._time.advance(seconds)
         try:
@@ -154,7 +154,7 @@ class RehearsalServer:
         self._stop.set()
 
     def leave(self) -> None:
-        """Request that the server stop but leave the nodes running, for the next server of this state home."""
+        """Request that the server stop but leave the nodes running for the next server of this state home."""
         self._stop.set()
 
     def _application(self, request: HttpRequest) -> HttpResponse:
@@ -173,7 +173,7 @@ class RehearsalServer:
         return self._cloud
 
     def _load(self) -> None:
-        """Import moto and restore the state. This takes about a second; the first request waits until it is done."""
+        """Import moto and restore the state. This takes about a second, and the first request waits for it."""
         gc.disable()  # imports create no garbage, and collection takes a fifth of the time
         try:
             importlib.import_module("cloudgpu.rehearsal.server.botocore_models").share_loader_cache()
@@ -216,7 +216,7 @@ class RehearsalServer:
             self._stop.set()
 
     def _repair_files(self) -> None:
-        """Rewrite damaged copies of the files that clients need to find and stop this server."""
+        """Rewrite the files that clients need to find and stop this server, if they are damaged."""
         try:
             intact = read_json(self._files.endpoint, SETTINGS_BYTES) == self._row
         except (OSError, ValueError):
@@ -254,7 +254,7 @@ def resident_mib() -> float:
 
 
 def _create_http_server(application: Application, guard: LargeBodyGuard, endpoint: Path) -> LoopbackServer:
-    """Return a server on the port of this state home's previous server or, if that is taken, on any free port.
+    """Create a server on the port of this state home's previous server or, if that port is taken, on any free port.
 
     Reusing the port keeps presigned URLs valid across restarts.
     """
@@ -267,7 +267,7 @@ def _create_http_server(application: Application, guard: LargeBodyGuard, endpoin
 
 @contextmanager
 def hold_server_lock(files: RehearsalFiles) -> Iterator[None]:
-    """Hold the state home's server lock; the kernel releases it when this process dies.
+    """Hold the state home's server lock; the kernel releases the lock when this process exits.
 
     Raises:
         RehearsalError: Another server holds the lock.
@@ -283,7 +283,7 @@ def hold_server_lock(files: RehearsalFiles) -> Iterator[None]:
 
 
 def _try_lock(lock: BufferedWriter) -> bool:
-    """Return True once the lock is acquired. Retry, because commands that look for a server hold the lock briefly."""
+    """Return True once the lock is acquired. Retry, because commands that check for a server hold the lock briefly."""
     for attempts_left in reversed(range(_LOCK_TRIES)):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Identify the API call of a request, for fault rules, for the log, and to tell mutating calls from reads."""
+"""Identify the API call of a request, for fault rules and the log, and to distinguish mutating calls from reads."""
 
 import re
 from urllib.parse import parse_qsl
@@ -44,7 +44,7 @@ _EFS = {
 
 
 def identify(request: HttpRequest, scope: Scope) -> MatchedCall:
-    """Return the service, action, region and parameters that fault rules match on, and whether the call mutates."""
+    """Return the service, action, region and parameters that fault rules match, and whether the call is mutating."""
     if scope.service == "s3":
         action = _s3_action(request)
         return MatchedCall("s3", action, scope.region, request.method not in ("GET", "HEAD"))

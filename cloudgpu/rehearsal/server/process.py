@@ -24,7 +24,7 @@ _RESET_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SI
 
 @contextmanager
 def hold_start_lock(files: RehearsalFiles) -> Iterator[None]:
-    """Hold the lock under which one process at a time starts a server; the kernel releases it if that process dies."""
+    """Hold the lock that a process needs to start a server; the kernel releases the lock if the process dies."""
     try:
         files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = open_for_appending(files.start_lock)
@@ -69,7 +69,7 @@ def kill_server(pid: int, limit_s: float) -> bool:
 
 
 def server_options(envs: Path | None, idle_minutes: float | None) -> list[str]:
-    """Return the server's command-line options. If an argument is None, the server uses its default."""
+    """Return the server's command-line options. For an argument that is None, the server uses its default."""
     arguments = [] if envs is None else ["--envs", str(envs.absolute())]
     return arguments if idle_minutes is None else [*arguments, "--idle-minutes", str(idle_minutes)]
 

@@ -38,7 +38,7 @@ class Services:
         self._sessions = sessions
 
     def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
-        """Execute the request. The error for a service or action that is not simulated contains its name."""
+        """Execute the request. If a service or action is not simulated, the error response contains its name."""
         rejection = body_error(request, scope.service)
         if rejection is not None:
             return rejection

@@ -27,7 +27,7 @@ SecretOf = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class Scope:
-    """Access key, region and service of a signature."""
+    """The scope of a signature: access key, region and service."""
 
     access_key_id: str
     region: str
@@ -35,7 +35,7 @@ class Scope:
 
 
 class SignatureError(Exception):
-    """The request has no valid signature by a key of this state home. `code` is an AWS error code."""
+    """The request is not correctly signed with a key of this state home. `code` is an AWS error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

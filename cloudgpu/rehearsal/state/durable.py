@@ -1,4 +1,4 @@
-"""Write files atomically: after a crash, a file is either the old or the new version."""
+"""Write files atomically: after a crash, a file contains either the old or the new version."""
 
 from pathlib import Path
 

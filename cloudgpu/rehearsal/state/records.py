@@ -43,7 +43,7 @@ class FleetRecord:
 
 @dataclass
 class NodeRecord:
-    """The simulated machine behind an instance."""
+    """The record of the simulated machine behind an instance."""
 
     instance_id: str
     user: str
@@ -59,7 +59,7 @@ class NodeRecord:
     port: int = 0
     host_key: str = ""
     original_address: str = ""
-    """Address that moto assigned; released to the subnet when the instance is removed."""
+    """Address that moto assigned; returned to the subnet when the instance terminates."""
     ended: datetime | None = None
     opened: Opened = _OPEN
     """Access last sent to the node: SSH from outside, access to the internet, and storage that it may mount."""
@@ -84,7 +84,7 @@ class CapacityReservation:
 
 @dataclass
 class SavedAnswer:
-    """The response to a call with a client token, and a digest of the call's parameters."""
+    """A saved response to a call with a client token, with a digest of the call's parameters."""
 
     digest: str
     status: int
@@ -94,7 +94,7 @@ class SavedAnswer:
 
 @dataclass
 class Records:
-    """The records of one region that moto lacks."""
+    """The records of one region for resources that moto lacks."""
 
     placement_groups: dict[str, PlacementGroup] = field(default_factory=dict)
     fleets: dict[str, FleetRecord] = field(default_factory=dict)

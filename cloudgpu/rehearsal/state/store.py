@@ -4,7 +4,8 @@ The contents of S3 objects are stored outside the snapshots, in files that are n
 Otherwise every call after the upload of a 50 MiB object would write 50 MiB.
 
 A call that changes several backends (an EFS mount target has a network interface in EC2) is written first as one batch
-and then to the snapshots. Otherwise a server killed between two snapshots would restart with half of the call.
+and then to the snapshots. Otherwise, a server that is killed between two snapshots would restart with only half of the
+call's effects.
 """
 
 import contextlib
@@ -44,7 +45,7 @@ _OBJECT_BYTES = 5 << 30
 
 
 class Store:
-    """Saves the backends that changed since the last save, and loads all saved backends."""
+    """The snapshots on disk. Saving writes only the backends that changed; loading restores all of them."""
 
     def __init__(self, state: Path, objects: Path, reserve: Reserve) -> None:
         self._state = state
@@ -102,7 +103,7 @@ class Store:
         self._drop_orphans()
 
     def snapshot(self) -> dict[str, bytes]:
-        """Return the current state by service and region, for `bring_back`. Nothing is written to disk."""
+        """Return the current state by service and region, for `bring_back`. This does not write to disk."""
         contents = {name: self._dump(name, backend) for name, backend in _live()}
         return {name: content for name, content in contents.items() if content}
 
@@ -248,7 +249,7 @@ class _Contents:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles S3 objects without their contents."""
+    """Pickler that stores S3 objects without their contents."""
 
     def __init__(self, buffer: io.BytesIO, objects: Path, service: str) -> None:
         super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
@@ -277,18 +278,18 @@ def _bare_key() -> Any:  # noqa: ANN401 - a FakeKey without its state
 
 
 class _Unpickler(pickle.Unpickler):
-    """Loads a snapshot and the S3 contents that it refers to."""
+    """Unpickler that loads a snapshot and the S3 contents to which the snapshot refers."""
 
     def __init__(self, buffer: io.BytesIO, objects: Path) -> None:
         super().__init__(buffer)
         self._objects = objects
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:  # noqa: ANN401 - protocol of pickle
-        """Return a class or function, also if a snapshot of an earlier version refers to its former module."""
+        """Return a class or function, even if a snapshot of an earlier version refers to its former module."""
         return super().find_class(current_module(module_name), global_name)
 
     def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401 - protocol of pickle
-        """Return the contents of an S3 object, or a subnet of EC2, whose snapshot is loaded first."""
+        """Return the contents of an S3 object, or a subnet from EC2's snapshot, which is loaded first."""
         if isinstance(pid, tuple):
             account, region, subnet_id = pid
             return ec2_backends[account][region].get_subnet(subnet_id)
@@ -296,7 +297,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _put_object(objects: Path, content: bytes) -> str:
-    """Write the contents unless the file exists. Return their digest.
+    """Write the contents unless their file exists. Return their digest.
 
     Raises:
         StateError: The disk is full or unwritable.

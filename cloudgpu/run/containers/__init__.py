@@ -1,1 +1,1 @@
-"""The container images of a run, and the requests for its containers."""
+"""Provide the container images of a run, and build the requests that start its containers."""

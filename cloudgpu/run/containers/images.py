@@ -45,7 +45,7 @@ class _Provided:
 def provide_image(
     container: Container, agents: Sequence[Agent], login: RegistryLogin | None, report: Report
 ) -> dict[int, NodeImage]:
-    """Provide the image on every node and return the images by node index.
+    """Provide the image on every node, and return each node's image by node index.
 
     Raises:
         RemoteCommandError: A node cannot get the image, or the nodes have different images; the message names the node.

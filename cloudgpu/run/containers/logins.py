@@ -1,4 +1,4 @@
-"""Registry logins: specified in the recipe, or obtained with AWS credentials for ECR."""
+"""Registry logins, which the recipe specifies or, for ECR, which are obtained with AWS credentials."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ def registry_login(environment: Environment, environ: Mapping[str, str], fetch: 
 
     Raises:
         UsageError: The recipe specifies no variable for the password, or the variable is not set.
-        CloudError: AWS issued no token for ECR.
+        CloudError: AWS did not issue a token for ECR.
     """
     container = environment.container
     if container is None:

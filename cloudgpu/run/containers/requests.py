@@ -1,4 +1,4 @@
-"""Build the agents' requests for the container of a run, and the commands of ranks inside it. Pure."""
+"""Build the agents' requests for the container of a run, and the commands of the ranks in that container."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,8 +23,8 @@ class NodeImage:
     """A recipe's image on one node, and the engine that runs it.
 
     Attributes:
-        image: Image, by digest if known.
-        image_id: Image ID, equal on every node.
+        image: Image name with its digest, or the image ID if the digest is unknown.
+        image_id: Image ID, which is the same on every node.
         entrypoint: Entry point of the image, prefixed to every rank's command as `docker run` would.
         devices: RDMA devices of the node.
     """
@@ -44,8 +44,8 @@ class NodeRunPaths:
     """Paths of a run on a node.
 
     Attributes:
-        data: Dataset name -> directory.
-        storage: Mount name -> directory.
+        data: Directory of each dataset, by name.
+        storage: Directory of each storage mount, by name.
     """
 
     run_dir: str

@@ -1,1 +1,1 @@
-"""Datasets, checkpoints and outputs: transfers to and from the nodes."""
+"""Transfer datasets, checkpoints and outputs to and from the nodes."""

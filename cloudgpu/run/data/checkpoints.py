@@ -1,4 +1,4 @@
-"""Checkpoints in S3: restored before a run, uploaded by the head node during the run and at its end."""
+"""Restore a checkpoint from S3 before a run, and upload checkpoints from the head node during and after the run."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
@@ -74,7 +74,7 @@ def restore(job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int
 
 
 def start_checkpoint_upload(job: Job, agents: Sequence[Agent], services: Services) -> None:
-    """Start the upload of the checkpoint directory to S3 on the head node, for as long as the ranks run.
+    """Start a process on the head node that uploads the checkpoint directory to S3 while the ranks run.
 
     Raises:
         RemoteCommandError: The node's IAM role provides no credentials.
@@ -99,7 +99,7 @@ def bucket_request(to: str, agent: Agent, service: S3Service) -> dict[str, Any]:
 
 
 def finish_checkpoint_upload(job: Job, head: Agent) -> str:
-    """Wait for the last checkpoint upload and return a summary. Empty if the run uploads no checkpoints.
+    """Wait for the last checkpoint upload and return a summary, or an empty string if checkpoints are not uploaded.
 
     Raises:
         RemoteCommandError: Part of the checkpoint could not be uploaded.

@@ -16,7 +16,7 @@ from cloudgpu.ssh.command import Raw, RemoteCommand
 FILES_PER_REQUEST = 2000
 """Files per `fetch` request. Each file has a presigned URL of up to 2000 bytes."""
 _RENEWALS = 20
-"""Maximum renewals of presigned URLs during one copy. A presigned URL is valid for six hours."""
+"""Maximum number of times that a batch's presigned URLs are renewed. A presigned URL is valid for six hours."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def download_files_to(
 ) -> int:
     """Download files on one node in batches of `FILES_PER_REQUEST` and return the bytes transferred.
 
-    `hand` contains the token and certificate of the node to download from, if the files' URLs refer to another node.
+    If the files' URLs refer to another node, `hand` contains the token and certificate of that node.
 
     Raises:
         RemoteCommandError: The node could not download or verify a file.

@@ -1,4 +1,4 @@
-"""Dataset files as listed by the caller for the nodes, and the S3 services of buckets."""
+"""The files of a dataset, which the caller lists and the nodes download, and the S3 service of a bucket."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ class RemoteFile:
     """A file of a dataset: a temporary URL and the expected content.
 
     Attributes:
-        url: Presigned URL. It is secret: sent only through standard input and never shown.
-        sha256: Hexadecimal, or None if there is no checksum.
+        url: Presigned URL. The URL is secret: it is sent only through standard input and never shown.
+        sha256: Hexadecimal checksum, or None if it is unknown.
         etag: The source's identifier of the content; empty if unknown. A copy stops if the identifier changes.
     """
 

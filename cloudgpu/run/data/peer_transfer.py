@@ -18,7 +18,7 @@ from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.certificate import generate_certificate
 
 WIDTH = 4
-"""Number of nodes that one node serves at a time. More would share its bandwidth without finishing sooner."""
+"""Number of nodes that one node serves at a time. More nodes would share the bandwidth without finishing sooner."""
 _T = TypeVar("_T")
 
 PeerAddress = Mapping[str, Any]

@@ -102,7 +102,7 @@ def mount_request(dataset: Data, run_id: str, agent: Agent, service: S3Service) 
         "argv": list(mount_order.argv),
         "program": mount_order.program,
         "package": mount_order.package,
-        # Never install packages on self-managed hosts unless the user asked for it.
+        # Never install packages on self-managed hosts.
         "install": "" if agent.host.node.own else mount_order.install,
         "seconds": data_mount.within_s,
     }

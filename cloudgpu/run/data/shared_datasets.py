@@ -61,9 +61,9 @@ def _fetch_files(
 def _fetch_tree(
     agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: DistributionSettings, source: PeerAddress
 ) -> int:
-    """Download files and their modification times from another node, then send the rest, such as links, from here.
+    """Download files from another node, then send what is missing, such as symlinks, from this machine.
 
-    The final transfer compares everything and deletes extra files, so the first step may be incomplete.
+    The final transfer compares all files and deletes extra files, so the first step may be incomplete.
     """
     root, names, target = local_root(dataset, way), [file.relative for file in listed], _target(dataset, agent)
     create_user_directory(agent.host, target)

@@ -12,12 +12,12 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Contents:
-    """Reads the files of a manifest in order.
+    """The contents of the files in a manifest, read in order.
 
     Attributes:
         size_bytes: Bytes to send.
-        changed: Paths that differed from the manifest when they were read; shorter files are padded with zeros.
-        problem: Error that stopped the reading, or None. The stream then ends early, and the receiver discards it.
+        changed: Paths of files that differed from the manifest when they were read. Shorter files are zero-padded.
+        problem: Read error that ended the stream early, or None. The receiver discards a stream that ended early.
     """
 
     def __init__(self, source: Path, entries: Sequence[Entry]) -> None:
@@ -66,7 +66,7 @@ class Contents:
             yield padding
 
     def _read(self, entry: Entry) -> Iterator[bytes]:
-        """Yield at most the announced number of bytes; none if the file no longer exists."""
+        """Yield at most the announced number of bytes, or nothing if the file no longer exists."""
         try:
             file = open_unbuffered(self._source / entry.path)
         except FileNotFoundError:

@@ -29,7 +29,7 @@ def translate(glob: bytes) -> bytes | None:
     literal = _LITERAL.match(glob)
     plain = literal.group() if literal else b""
     out = [re.escape(plain)]
-    glob = glob[len(plain) :]  # git compares the literal prefix separately, so in `a**/b` the stars count as alone
+    glob = glob[len(plain) :]  # git compares the literal prefix separately, so the `**` in `a**/b` counts as alone
     at = 0
     while at < len(glob):
         step = _STEPS.get(glob[at : at + 1], _literal)(glob, at)
@@ -54,7 +54,7 @@ def _any_one(_: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _stars(glob: bytes, at: int) -> tuple[bytes, int]:
-    """Translate stars. `**` spans directories only if it stands alone between slashes; otherwise it acts like `*`."""
+    """Translate asterisks. `**` spans directories only if it is alone between slashes; otherwise it acts like `*`."""
     end = at
     while glob[end : end + 1] == b"*":
         end += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cloudgpu.ssh.transfer.glob import translate
 
 ALWAYS_IGNORED = frozenset({b".git", b".cloudgpu-part"})
-"""Names that are never sent, at any depth: git's folder, and the working folder of a transfer."""
+"""Names that are never sent, at any depth: git's directory, and the temporary directory of a transfer."""
 
 GIT_NAME = b".gitignore"
 OWN_NAME = b".cloudgpuignore"
@@ -27,7 +27,7 @@ class IgnoreRule:
 
 @dataclass(frozen=True)
 class IgnoreFile:
-    """The rules of an ignore file, and its directory `below` (bytes, empty or ending with a slash)."""
+    """An ignore file: its rules, and its directory `below` (bytes; empty, or ending with a slash)."""
 
     below: bytes
     rules: tuple[IgnoreRule, ...]
@@ -41,7 +41,7 @@ class IgnoreFile:
 
         Args:
             path: Path relative to the same root as `below`.
-            directory: Whether the path is a directory. A link to a directory is not.
+            directory: Whether the path is a directory; False for a symlink to a directory.
         """
         if not path.startswith(self.below):
             return None

@@ -32,8 +32,8 @@ class FileListing:
 def files_to_send(root: Path) -> FileListing:
     """List the files of a work directory, applying ignore files.
 
-    Links within the directory are kept; absolute links become relative. Links that point outside the directory,
-    sockets, devices and unreadable files are listed in `skipped`.
+    Symlinks within the directory are kept, and absolute symlinks become relative. Symlinks that point outside the
+    directory, sockets, devices and unreadable files are listed in `skipped`.
 
     Raises:
         UsageError: `root` is not a readable directory.
@@ -57,7 +57,7 @@ class _Directory:
     git: tuple[IgnoreFile, ...]
 
     def entered(self, entries: Sequence[os.DirEntry[bytes]]) -> "_Directory":
-        """Return the directory with the ignore files among its entries added."""
+        """Return this directory with the ignore files among its entries added."""
         own = [file for entry in entries if entry.name == OWN_NAME for file in _read(entry, self.below)]
         git = [file for entry in entries if entry.name == GIT_NAME for file in _read(entry, self.below)]
         return _Directory(self.below, (*self.own, *own), (*self.git, *git))
@@ -119,7 +119,7 @@ def _problem(root: bytes, path: bytes, mode: int) -> str:
             return ""
         return relative_link(root, path)[1]
     if not stat.S_ISREG(mode):
-        return KINDS.get(stat.S_IFMT(mode), "neither file nor link")
+        return KINDS.get(stat.S_IFMT(mode), "neither a file nor a link")
     return "" if os.access(full, os.R_OK) else "cannot be read: permission denied"
 
 

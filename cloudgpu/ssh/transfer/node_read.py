@@ -42,7 +42,7 @@ def stays_inside(path: bytes, target: bytes) -> bool:
 
 
 def relative_link(root: bytes, path: bytes) -> tuple[bytes, str]:
-    """Return the text with which a link keeps its target in a copy of `root`, or an empty text and the reason.
+    """Return the link text that keeps the target in a copy of `root`; if there is none, an empty text and the reason.
 
     A link that stays inside keeps its text. Any other link that resolves to a path below `root`, such as an absolute
     link, becomes relative. `root` must be a real path.
@@ -64,7 +64,7 @@ def relative_link(root: bytes, path: bytes) -> tuple[bytes, str]:
 
 
 def unresolved(link: bytes, text: bytes) -> str:
-    """Return the reason why a link has no target, or an empty text if it has one."""
+    """Return the reason why a link does not resolve, or an empty text if it does."""
     try:
         os.stat(link)
     except OSError as err:
@@ -175,7 +175,7 @@ def read(origin: str, source: IO[bytes]) -> None:
 
 
 def opened(path: bytes) -> IO[bytes]:
-    """Open a regular file for reading. Anything else is refused, because opening a named pipe would block forever."""
+    """Open a regular file for reading. Other files are rejected, because opening a named pipe would block forever."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

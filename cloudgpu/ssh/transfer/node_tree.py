@@ -156,7 +156,7 @@ def same(expected: Entry, actual: Entry | None) -> bool:
 
 
 def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None) -> Iterator[bytes]:
-    """Yield the relative paths of all non-directories below `root`, without the working directory.
+    """Yield the relative paths of all non-directories below `root`, except the transfer's temporary directory.
 
     `unreadable` is called with directories that cannot be listed; without it, the error is raised.
     """
@@ -193,7 +193,7 @@ def plan(to: str, source: IO[bytes]) -> None:
 
 
 def marker_of(root: bytes) -> bytes:
-    """Return the marker of a managed directory. It is outside the directory, which contains only the sent files."""
+    """Return the marker's path. It is outside the managed directory, which contains only the sent files."""
     folder = os.path.join(os.path.expanduser(b"~"), b".cloudgpu", b"trees")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     return os.path.join(folder, hashlib.sha256(root).hexdigest()[:32].encode("ascii"))
@@ -242,7 +242,7 @@ def apply(to: str, source: IO[bytes]) -> None:
 
 
 def receive(root: bytes, entries: Iterable[Entry], source: IO[bytes]) -> None:
-    """Write each entry to the working folder, then move it to its destination."""
+    """Write each entry to the temporary directory, then move it to its destination."""
     ready = {b""}
     temporary = os.path.join(root, PART, b"file")
     for name, size, mtime_ns, mode, link in entries:
@@ -277,7 +277,7 @@ def write(path: bytes, size: int, source: IO[bytes]) -> None:
 
 
 def poured(source: IO[bytes], size: int, file: int) -> int:
-    """Move the next bytes from the pipe to the file inside the kernel; return the number of bytes, 0 if impossible."""
+    """Move bytes from the pipe to the file inside the kernel; return their number, or 0 without splice."""
     peek = getattr(source, "peek", None)
     if peek is None or not hasattr(os, "splice"):
         return 0
@@ -297,7 +297,7 @@ def poured(source: IO[bytes], size: int, file: int) -> int:
 
 
 def make_parents(root: bytes, path: bytes, ready: set[bytes]) -> None:
-    """Create the directories above `path`, replacing files, and links that would redirect the contents elsewhere."""
+    """Create the directories above `path`. Replace files, and links that would redirect the contents elsewhere."""
     parent = path.rpartition(b"/")[0]
     if parent in ready:
         return

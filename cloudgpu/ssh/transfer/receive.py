@@ -1,4 +1,4 @@
-"""Receive downloaded files: check names, write contents to a working directory, then move them into place."""
+"""Receive downloaded files: check names, write contents to a temporary directory, then move files into place."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ class SkippedDownload:
     """A matching file on a node that was not downloaded.
 
     Attributes:
-        path: Path relative to the source directory; empty for several unnamed files.
+        path: Path relative to the source directory; empty if the entry stands for several files.
         reason: Reason why the file was not downloaded.
         lost: Whether contents that the caller expected are missing, as with an unreadable file.
     """
@@ -40,7 +40,7 @@ class SkippedDownload:
 
 
 OnSkipped = Callable[[SkippedDownload], None]
-"""Listener for files that could not be downloaded."""
+"""Called for each file that could not be downloaded."""
 
 
 def validate_entry(who: str, fields: object) -> Entry:
@@ -155,7 +155,7 @@ class ReceiveStream:
 
 
 class DownloadDirectory:
-    """A local directory that files are moved into atomically. Leaves no partial files."""
+    """A local directory into which received files are moved atomically, so that no partial files remain."""
 
     def __init__(self, to: Path) -> None:
         self._to = to
@@ -176,7 +176,7 @@ class DownloadDirectory:
         return self._folder / "file"
 
     def receive_all(self, pieces: Iterable[bytes]) -> None:
-        """Write a whole stream to the working folder; `place` moves it to its destination."""
+        """Write a whole stream to the temporary directory; `place` then moves the file to its destination."""
         with self._part.open("wb", buffering=0) as file:
             for piece in pieces:
                 _write(file.fileno(), memoryview(piece))
@@ -236,15 +236,13 @@ class DownloadDirectory:
         for name in PurePosixPath(entry.path).parts[:-1]:
             here = here / name
             if here.is_symlink() or (here.exists() and not here.is_dir()):
-                raise StateError(
-                    f"{here} is in the way of {entry.path}, which would be downloaded", hint="move it away"
-                )
+                raise StateError(f"cannot download {entry.path}: {here} is in the way", hint=f"move {here} away")
             here.mkdir(exist_ok=True)
         try:
             self._part.replace(self._to / entry.path)
         except IsADirectoryError as err:
-            raise StateError(f"{self._to / entry.path} is a directory, but a file of that name would be downloaded",
-                             hint="move it away") from err  # fmt: skip
+            raise StateError(f"cannot download {entry.path}: {self._to / entry.path} is a directory",
+                             hint="move the directory away") from err  # fmt: skip
 
 
 def _write(descriptor: int, view: memoryview) -> None:
@@ -253,7 +251,7 @@ def _write(descriptor: int, view: memoryview) -> None:
 
 
 def _sweep(to: Path) -> None:
-    """Remove the working folders of killed processes."""
+    """Remove the temporary directories of killed processes."""
     for folder in to.glob(f"{_PREFIX}*"):
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         with contextlib.suppress(PermissionError):

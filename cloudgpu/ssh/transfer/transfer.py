@@ -70,7 +70,7 @@ exec cat -- "$from"
 
 
 class StartedCommand(Protocol):
-    """A started command."""
+    """A running command whose output is read in pieces of bytes."""
 
     stderr: bytearray
 
@@ -89,7 +89,7 @@ class StartedCommand(Protocol):
 
 
 class TransferConnection(Protocol):
-    """The operations of a connection that a transfer needs."""
+    """The part of a connection's interface that a transfer uses."""
 
     node: Node
 
@@ -101,14 +101,14 @@ class TransferConnection(Protocol):
 
 
 def _output(running: StartedCommand) -> Iterator[bytes]:
-    """Yield the output of a transfer, which fails if it makes no progress."""
+    """Yield the output of a transfer. The transfer fails if it stops making progress."""
     for piece in running.output(_STALLED_S):
         yield piece
         running.renew()
 
 
 def put_bytes(host: TransferConnection, content: bytes, path: str, *, mode: int) -> None:
-    """Write one file on the node. The file is renamed into place only after every byte has arrived.
+    """Write one file on the node. The file is renamed into place only after every byte has been received.
 
     Raises:
         RemoteCommandError: The remote file cannot be written.
@@ -140,7 +140,7 @@ def get_file(host: TransferConnection, path: str, to: Path) -> None:
 
 
 def send_tree(host: TransferConnection, source: Path, files: Sequence[str], to: str) -> int:
-    """Make the remote directory contain exactly these files and return the bytes of content sent.
+    """Make the remote directory contain exactly these files; return the number of content bytes sent.
 
     Files that change while they are read are sent again, a few times.
 
@@ -182,9 +182,9 @@ def fetch_tree(
     """Download matching files that differ from local files. Return the relative paths of all matching files in `to`.
 
     Patterns are globs for whole paths below `source`. A matching directory includes everything below it, and an empty
-    list of patterns matches everything. Links within `source` become relative links. Files that cannot be downloaded (a
-    link that leads elsewhere, a socket, an unreadable file) are reported to `on_skipped`. The names that the node sends
-    are not trusted and must not point outside `to`.
+    list of patterns matches everything. Symlinks within `source` become relative. Files that cannot be downloaded (a
+    symlink that points elsewhere, a socket, an unreadable file) are reported to `on_skipped`. The names that the node
+    sends are not trusted and must not point outside `to`.
 
     Raises:
         UsageError: A pattern is not a valid glob.
@@ -221,7 +221,7 @@ def _listed(host: TransferConnection, answer: object, problem: str) -> tuple[lis
 
 
 def manifest_of(source: Path, files: Sequence[str]) -> list[Entry]:
-    """Return the manifest of a directory that contains exactly these files."""
+    """Return a manifest that lists exactly these files of `source`."""
     root = os.path.realpath(os.fsencode(source))
     entries = (portable_entry(root, os.fsencode(name)) for name in files)
     return [entry for entry in entries if entry is not None]  # omit files deleted in the meantime
@@ -316,13 +316,13 @@ def _require_space(to: Path, files: Sequence[Entry]) -> None:
     to.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(to).free
     if required > free:
-        room = f"{size_text(free)} are free and {size_text(required)} are required"
+        room = f"{size_text(free)} is free and {size_text(required)} is required"
         message = f"no space left on the disk that holds {to}: {room}"
         raise StateError(message, hint="free some space there, or list fewer files in the recipe's `outputs`")
 
 
 def _numbered(files: Sequence[Entry], report: object) -> Iterator[tuple[Entry, Any]]:
-    """Yield the requested files in a node's report, which refers to them by index; ignore anything else in it."""
+    """Yield the requested files in a node's report, which refers to files by index. Other indices are ignored."""
     for index, value in report.items() if isinstance(report, dict) else ():
         if index.isdecimal() and index.isascii() and len(index) < _DIGITS and int(index) < len(files):
             yield files[int(index)], value
@@ -346,8 +346,8 @@ def _unsent(landing: DownloadDirectory, files: Sequence[Entry], failed: object) 
 
 def _malformed_response(host: TransferConnection, problem: str) -> RemoteCommandError:
     return RemoteCommandError(
-        f"{node_label(host.node)}: {problem}: its response is malformed",
-        hint="check what the node's login shell prints or replaces: `cloudgpu ssh`",
+        f"{node_label(host.node)}: {problem}: the node's response is malformed",
+        hint="check what the node's login shell runs and prints: `cloudgpu ssh`",
     )
 
 

@@ -1,4 +1,4 @@
-"""The component of the whole cluster."""
+"""The top-level component of a cluster."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from alibaba_cluster.settings import AlibabaArgs
 
 
 class AlibabaCluster(pulumi.ComponentResource):
-    """Network, nodes and data of one cluster."""
+    """A GPU cluster: its network, its nodes and its data storage."""
 
     def __init__(self, name: str, args: AlibabaArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("cloudgpu:alibaba:Cluster", name, None, opts)

@@ -12,7 +12,7 @@ _NAS_MANAGED_KEY = 1
 
 
 class DataStorage(pulumi.ComponentResource):
-    """The storage that the settings request. Unless it is disposable, it is retained when the stack is deleted."""
+    """The storage that the settings request. Unless it is disposable, deleting the stack retains it."""
 
     def __init__(
         self, name: str, args: AlibabaArgs, network: AlibabaNetwork, opts: pulumi.ResourceOptions | None = None
@@ -71,7 +71,7 @@ class DataStorage(pulumi.ComponentResource):
             tags=args.tags,
             opts=self._kept,
         )
-        # Retain these settings with a retained bucket. Without them, the bucket would be left unprotected.
+        # Retain these settings if the bucket is retained. Without them, the bucket would be unprotected.
         alicloud.oss.BucketAcl(name, bucket=bucket.id, acl="private", opts=self._kept)
         alicloud.oss.BucketPublicAccessBlock(name, bucket=bucket.id, block_public_access=True, opts=self._kept)
         alicloud.oss.BucketServerSideEncryption(name, bucket=bucket.id, sse_algorithm="AES256", opts=self._kept)

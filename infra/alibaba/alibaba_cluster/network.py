@@ -1,4 +1,4 @@
-"""The network of the nodes and the SSH access."""
+"""The nodes' network and SSH access to the nodes."""
 
 import pulumi
 import pulumi_alicloud as alicloud

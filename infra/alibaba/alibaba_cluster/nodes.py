@@ -16,8 +16,8 @@ _PUBLIC_MBIT_S = 100
 class Nodes(pulumi.ComponentResource):
     """Pay-as-you-go instances that Alibaba Cloud releases at the expiry regardless of their state.
 
-    A power-off only stops an instance, and its disk is still billed. Therefore, the release time is the first safeguard
-    and the timer on the node is the second.
+    Powering off an instance only stops it, and its disk is still billed. Therefore, the release time is the first
+    safeguard, and the timer on the node is the second.
     """
 
     instances: list[alicloud.ecs.Instance]
@@ -55,7 +55,7 @@ class Nodes(pulumi.ComponentResource):
                 system_disk_encrypted=True,
                 http_endpoint="enabled",
                 http_tokens="required",
-                http_put_response_hop_limit=2,  # one more hop than default: containers sit behind a bridge
+                http_put_response_hop_limit=2,  # one more than the default, because containers use a bridge
                 user_data=base64.b64encode(user_data(args.expires_at, args.bootstrap).encode()).decode(),
                 tags=args.tags,
                 volume_tags=args.tags,

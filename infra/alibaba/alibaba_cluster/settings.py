@@ -22,7 +22,7 @@ class AlibabaArgs:
     """Settings of a cluster.
 
     Attributes:
-        expires_at: Time at which Alibaba Cloud releases the instances, UTC, a whole minute.
+        expires_at: Time (UTC, a whole minute) at which Alibaba Cloud releases the instances.
         ssh_cidrs: The only sources that may reach port 22.
         image: Image ID; empty for the latest Ubuntu 22.04 from Alibaba.
         disk_gib: Size of the system disk.
@@ -52,7 +52,7 @@ class AlibabaArgs:
 
     @property
     def physical_name(self) -> str:
-        """Return the name for resources; bucket names must be globally unique."""
+        """Return the name of the resources. It contains a hash, because bucket names must be globally unique."""
         return f"cloudgpu-{self.cluster}-{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
 
     @property
@@ -62,7 +62,7 @@ class AlibabaArgs:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Return the tags, by which the cluster is found even if every local record is lost."""
+        """Return the tags that identify the cluster's resources even if every local record is lost."""
         return {
             "cloudgpu:cluster": self.cluster,
             "cloudgpu:owner": self.owner,
@@ -145,7 +145,7 @@ def _market(config: pulumi.Config) -> Market:
 
 
 def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
-    """Return the SSH networks, separated by commas; never the whole internet."""
+    """Parse the SSH networks, which are separated by commas. The whole internet is rejected."""
     value = config.require("sshCidr")
     try:
         networks = [ipaddress.IPv4Network(part.strip()) for part in value.split(",")]

@@ -1,1 +1,1 @@
-"""Storage that outlives clusters, as Pulumi components. Imports nothing from cloudgpu: plain `pulumi up` works too."""
+"""Storage that outlives clusters, as Pulumi components. Does not import cloudgpu, so plain `pulumi up` works too."""

@@ -16,14 +16,14 @@ LUSTRE: Ports = ((988, 988), (1018, 1023))
 
 @dataclass(frozen=True)
 class StorageNetwork:
-    """A VPC and one of its subnets per zone."""
+    """Network of the storage: a VPC, and one of its subnets per zone."""
 
     vpc_id: str
     subnets: dict[str, str]
 
 
 def find_storage_network(args: StorageArgs, parent: pulumi.Resource) -> StorageNetwork:
-    """Look up the subnets while the program runs, because their number determines which resources to create.
+    """Look up the subnets synchronously, because their number determines which resources the program creates.
 
     Raises:
         pulumi.RunError: There are no subnets, or they belong to several VPCs.
@@ -42,12 +42,12 @@ def find_storage_network(args: StorageArgs, parent: pulumi.Resource) -> StorageN
         vpc_names = ", ".join(sorted(vpcs)) or "no VPC"
         message = f"the subnets belong to {vpc_names}: set cloudgpu:subnetIds to subnets of one VPC"
         raise pulumi.RunError(message)
-    # Use each zone's lowest ID, the same on every run: a file system has at most one address in a zone.
+    # A file system has at most one mount target in a zone. Use each zone's lowest subnet ID, which does not change.
     return StorageNetwork(vpcs.pop(), {subnet.availability_zone: subnet.id for subnet in reversed(subnets)})
 
 
 class StorageSecurityGroup(pulumi.ComponentResource):
-    """One security group for both sides: file servers are in it, and every instance in it may mount the storage.
+    """The security group of the file servers and their clients. Every instance in the group may mount the storage.
 
     Lustre servers also connect to their clients, so the rules apply in both directions.
     """

@@ -22,15 +22,15 @@ _LUSTRE_STEP_GIB = 2400
 
 @dataclass(frozen=True)
 class StorageArgs:
-    """Settings of one storage.
+    """Settings of the storage.
 
     Attributes:
-        keep: Whether the data must survive everything except deletion by name.
+        keep: Whether the data is retained until the user deletes the storage by name.
         protect: Whether Pulumi refuses to delete the resource that contains the data.
         zone: Zone of a volume or a Lustre file system; empty for other kinds.
-        size_gib: Size; 0 for storage that grows automatically, and for a volume with the size of its snapshot.
-        linked: `s3://bucket/prefix` that is linked to `/` of a Lustre file system; empty for none.
-        subnet_ids: Subnets with access; empty for every zone of the VPC.
+        size_gib: Size; 0 for storage that grows automatically, or for a volume that has the size of its snapshot.
+        linked: `s3://bucket/prefix` that is linked to the root directory of a Lustre file system; empty for none.
+        subnet_ids: Subnets from which the storage can be mounted; empty for one subnet in every zone of the VPC.
         made_for: Cluster that the storage was created for and is deleted with; empty for named storage.
         client_group_ids: Existing security groups whose members may also mount the storage.
     """
@@ -55,7 +55,7 @@ class StorageArgs:
 
     @property
     def physical_name(self) -> str:
-        """Return the name for resources, which must be unique in the region or, for buckets, globally."""
+        """Return the name of the resources. It must be unique in the region or, for buckets, globally."""
         return f"cloudgpu-{self.name}-{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The component of storage of any kind."""
+"""The top-level component, which creates storage of any kind."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The four kinds of storage, one component each."""
+"""One component for each of the four kinds of storage."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from shared_storage.settings import StorageArgs
 _MIB_S_PER_TIB = 125
 _IMPORTED = ["NEW", "CHANGED", "DELETED"]
 _EXPORTED = ["NEW", "CHANGED"]
-"""Deletions on the file system are not exported to S3, so that a mistaken `rm` does not delete the data set."""
+"""Events that are exported to S3. Deletions are not exported, so that a mistaken `rm` does not delete the dataset."""
 
 Exports = dict[str, Any]
 
 
 class StorageComponent(pulumi.ComponentResource):
-    """A storage component with outputs for the stack."""
+    """Base class of the storage components, whose outputs become outputs of the stack."""
 
     def __init__(self, kind: str, name: str, opts: pulumi.ResourceOptions | None) -> None:
         super().__init__(f"cloudgpu:storage:{kind}", name, None, opts)
@@ -34,7 +34,7 @@ class StorageComponent(pulumi.ComponentResource):
 
 
 class SharedFiles(StorageComponent):
-    """EFS: encrypted, with a mount target in every zone."""
+    """An encrypted EFS file system with a mount target in every zone."""
 
     def __init__(
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
@@ -71,7 +71,7 @@ class SharedFiles(StorageComponent):
 
 
 class ParallelFiles(StorageComponent):
-    """FSx for Lustre in one zone, with the linked S3 prefix, if any, as its root."""
+    """An FSx for Lustre file system in one zone. If an S3 prefix is linked, it is the root directory."""
 
     def __init__(
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
@@ -123,7 +123,7 @@ class ParallelFiles(StorageComponent):
 
 
 class Disk(StorageComponent):
-    """An EBS volume: gp3, encrypted, empty or restored from a snapshot."""
+    """An encrypted gp3 EBS volume that is empty or restored from a snapshot."""
 
     def __init__(
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
@@ -144,7 +144,7 @@ class Disk(StorageComponent):
 
 
 class Objects(StorageComponent):
-    """An S3 bucket: private to the account, encrypted, without versioning."""
+    """An encrypted S3 bucket without versioning and without public access."""
 
     def __init__(
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
@@ -153,7 +153,7 @@ class Objects(StorageComponent):
         bucket = aws.s3.Bucket(
             name, bucket=args.physical_name, force_destroy=not args.keep, tags=tags, opts=self.guarded(args)
         )
-        # Both are deleted with the bucket. Deleted first, they would leave the bucket unprotected until its deletion.
+        # S3 deletes both settings with the bucket. Deleting them first would leave the bucket unprotected for a while.
         part = pulumi.ResourceOptions(parent=self, deleted_with=bucket)
         aws.s3.BucketPublicAccessBlock(
             name,

@@ -4,7 +4,7 @@ from shared_storage.settings import StorageArgs
 
 
 def storage_tags(args: StorageArgs) -> dict[str, str]:
-    """Return the tags, by which the storage is found even if every local record is lost."""
+    """Return the tags that identify the storage even if every local record is lost."""
     made_for = {"cloudgpu:made-for": args.made_for} if args.made_for else {}
     return {
         "Name": f"cloudgpu-{args.name}",

@@ -197,7 +197,7 @@ def test_gpus_in_the_container_are_held_against_the_nodes(cluster, load, tmp_pat
         assert gang.ended(job)["state"] == "succeeded"
         assert gang.log(job) == "devices=all\n"
     else:
-        with pytest.raises(RemoteCommandError, match="shows other GPUs in the container than on the node"):
+        with pytest.raises(RemoteCommandError, match="shows different GPUs in the container than on the node"):
             gang.start(job)
     assert gang.docker.names() == []
 

@@ -63,7 +63,7 @@ def test_outputs_that_do_not_fit_are_named_and_attach_fetches_them_once_they_do(
     assert code == 5, said
     shown = " ".join(said.split())
     assert "not downloaded node 1: no space left on the disk" in shown
-    assert "KiB are free and 2.0 MiB are required" in shown
+    assert "KiB is free and 2.0 MiB is required" in shown
     (folder,) = (disk / "runs").glob("*/outputs")
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["rank-0.txt", "rank-1.txt"]
     free(disk)
@@ -85,7 +85,7 @@ def test_a_disk_that_fills_up_does_not_hide_how_the_ranks_ended(lea: Caller, lab
         lab_hosts[name].run(["touch", "/tmp/finish"])
     code, said = ended(following)
     assert code == 10, said
-    assert f"run {run_id} has succeeded; attach to it with `cloudgpu attach {run_id}`" in said
+    assert f"run {run_id} has finished (succeeded); attach to it with `cloudgpu attach {run_id}`" in said
     assert "delete it with `cloudgpu down pair`" in said
     free(disk)
     code, said = run(lea, f"attach {run_id}")

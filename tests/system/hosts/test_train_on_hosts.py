@@ -40,7 +40,7 @@ def test_a_run_behind_a_jump_host_without_a_rate(lea: Caller):
     sets = ("--set", "resources.gpu=A100:4", "--set", "resources.nodes=1")
     shown = lea.run("plan", "tiny", "--on", "ssh", *sets).stdout
     assert re.search(r"1  deep +- +all 4 A100 +unknown", shown)
-    assert "0.00 USD until the expiry" in shown
+    assert "0.00 USD until the cluster expires" in shown
     assert "host without a rate: deep" in shown
     lea.run("up", "tiny", "--on", "ssh", "--name", "inner", "--yes", *sets)
     assert lea.run("ssh", "inner", "--", "uname", "-n").stdout == "deep\n"

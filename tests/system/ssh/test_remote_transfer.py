@@ -352,7 +352,7 @@ def test_a_node_that_answers_rubbish(tmp_path: Path, start_sshd: Any, source: Pa
     server = start_sshd(tmp_path / "sshd", extra=f"ForceCommand {lying}")
     try:
         with connect(server.node(), server.key, clock=SystemClock()) as host:
-            with pytest.raises(RemoteCommandError, match="its response is malformed"):
+            with pytest.raises(RemoteCommandError, match="the node's response is malformed"):
                 send(host, source)
             if answer != "12345678[]":  # an empty list is a fine answer to `list`
                 with pytest.raises((RemoteCommandError, StateError), match="malformed"):

@@ -76,8 +76,8 @@ def test_every_kind_of_change_is_counted_and_told():
         "spot gone: p4d.24xlarge us-east-1: was 2.4655-8.1915 USD/h",
     ]
     assert summarize_changes(found) == (
-        "1 price changed, 1 new price, 1 price gone, 1 type retired, 1 new type, 2 new zones, 1 zone gone, "
-        "1 image updated, 1 quota changed, 1 spot price changed, 1 spot price gone"
+        "1 price changed, 1 new price, 1 price removed, 1 type retired, 1 new type, 2 new zones, 1 zone removed, "
+        "1 image updated, 1 quota changed, 1 spot price changed, 1 spot price removed"
     )
 
 

@@ -104,7 +104,7 @@ def test_without_a_refresh_everything_is_as_shipped():
 def test_the_history_marks_the_one_that_holds():
     many = SnapshotEntry(4, NOW, "1", tuple(f"r-{n}" for n in range(17)), 3, "nothing changed", ())
     assert history_lines(History(3, (ENTRY, many)), "aws") == [
-        "   snapshot  read                  over  regions     changed",
+        "   snapshot  read                  base  regions     changed",
         "*         3  2026-11-21 12:00 UTC     2  us-east-1   1 price changed",
         "          4  2026-11-21 12:00 UTC     3  17 regions  nothing changed",
     ]
@@ -133,9 +133,9 @@ def test_quotas_are_told_in_nodes_with_the_way_to_more():
     assert shown == [
         "vCPUs of running instances on aws",
         "",
-        f"region     market     type             limit   in use     free  a node    nodes  {'quota':42}  read",
-        f"us-east-1  on-demand  p3dn.24xlarge      192       96       96      96        1  {QUOTA}  5 min ago",
-        f"eu-west-1  on-demand  p3dn.24xlarge  unknown  unknown  unknown      96  unknown  {QUOTA}  -",
+        f"region     market     type             limit   in use     free  per node    nodes  {'quota':42}  read",
+        f"us-east-1  on-demand  p3dn.24xlarge      192       96       96        96        1  {QUOTA}  5 min ago",
+        f"eu-west-1  on-demand  p3dn.24xlarge  unknown  unknown  unknown        96  unknown  {QUOTA}  -",
         "",
         "unknown: eu-west-1: reading the quotas of eu-west-1: denied",
         "quota too low for 2 nodes of p3dn.24xlarge on-demand in us-east-1: 192 vCPUs are needed; to request more:",

@@ -25,7 +25,8 @@ def extended(target):
 
 def test_as_text():
     assert extension_lines(extended("aws"), NOW) == [
-        "cluster lab now expires 2026-11-21 15:00 UTC (in 3 h), not 2026-11-21 13:00 UTC; confirmed by every node",
+        "cluster lab now expires at 2026-11-21 15:00 UTC (in 3 h), previously 2026-11-21 13:00 UTC; "
+        "confirmed by every node",
         "  cost until then: $187.28 at most; to delete it earlier: cloudgpu down lab",
     ]
     assert extension_lines(extended("rehearsal"), NOW)[1] == (

@@ -101,7 +101,7 @@ def test_what_runs_is_named_with_its_price_and_the_commands(records):
     ]
     assert "other" in "".join(StillRunning(records, ["other"]).lines())
     records.save_run(replace(RUN, state="succeeded"))
-    assert still.lines()[0] == "run plain-abc has succeeded; its outputs may not be downloaded yet"
+    assert still.lines()[0] == "run plain-abc has finished (succeeded); its outputs may not be downloaded yet"
 
 
 def test_what_is_not_known_is_said_to_be_unknown(records):

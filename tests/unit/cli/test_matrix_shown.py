@@ -33,7 +33,7 @@ matrix mx-3f09ab: 2 of 4 combinations have a result
 kvstore=dist_async compression=none: exit code 3
 cost     $62.42, of which $3.12 for these runs
 table    /state/matrices/mx-3f09ab/results.csv
-resume   to run what is missing, run the same command again"""
+resume   to run the missing combinations, run the same command again"""
 
 
 def row(kvstore, compression, state="succeeded", speed=None, loss=None, **more):
@@ -75,10 +75,10 @@ def test_the_table(matrix):
 
 
 def test_what_is_left_and_how_to_go_on(matrix):
-    assert "resume   to run what is missing, run the same command again" in shown(matrix)
+    assert "resume   to run the missing combinations, run the same command again" in shown(matrix)
     stopped = replace(matrix, stopped="cluster mx has expired", left=("cluster mx (2 x p3dn) is up",))
     text = shown(stopped)
-    assert "stopped  cluster mx has expired; to run what is missing, run the same command again" in text
+    assert "stopped  cluster mx has expired; to run the missing combinations, run the same command again" in text
     assert "left     cluster mx (2 x p3dn) is up" in text
     assert "nothing was charged" not in text
 

@@ -26,7 +26,7 @@ def test_a_run_that_succeeded(outcome):
         == """
 quickstart-k3fz8w succeeded (simulated)
   ran      recipe quickstart on 2 x p3dn.24xlarge in us-east-1c
-  took     2 min 10 s in all
+  took     2 min 10 s in total
            check data 0.2 s, provision 2.0 s, connect 0.1 s, gate 0.2 s, stage 0.7 s
            start 0.3 s, train 2 min 05 s, collect 0.3 s, down 0.8 s
   reached  accuracy 0.9833 (at least 0.95), 100% of the reference 0.9833: 2 ranks on CPU (this
@@ -140,4 +140,4 @@ def test_a_figure_that_is_taken_from_several_says_so(outcome):
     )
     warming = replace(several, value=None, counted=0, printed=4)
     text = shown(replace(outcome, measured=(warming,)))
-    assert "images_per_s: printed 4 times; no rank printed more than the 5 that are skipped\n" in text
+    assert "images_per_s: printed 4 times; no rank printed more than the first 5, which are skipped\n" in text

@@ -13,12 +13,12 @@ def test_a_service_and_one_beside_it():
     board = {"name": "board", "command": "b", "port": 6006}
     service = {"port": 8888, "ready": {"http": "/api", "status": 204, "within": "90s"}}
     assert lines(**{"with": "service"}, service=service, beside=[board]) == [
-        "serves port 8888 of the head, ready when GET /api returns 204, within 1m30s; "
+        "serves port 8888 on the head node, ready when GET /api returns 204, within 1m30s; "
         "it runs until the cluster expires",
-        "board in addition to the ranks: port 6006 of the head, ready when it accepts connections, within 3m",
+        "side service board: port 6006 on the head node, ready when it accepts connections, within 3m",
     ]
     assert lines(**{"with": "service"}, service={"port": 80, "ready": {"http": "/"}, "stays": "command"}) == [
-        "serves port 80 of the head, ready when GET / returns a status below 400, within 3m; "
+        "serves port 80 on the head node, ready when GET / returns a status below 400, within 3m; "
         "it stops when the command exits"
     ]
     assert lines(**{"with": "torchrun"}) == []

@@ -89,18 +89,18 @@ def test_what_was_made(record):
         "  address: fs-1.fsx",
         "  mount name: mnt",
         "  security group for nodes that mount it: sg-1",
-        "  costs: $168.00 a month, until it is deleted",
+        "  costs: $168.00 a month until it is deleted",
         "  in a recipe: storage: [{name: sets, to: /data/sets}]",
-        "  deleting a cluster does not delete it; to delete it: cloudgpu storage delete sets --delete-data",
+        "  deleting a cluster does not delete the storage; to delete it: cloudgpu storage delete sets --delete-data",
     ]
     simulated = replace(record, target="rehearsal", kind="s3", disposable=True, outputs={"id": "b", "url": "s3://b"})
     assert created_lines(CreatedStorage(simulated, made=False), storage_price("s3", "us-east-1"), None) == [
         "s3 storage sets already exists and matches the request (simulated)",
         "  id: b",
         "  url: s3://b",
-        "  costs: AWS would charge $0.0230 a month per GiB stored, until it is deleted",
+        "  costs: AWS would charge $0.0230 a month per GiB stored until it is deleted",
         "  in a recipe: storage: [{name: sets, to: /data/sets}]",
-        "  deleting a cluster does not delete it; to delete it: cloudgpu storage delete sets",
+        "  deleting a cluster does not delete the storage; to delete it: cloudgpu storage delete sets",
     ]
 
 

@@ -67,17 +67,17 @@ def seen(clusters):
 def test_as_text(seen, now):
     assert findings_lines(seen, now, simulated=True) == [
         "3 clusters in 2 regions (simulated)",
-        "lab  of ann, team vision; expires 2026-11-21 05:30 UTC, in 2 h",
+        "lab  owner ann, team vision; expires 2026-11-21 05:30 UTC, in 2 h",
         "  2 x p3dn.24xlarge on-demand in us-east-1 and IAM, for 2 h",
         "  $62.42 an hour, $124.84 so far, $45,569.52 a month if not deleted, and volumes at unknown prices",
         "  and 1 role, 2 volumes",
         "  kept: yours, up",
-        "old  of unknown owner; expiry unknown",
+        "old  owner unknown; expiry unknown",
         "  no instances in eu-west-1, age unknown",
         "  costs nothing",
         "  and 1 security group",
         "  kept: nobody known owns it",
-        "spot  of bob, team vision; expires 2026-11-20 03:30 UTC, 1 d ago",
+        "spot  owner bob, team vision; expires 2026-11-20 03:30 UTC, 1 d ago",
         "  1 x g5.xlarge spot in us-west-2, for 2 h",
         "  unknown an hour, unknown so far, unknown a month if not deleted",
         "  to delete: past its expiry",
@@ -162,13 +162,13 @@ def test_storage_and_images_are_listed_with_what_ends_them(now):
     )
     assert findings_lines(seen, now, simulated=False) == [
         "no cluster resources in 2 regions",
-        "storage scratch-1  of ann; lustre fs-1 in us-east-1",
+        "storage scratch-1  owner ann; lustre fs-1 in us-east-1",
         "  1200 GiB, $168.00 a month, created 5 h ago",
         "  to delete: disposable, and its cluster lab is gone",
-        "image base  of bob; Volta ami-1 in us-west-2",
+        "image base  owner bob; Volta ami-1 in us-west-2",
         "  200 GiB, at most $10.00 a month, created 3 d ago",
         "  kept: `cloudgpu image delete base --region us-west-2` ends it",
-        "storage logs  of unknown owner; s3 cloudgpu-logs in us-east-1",
+        "storage logs  owner unknown; s3 cloudgpu-logs in us-east-1",
         "  size unknown, unknown a month, age unknown",
         "  kept: holds data that was to be kept; "
         "`cloudgpu storage delete logs --region us-east-1 --delete-data` ends it",

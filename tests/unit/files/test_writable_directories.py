@@ -26,12 +26,12 @@ def test_a_failed_proof_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_a_link_that_leads_nowhere_is_said(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "unmounted")
-    with pytest.raises(StateError, match=r"it is a link to .*/unmounted, which does not exist") as refused:
+    with pytest.raises(StateError, match=r"it is a symlink to .*/unmounted, which does not exist") as refused:
         ensure_writable(tmp_path / "link", 1)
     assert "mount the disk" in str(refused.value.hint)
 
 
 def test_a_rehearsal_cloud_behind_a_link_that_leads_nowhere_is_said(tmp_path):
     (tmp_path / "rehearsal").symlink_to(tmp_path / "unmounted")
-    with pytest.raises(StateError, match=r"it is a link to .*/unmounted, which does not exist"):
+    with pytest.raises(StateError, match=r"it is a symlink to .*/unmounted, which does not exist"):
         client.ensure_running(Home(tmp_path))

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.hosts.loading import HostsFileError, load
 
-USD = "expected a number of US dollars, the only currency that is known"
+USD = "expected a number of US dollars, the only supported currency"
 KEY = "SHA256:jv2UE6xOw9GZ2Ye0hs1KxlcX3kTyXQ0gEVXrrNzgTno"
 
 

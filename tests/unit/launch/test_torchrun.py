@@ -144,7 +144,7 @@ def test_simulated_nodes_in_namespaces_find_their_own_interface() -> None:
 
 
 def test_nodes_without_gpus_need_a_number_of_ranks() -> None:
-    with pytest.raises(UsageError, match="no rank"):
+    with pytest.raises(UsageError, match="has no GPU"):
         torchrun(recipe(), nodes(gpus=0), CTX)
 
 

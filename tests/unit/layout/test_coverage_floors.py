@@ -31,7 +31,9 @@ def test_files_are_added_up_by_package(floors: ModuleType) -> None:
 def test_a_package_below_its_floor_and_one_without_are_wrong(floors: ModuleType) -> None:
     found = {"plan": floors.Covered(100, 75), "new": floors.Covered(1, 1)}
     assert floors.problems(found, {"plan": 75, "new": 100}) == []
-    assert floors.problems(found, {"plan": 76, "new": 100}) == ["plan: 75.0 % of its statements ran, the floor is 76 %"]
+    assert floors.problems(found, {"plan": 76, "new": 100}) == [
+        "plan: 75.0 % of its statements ran, but the floor is 76 %"
+    ]
     assert floors.problems(found, {"plan": 75, "old": 1}) == [
         "new has no floor in pyproject.toml",
         "old has a floor but no file",

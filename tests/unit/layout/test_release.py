@@ -30,7 +30,7 @@ def test_what_is_unreleased_becomes_the_section_of_the_version(release: ModuleTy
         "\n## [0.1.0] - 2026-01-01\n\n- b\n"
     )
     assert release.changelog_problem(moved, "0.2.0") == ""
-    with pytest.raises(release.StopError, match="nothing under"):
+    with pytest.raises(release.StopError, match="no entries under"):
         release.released(moved, "0.3.0", "2026-11-23")
     with pytest.raises(release.StopError, match="already"):
         release.released(moved, "0.2.0", "2026-11-23")

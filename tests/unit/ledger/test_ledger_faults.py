@@ -89,7 +89,7 @@ def test_a_file_that_is_no_ledger_is_left_alone_and_closed(tmp_path: Path, monke
     path.write_bytes(b"dear diary, " * 1000)
     closed, dispose = [], sa.Engine.dispose
     monkeypatch.setattr(sa.Engine, "dispose", lambda engine: closed.append(dispose(engine)))
-    with pytest.raises(LedgerError, match="not a ledger or is damaged") as caught:
+    with pytest.raises(LedgerError, match="not a ledger, or it is damaged") as caught:
         open_ledger(f"sqlite:///{path}")
     assert "keep the file" in caught.value.hint
     assert len(closed) == 1
@@ -170,6 +170,6 @@ def test_a_ledger_that_cannot_be_written_is_read_from_a_copy(ledger, ledger_path
 def test_a_copy_of_rubbish_is_no_ledger(tmp_path: Path):
     path = tmp_path / "notes.txt"
     path.write_bytes(b"dear diary, " * 1000)
-    with pytest.raises(LedgerError, match="not a ledger or is damaged"):
+    with pytest.raises(LedgerError, match="not a ledger, or it is damaged"):
         open_ledger(f"sqlite:///{path}", may_read_only=True)
     assert path.read_bytes() == b"dear diary, " * 1000

@@ -95,7 +95,7 @@ ANSWERS = [
     pytest.param(
         recipe(container("nvcr.io/nvidia/pytorch:25.03-py3"), instance_type="p3dn.24xlarge"),
         "image",
-        "25.03 needs compute capability 7.5, but V100 has 7.0; the last NGC month that supports it is 24.12",
+        "25.03 needs compute capability 7.5, but V100 has 7.0; the last NGC release that supports it is 24.12",
         ["--set environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3"],
         id="V100 and a month whose tag nobody lists",
     ),
@@ -117,7 +117,7 @@ ANSWERS = [
     pytest.param(
         recipe(container("nvcr.io/nvidia/pytorch:24.12-py3"), instance_type="p6-b200.48xlarge"),
         "image",
-        "24.12-py3 cannot run on B200 (p6-b200.48xlarge): the first month that supports B200 is 25.01",
+        "24.12-py3 cannot run on B200 (p6-b200.48xlarge): the first NGC release that supports B200 is 25.01",
         ["--set environment.container.image=nvcr.io/nvidia/pytorch:25.01-py3"],
         id="B200 and 24.12",
     ),
@@ -222,7 +222,8 @@ def test_nodes_with_32_interfaces_are_reached_by_an_elastic_ip_or_privately():
     assert {(way.efa_interfaces, way.public_address) for way in plan.candidates} == {(32, "elastic")}
     said = " ".join(finding.message for finding in plan.findings)
     assert (
-        "p5.48xlarge has 32 EFA interfaces, so EC2 assigns it no public address: each node gets an Elastic IP" in said
+        "p5.48xlarge has 32 EFA interfaces, so EC2 does not assign a public address: each node gets an Elastic IP"
+        in said
     )
     private = make(one, network=NetworkRequest(own_subnet=True, own_network=True))
     assert {way.public_address for way in private.candidates} == {"private"}

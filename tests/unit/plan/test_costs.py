@@ -187,6 +187,4 @@ def test_another_currency_is_refused_as_such():
     with pytest.raises(ValidationError) as caught:
         recipe(budget={"max_usd": "50 EUR"})
     (problem,) = field_problems(caught.value, {"budget": {"max_usd": "50 EUR"}})
-    assert (
-        problem.text == "budget.max_usd: expected a number of US dollars, the only currency that is known, got 50 EUR"
-    )
+    assert problem.text == "budget.max_usd: expected a number of US dollars, the only supported currency, got 50 EUR"

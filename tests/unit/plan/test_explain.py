@@ -115,9 +115,9 @@ def test_offers_as_people_read_them():
         == """\
 tiny: 2 candidates for 2 nodes
 
-  try  type           zone        market     USD/h a node  USD/h in all  priced on   quota (vCPUs)
-    1  p3dn.24xlarge  us-east-1c  on-demand        31.212       62.4785  2026-07-20  192 needed, 288 of 384 free
-    2  p3dn.24xlarge  us-east-1d  on-demand        31.212       62.4785  2026-07-20  192 needed, 288 of 384 free
+  try  type           zone        market     USD/h per node  USD/h total  priced on   quota (vCPUs)
+    1  p3dn.24xlarge  us-east-1c  on-demand          31.212      62.4785  2026-07-20  192 needed, 288 of 384 free
+    2  p3dn.24xlarge  us-east-1d  on-demand          31.212      62.4785  2026-07-20  192 needed, 288 of 384 free
 
 tried in this order: hardware, regions and zones in the order of the recipe
 

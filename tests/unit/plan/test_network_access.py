@@ -87,7 +87,7 @@ def test_more_nodes_than_elastic_ips_stand_behind_nat():
         (
             "note",
             "p4d.24xlarge: traffic through the NAT gateway costs an additional 0.045 USD/GB; "
-            "S3 traffic in the region bypasses it",
+            "S3 traffic in the region bypasses the gateway",
         ),
     ]
 
@@ -179,7 +179,7 @@ def test_ways_where_nobody_connects_from_outside(network, several, free, way):
         (NetworkRequest(public_address="private-nat"), "which can only be reached with reach = ssm"),
         (replace(BY_SSM, public_address="private-nat", **OWN), "public_address private-nat creates a VPC"),
         (replace(BY_SSM, public_address="private", own_network=True), "no subnet_id specifies a subnet"),
-        (replace(BEHIND, reach="ssm"), "bastion names a jump host, but reach is ssm, which needs none"),
+        (replace(BEHIND, reach="ssm"), "bastion names a jump host, but reach is ssm, which does not use a jump host"),
         (replace(BEHIND, own_subnet=False), "bastion is set, but no subnet_id specifies a subnet"),
         (replace(BEHIND, caller_named=False), "ssh_cidr does not allow the private address"),
     ],

@@ -33,11 +33,11 @@ def test_the_quickstart_rehearsed():
         shown("rehearsal", today=date(2026, 11, 21))
         == """\
 quickstart on 2 x p3dn.24xlarge (8 x V100 32 GiB each)  [simulated]
-cluster quickstart-1: 2 ranks (1 a node when rehearsed), expires after 1h
+cluster quickstart-1: 2 ranks (1 per node in rehearsals), expires after 1h
 
-  try  type           zone        market     EFA  USD/h a node  priced on
-    1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
-    2  p3dn.24xlarge  us-east-1d  on-demand    1        31.212  2026-07-20
+  try  type           zone        market     EFA  USD/h per node  priced on
+    1  p3dn.24xlarge  us-east-1c  on-demand    1          31.212  2026-07-20
+    2  p3dn.24xlarge  us-east-1d  on-demand    1          31.212  2026-07-20
 
 p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
     image /aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id
@@ -47,7 +47,7 @@ p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
   2 disks of 200 GiB (gp3)  0.0445       0.05  2026-11-21
   2 public IPv4 addresses     0.01       0.01  2026-11-21
 
-worst case on AWS: 62.48 USD until the expiry after 1h (simulated: nothing is charged)
+worst case on AWS: 62.48 USD until the cluster expires after 1h (simulated: nothing is charged)
 unknown: planned offline: zones, machine images, quotas, data in S3 were not queried [offline]
     fix: plan without --offline
 note: prices were read on 2026-07-20, 124 days ago [price-age]"""
@@ -59,11 +59,11 @@ def test_the_quickstart_for_real():
         shown()
         == """\
 quickstart on 2 x p3dn.24xlarge (8 x V100 32 GiB each)
-cluster quickstart-1: 16 ranks (8 a node), expires after 1h
+cluster quickstart-1: 16 ranks (8 per node), expires after 1h
 
-  try  type           zone        market     EFA  USD/h a node  priced on
-    1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
-    2  p3dn.24xlarge  us-east-1d  on-demand    1        31.212  2026-07-20
+  try  type           zone        market     EFA  USD/h per node  priced on
+    1  p3dn.24xlarge  us-east-1c  on-demand    1          31.212  2026-07-20
+    2  p3dn.24xlarge  us-east-1d  on-demand    1          31.212  2026-07-20
 
 p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
     image /aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id
@@ -75,7 +75,7 @@ RDMA)
   2 disks of 200 GiB (gp3)  0.0445       0.05  2026-11-21
   2 public IPv4 addresses     0.01       0.01  2026-11-21
 
-worst case: 62.48 USD until the expiry after 1h
+worst case: 62.48 USD until the cluster expires after 1h
 unknown: planned offline: zones, machine images, quotas, data in S3 were not queried [offline]
     fix: plan without --offline"""
     )
@@ -88,8 +88,8 @@ def test_several_types_and_what_was_left_out():
 quickstart on 1 x g4dn.12xlarge (4 x T4 16 GiB)
 cluster quickstart-1: 4 ranks, expires after 1h
 
-  try  type           zone        market     EFA  USD/h a node  priced on
-    1  g4dn.12xlarge  us-east-1a  on-demand    -         3.912  2026-07-20
+  try  type           zone        market     EFA  USD/h per node  priced on
+    1  g4dn.12xlarge  us-east-1a  on-demand    -           3.912  2026-07-20
 
 g4dn.12xlarge: driver 595 open (machine image), CUDA with the Python packages
     image /aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id
@@ -99,7 +99,7 @@ g4dn.12xlarge: driver 595 open (machine image), CUDA with the Python packages
   1 disk of 200 GiB (gp3)  0.0223       0.03  2026-11-21
   1 public IPv4 address     0.005       0.01  2026-11-21
 
-worst case: 3.94 USD until the expiry after 1h
+worst case: 3.94 USD until the cluster expires after 1h
 warning: excluded: AWS retired p3.16xlarge on 2025-12-20, and it can no longer be launched; \
 its successor is p3dn.24xlarge [retired]
     fix: --set resources.instance_type=p3dn.24xlarge
@@ -113,7 +113,7 @@ def test_nothing_to_be_had():
         shown(resources__gpu="V10:8")
         == """\
 quickstart on no available hardware
-cluster quickstart-1: 2 ranks (1 a node), expires after 1h
+cluster quickstart-1: 2 ranks (1 per node), expires after 1h
 
 no candidates
 
@@ -175,7 +175,7 @@ p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA 12.6.3 (container)
   1 disk of 100 GiB (gp3)  unknown    unknown
   1 public IPv4 address      0.005       0.04  2026-11-21
 
-worst case on AWS: 320.04 USD until the expiry after 8h, excluding 1 disk of 100 GiB (gp3) of unknown price \
+worst case on AWS: 320.04 USD until the cluster expires after 8h, excluding 1 disk of 100 GiB (gp3) of unknown price \
 (simulated: nothing is charged)
 expected: 163.23 USD for 4 h 04 min: 115,300,000 img at 7,850 img/s, as measured on 8 x V100
 kept when the cluster is deleted: 1 storage data (efs, kept) at an unknown price"""

@@ -319,7 +319,7 @@ def test_what_names_no_pytorch_says_nothing_of_it(line):
 def test_an_index_without_a_pytorch_within_the_bounds_is_refused_and_an_unknown_one_is_not():
     old = PythonEnvironment(requirements=("torch>=2.10",), torch_backend="cu126")
     assert torch_misfit(old, GPUS["V100"], MADE.torch) == (
-        "the cu126 wheels have no PyTorch that these requirements allow; the last one is 2.9"
+        "the cu126 index has no PyTorch release that these requirements allow; the last one is 2.9"
     )
     unheard = PythonEnvironment(requirements=("torch",), torch_backend="cu140")
     assert torch_misfit(unheard, GPUS["V100"], MADE.torch) == ""

@@ -34,7 +34,7 @@ rehearsal:
   command: train.py --epochs 1
   params: {note: short}
 """
-USD = "expected a number of US dollars, the only currency that is known"
+USD = "expected a number of US dollars, the only supported currency"
 SHOWN = "recipes/x/recipe.yaml"
 FIELDS = {
     "name": ("name: tiny", "name: {}", 2),

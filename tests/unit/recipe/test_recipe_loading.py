@@ -54,7 +54,8 @@ environment:
 budgt: {max_usd: 3}
 """
     assert problems(text) == [
-        f"{SHOWN}:2: name: expected up to 40 lowercase letters, digits and dashes, a letter first, got Tiny One",
+        f"{SHOWN}:2: name: expected up to 40 lowercase letters, digits and dashes, starting with a letter, "
+        "got Tiny One",
         f'{SHOWN}:5: resources.node: unknown field; did you mean "nodes"?',
         f"{SHOWN}:6: resources.market: expected on-demand, spot, reservation or capacity-block, got spto; "
         'did you mean "spot"?',

@@ -89,7 +89,7 @@ class Login:
     [
         (paramiko.AuthenticationException("Authentication failed."), AuthRefusedError, "refused the key"),
         (paramiko.BadAuthenticationType("Bad", ["password"]), AuthRefusedError, "refused the key"),
-        (["password"], AuthRefusedError, "requires more: password"),
+        (["password"], AuthRefusedError, "also requires password"),
         (
             paramiko.AuthenticationException("Authentication timeout."),
             ConnectError,

@@ -202,5 +202,5 @@ def test_no_port_at_all_is_told(monkeypatch):
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr("socket.create_server", full)
-    with pytest.raises(StateError, match="no local port for a tunnel: Too many open files"):
+    with pytest.raises(StateError, match="no local port is available for a tunnel: Too many open files"):
         listen_on_loopback()

@@ -82,7 +82,7 @@ def test_one_target_never_sees_the_snapshot_of_another(home, kept):
     assert (price(home, "rehearsal"), price(home)) == ("2", "30")
     # Not even one that somebody put there by hand.
     home.catalog("aws").snapshot(1).write_bytes(home.catalog("rehearsal").snapshot(1).read_bytes())
-    with pytest.raises(StateError, match="it was read from rehearsal, not from aws"):
+    with pytest.raises(StateError, match="it belongs to target rehearsal, not aws"):
         kept.current()
 
 

@@ -26,9 +26,9 @@ _HUB: Final = "registry-1.docker.io"
 _DENIED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _HOPS: Final = 5
 _LARGEST: Final = 4 * 2**20
-"""Registries reject larger manifests."""
+"""Maximum response size in bytes. Registries reject larger manifests."""
 _LONGEST_TOKEN: Final = 32 * 1024
-"""Servers reject longer headers. Tokens from public registries are a tenth of this length."""
+"""Maximum length of a token. Servers reject longer headers; tokens from public registries are a tenth as long."""
 _LONGEST_HOST: Final = 100
 _TOKEN: Final = re.compile(r"[!-~]+")
 _DIGESTS: Final = {
@@ -43,7 +43,7 @@ _PAIR: Final = re.compile(r"(\w+)=(?:\"([^\"]*)\"|([^,\s]*))")
 
 
 class UnreachableError(Exception):
-    """The registry returned no usable response. The message can be shown to users and contains no secret."""
+    """The registry did not return a usable response. The message can be shown to users: it does not contain secrets."""
 
 
 class RegistryDeniedError(Exception):
@@ -79,8 +79,8 @@ class RegistryClient:
         """Request `/v2/PATH` from the registry, logging in if required.
 
         Raises:
-            RegistryDeniedError: The login is rejected or missing.
-            UnreachableError: The registry returns no usable response.
+            RegistryDeniedError: The login was rejected or is missing.
+            UnreachableError: The registry did not return a usable response.
         """
         try:
             try:
@@ -98,9 +98,9 @@ class RegistryClient:
         """Return a manifest or blob (`kind` is `manifests` or `blobs`) by digest, and verify the digest.
 
         Raises:
-            RegistryDeniedError: The login is rejected or missing.
-            UnreachableError: The registry returns no usable response, the digest is invalid, or the content does not
-                match it.
+            RegistryDeniedError: The login was rejected or is missing.
+            UnreachableError: The registry did not return a usable response, the digest is invalid, or the content does
+                not match the digest.
         """
         algorithm, _, value = digest.partition(":")
         form, hashed = _DIGESTS.get(algorithm, (None, None))
@@ -146,7 +146,10 @@ class RegistryClient:
         return f"Bearer {token}"
 
     def _followed(self, url: str, accept: str) -> tuple[SourceResponse, bool]:
-        """Follow redirects and return the response and whether the registry sent it; no other host gets the login."""
+        """Follow redirects. Return the response, and True if the registry sent it.
+
+        The login is not sent to any other host.
+        """
         start, first = url, urlsplit(url)
         for _ in range(_HOPS):
             current = urlsplit(url)

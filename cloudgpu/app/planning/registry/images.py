@@ -41,7 +41,7 @@ class RegistryImages:
         self._known: dict[tuple[str, ...], ImageSeen] = {}
 
     def __call__(self, environment: Environment) -> ImageSeen:
-        """Look up the image within 5 seconds. Any failure results in `unknown` and the reason."""
+        """Look up the image, for at most `within_s` seconds. A failed lookup returns `unknown` and the reason."""
         container = environment.container
         if container is None:
             return ImageSeen("", "unknown", "the recipe has no container")

@@ -41,12 +41,12 @@ def platform(content: object) -> str:
 
 
 def is_index(content: Mapping[str, Any]) -> bool:
-    """Return True if the content lists manifests instead of being one."""
+    """Return True if the content is an index, which lists manifests, rather than a single manifest."""
     return isinstance(content.get("manifests"), list)
 
 
 def packed_bytes(manifest: Mapping[str, Any]) -> int | None:
-    """Return the total compressed size of the layers, or None if the manifest does not contain it."""
+    """Return the total compressed size of the layers, or None if the manifest does not contain valid sizes."""
     sizes = [layer.get("size") for layer in _dicts(manifest.get("layers"))]
     # `type` instead of `isinstance`, because bool is a subclass of int.
     known = [size for size in sizes if type(size) is int and 0 <= size <= _LARGEST]

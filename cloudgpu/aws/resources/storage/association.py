@@ -1,4 +1,4 @@
-"""`aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation`: links a Lustre directory to an S3 prefix."""
+"""Handler of `aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation`."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -16,7 +16,10 @@ _POLICIES: Mapping[str, str] = {"autoImportPolicy": "AutoImportPolicy", "autoExp
 
 
 class DataRepositoryAssociationHandler(FileSystemHandler):
-    """Link to an S3 prefix. Deleting it keeps the objects, and the files unless `deleteDataInFilesystem` is set."""
+    """Handler of data repository associations, which link a Lustre directory to an S3 prefix.
+
+    Deleting an association never deletes S3 objects. It deletes the files only if `deleteDataInFilesystem` is set.
+    """
 
     type: ClassVar[str] = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
     noun = "data repository association"

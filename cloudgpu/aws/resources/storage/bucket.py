@@ -1,4 +1,4 @@
-"""`aws:s3/bucket:Bucket`."""
+"""Handler of `aws:s3/bucket:Bucket`."""
 
 from typing import Any, ClassVar, Final
 
@@ -21,11 +21,11 @@ from cloudgpu.errors import BadRequestError, CloudGpuError
 _APPEAR_S: Final = 60
 _RELEASE_S: Final = 300
 _DEFAULT_REGION: Final = "us-east-1"
-"""S3's default region, which a request cannot specify as a location constraint."""
+"""Default region of S3. S3 rejects it as a location constraint."""
 
 
 class BucketHandler(DescribedHandler):
-    """S3 bucket. Its Pulumi ID is its name, which is globally unique."""
+    """Handler of S3 buckets. The Pulumi ID is the bucket's name, which is globally unique."""
 
     type: ClassVar[str] = "aws:s3/bucket:Bucket"
     accepts = frozenset({"bucket", "forceDestroy"})
@@ -36,8 +36,10 @@ class BucketHandler(DescribedHandler):
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the bucket.
 
+        Check first that it does not exist, because S3 in us-east-1 reports success if the caller already owns it.
+
         Raises:
-            BadRequestError: The name is taken. In us-east-1, S3 would silently return the caller's existing bucket.
+            BadRequestError: A bucket of this name already exists.
         """
         name = inputs["bucket"]
         if bucket_tags(ctx.clients, name) is not None:
@@ -61,7 +63,7 @@ class BucketHandler(DescribedHandler):
         return None if tags is None else _physical(ctx.clients, physical_id, {"tags": tags}, tags)
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
-        """Change the tags. S3 replaces all tags at once, so tags from other sources are read and written back."""
+        """Change the tags. S3 replaces all tags at once, so the tags that others have set are written back."""
         present = require_existing(bucket_tags(ctx.clients, physical_id), f"bucket {physical_id}")
         removed = changed_tags(ctx, old).keys() - changed_tags(ctx, new).keys()
         tags = {key: value for key, value in present.items() if key not in removed} | changed_tags(ctx, new)
@@ -69,7 +71,7 @@ class BucketHandler(DescribedHandler):
         return _physical(ctx.clients, physical_id, new, tags)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
-        """Delete the bucket, with its content if `forceDestroy` is set.
+        """Delete the bucket. If `forceDestroy` is set, delete its content first.
 
         Raises:
             BadRequestError: The bucket is not empty.
@@ -95,7 +97,7 @@ class BucketHandler(DescribedHandler):
         tags = poll(ctx.clock, lambda: bucket_tags(ctx.clients, name), what=what, total_s=_APPEAR_S)
         requested = all_tags(ctx, inputs)
         if not requested.items() <= tags.items():
-            # An endpoint that does not support tags in the creating call ignores them silently.
+            # An endpoint that does not support tags in the creating call silently ignores them.
             tags = tags | requested
             _tag(ctx.clients, name, tags)
         return _physical(ctx.clients, name, inputs, tags)

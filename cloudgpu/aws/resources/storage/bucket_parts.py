@@ -1,4 +1,4 @@
-"""Settings of a bucket: public access block and encryption. They have no tags and are deleted with the bucket."""
+"""Handlers of bucket settings: public access block and encryption. AWS deletes the settings with the bucket."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from cloudgpu.errors import CloudGpuError
 
 _APPEAR_S: Final = 60
 _NO_ENCRYPTION: Final = "ServerSideEncryptionConfigurationNotFoundError"
-"""Error code for unencrypted buckets, which date from before 2023; newer buckets are always encrypted."""
+"""Error code for a bucket without encryption settings. Only buckets created before 2023 can lack them."""
 
 
 class BucketPartHandler(DescribedHandler):
-    """Handler of one bucket setting, identified by the bucket's name. Applying a setting is idempotent."""
+    """Base class of handlers of one bucket setting. The Pulumi ID is the bucket's name."""
 
     noun: ClassVar[str]
     requires = frozenset({"bucket"})
@@ -34,7 +34,7 @@ class BucketPartHandler(DescribedHandler):
         return super().check(inputs)
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Apply the setting, retrying while a new bucket is not visible everywhere yet.
+        """Apply the setting. Retry while a new bucket is not yet visible everywhere.
 
         Raises:
             CloudError: The AWS request failed or AWS is unreachable.
@@ -48,7 +48,7 @@ class BucketPartHandler(DescribedHandler):
         return ExistingResource(inputs["bucket"], dict(inputs))
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the setting if it has the requested value."""
+        """Return the setting if it has the requested value, otherwise None."""
         existing = self.read(ctx, inputs["bucket"])
         requested = {key: value for key, value in inputs.items() if key != "tags"}
         return existing if existing and self._plain(existing.outputs) == self._plain(requested) else None
@@ -103,7 +103,7 @@ _BLOCKS: Mapping[str, str] = {
 
 
 class BucketPublicAccessBlockHandler(BucketPartHandler):
-    """`aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock`."""
+    """Handler of `aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock`."""
 
     type: ClassVar[str] = "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock"
     noun = "the public access block"
@@ -127,7 +127,7 @@ _BY_DEFAULT = "applyServerSideEncryptionByDefault"
 
 
 class BucketEncryptionHandler(BucketPartHandler):
-    """`aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration`."""
+    """Handler of `aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration`."""
 
     type: ClassVar[str] = "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration"
     noun = "the encryption"

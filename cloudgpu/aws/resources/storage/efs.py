@@ -1,4 +1,4 @@
-"""`aws:efs/fileSystem:FileSystem`: a file system that grows with its content and is billed by size."""
+"""Handler of `aws:efs/fileSystem:FileSystem`: a file system that grows with its content and is billed by size."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from cloudgpu.aws.session.session import Clients
 
 
 class EfsHandler(FileSystemHandler):
-    """EFS file system. The call's token is its `creationToken`, unless the program sets one."""
+    """Handler of EFS file systems. The call's token becomes the `creationToken`, unless the program sets one."""
 
     type: ClassVar[str] = "aws:efs/fileSystem:FileSystem"
     noun = "EFS file system"

@@ -16,7 +16,7 @@ Found = dict[str, Any]
 
 
 class FileSystemHandler(DescribedHandler):
-    """Base class of handlers that wait for the end of creation, update and deletion."""
+    """Base class of handlers that wait until a creation, update or deletion has finished."""
 
     noun: ClassVar[str]
     ready: ClassVar[frozenset[str]]
@@ -41,9 +41,9 @@ class FileSystemHandler(DescribedHandler):
         return self._settled(ctx, physical_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the resource that an interrupted create with this token left behind, once it is usable, or None.
+        """Find the resource that an interrupted create with this token left behind, and wait until it is usable.
 
-        A failed resource is returned as it is, so that it can be deleted.
+        Return a failed resource immediately, so that it can be deleted. Return None if there is no resource.
         """
         physical_id = self._made(ctx, inputs)
         description = self._seen(ctx.clients, physical_id) if physical_id else None
@@ -57,7 +57,7 @@ class FileSystemHandler(DescribedHandler):
         return ExistingResource(physical_id, self._outputs(ctx.clients, description, {})) if description else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
-        """Change the properties that can be changed in place."""
+        """Change the properties that can be changed in place, and wait until the resource is usable again."""
         description = require_existing(self._seen(ctx.clients, physical_id), f"{self.noun} {physical_id}")
         with convert_errors(f"changing {self.noun} {physical_id}"):
             self._change(ctx, description, old, new)
@@ -144,4 +144,4 @@ class FileSystemHandler(DescribedHandler):
 
     @abstractmethod
     def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:
-        """Return every output property. Without inputs, the tags are those on the resource."""
+        """Return every output property. If there are no inputs, return the tags that the resource has."""

@@ -1,4 +1,4 @@
-"""`aws:fsx/lustreFileSystem:LustreFileSystem`."""
+"""Handler of `aws:fsx/lustreFileSystem:LustreFileSystem`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ _INTEGERS = ("perUnitStorageThroughput", "automaticBackupRetentionDays")
 
 
 class LustreHandler(FileSystemHandler):
-    """Lustre file system in one subnet. Its client token makes creation idempotent."""
+    """Handler of Lustre file systems. The client token makes creation idempotent."""
 
     type: ClassVar[str] = "aws:fsx/lustreFileSystem:LustreFileSystem"
     noun = "Lustre file system"
@@ -149,13 +149,13 @@ def update_fsx_tags(fsx: Any, arn: str, before: Mapping[str, str], after: Mappin
 
 
 def _configuration(inputs: Properties, keys: Iterable[str]) -> dict[str, Any]:
-    """Return the configuration with integers, because Pulumi's numbers are floats, which FSx rejects."""
+    """Return the configuration. Pulumi's floats are converted to integers, because FSx rejects floats."""
     present = {key: inputs[key] for key in keys if inputs.get(key) is not None}
     return {_CONFIGURATION[key]: int(value) if key in _INTEGERS else value for key, value in present.items()}
 
 
 def _grows(old: Properties, new: Properties) -> bool:
-    """Return True if the storage capacity grows. An unknown capacity counts as growth, and AWS decides."""
+    """Return True if the storage capacity grows. An unknown capacity counts as growth; AWS rejects a reduction."""
     before, after = old.get("storageCapacity"), new.get("storageCapacity")
     if isinstance(before, (int, float)) and isinstance(after, (int, float)):
         return after > before

@@ -1,4 +1,4 @@
-"""`aws:efs/mountTarget:MountTarget`: the endpoint of a file system in one subnet."""
+"""Handler of `aws:efs/mountTarget:MountTarget`: the endpoint of a file system in one subnet."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -11,9 +11,9 @@ from cloudgpu.errors import CloudGpuError
 
 
 class MountTargetHandler(FileSystemHandler):
-    """EFS mount target, which is free and has no tags.
+    """Handler of EFS mount targets, which are free and have no tags.
 
-    A file system has at most one per zone, so its ID and the subnet identify the target.
+    A file system has at most one mount target per zone, so the file system ID and the subnet identify the target.
     """
 
     type: ClassVar[str] = "aws:efs/mountTarget:MountTarget"

@@ -1,4 +1,4 @@
-"""`aws:ebs/volume:Volume`."""
+"""Handler of `aws:ebs/volume:Volume`."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ _CHANGEABLE = ("type", "size", "iops", "throughput")
 
 
 class VolumeHandler(FileSystemHandler):
-    """EBS volume in one zone. Its client token makes creation idempotent."""
+    """Handler of EBS volumes. The client token makes creation idempotent."""
 
     type: ClassVar[str] = "aws:ebs/volume:Volume"
     noun = "EBS volume"
@@ -91,6 +91,6 @@ def _request(inputs: Properties, keys: frozenset[str]) -> dict[str, Any]:
 
 
 def _described(clients: Clients, name: str, value: str) -> Found | None:
-    """Describe the volume by filter, because a missing ID is an error and a filter without matches is not."""
+    """Describe the volume by filter. For an unknown ID, AWS returns an error; for a filter, an empty list."""
     response = clients.client("ec2").describe_volumes(Filters=[{"Name": name, "Values": [value]}])
     return next(iter(response["Volumes"]), None)

@@ -36,7 +36,7 @@ _ONE_AT_A_TIME: Final = threading.Lock()
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """One run of one program."""
+    """A run of a Pulumi program."""
 
     project: Project
     stack: str
@@ -45,7 +45,7 @@ class ProgramRun:
     secret_keys: frozenset[str]
     preview: bool
     on_log: Callable[[str, str], None]
-    """Listener for the severity and text of each message that the program logs with `pulumi.log`."""
+    """Called with the severity and text of each message that the program logs with `pulumi.log`."""
 
 
 def run_program(run: ProgramRun, monitor: Monitor) -> None:
@@ -60,7 +60,7 @@ def run_program(run: ProgramRun, monitor: Monitor) -> None:
 
 
 class _Console:
-    """Pulumi's `Engine` service. It only logs, and the log must not be written to the terminal."""
+    """Pulumi's `Engine` service. The service only logs, and the log must not be written to the terminal."""
 
     def __init__(self, on_log: Callable[[str, str], None]) -> None:
         self._on_log = on_log
@@ -130,7 +130,7 @@ def _entry(project: Project, monitor: Monitor) -> Callable[[], Awaitable[None] |
 
 
 def _drain(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, monitor: Monitor) -> None:
-    """Start nothing new, wait for the calls in progress, and cancel the SDK's tasks."""
+    """Reject new calls, wait for the calls in progress, and cancel the SDK's tasks."""
     monitor.close()
     pool.shutdown(wait=True, cancel_futures=True)
     monitor.drain()
@@ -163,7 +163,7 @@ def _within(module: object, directory: Path) -> bool:
 
 
 def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseException:
-    """Return the error to raise for a failed program, with file and line unless the failure has a typed error."""
+    """Return the error to raise for a failed program. The error contains file and line unless it is already typed."""
     if isinstance(failure, CloudGpuError) or not isinstance(failure, Exception):
         return failure
     invoked = _failed_invoke(failure, monitor)

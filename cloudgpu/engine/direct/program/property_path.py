@@ -13,7 +13,7 @@ _ABSENT: Final = object()
 
 
 def parse(text: str) -> Path:
-    """Split a property path.
+    """Parse a property path into its parts.
 
     Raises:
         BadRequestError: The text is not a valid property path.

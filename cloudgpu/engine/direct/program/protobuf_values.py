@@ -1,4 +1,4 @@
-"""Convert Pulumi's protobuf values to plain Python values and back, with secrets, unknowns and references.
+"""Convert Pulumi's protobuf values to plain Python values and back, including secrets, unknowns and references.
 
 The signatures are constants of Pulumi's protocol.
 """

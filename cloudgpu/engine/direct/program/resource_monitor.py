@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 
 class RegistrationHandler(Protocol):
-    """Applies registrations, or predicts the steps for a preview."""
+    """A handler that applies registrations, or predicts their steps for a preview."""
 
     def present(self, urn: str) -> Resource | None:
-        """Return the recorded resource."""
+        """Return the recorded resource, or None if there is none."""
 
     def rename(self, old: str, urn: str, name: str) -> None:
         """Change the recorded URN and name of the resource `old`, which the program now declares under another name."""
@@ -58,7 +58,7 @@ class RegistrationHandler(Protocol):
 
 @dataclass(frozen=True)
 class MonitorContext:
-    """The stack, handlers and clients that a monitor works with."""
+    """The context of a monitor: the stack, the handlers and the AWS clients."""
 
     stack: str
     project: str
@@ -70,7 +70,7 @@ class MonitorContext:
 
 
 class Monitor:
-    """The service for one run of a program. Its methods in CamelCase are the gRPC methods."""
+    """The `ResourceMonitor` service for one run of a program. The CamelCase methods are the gRPC methods."""
 
     def __init__(self, context: MonitorContext, registrations: RegistrationHandler) -> None:
         self._context = context
@@ -130,7 +130,7 @@ class Monitor:
         return self._guarded(lambda: self._exists(request))
 
     def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:  # noqa: N802
-        """Call a provider function. As with the CLI, the program handles its failure."""
+        """Call a provider function. As with the CLI, the program handles a failure of the call."""
         try:
             return self._guarded(lambda: self._invoke(request), passing=CloudGpuError)
         except CloudGpuError as err:
@@ -144,7 +144,7 @@ class Monitor:
         return self._guarded(lambda: _refuse(f"the method {request.tok}"))
 
     def RegisterResourceOutputs(self, request: resource_pb2.RegisterResourceOutputsRequest) -> empty_pb2.Empty:  # noqa: N802
-        """Record the outputs of a component or of the stack."""
+        """Record the outputs of the stack. The outputs of components are not stored."""
         if f"::{STACK_TYPE}::" in request.urn:
             self.outputs = to_plain(request.outputs)
         return empty_pb2.Empty()

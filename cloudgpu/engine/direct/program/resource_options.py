@@ -126,5 +126,5 @@ def _meta(request: _Request, digest: Callable[[object], str]) -> Meta:
 
 
 def _custom_parent(request: _Request) -> list[str]:
-    """Return the parent if it is a resource, because children are deleted before their parents."""
+    """Return the parent's URN, if any, as a dependency, because children are deleted before their parents."""
     return [request.parent] if request.parent else []

@@ -27,7 +27,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 @dataclass(frozen=True)
 class RoleKeys:
-    """Temporary credentials of the role. Never shown."""
+    """Temporary credentials of the role. They are secret."""
 
     access: str
     secret: str
@@ -35,11 +35,11 @@ class RoleKeys:
     until: float
 
     def __repr__(self) -> str:
-        return "Keys()"
+        return "RoleKeys()"
 
 
 class InstanceRole:
-    """The node's IAM role. Refreshes its credentials before they expire."""
+    """The node's IAM role. `keys` refreshes the credentials before they expire."""
 
     def __init__(self) -> None:
         self._keys: RoleKeys | None = None
@@ -107,7 +107,7 @@ def _read(document: Any) -> RoleKeys:  # noqa: ANN401 - unchecked JSON
     """Parse the credentials.
 
     Raises:
-        ValueError: A value is not printable ASCII, which a header requires.
+        ValueError: A value is not printable ASCII, which a header requires, or the expiration is not a time.
         KeyError: A value is missing.
         TypeError: The document is not an object.
     """

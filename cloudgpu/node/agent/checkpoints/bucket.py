@@ -19,7 +19,7 @@ from ..fetch.http_request import Client
 from .aws_role import InstanceRole, sign_request
 
 PART = 32 << 20
-"""Bytes of a part. Files up to this size are uploaded in one request."""
+"""Size of a part in bytes. Files up to this size are uploaded in one request."""
 _MOST_PARTS = 9000
 _AT_ONCE = 4
 _ATTEMPTS = 6
@@ -62,7 +62,7 @@ class CheckpointBucket:
         """Upload a file and return the bytes sent. `state` is the value that `keep` last received for the same content.
 
         Raises:
-            AgentError: S3 rejects the upload or cannot be reached.
+            AgentError: S3 rejected the upload or cannot be reached.
             FileChangedError: The file was modified during the upload.
         """
         url = self._url(relative)
@@ -117,7 +117,7 @@ class CheckpointBucket:
         """Send a request and return the body and ETag of the response. Transient errors are retried.
 
         Raises:
-            AgentError: S3 rejects the request or cannot be reached.
+            AgentError: S3 rejected the request or cannot be reached.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -142,7 +142,7 @@ class CheckpointBucket:
         return answer.status, answer.body, answer.headers.get("etag", "")
 
     def _upload_error(self, url: str, why: str, code: str = "upload") -> AgentError:
-        hint = "check that the nodes' role may write to the bucket and that the bucket is in the account"
+        hint = "check that the nodes' role may write to the bucket and that the bucket belongs to this account"
         return AgentError(f"{self._shown(url)}: {why}", hint=hint, code=code)
 
     def _shown(self, url: str) -> str:
@@ -154,7 +154,7 @@ class CheckpointBucket:
 
 
 def _regular(path: str, flags: int) -> int:
-    """Open a regular file without blocking, because a named pipe may have replaced the file.
+    """Open a regular file. A named pipe that has replaced the file does not block the call.
 
     Raises:
         OSError: The path is no longer a regular file.
@@ -173,7 +173,7 @@ def _inner(text: bytes, tag: str) -> str:
 
 
 def _code(text: bytes) -> str:
-    """Return S3's error code, or an empty string. Other text of the response is untrusted and not returned."""
+    """Return S3's error code, or an empty string. The rest of the response is untrusted and not returned."""
     code = _inner(text, "Code")
     return code if _CODE.fullmatch(code) else ""
 

@@ -1,12 +1,12 @@
 """`keep` and `kept`: upload a run's checkpoint directory to S3 during the run and at its end.
 
 `keep` starts a background process that scans the directory every few seconds. A file that is unchanged between two
-scans is complete and is uploaded. After the run has finished, the process scans once more and exits. `kept` waits for a
-scan in progress and uploads the remaining files itself, even if the process was killed. `keep.json` records uploaded
-files, including parts of large files.
+scans counts as complete and is uploaded. After the run has finished, the process scans once more and exits. `kept`
+waits for a scan in progress and uploads the remaining files itself, even if the background process was killed.
+`keep.json` records the uploaded files, including parts of large files.
 
-With `at_end`, there is one scan, after the run. `patterns` select the files. `name` distinguishes several uploads of
-one run.
+With `at_end`, the directory is scanned only once, after the run. `patterns` select the files. `name` distinguishes the
+uploads of one run.
 """
 
 from __future__ import annotations
@@ -194,11 +194,11 @@ def _interruption_announced() -> bool:
 
 
 def _listed(source: str, patterns: list[re.Pattern[bytes]]) -> tuple[dict[str, list[int]], list[str], dict[str, str]]:
-    """List the regular files below a directory, only matching ones if there are patterns.
+    """List the regular files below a directory; if there are patterns, only the files that match.
 
     Returns:
-        Size and mtime of each file; the first names of skipped entries (links out of the directory, sockets, pipes,
-        devices); and unreadable directories with the reason. Links into the directory itself are not reported.
+        Size and mtime of each file; the first names of skipped entries (sockets, pipes, devices, and symlinks whose
+        target is outside the directory); and the unreadable directories with the reasons.
     """
     listed: dict[str, list[int]] = {}
     skipped: list[str] = []

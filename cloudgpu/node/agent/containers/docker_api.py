@@ -1,4 +1,4 @@
-"""Client of the node's Docker Engine API. Uses the socket directly so that registry logins never touch the disk."""
+"""Client of the Docker Engine API. It uses the socket directly, so that registry logins are never written to disk."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _OLDEST_API = (1, 41)
 
 @dataclass(frozen=True)
 class DockerEndpoint:
-    """Path of the docker client and address of the engine."""
+    """A Docker engine: the path of the docker client and the address of the engine."""
 
     docker: str
     host: str
 
     @property
     def client(self) -> list[str]:
-        """Common prefix of command lines for this engine."""
+        """First words of every command line for this engine."""
         return [self.docker, "--host", self.host]
 
 
@@ -61,7 +61,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class DockerApi:
-    """Calls to one engine, one connection per call."""
+    """API client for one engine. Each call uses a separate connection."""
 
     def __init__(self, endpoint: DockerEndpoint) -> None:
         self._path = endpoint.host[len(_UNIX) :]
@@ -147,7 +147,7 @@ class DockerApi:
     def lines(
         self, path: str, *, read_timeout_s: float, auth: str = "", body: Iterator[bytes] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Yield the JSON objects that a POST request streams. Times out only after `read_timeout_s` without data.
+        """Send a POST request and yield the JSON objects of the response. `read_timeout_s` limits periods without data.
 
         Raises:
             AgentError: The engine cannot be reached.
@@ -213,7 +213,7 @@ def find_docker_endpoint() -> DockerEndpoint:
 
 
 def check_engine(engine: DockerApi) -> dict[str, Any]:
-    """Return the engine's version and info.
+    """Check that the engine is usable, and return its version and info.
 
     Raises:
         AgentError: The engine is unusable or too old.

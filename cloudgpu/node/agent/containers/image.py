@@ -1,7 +1,7 @@
-"""`image`: resolve a tag to a digest, or provide the image on this node and describe it and the engine.
+"""`image`: resolve a tag to a digest, or make the image available on this node and describe the image and the engine.
 
 With `id`, exactly that image is required. If it is not on this node, it is fetched from another node (`hand`); without
-`hand` the response is `missing`.
+`hand`, the response is `missing`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Print progress lines, then the digest (with `resolve`) or the image and the node's engine.
 
     Raises:
-        AgentError: The engine, image, login or disk space is missing, or the image is for another architecture.
+        AgentError: The engine cannot be used, the image cannot be pulled, or the image is for another architecture.
     """
     request = _read(spec)
     endpoint = find_docker_endpoint()
@@ -89,7 +89,7 @@ def _resolved(engine: DockerApi, request: dict[str, Any], report: Callable[[str]
 
 
 def _registry_digest(engine: DockerApi, request: dict[str, Any], report: Callable[[str], None]) -> str:
-    """Get the digest from the registry and check the architectures before the pull. Empty if the registry fails."""
+    """Get the digest from the registry and check the architectures. Return an empty string on a transient failure."""
     name = _by_tag(request)
     try:
         answer = engine.get(f"/distribution/{quote(name, safe='/:@')}/json", auth=pull.login_header(request["login"]))
@@ -109,7 +109,7 @@ def _registry_digest(engine: DockerApi, request: dict[str, Any], report: Callabl
 def _local_or_pulled(
     engine: DockerApi, request: dict[str, Any], info: dict[str, Any], report: Callable[[str], None]
 ) -> tuple[dict[str, Any], bool]:
-    """Return the image on this node, and True if this call pulled it."""
+    """Pull the image if necessary. Return the image, and True if this call pulled it."""
     name = f"{request['repository']}@{request['digest']}" if request["digest"] else _by_tag(request)
     image = engine.image(name)
     if image is not None and (request["digest"] or request["pull"] != "always"):
@@ -136,7 +136,10 @@ def _local_or_from_peer(
     spec: dict[str, Any],
     report: Callable[[str], None],
 ) -> tuple[dict[str, Any], bool] | None:
-    """Return the image with the requested ID, and True if this call fetched it. None if it is missing."""
+    """Fetch the image from another node if necessary. Return the image, and True if this call fetched it.
+
+    Return None if the image is missing.
+    """
     image_id, peer = str(spec["id"]), parse_peer(spec)
     image = engine.image(image_id)
     if image is not None or peer is None:
@@ -212,7 +215,7 @@ def _engine(endpoint: DockerEndpoint, info: dict[str, Any]) -> dict[str, Any]:
 
 
 def _needs_nvidia_runtime(info: dict[str, Any]) -> bool:
-    """Return True if GPUs are available only through the `nvidia` runtime, as nvidia-docker2 set it up."""
+    """Return True if GPUs are available only through the `nvidia` runtime, which nvidia-docker2 sets up."""
     return "nvidia" in (info.get("Runtimes") or {}) and not any(shutil.which(name) for name in _HOOKS)
 
 

@@ -1,4 +1,4 @@
-"""Transfer an image between nodes as one archive, which one engine saves and the other engines load."""
+"""Transfer an image between nodes as an archive that one engine saves and the others load."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
     """Write the archive of an image to an unnamed file, which disappears with this process.
 
     Raises:
-        AgentError: The engine, the image or the disk space is missing.
+        AgentError: The engine cannot be used, the image is not on this node, or there is too little disk space.
     """
     engine = DockerApi(find_docker_endpoint())
     image = engine.image(image_id)
@@ -39,7 +39,7 @@ def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
     folder = agent_folder("images")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     root = str(check_engine(engine).get("DockerRootDir") or "/")
-    # If both are on one disk, as usual, the disk contains the archive and the engine's copy at the same time.
+    # If both directories are on one disk, as usual, it contains the archive and the engine's copy at the same time.
     _has_room(root, size * (_COPIES if _one_disk(root, folder) else 1))
     _has_room(folder, size)
     report(f"creating an image archive for the other nodes: {size_text(size)}")
@@ -55,10 +55,10 @@ def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
 
 
 def load_from_peer(engine: DockerApi, info: dict[str, Any], image_id: str, size: int, peer: Peer) -> None:
-    """Load an image from the archive that another node serves. A broken connection is resumed.
+    """Load an image from the archive that another node serves. A broken transfer is resumed.
 
     Raises:
-        AgentError: The archive could not be downloaded, the disk is too small, or the image ID is different.
+        AgentError: The archive could not be downloaded, the disk is too small, or the loaded image has a different ID.
     """
     _has_room(str(info.get("DockerRootDir") or "/"), size * _COPIES)
     try:
@@ -109,7 +109,7 @@ def _request_rest(web: HttpConnections, wanted: RequestedFile, have: int) -> htt
     """Request the missing bytes.
 
     Raises:
-        TransientError: The server restarts from the beginning, but the engine already has the first part.
+        TransientError: The server restarted from the beginning, but the engine already has the first part.
     """
     answer = web.get(wanted, have, wanted.size - 1)
     if have and answer.status != http.client.PARTIAL_CONTENT:

@@ -1,4 +1,4 @@
-"""Pull an image through the engine's API, with progress. Only a lack of progress times out."""
+"""Pull an image through the engine's API and report progress. A pull times out only if it makes no progress."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FAULTS = (
 _HINTS = {
     "disk-full": "use a larger disk: resources.disk",
     "no-image": "check the image's name and tag",
-    "login": "set environment.container.login and password; check that the password is right and has not expired",
+    "login": "set environment.container.login and password; check that the password is correct and has not expired",
     "rate": "set environment.container.login: registries have a higher limit for logged-in users",
     "certificate": "put the registry's certificate at /etc/docker/certs.d/HOST:PORT/ca.crt on the nodes",
     "architecture": "choose a tag that is built for this node's architecture",
@@ -50,7 +50,7 @@ class _Layer:
 
 
 class PullProgress:
-    """Converts the engine's progress events to messages."""
+    """Progress of a pull. Converts the engine's progress events to messages."""
 
     def __init__(self, report: OnMessage) -> None:
         self._report = report
@@ -150,7 +150,7 @@ def size_text(count: int) -> str:
 
 
 def require_free_space(folder: str, needed: int, what: str, hint: str) -> None:
-    """Check the free disk space before a long operation. `what` explains the need in the error message.
+    """Check the free disk space before a long operation. The error message starts with `what`.
 
     Raises:
         AgentError: The disk has too little space.

@@ -17,7 +17,7 @@ from ..gang.spec import ContainerSpec
 _START_S = 180.0
 """Time limit of a start, in seconds. The first container of an image with many layers starts slowly."""
 _REMOVE_S = 12.0
-"""Time limit of a removal, in seconds. Shorter than the silence after which other nodes consider this node lost."""
+"""Time limit of a removal, in seconds. It is shorter than `lost_s`, after which other nodes consider this node lost."""
 _LAST_TRIES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 _OWN_S = 8.0
 _TIMED_OUT = 124
@@ -63,7 +63,7 @@ _LIMITS = {
 
 
 class RankContainer:
-    """A node's container. Its name is enough to remove it, so the watchdog can do that too."""
+    """The container of a node's ranks. The watchdog can remove it too, because that requires only its name."""
 
     def __init__(self, spec: ContainerSpec) -> None:
         self._spec = spec
@@ -84,14 +84,14 @@ class RankContainer:
         """Start the container and check that it has the node's GPUs.
 
         Raises:
-            AgentError: The engine cannot start it; nothing is left behind.
+            AgentError: The container cannot be started or has the wrong GPUs. It has been removed.
         """
         # The docker client settings of the node's user (plugins, proxies, logins) must not apply here.
         os.environ["DOCKER_CONFIG"] = os.path.join(run_dir, "docker")
         self._files = os.path.join(run_dir, "container")
         os.makedirs(self._files, exist_ok=True)
         os.chmod(self._files, 0o1777)  # noqa: S103 - any user of the image may write PID files there
-        self._remove()  # left by an interrupted start
+        self._remove()  # an interrupted start may have left a container
         self._made = True
         try:
             code, output = _run([*self._spec.client, *self._spec.run], _START_S)
@@ -117,7 +117,7 @@ class RankContainer:
         _spawn([*self._spec.client, "exec", "--user", "0", self._spec.name, *kill])
 
     def remove(self) -> bool:
-        """Remove the container and its processes. Return True if it certainly no longer exists."""
+        """Remove the container and its processes. Return True if the container is known to be gone."""
         if not self._made:
             return True
         self._restore_ownership()
@@ -126,7 +126,7 @@ class RankContainer:
         return removed
 
     def remove_with_retries(self) -> None:
-        """Remove the container even if the engine is still creating it. For the watchdog."""
+        """Remove the container even if the engine is still creating it. Used by the watchdog."""
         for wait_s in _LAST_TRIES_S:
             time.sleep(wait_s)
             self._remove()
@@ -157,7 +157,7 @@ class RankContainer:
         if self._spec.devices:
             expected = {uuid for index, uuid in enumerate(node_output.split()) if str(index) in self._spec.devices}
         if node_code or inside_code or shown != expected:
-            problem = "nvidia-smi shows other GPUs in the container than on the node"
+            problem = "nvidia-smi shows different GPUs in the container than on the node"
             if len(shown) != len(expected):
                 problem += f": {len(shown)} instead of {len(expected)}"
             detail = (
@@ -195,7 +195,7 @@ def _start_error(spec: ContainerSpec, output: str) -> AgentError:
             return AgentError(
                 f"cannot start a container of {spec.image}: {problem}: {message}", code=code, hint=hint.format(**known)
             )
-    hint = "run the same `docker run` manually on the node"
+    hint = "to find the cause, run the same `docker run` command on the node"
     return AgentError(f"cannot start a container of {spec.image}: {message or 'docker printed nothing'}", hint=hint)
 
 
@@ -204,7 +204,7 @@ def _uuids(text: str) -> set[str]:
 
 
 def _run(argv: Sequence[str], limit_s: float) -> tuple[int, str]:
-    """Return exit code and combined output."""
+    """Run a command. Return its exit code and combined output."""
     try:
         done = subprocess.run(
             argv,

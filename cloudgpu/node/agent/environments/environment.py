@@ -33,7 +33,7 @@ _UV = "uv>=0.7.14"
 
 @dataclass(frozen=True)
 class EnvironmentRequest:
-    """Requirements for an interpreter."""
+    """The interpreter that a recipe needs: its Python version and installed packages."""
 
     requirements: tuple[str, ...]
     version: str | None
@@ -54,7 +54,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def provide_environment(request: EnvironmentRequest, progress: Callable[[str], None]) -> tuple[str, bool]:
-    """Return the interpreter, and True if this call built its environment.
+    """Find an interpreter or build its environment. Return the interpreter, and True if this call built it.
 
     Raises:
         AgentError: The requested Python version is not available, or the build failed.
@@ -103,7 +103,8 @@ def _base(version: str | None) -> str:
     if version is not None and installer.find_uv():
         return version
     raise AgentError(
-        f"no Python {version or 3} on this node", hint="install this Python version, or install uv, which downloads it"
+        f"Python {version or 3} is not installed on this node",
+        hint="install this Python version, or install uv, which downloads it",
     )
 
 
@@ -263,7 +264,8 @@ def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[st
 def _cache(root: str) -> dict[str, str]:
     """Put uv's cache next to the environments, unless UV_CACHE_DIR is set.
 
-    There uv links files instead of copying gigabytes, later environments reuse them, and cleanup removes them.
+    From there, uv can hard-link files instead of copying gigabytes. Later environments reuse the cache, and the cleanup
+    removes it.
     """
     return {} if os.environ.get("UV_CACHE_DIR") else {"UV_CACHE_DIR": os.path.join(root, ".uv")}
 

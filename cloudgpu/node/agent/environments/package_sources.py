@@ -30,7 +30,7 @@ _COMMA = frozenset({"UV_FIND_LINKS"})
 
 
 def uv_settings(python: str, environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Return variables that give uv the sources of this Python's pip, or None if uv has no equivalent."""
+    """Return the variables that make uv use the package sources of this Python's pip, or None if uv cannot use them."""
     try:
         process = subprocess.run(
             [python, "-m", "pip", "config", "list"],

@@ -42,7 +42,7 @@ class Record:
     def mark_of(self, path: str, stat: os.stat_result) -> str | None:
         """Return the identifier of a file's verified content, or None if the file has changed since.
 
-        Without a source nothing was verified, so size and mtime identify the content.
+        Without a source, no file was verified, so size and mtime identify the content.
         """
         if not self._about["source"]:
             return f"etag {stat.st_size}-{stat.st_mtime_ns}"
@@ -56,7 +56,7 @@ class Record:
             self._files[file.path] = [stat.st_size, stat.st_mtime_ns, file.mark]
 
     def save(self) -> None:
-        """Save the record. Errors such as a full disk are ignored: the files are then verified again."""
+        """Save the record. Disk errors are ignored, because the next download verifies the files again."""
         if self._about["source"] and self._files:
             with contextlib.suppress(OSError):
                 os.makedirs(agent_folder("data"), mode=0o700, exist_ok=True)
@@ -82,7 +82,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def forget_all(folder: str) -> None:
-    """Delete every file that the records in a directory list, when a cluster releases this host.
+    """Delete every file that the records in a directory list. Used when a cluster releases this host.
 
     Raises:
         AgentError: A file cannot be deleted.
@@ -93,7 +93,7 @@ def forget_all(folder: str) -> None:
 
 
 def _removed(listed: dict[str, list[Any]]) -> tuple[int, int]:
-    """Delete the files and the directories that become empty. Return the file count and bytes."""
+    """Delete the files and the directories that become empty. Return the number of files and the bytes freed."""
     freed, folders = 0, set()
     for path, (size, *_) in listed.items():
         try:

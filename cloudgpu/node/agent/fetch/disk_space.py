@@ -15,7 +15,7 @@ def check_disk_space(missing: Sequence[RequestedFile]) -> None:
     """Compare the missing bytes with the free space of each file system.
 
     Raises:
-        AgentError: The space is insufficient.
+        AgentError: There is too little free space.
     """
     needed: dict[int, int] = {}
     folders: dict[int, str] = {}
@@ -40,7 +40,7 @@ def _existing(folder: str) -> str:
 
 
 def _arrived(file: RequestedFile) -> int:
-    """Return the allocated bytes of a partial file, without holes."""
+    """Return the number of bytes that a partial file occupies on disk, which excludes holes."""
     try:
         return min(os.stat(file.path + ".part").st_blocks * 512, file.size)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""`fetch`: download files in parallel, with resume and checksums; large files in ranges.
+"""`fetch`: download files in parallel, resume interrupted downloads, and verify checksums.
 
-A large file is fetched in ranges over several connections and hashed in order while later ranges still arrive. URLs are
-never shown, because they may be presigned.
+A large file is fetched in ranges over several connections and hashed in order while later ranges are still arriving.
+URLs are never shown, because they may be presigned.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 class Downloads:
-    """Downloads in several threads. The first failure stops all downloads."""
+    """A set of downloads that run in several threads. The first failure stops all of them."""
 
     def __init__(self, attempts: int, record: Record, peer: Peer | None = None) -> None:
         self.bytes = 0
@@ -177,7 +177,7 @@ class Downloads:
 
         Raises:
             TransientError: A retry may succeed.
-            AgentError: A retry is useless.
+            AgentError: A retry cannot succeed.
         """
         digest = hashlib.sha256()
         resumed = have = fetch_part.digest_part(part, wanted.size, digest)
@@ -201,6 +201,6 @@ class Downloads:
         fetch_part.verify(part, wanted, have, digest.hexdigest(), resumed=bool(resumed))
 
     def count(self, size: int) -> None:
-        """Count received bytes."""
+        """Add to the number of bytes downloaded."""
         with self._lock:
             self.bytes += size

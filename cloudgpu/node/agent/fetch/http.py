@@ -1,4 +1,4 @@
-"""HTTP downloads of files and ranges over persistent connections. URLs are never shown."""
+"""HTTP downloads of files and ranges over persistent connections. Error messages never contain URLs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_REDIRECTS = 5
 _CHUNK = 1 << 20
 _SHOWN = 1000
 _MAX_DRAINED = 1 << 16
-"""Unneeded response bytes that are drained to reuse a connection; beyond that a new connection is cheaper."""
+"""Maximum response bytes to discard so that a connection can be reused. Beyond this, a new connection is cheaper."""
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
@@ -45,7 +45,7 @@ class WrongRangeError(TransientError):
 
 
 class HttpConnections:
-    """Persistent connections, separate for each thread."""
+    """A pool of persistent connections, separate for each thread."""
 
     def __init__(self, peer: Peer | None = None) -> None:
         """Prepare connections to the internet or, given a peer, only to that node, without a proxy."""
@@ -61,7 +61,7 @@ class HttpConnections:
         Raises:
             WrongRangeError: The server sent a different range. Retry with the whole file.
             TransientError: A retry may succeed.
-            AgentError: A retry is useless. Code `expired` means that a new URL is needed.
+            AgentError: A retry cannot succeed. Code `expired` means that a new URL is needed.
         """
         headers = {"User-Agent": "cloudgpu", "Accept-Encoding": "identity", **self._peer_headers}
         if first or last is not None:
@@ -111,7 +111,7 @@ class HttpConnections:
     def _check_range(
         self, wanted: RequestedFile, answer: http.client.HTTPResponse, first: int, last: int | None
     ) -> None:
-        """Compare the received range with the requested range. For a file without a checksum, no other check exists.
+        """Compare the received range with the requested range. A file without a checksum has no other check.
 
         Raises:
             WrongRangeError: The range is different.
@@ -147,7 +147,7 @@ class HttpConnections:
         raise AgentError("fetch: too many redirects", code="refused")
 
     def _drain(self, answer: http.client.HTTPResponse) -> None:
-        """Drain the response to reuse the connection, or close it if that takes too long."""
+        """Discard the rest of the response to reuse the connection, or close the connection if the rest is too long."""
         try:
             if answer.length is not None and answer.length <= _MAX_DRAINED:
                 answer.read()

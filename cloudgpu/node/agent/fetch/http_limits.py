@@ -1,8 +1,8 @@
 """Limits on HTTP servers: minimum speed, maximum size, and allowed redirect targets.
 
 A socket timeout only limits silence. A server that sends one byte every few seconds, endless headers or one `100
-Continue` after another keeps a client busy forever, and a redirect can lead to the client's own services. The caller's
-machine uses this module too.
+Continue` after another keeps a client busy forever, and a redirect can lead to the client's own services. The CLI uses
+this module too, on the caller's machine.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MinimumSpeed:
 
 
 class PacedStream(io.RawIOBase):
-    """Stream of a response that raises an error if the bytes arrive too slowly."""
+    """Response stream that raises an error if the bytes arrive too slowly."""
 
     def __init__(self, sock: socket.socket, pace: MinimumSpeed) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class BoundedResponse(http.client.HTTPResponse):
 def apply_limits(connection: http.client.HTTPConnection, pace: MinimumSpeed, *, guarded: bool) -> None:
     """Apply the limits to a connection that is not open yet.
 
-    With `guarded`, a server and not the user chose the address, which must not belong to this machine.
+    `guarded` means that a server, not the user, chose the address, which must therefore not be on this machine.
     """
     connection.response_class = partial(BoundedResponse, pace=pace)  # type: ignore[assignment]
     if guarded:
@@ -159,7 +159,7 @@ def redirect_url(here: str, location: str) -> str:
     url = urllib.parse.urljoin(here, urllib.parse.quote(location, safe=string.punctuation, encoding="iso-8859-1"))
     check_address(url)
     if here.startswith("https:") and not url.startswith("https:"):
-        raise ValueError("it redirects from TLS to plain HTTP")
+        raise ValueError("redirect from TLS to plain HTTP")
     return url
 
 
@@ -173,9 +173,9 @@ def check_address(url: str) -> None:
     host = parts.hostname or ""
     labels = host.rstrip(".").split(".")
     if parts.scheme not in ("http", "https") or not host or parts.port == 0:
-        raise ValueError("it is not an http or https URL")
+        raise ValueError("not an http or https URL")
     if len(host) > _LONGEST_NAME or (":" not in host and not all(0 < len(label) <= _LONGEST_LABEL for label in labels)):
-        raise ValueError("it is not a valid host name")
+        raise ValueError("not a valid host name")
 
 
 def must_block_local(first: str, url: str) -> bool:
@@ -194,7 +194,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """Return True for addresses of this machine or its link, such as the instance metadata service's address."""
+    """Return True for addresses on this machine or its local link, such as that of the instance metadata service."""
     address = _address(host)
     if address is None:
         return host == "localhost" or host.endswith(".localhost")

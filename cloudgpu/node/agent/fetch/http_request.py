@@ -20,7 +20,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 
 @dataclass(frozen=True)
 class SourceResponse:
-    """A response. Header names are lower case; values of repeated headers are joined by commas."""
+    """An HTTP response. Header names are lower case; the values of a repeated header are joined by commas."""
 
     status: int
     headers: Mapping[str, str]
@@ -29,7 +29,7 @@ class SourceResponse:
 
 @dataclass(frozen=True)
 class Client:
-    """Settings for sending requests.
+    """An HTTP client and its limits.
 
     Attributes:
         timeout_s: Time limit in seconds, both for silence and for a whole response.
@@ -46,7 +46,7 @@ class Client:
     def send(
         self, url: str, headers: Mapping[str, str], *, method: str = "GET", body: bytes | None = None, guarded: bool
     ) -> SourceResponse:
-        """Send one request. With `guarded`, a server chose the URL, which must not lead to this machine.
+        """Send one request. `guarded` means that a server chose the URL, which must therefore not be on this machine.
 
         Raises:
             OSError: No response arrived in time.
@@ -109,7 +109,7 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 def _bound(connection_class: Any, request: urllib.request.Request, pace: MinimumSpeed, *, guarded: bool) -> Any:  # noqa: ANN401
-    """Return the connection class for a request. A proxy may be anywhere, because the user configured the proxy."""
+    """Return the connection class for a request. A proxy may have any address, because the user configured it."""
     proxied = request.has_proxy() or bool(getattr(request, "_tunnel_host", None))
 
     def connection(*args: Any, **kwargs: Any) -> http.client.HTTPConnection:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""Download one large file in ranges over several connections, hashing it in order while later ranges still arrive."""
+"""Download one large file in ranges over several connections, and hash it in order while later ranges arrive."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _settle(steps: Sequence[Future[None] | None]) -> None:
 
 
 def _step(downloads: RangeDownloads, part: int, wanted: RequestedFile, part_map: PartMap, number: int) -> None:
-    """Download one range; resume after a broken connection where it stopped."""
+    """Download one range. After a broken connection, resume where the download stopped."""
     first, end = number * STEP, min((number + 1) * STEP, wanted.size)
     have = first
 

@@ -12,7 +12,7 @@ from ..untrusted_data import LARGEST
 
 @dataclass(frozen=True)
 class RequestedFile:
-    """One file. Its URL may contain a signature and is secret.
+    """A file to download. Its URL is secret, because it may contain a signature.
 
     Attributes:
         etag: The source's identifier of the content; empty if the source has none.
@@ -100,11 +100,11 @@ def _requested_file(entry: Any) -> RequestedFile:  # noqa: ANN401 - unchecked in
 
 
 def _is_whole(value: Any) -> bool:  # noqa: ANN401 - unchecked input
-    """Return True if the value is valid as the size or time of a file."""
+    """Return True if the value is valid as the size, time or mode of a file."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _below(path: str, root: str) -> bool:
-    """Return True if the path stays below the directory after resolving links."""
+    """Return True if the path stays below the directory after symlinks are resolved."""
     real = os.path.realpath(root)
     return os.path.realpath(os.path.dirname(path) + "/x").startswith(real.rstrip("/") + "/")

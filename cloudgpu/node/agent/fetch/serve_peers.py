@@ -1,7 +1,7 @@
 """`hand`: serve files or an image archive to other nodes while the caller reads the output.
 
-Connections use TLS with a certificate made for this call, and a token for access. A recorded file is served only if it
-has not changed since it was verified.
+Connections use TLS with a certificate created for this call, and clients must send a token. A recorded file is served
+only if it has not changed since it was verified.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Print `{"port", "size"}` once other nodes may connect, and exit when the caller stops reading the output.
 
     Raises:
-        AgentError: The image does not exist, there is no space for its archive, or the address is not this node's.
+        AgentError: The image does not exist, there is no space for its archive, or this node does not have the address.
     """
     source: Folder | Archive
     if spec.get("image"):
@@ -47,13 +47,13 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     emit({"port": server.server_port, "size": source.size})
     poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)  # no events requested: poll always reports that the reader has gone
+    poll.register(sys.stdout.fileno(), 0)  # no events requested: poll always reports a hang-up
     poll.poll()
     os._exit(0)  # cut off transfers in progress, because no caller waits for them
 
 
 class Folder:
-    """The files below a directory."""
+    """A source that serves the files below a directory."""
 
     size = 0
 
@@ -78,7 +78,7 @@ class Folder:
 
 
 class Archive:
-    """A single unnamed file."""
+    """A source that serves a single unnamed file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -92,7 +92,7 @@ class Archive:
 
 
 class _Server(ThreadingHTTPServer):
-    """Server with one thread per connection. TLS handshakes run there too, so that a silent peer blocks no other."""
+    """Server with one thread per connection, which also does the TLS handshake: a silent peer does not block others."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -161,7 +161,7 @@ class _PeerHandler(BaseHTTPRequestHandler):
     def _send(self, file: IO[bytes], first: int, end: int) -> None:
         while first < end:
             data = os.pread(file.fileno(), min(_CHUNK, end - first), first)
-            if not data:  # the file has shrunk: the client notices the missing bytes
+            if not data:  # the file has shrunk; the client will notice the missing bytes
                 self.close_connection = True
                 return
             self.wfile.write(data)
@@ -177,7 +177,7 @@ class _PeerHandler(BaseHTTPRequestHandler):
 
 
 def _context(spec: dict[str, Any]) -> ssl.SSLContext:
-    """Return the TLS context. The key is in a file only while it is loaded."""
+    """Return the TLS context. The private key is on disk only while it is being loaded."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(str(spec["key"]) + str(spec["cert"]))

@@ -19,7 +19,7 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 class LogReader:
-    """Reads the log of one rank from an offset."""
+    """Reader of one rank's log, starting at an offset."""
 
     def __init__(self, path: str, rank: int, offset: int) -> None:
         self._path = path
@@ -73,14 +73,14 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
 
 class Caller:
-    """Detects whether the caller still reads standard output."""
+    """The process that reads standard output. `wait` detects when it disconnects."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
         self._poll.register(sys.stdout.fileno(), 0)
 
     def wait(self, seconds: float) -> None:
-        """Wait, unless the caller disconnects.
+        """Wait for this many seconds, or until the caller disconnects.
 
         Raises:
             BrokenPipeError: The caller has disconnected.

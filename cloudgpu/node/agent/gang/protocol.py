@@ -5,8 +5,8 @@
     head   -> worker   {"proof": HMAC(token, "head", run, i, H, W)}
     then both ways     HMAC(key, direction, number, body) body      key = HMAC(token, "key", run, i, H, W)
 
-Both nonces are fresh, so a recorded conversation proves nothing the next time; frames are numbered, so that no
-frame can be dropped, repeated or reflected. The token itself is never sent.
+Both nonces are fresh, so a recorded conversation cannot be replayed. Frames are numbered, so that no frame can be
+dropped, repeated or reflected. The token itself is never sent.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _UNKILLABLE_S = 10.0
 
 @dataclass
 class Rank:
-    """One rank and its outcome."""
+    """A rank and its outcome."""
 
     spec: RankSpec
     state: str = "pending"
@@ -54,7 +54,7 @@ class Rank:
 
 
 class RankProcesses:
-    """Starts, reaps, signals and kills the ranks. Used by only one thread, because it forks."""
+    """The processes of a node's ranks. Use it from only one thread, because `start` forks."""
 
     def __init__(self, spec: StartSpec, watchdog: Watchdog, container: RankContainer | None = None) -> None:
         self.ranks = [Rank(rank) for rank in spec.ranks]
@@ -73,7 +73,7 @@ class RankProcesses:
         return all(rank.state == "succeeded" for rank in self.ranks if rank.spec.decides)
 
     def gone(self, now: float) -> bool:
-        """Return True if no process of any rank is left that could be killed."""
+        """Return True if no rank has a process left, apart from processes that cannot be killed."""
         if self._abandon_at is not None and now >= self._abandon_at:
             return True
         return not any(rank.state == "running" for rank in self.ranks) and not self._groups()
@@ -301,4 +301,4 @@ def _reason(exit_code: int) -> str:
         name = signal.Signals(-exit_code).name
     except ValueError:
         name = f"signal {-exit_code}"
-    return f"killed by {name}" + (" (by the kernel if memory ran out)" if name == "SIGKILL" else "")
+    return f"killed by {name}" + (" (possibly by the kernel because memory ran out)" if name == "SIGKILL" else "")

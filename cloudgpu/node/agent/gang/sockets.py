@@ -54,11 +54,11 @@ class Gang:
         return self._head.released(now)
 
     def close(self) -> None:
-        """Close the connections. A gang of one node has none."""
+        """Close the connections. A gang of one node does not have any."""
 
 
 class HeadGang(Gang):
-    """Node 0: listens and sends the same order to every worker."""
+    """The gang as seen by node 0, which listens and sends the same order to every worker."""
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
         super().__init__(spec, selector)
@@ -115,7 +115,7 @@ class HeadGang(Gang):
             self._register(connection)
 
     def _register(self, connection: GangConnection) -> None:
-        """Register a node's connection. A reconnecting node replaces its old connection, which must be dead."""
+        """Register a node's connection. A node reconnects only if its old connection has failed, so close that one."""
         self._unauthenticated.discard(connection)
         old = self._connections.pop(connection.protocol.peer or 0, None)
         if old is not None:
@@ -143,7 +143,7 @@ class HeadGang(Gang):
 
 
 class WorkerGang(Gang):
-    """Every other node: connects to the head, sends reports, and follows the head's orders."""
+    """The gang as seen by a worker, which connects to the head, sends reports, and follows the head's orders."""
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
         super().__init__(spec, selector)
@@ -276,7 +276,7 @@ def _listen(address: str, port: int) -> socket.socket:
 
 
 def _allow_handles(needed: int) -> None:
-    """Raise the limit of open files, because the head has one connection per node and the default is 1024."""
+    """Raise the limit on open files, because the head has one connection per node and the default is 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     new_limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < new_limit:
@@ -284,7 +284,7 @@ def _allow_handles(needed: int) -> None:
 
 
 def _begin_connect(address: str, port: int) -> socket.socket:
-    """Start a non-blocking connect. The first read reports a failure; the head sends the first message."""
+    """Start a non-blocking connect. The first read reports a failure, because the head sends the first message."""
     family, socket_type, protocol, _, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, socket_type, protocol)
     sock.settimeout(0)
@@ -296,6 +296,6 @@ def _begin_connect(address: str, port: int) -> socket.socket:
 
 
 def _without_age(report: Report) -> dict[str, Any]:
-    """Return the report without fields that change merely with time."""
+    """Return the report without the fields that change only with time."""
     failure = report["failure"]
     return {**report, "failure": None if failure is None else {**failure, "age_s": 0}}

@@ -20,7 +20,7 @@ class Limits:
     """Time limits of the agent, in seconds.
 
     Attributes:
-        grace_s: Time between the signal to a rank and its kill.
+        grace_s: Time between the stop signal to a rank and SIGKILL.
         start_timeout_s: Time within which every node of the gang must connect.
         lost_s: Silence after which another node counts as lost.
         reconnect_s: Time within which a disconnected node must reconnect.

@@ -19,7 +19,7 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Start the run, or report its status if it was started before.
+    """Start the run, or report its status if it has already been started.
 
     Raises:
         AgentError: The request is invalid, the directory belongs to another run, or the daemon failed to start.

@@ -1,4 +1,4 @@
-"""The status file of a run, and the status if the agent that writes it is dead."""
+"""The status file of a run, and the status to report if the agent that writes the file has died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stop`: stop a run on every node of its gang."""
+"""`stop`: stop a run on all of its nodes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .supervisor import REQUEST
 _DEFAULT_GRACE_S = 10.0
 _LONGEST_GRACE_S = 86400.0
 _EXTRA_S = 20.0
-"""Seconds beyond the grace period, for the gang's agreement and for processes that exit slowly."""
+"""Seconds beyond the grace period, so that the nodes can agree and slow processes can exit."""
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Ask the daemon to stop the gang's run, wait, and print the final status. Idempotent.
+    """Ask the daemon to stop the run on all nodes, wait, and print the final status. Idempotent.
 
     Raises:
         AgentError: There is no run, the signal is unknown, or the run did not stop in time.

@@ -30,12 +30,12 @@ _SAVE_AGAIN_S = 600.0
 
 
 class Supervisor:
-    """Supervises the ranks in a single thread, because their death signal is tied to the thread that forks them."""
+    """Supervisor of a node's ranks. It has a single thread, because a death signal is tied to the thread that forks."""
 
     def __init__(self, spec: StartSpec) -> None:
         """Prepare this node's part of the gang, including its container.
 
-        When the gang has formed, every node has its container.
+        The gang forms only after every node has started its container.
 
         Raises:
             AgentError: The head cannot listen, or the container cannot be started.
@@ -195,7 +195,7 @@ def _create(container: RankContainer, watchdog: Watchdog, run_dir: str) -> None:
 
 
 def _touch(path: str) -> None:
-    """Update the file's modification time as a heartbeat. This needs no disk space."""
+    """Update the file's modification time as a heartbeat, which does not need disk space."""
     os.utime(path)
 
 

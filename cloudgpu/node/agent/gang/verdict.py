@@ -1,7 +1,7 @@
-"""Decide the final status of a gang from its reports, without clocks or sockets. Times are monotonic seconds.
+"""Decide the final status of a run from the nodes' reports, without clocks or sockets. Times are monotonic seconds.
 
-Every heartbeat contains a node's whole report or the head's whole order, so a lost connection loses nothing. Only the
-head decides. A worker decides on its own only if it cannot reach the head.
+Every heartbeat contains a node's whole report or the head's whole order, so no information is lost when a connection
+breaks. Only the head decides. A worker decides on its own only if it cannot reach the head.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def read_cancel(request: dict[str, Any]) -> dict[str, Any]:
 
 
 class HeadCore:
-    """The head's side. Node 0, the head itself, reports like any other node."""
+    """The decisions of the head. Node 0, which is the head itself, reports like any other node."""
 
     def __init__(self, nodes: int, limits: Limits, now: float) -> None:
         self.verdict: GangVerdict | None = None
@@ -101,7 +101,7 @@ class HeadCore:
 
     @property
     def order(self) -> dict[str, Any]:
-        """Order for all workers."""
+        """The order to send to all workers."""
         return {"formed": self.formed, "verdict": self.verdict}
 
     def receive(self, node: int, report: Report, now: float) -> None:
@@ -179,7 +179,7 @@ class HeadCore:
 
 
 class WorkerCore:
-    """A worker's side: follows the head's orders, and stops on its own if the head is unreachable."""
+    """The decisions of a worker, which follows the head's orders and stops on its own if the head is unreachable."""
 
     _START_GRACE_S = 10.0
     """Seconds added to the head's start timeout, so that the head's report of missing nodes arrives first."""

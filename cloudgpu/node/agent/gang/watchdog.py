@@ -1,4 +1,4 @@
-"""A process that lives as long as the agent and kills the ranks if the agent dies."""
+"""The watchdog process, which cleans up after a run if its agent dies."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Watchdog:
     def hold(self, *, exists: bool) -> None:
         """Tell the watchdog whether a container exists that it must remove if the agent dies.
 
-        Another attempt may reuse the name of a removed container.
+        The watchdog must not remove a container by name after another attempt may have reused the name.
         """
         self._send(b"hold\n" if exists else b"free\n")
 
     def kill_marked_processes(self) -> None:
-        """Kill every process that carries the run's mark. The watchdog does not carry the mark."""
+        """Kill every process that has the run's mark, which the watchdog itself does not have."""
         proc.kill_marked(self.mark)
 
     def dismiss(self) -> None:
-        """Dismiss the watchdog at the end of the run."""
+        """Tell the watchdog to exit without killing any process, because the run has ended."""
         self._send(b"bye\n")
         os.close(self._write)
 

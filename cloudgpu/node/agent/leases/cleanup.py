@@ -15,17 +15,18 @@ from ..mounts import mount
 from . import daemon, store, termination
 from .lease import MARK
 
-Emit = Callable[[dict], None]  # type: ignore[type-arg]  # Python 3.8 knows no dict[...] at run time
+Emit = Callable[[dict], None]  # type: ignore[type-arg]  # Python 3.8 does not support dict[...] at run time
 _GRACE_S = 10.0
 _UMOUNT_S = 20.0
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Print the number of clusters, the released GPUs, and `left`: processes, mounts and files that remain.
+    """Clean up, then print the number of clusters, the released GPUs, and `left`: what could not be removed.
 
     It is not an error if there is nothing to clean up. `token` and `home` identify the cluster and its directory below
-    this user's `.cloudgpu/hosts`; without them, `cluster` and `owner` identify it. With this user's last
-    cluster, all of `.cloudgpu` is removed. `keep_cache` keeps downloaded datasets and environments.
+    this user's `.cloudgpu/hosts`; without them, `cluster` and `owner` identify the cluster. After this user's last
+    cluster, environments and an empty `.cloudgpu` are removed too. `keep_cache` keeps downloaded datasets and
+    environments.
     """
     grace_s, keep = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
     if spec.get("token"):
@@ -43,7 +44,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
 
 def _end_cluster(token: str, homes: list[str], *, grace_s: float, keep_cache: bool) -> list[str]:
-    """Stop processes, unmount, delete files, and remove the lease last: no other cluster may get GPUs still in use."""
+    """Stop processes, unmount, delete files, then remove the lease, so that no other cluster gets GPUs still in use."""
     left = [remainder for home in homes for remainder in _clear(home, grace_s=grace_s, keep_cache=keep_cache)]
     if not left and os.path.lexists(store.FOLDER):
         with store.lease_lock():
@@ -83,7 +84,7 @@ def _checked_home(home: str) -> str:
 
 
 def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
-    """Return token and directory of this user's clusters on this host with this name and owner."""
+    """Return the token and directory of each cluster of this user on this host with this name and owner."""
     clusters = []
     for record_file in sorted(Path("~/.cloudgpu/hosts").expanduser().glob(f"*/{MARK}")):
         try:
@@ -92,7 +93,7 @@ def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
             continue
         if (record.get("cluster"), record.get("owner")) == (cluster, owner):
             clusters.append((str(record.get("token")), str(record_file.parent)))
-    # This login may have a different home directory than the login that took the lease.
+    # This login's home directory may differ from that of the login that took the lease.
     clusters += [
         (lease.token, _checked_home(lease.home))
         for lease in store.active_leases()
@@ -138,7 +139,7 @@ def _remove(path: str) -> None:
 
 
 def _remove_base(home: str, *, keep_cache: bool) -> None:
-    """Delete environments and base directories together with the last cluster of this user."""
+    """Delete environments and base directories if this was the last cluster of this user on this host."""
     hosts = os.path.dirname(home)
     base = os.path.dirname(hosts)
     try:
@@ -150,4 +151,4 @@ def _remove_base(home: str, *, keep_cache: bool) -> None:
     try:
         os.rmdir(base)
     except OSError:
-        return  # it contains files of the user, or caches to keep
+        return  # the directory contains files of the user, or caches to keep

@@ -1,6 +1,7 @@
 """The lease daemon: stops the cluster's processes on this host when the lease expires.
 
-The daemon needs no caller, server or permission. A second daemon for the same lease exits immediately.
+The daemon does not depend on a caller, a server or special permissions. A second daemon for the same lease exits
+immediately.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ..errors import AgentError
 from . import daemon, store
 from .store import Lease, gpu_names
 
-Emit = Callable[[dict], None]  # type: ignore[type-arg]  # Python 3.8 knows no dict[...] at run time
+Emit = Callable[[dict], None]  # type: ignore[type-arg]  # Python 3.8 does not support dict[...] at run time
 MARK = "cluster.json"
 """File in a cluster's directory that records the cluster's name, owner and token."""
 
@@ -21,7 +21,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Perform the action `take`, `show` or `extend` and print the result.
 
     Raises:
-        AgentError: The GPUs are in use (`leased`, `in-use`), there are too few (`no-gpu`), or there is no lease.
+        AgentError: The GPUs are in use (`leased`, `in-use`) or too few (`no-gpu`), or the lease expired (`no-lease`).
     """
     actions = {"take": _take, "show": _show, "extend": _extend}
     action = actions.get(str(spec.get("action")))
@@ -49,7 +49,7 @@ def _take(spec: dict[str, Any]) -> dict[str, Any]:
         taken = replace(lease, gpus=gpus)
         store.write_lease(taken)
     os.makedirs(home, mode=0o700, exist_ok=True)
-    # Files outlive a lease. With this record, a user without any local record can still find and remove them.
+    # Files outlive a lease. With this record, they can be found and removed even if the caller has lost its state.
     files.write_json(os.path.join(home, MARK), {"cluster": taken.cluster, "owner": taken.owner, "token": taken.token})
     daemon.ensure_daemon_running(taken.token, home)
     return {"devices": list(gpus), "of": len(ids)}

@@ -2,7 +2,7 @@
 
 The directory is sticky, so only the user who took a lease can change or remove it, and everyone can read it. Changes
 require a `flock` on the directory, which the kernel releases when its holder exits. A lease ends at its expiry, so that
-the GPUs of a dead caller become free.
+the GPUs become free even if the caller no longer exists.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def current_user() -> str:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user, or the user ID if it has none."""
+    """Return the name of a user, or the user ID if the user has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -170,7 +170,7 @@ def _read(name: str) -> Lease | None:
 
 
 def _locked() -> int:
-    """Return a handle that holds the directory's lock, after checking that the directory was not replaced."""
+    """Lock the directory, check that it was not replaced in the meantime, and return the handle that holds the lock."""
     deadline = time.monotonic() + _LOCK_WAIT_S
     while True:
         _create_folder()

@@ -46,7 +46,7 @@ def stop_runs(home: str, *, grace_s: float) -> list[int]:
 
 
 def kill_leftover_processes(home: str) -> list[int]:
-    """Kill the verbs and transfers that lost connections left in a cluster's directory. Return those that remain.
+    """Kill a cluster's verbs and transfers that outlived their connections. Return the processes that remain.
 
     The processes may be suspended, or wait for input that never arrives. A process that is about to exit, such as
     `follow` after the end of its run, gets time to deliver its last line.
@@ -65,7 +65,7 @@ def kill_leftover_processes(home: str) -> list[int]:
 
 
 def _leftovers(home: str) -> Iterator[int]:
-    """Yield this user's processes without a terminal that have the directory in their command line."""
+    """Yield this user's processes that have no terminal and whose command line contains a path in the directory."""
     excluded = {*_ancestors(), _daemon_pid(home)}
     inside = os.fsencode(home) + b"/"
     for entry in Path("/proc").glob("[0-9]*"):
@@ -129,7 +129,7 @@ def _containers(docker: str, home: str) -> list[str]:
 
 
 def _docker(argv: list[str]) -> list[str]:
-    """Return the words that a Docker command prints; none if this user cannot use Docker."""
+    """Return the words that a Docker command prints, or an empty list if this user cannot use Docker."""
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_DOCKER_S,
@@ -163,7 +163,7 @@ def _status(folder: str) -> dict | None:  # type: ignore[type-arg]  # Python 3.8
 
 
 def _processes(home: str) -> Iterator[int]:
-    """Yield this user's processes that belong to a run of this cluster, by run ID or working directory."""
+    """Yield this user's processes whose run ID or working directory belongs to a run of this cluster."""
     marks = [f"CLOUDGPU_RUN_ID={os.path.basename(folder)}".encode() for folder in run_dirs(home)]
     for entry in Path("/proc").glob("[0-9]*"):
         pid = int(entry.name)

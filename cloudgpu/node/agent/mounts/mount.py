@@ -1,4 +1,4 @@
-"""`mount` and `unmount`: mount datasets for the runs that use them, with time limits, never over system paths.
+"""`mount` and `unmount`: mount datasets, with time limits and never at system directories.
 
 A mount belongs to the runs that use it. `~/.cloudgpu/mounts/` has a record of each mount, written before the mount
 is attempted, so that an interrupted mount is unmounted later. The last run that uses a mount unmounts it.
@@ -59,7 +59,7 @@ def unmount(spec: dict[str, Any], emit: Emit) -> None:
 
 
 def _mount(mount: dict[str, Any], run: str, emit: Emit) -> bool:
-    """Mount a source. Return False if another run has already mounted it."""
+    """Mount a source. Return False if another run has already mounted that source."""
     target = _target(mount, str(mount.get("root") or ""))
     with _record(target) as (path, record):
         requested = {"target": target, "source": _text(mount, "source"), "argv": list(mount["argv"])}
@@ -134,12 +134,12 @@ def _install(mount: dict[str, Any], what: str, emit: Emit) -> None:
 
 
 def unmount_all(folder: str) -> list[str]:
-    """Unmount the datasets of all records in a folder. Return those that are still mounted."""
+    """Unmount the datasets of all records in a directory. Return those that are still mounted."""
     return _release(None, folder)[1]
 
 
 def _release(run: str | None, folder: str = "") -> tuple[list[str], list[str]]:
-    """Release the mounts of a run, or of all if `run` is None. Return the unmounted targets and those still mounted."""
+    """Release the mounts of a run, or of all runs if `run` is None. Return the unmounted and the remaining targets."""
     unmounted, remaining = [], []
     folder = folder or agent_folder("mounts")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
@@ -185,7 +185,7 @@ def is_mounted(target: str) -> bool:
 
 
 def _target(mount: dict[str, Any], root: str) -> str:
-    """Return the mount target with links resolved, so that no link redirects it to a system directory.
+    """Return the mount target with symlinks resolved, so that no symlink redirects it to a system directory.
 
     Raises:
         AgentError: The target is not a plain path, or is a system directory.

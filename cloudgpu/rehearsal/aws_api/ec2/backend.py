@@ -39,18 +39,18 @@ from cloudgpu.rehearsal.aws_api.rules import RULES, AwsError, ParsedRequest
 from cloudgpu.rehearsal.state.records import SavedAnswer, records_of
 
 _CHECKS_ITSELF = ("RunInstances",)
-"""Actions that validate their parameters before a dry run."""
+"""Actions that handle `DryRun` themselves, after they have validated the parameters."""
 
 
 class StrictEc2(EC2Response):
-    """Handler of one EC2 request; moto creates a response object per request."""
+    """A handler for one EC2 request; moto creates a response object per request."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
 
     def call_action(self) -> tuple[int, dict[str, Any], Any]:
-        """Return the response, with errors converted to AWS error responses."""
+        """Execute the action and return the response, with errors converted to AWS error responses."""
         status = 0
         try:
             status, headers, body = self._execute()

@@ -22,7 +22,7 @@ class MadeAmi(Ami):
 
     @property
     def block_device_mappings(self) -> list[dict[str, Any]]:
-        """The block device mapping of the root device."""
+        """Return the block device mapping of the root device."""
         ebs = {
             "SnapshotId": self.ebs_snapshot.id,
             "VolumeSize": int(self.ebs_snapshot.volume.size),
@@ -34,7 +34,7 @@ class MadeAmi(Ami):
 
 @rule("CreateImage")
 def create_image(call: ParsedRequest) -> dict[str, str]:
-    """Create an image and its snapshot with their tags; the first describe call makes the image available."""
+    """Create and tag an image and its snapshot. The image becomes available after the first describe call."""
     name = str(call.params.get("Name") or "")
     if not _NAME.fullmatch(name):
         raise AwsError(
@@ -86,7 +86,7 @@ def _account_id(call: ParsedRequest) -> str:
 
 
 def _new_id(call: ParsedRequest, name: str) -> str:
-    """Return a new id, even if a deleted image had the same name."""
+    """Return an id that is unique even if a deleted image had the same name."""
     number = len(call.backend.amis) + len(call.backend.deleted_amis)
     return "ami-0" + hashlib.sha256(f"{call.region}:{name}:{number}".encode()).hexdigest()[:16]
 

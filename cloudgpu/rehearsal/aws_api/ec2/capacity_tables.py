@@ -1,4 +1,4 @@
-"""Market tables: capacity per zone, vCPU quotas of the account, and price overrides."""
+"""Market tables: capacity per zone, service quotas of the account, and price overrides."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class Market:
-    """Three durable tables. Each key has three parts, which may contain `*`.
+    """The capacity, quota and price tables, which are saved to disk. Each key has three parts, which may contain `*`.
 
     Capacity: `zone/type/market` -> maximum number of concurrent instances.
-    Quotas: `region/family/market` -> vCPU limit; the quota family is `p`, `g`, `standard` or similar.
-    Prices: `region/type/market` -> USD per hour as text, which overrides the catalog price.
+    Quotas: `region/family/market` -> limit in vCPUs; the quota family is `p`, `g`, `standard` or similar.
+    Prices: `region/type/market` -> price in USD per hour, as a string; overrides the catalog price.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +65,7 @@ class Market:
         return _lowest_limit(self.capacity, (zone, instance_type, market))
 
     def quota_of(self, region: str, family: str, market: str) -> int | None:
-        """Return the vCPU limit of a quota family, or None if unlimited. The lowest matching limit applies."""
+        """Return the limit of a quota family, or None if no row matches. The lowest matching limit applies."""
         return _lowest_limit(self.quotas, (region, family, market))
 
     def price_of(self, region: str, instance_type: str, market: str) -> Decimal | None:
@@ -81,7 +81,7 @@ class Market:
         except (OSError, *MALFORMED) as err:
             message = f"cannot read the market tables of the rehearsal cloud: {self._path} is damaged"
             remove = command("rm", str(self._path))
-            hint = f"delete the file to reset to unlimited capacity and catalog prices: {remove}"
+            hint = f"delete the file to reset capacity, quotas and prices to their defaults: {remove}"
             raise StateError(message, hint=hint) from err
 
     def _save(self) -> None:

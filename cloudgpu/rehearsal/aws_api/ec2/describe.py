@@ -27,7 +27,7 @@ moto_utils.filter_dict_attribute_mapping.update(
 
 @rule("DescribeInstances")
 def describe_instances(call: ParsedRequest) -> dict[str, Any]:
-    """Describe instances by id and filter, in pages."""
+    """Describe instances by id and filter, with pagination."""
     ids = call.texts("InstanceIds")
     if ids:
         find(call, ids)
@@ -82,7 +82,7 @@ def _console(call: ParsedRequest, instance: Any) -> bytes:  # noqa: ANN401 - mot
 
 @rule("DescribeLaunchTemplates")
 def describe_templates(call: ParsedRequest) -> dict[str, Any]:
-    """Describe templates in pages; moto truncates the list at 15 and returns no token."""
+    """Describe templates with pagination; moto truncates the list at 15 templates and does not return a token."""
     templates = call.backend.describe_launch_templates(
         template_names=call.texts("LaunchTemplateNames"),
         template_ids=call.texts("LaunchTemplateIds"),

@@ -1,4 +1,4 @@
-"""Elastic IP addresses: a limit per region, and each address associated with at most one interface."""
+"""Elastic IP addresses: each region has a limit, and each address has at most one network interface."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
 
 @rule("DescribeAccountAttributes")
 def account_attributes(call: ParsedRequest) -> dict[str, Any]:
-    """Return the account limits that EC2 itself reports."""
+    """Return the account limits that EC2 reports, including the limit of Elastic IP addresses."""
     values = {"supported-platforms": "VPC", "vpc-max-elastic-ips": str(address_limit(call)), "max-elastic-ips": "5"}
     names = call.texts("AttributeNames") or list(values)
     rows = [
@@ -70,7 +70,7 @@ def disassociate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
 
 @rule("ReleaseAddress")
 def release(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
-    """Release an address that is not associated."""
+    """Release an address, unless it is still associated."""
     allocation_id = str(call.params.get("AllocationId") or "")
     address = next((item for item in call.backend.addresses if item.allocation_id == allocation_id), None)
     if address is not None and address.association_id:
@@ -99,7 +99,7 @@ def _attachment_index(interface: Any, name: str) -> str:  # noqa: ANN401 - moto'
 
 @rule("DeleteNetworkInterface")
 def delete_interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
-    """Delete an interface, unless it is attached. AWS uses the same generic error code for attached interfaces."""
+    """Delete an interface, unless it is attached. As on AWS, the error code in that case is a generic one."""
     interface_id = str(call.params.get("NetworkInterfaceId") or "")
     interface = call.backend.enis.get(interface_id)
     if interface is not None and (interface.instance is not None or _serves_gateway(call, interface)):
@@ -108,7 +108,7 @@ def delete_interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's respo
 
 
 def detach_address(address: Any) -> None:  # noqa: ANN401 - moto's address
-    """Remove an address from the instance or NAT gateway that currently uses it."""
+    """Disassociate an address from the instance or NAT gateway that uses it."""
     if address.eni is not None and address.eni.public_ip == address.public_ip:
         address.eni.public_ip = None
     address.instance = address.eni = address.association_id = None

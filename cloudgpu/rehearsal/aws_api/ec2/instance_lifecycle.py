@@ -28,11 +28,11 @@ Work = Callable[[str, str], None]
 
 
 class NodeKeeper:
-    """Boots, stops and reconciles nodes.
+    """Background worker that boots, stops and reconciles nodes.
 
     Changes that nodes make are saved with a short delay, when the server polls `changed`. After a crash, an instance
-    may therefore show an old state until `reconcile` updates it. Changes that callers request are saved elsewhere,
-    before the response is sent.
+    may therefore show an old state until `reconcile` updates it. Changes that API callers request are saved before the
+    response is sent, but not by this class.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -75,7 +75,7 @@ class NodeKeeper:
             return dirty
 
     def mark_changed(self) -> None:
-        """Make the next call of `changed` return True, because a save failed or is needed."""
+        """Make the next call to `changed` return True, so that the state is saved."""
         with self._lock:
             self._dirty = True
 
@@ -108,7 +108,7 @@ class NodeKeeper:
             self._pool.submit(self._retry_until_done, work, region, instance_id)
 
     def _retry_until_done(self, work: Work, region: str, instance_id: str) -> None:
-        """Run the work until it succeeds, so that a node host restart does not leave an instance shutting-down."""
+        """Run the work until it succeeds, so that a node host restart does not leave an instance in shutting-down."""
         while not self._stopping.is_set():
             try:
                 work(region, instance_id)
@@ -122,7 +122,7 @@ class NodeKeeper:
                 return
 
     def _start_watcher(self) -> None:
-        """Start watching for power-off events. Call it only when a node exists; the node host does not run before."""
+        """Start watching for power-off events. Call this only once a node exists, because it starts the node host."""
         with self._lock:
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, daemon=True, name="events")

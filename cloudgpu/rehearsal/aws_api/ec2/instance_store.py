@@ -25,7 +25,7 @@ _TEXTS = {
 
 
 def backends() -> list[Any]:
-    """Return the EC2 back end of every region in use."""
+    """Return the EC2 backend of every region in use."""
     registered: list[Any] = list(ec2_backends.iter_backends())
     return [backend for _, _, backend in registered]
 
@@ -96,7 +96,7 @@ def stop_after_power_off(instance: Any) -> None:  # noqa: ANN401
     instance.state_reason = StateReason(
         f"{INSTANCE_INITIATED_SHUTDOWN}: {_TEXTS[INSTANCE_INITIATED_SHUTDOWN]}", INSTANCE_INITIATED_SHUTDOWN
     )
-    instance._reason = "User initiated"  # AWS reports no time for a shutdown from within the instance
+    instance._reason = "User initiated"  # AWS does not report a time for a shutdown from within the instance
 
 
 def terminate_interrupted(instance: Any) -> None:  # noqa: ANN401

@@ -66,7 +66,7 @@ def require_zone(region: str, instance_type: str, zone: str) -> None:
 
 
 def vcpus(instance_type: str) -> int:
-    """Return the vCPUs of one instance."""
+    """Return the number of vCPUs of an instance type, or 0 for an unknown type."""
     return int(INSTANCE_TYPES.get(instance_type, {}).get("VCpuInfo", {}).get("DefaultVCpus", 0))
 
 
@@ -84,7 +84,7 @@ def market_quota_family(instance_type: str, market: str) -> str:
 
 
 def gpus(instance_type: str) -> tuple[str, int, int]:
-    """Return the name, count and memory in MiB (each) of a type's GPUs; an empty name and zeros if it has none."""
+    """Return the name and number of a type's GPUs, and the memory of each in MiB. Without GPUs, return `("", 0, 0)`."""
     rows = INSTANCE_TYPES.get(instance_type, {}).get("GpuInfo", {}).get("Gpus", [])
     if not rows:
         return "", 0, 0
@@ -93,7 +93,7 @@ def gpus(instance_type: str) -> tuple[str, int, int]:
 
 @rule("DescribeInstanceTypes")
 def describe(call: ParsedRequest) -> dict[str, Any]:
-    """Describe the instance types that this region offers, in pages; reject other type names."""
+    """Describe the instance types that this region offers, with pagination; reject the names of other types."""
     requested, offered = call.texts("InstanceTypes"), zones_by_type(call.region)
     missing = [name for name in requested if name not in offered or is_retired(call, name)]
     if missing:
@@ -117,7 +117,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DescribeInstanceTypeOfferings")
 def describe_offerings(call: ParsedRequest) -> dict[str, Any]:
-    """Describe the instance type offerings of this region, in pages; filter values may contain `*`."""
+    """Describe the instance type offerings of this region, with pagination; filter values may contain `*`."""
     location_type = str(call.params.get("LocationType") or "region")
     filters = call.filters()
     unsupported = sorted(filters.keys() - _OFFERING_FILTERS.keys())

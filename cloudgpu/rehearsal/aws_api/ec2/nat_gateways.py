@@ -1,4 +1,4 @@
-"""NAT gateways: creation and deletion are slow, and a gateway keeps its address and interface until it is deleted."""
+"""NAT gateways: creation and deletion take time, and a gateway keeps its address and interface while it is deleting."""
 
 from datetime import timedelta
 from typing import Any
@@ -34,7 +34,7 @@ def create(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DescribeNatGateways")
 def describe(call: ParsedRequest) -> dict[str, Any]:
-    """Describe gateways by id and filter, in pages. Each call advances gateways in a transitional state."""
+    """Describe gateways by id and filter, with pagination. Each call advances gateways in a transitional state."""
     _forget_old(call)
     ids = call.texts("NatGatewayIds")
     for missing in (gateway_id for gateway_id in ids if gateway_id not in call.backend.nat_gateways):

@@ -74,7 +74,7 @@ def ami_of_parameter(name: str, region: str) -> str | None:
 
 
 def register(backend: Any) -> None:  # noqa: ANN401 - moto is untyped
-    """Add the public images to a region's EC2 back end. Idempotent."""
+    """Add the public images to a region's EC2 backend. Idempotent."""
     for image in PUBLIC_IMAGES:
         ami_id = image.ami_id(backend.region_name)
         if ami_id not in backend.amis:

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AllowedTraffic:
-    """Allowed traffic. `ssh`: from the caller to port 22; `egress`: from the node to the internet."""
+    """The traffic that is allowed: `ssh` from the caller to port 22, and `egress` from the node to the internet."""
 
     ssh: bool
     egress: bool
@@ -69,7 +69,7 @@ def allowed_traffic(backend: Any, instance: Any) -> AllowedTraffic:  # noqa: ANN
 
 
 def send_access(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
-    """Send the current access to nodes of running instances, if it changed."""
+    """Send the access settings of running instances to the node host, if they changed."""
     for instance in backend.all_instances():
         record = records.nodes.get(instance.id)
         if record is None or instance.state != "running":
@@ -82,7 +82,7 @@ def send_access(host: NodeHost, backend: Any, records: Records) -> None:  # noqa
 
 
 def resend_access(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
-    """Resend the access of all running instances, after a call that changed it was undone."""
+    """Resend the access settings of all running instances, after a call that changed them was undone."""
     for instance in backend.all_instances():
         if instance.state == "running" and instance.id in records.nodes:
             _send(host, instance, records.nodes[instance.id].opened)
@@ -92,7 +92,7 @@ def _send(host: NodeHost, instance: Any, now: Opened) -> None:  # noqa: ANN401
     try:
         host.set_access(str(instance.id), now)
     except CloudGpuError as err:
-        _log.warning("cannot send the access rules of %s: %s", instance.id, err)
+        _log.warning("cannot send the access settings of %s to the node host: %s", instance.id, err)
 
 
 def _has_internet_route(backend: Any, subnet: Any) -> bool:  # noqa: ANN401

@@ -8,7 +8,7 @@ from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 @rule("DeleteSecurityGroup")
 def delete(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
-    """Delete a security group unless an interface or a rule of another group refers to it, as on AWS."""
+    """Delete a security group, unless an interface or a rule of another group refers to the group."""
     name_or_id = str(call.params.get("GroupId") or call.params.get("GroupName") or "")
     group = call.backend.get_security_group_by_name_or_id(name_or_id)
     if group is not None and any(True for _ in _uses(call, str(group.id))):

@@ -1,4 +1,4 @@
-"""Tags of resources that moto lacks, or for which moto reports only the tags from their creation."""
+"""CreateTags and DeleteTags, including for resources that moto lacks or whose tags it does not update."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def create_tags(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DeleteTags")
 def delete_tags(call: ParsedRequest) -> dict[str, Any]:
-    """Delete tags; a tag given without a value is deleted whatever its value is."""
+    """Delete tags; a tag that is specified without a value is deleted regardless of its value."""
     ids = _existing_ids(call)
     call.backend.delete_tags(ids, {row["Key"]: row.get("Value") for row in call.params.get("Tags") or []})
     _update_copies(call, ids)

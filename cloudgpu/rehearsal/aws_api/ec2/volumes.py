@@ -1,4 +1,4 @@
-"""Volumes: validation of the zone, the minimum size and the limits of the volume type."""
+"""EBS volumes: checks that moto lacks, for creating and attaching volumes."""
 
 from typing import Any
 

@@ -12,7 +12,7 @@ _UNKNOWN = "The Vpc Endpoint Id '{}' does not exist"
 
 @rule("CreateVpcEndpoint")
 def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
-    """Create an endpoint; reject a service that the region does not have."""
+    """Create an endpoint; reject a service that is not available in the region."""
     endpoint_type = call.params.get("VpcEndpointType") or "Gateway"
     service = str(call.params.get("ServiceName") or "")
     if endpoint_type not in _SERVICES:

@@ -1,4 +1,4 @@
-"""Records of Lustre file systems and their S3 links, stored on moto's EC2 back end next to their interfaces."""
+"""Records of Lustre file systems and their S3 links, stored on moto's EC2 backend next to their interfaces."""
 
 import secrets
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _TRANSITION_TIME: Final = timedelta(seconds=1)
 
 @dataclass
 class Made:
-    """A file system or link, with its request and lifecycle."""
+    """A Lustre file system or S3 link, with its request and lifecycle."""
 
     id: str
     arn: str
@@ -48,7 +48,7 @@ class Made:
 
 @dataclass
 class Shelf:
-    """The Lustre records of one region."""
+    """The records of a region's Lustre file systems and S3 links."""
 
     systems: dict[str, Made] = field(default_factory=dict)
     links: dict[str, Made] = field(default_factory=dict)
@@ -60,13 +60,13 @@ class Shelf:
         )
 
 
-def ec2_backend(name: str) -> Any:  # noqa: ANN401 - moto's back end
-    """Return the EC2 back end of a region."""
+def ec2_backend(name: str) -> Any:  # noqa: ANN401 - moto's backend
+    """Return the EC2 backend of a region."""
     return ec2_backends[DEFAULT_ACCOUNT_ID][name]
 
 
-def region_records(backend: Any, now: datetime) -> Shelf:  # noqa: ANN401 - moto's back end
-    """Return a region's records, after removing the records and interfaces of deleted resources."""
+def region_records(backend: Any, now: datetime) -> Shelf:  # noqa: ANN401 - moto's backend
+    """Remove the records and interfaces of deleted resources. Return the remaining records of the region."""
     shelf = backend.__dict__.get(_ATTRIBUTE)
     if not isinstance(shelf, Shelf):
         shelf = Shelf()
@@ -78,14 +78,14 @@ def region_records(backend: Any, now: datetime) -> Shelf:  # noqa: ANN401 - moto
     return shelf
 
 
-def region_file_systems(backend: Any) -> list[Made]:  # noqa: ANN401 - moto's back end
+def region_file_systems(backend: Any) -> list[Made]:  # noqa: ANN401 - moto's backend
     """Return the file systems of a region, without removing records of deleted file systems."""
     shelf = backend.__dict__.get(_ATTRIBUTE)
     return list(shelf.systems.values()) if isinstance(shelf, Shelf) else []
 
 
 def create_record(kind: str, region: str, request: Mapping[str, Any], now: datetime, *, parent: str = "") -> Made:
-    """Create a `file-system` or `association` with a new id and ARN."""
+    """Create the record of a `file-system` or `association`, with a new id and ARN."""
     physical_id = f"{'fs' if kind == 'file-system' else 'dra'}-{secrets.token_hex(8)}0"
     path = f"{parent}/{physical_id}" if parent else physical_id
     arn = f"arn:aws:fsx:{region}:{DEFAULT_ACCOUNT_ID}:{kind}/{path}"

@@ -13,7 +13,7 @@ _LIVE = ("pending", "running", "shutting-down", "stopping")
 
 @dataclass(frozen=True)
 class LaunchHeadroom:
-    """Number of requested instances that can launch (`count`), and the error for the remaining instances (`why`)."""
+    """The headroom for a launch: how many of the requested instances fit, and the error for the remaining ones."""
 
     count: int
     why: AwsError | None
@@ -59,7 +59,7 @@ def _zone_headroom(call: ParsedRequest, request: MergedLaunchRequest) -> int | N
 
 
 def _address_headroom(call: ParsedRequest, request: MergedLaunchRequest) -> int:
-    """Return the number of instances for which the subnet has enough free private addresses, one per interface."""
+    """Return the number of instances for which the subnet has free addresses; each interface needs one address."""
     free = int(call.backend.get_subnet(request.subnet_id).available_ip_address_count)
     limit = call.world.behaviour.now.addresses_in(request.zone)
     return (free if limit is None else min(free, limit)) // max(len(request.interfaces), 1)

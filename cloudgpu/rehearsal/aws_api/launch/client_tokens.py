@@ -49,7 +49,7 @@ def find_saved_response(records: Records, key: Key, digest: str) -> SavedAnswer 
 
 
 def save_response(records: Records, key: Key, answer: SavedAnswer) -> None:
-    """Save a response; beyond the maximum number of responses, drop the oldest."""
+    """Save a response. Delete the oldest responses if their number exceeds the maximum."""
     records.answers[key] = answer
     while len(records.answers) > _MAX_SAVED:
         del records.answers[next(iter(records.answers))]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Pool:
-    """A fleet override in one zone, where up to `room` instances fit."""
+    """A capacity pool: a fleet override in one zone that has room for up to `room` instances."""
 
     index: int
     instance_type: str

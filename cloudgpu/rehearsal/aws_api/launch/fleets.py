@@ -1,4 +1,4 @@
-"""Instant fleets: they support a minimum capacity, and missing capacity is reported as `Errors` with HTTP 200."""
+"""Instant fleets, which support a minimum capacity and report missing capacity as `Errors` with HTTP 200."""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -88,7 +88,7 @@ def delete(call: ParsedRequest) -> dict[str, Any]:
 
 
 def _reduce_plan(plan: dict[int, int], by: int) -> dict[int, int]:
-    """Return the plan with `by` fewer instances, which may be less than the fleet's minimum."""
+    """Remove `by` instances from the plan, even if fewer than the fleet's minimum remain."""
     remaining = max(sum(plan.values()) - by, 0)
     reduced: dict[int, int] = {}
     for index, count in plan.items():
@@ -144,7 +144,7 @@ def _choices(call: ParsedRequest, market: str, target: int) -> Iterator[_Choice]
 
 
 def _choice(call: ParsedRequest, request: MergedLaunchRequest, description: dict[str, Any], target: int) -> _Choice:
-    """Validate one pool. An error of this pool's type or zone is recorded; any other error fails the call."""
+    """Validate one pool. An error about the pool's type or zone is recorded; any other error fails the call."""
     try:
         admitted = validate_launch(call, request)
     except ServiceException as err:

@@ -1,4 +1,4 @@
-"""Create validated instances in moto, with the records of their nodes."""
+"""Create instances from validated requests in moto, and the records of their nodes."""
 
 import base64
 import secrets
@@ -20,14 +20,14 @@ _EFA = ("efa", "efa-only")
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a launch: its client token, and the id of its fleet, if any."""
+    """The origin of a launch: the client token and, for a fleet, the fleet's id."""
 
     client_token: str = ""
     fleet_id: str = ""
 
 
 class _CardAwareAttachment(elastic_network_interfaces.Attachment):
-    """Attachment that reports the network card index; moto always reports 0."""
+    """An attachment that reports the network card index; moto always reports 0."""
 
     def __init__(self, eni: Any) -> None:  # noqa: ANN401
         super().__init__(eni)
@@ -68,7 +68,7 @@ def _moto_arguments(call: ParsedRequest, request: MergedLaunchRequest, origin: O
         "security_group_ids": list(request.group_ids),
         "nics": [_moto_interface(row, request.subnet_id) for row in request.interfaces],
         "private_ip": data.get("PrivateIpAddress"),
-        # AWS assigns no public address to an instance with several interfaces, whatever the subnet specifies.
+        # AWS does not assign a public address to an instance with several interfaces, even if the subnet requests one.
         "associate_public_ip": False if len(request.interfaces) > 1 else None,
         "tags": {kind: request.tags(kind) for kind in ("instance", "volume")},
         "ebs_optimized": bool(data.get("EbsOptimized")),
@@ -182,7 +182,7 @@ def _set_interfaces(request: MergedLaunchRequest, instance: Any) -> None:  # noq
 
 
 def _set_profile(call: ParsedRequest, request: MergedLaunchRequest, instance: Any) -> str:  # noqa: ANN401
-    """Attach the instance profile. Return the name of its role."""
+    """Attach the instance profile. Return the name of its role, or an empty string."""
     profile = validation.find_instance_profile(call, request)
     if profile is None:
         return ""

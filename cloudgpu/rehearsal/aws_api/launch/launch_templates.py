@@ -1,4 +1,4 @@
-"""Launch templates whose own tags do not apply to the resources launched from them, unlike in moto."""
+"""Launch templates: unlike in moto, a template's own tags do not apply to resources launched from the template."""
 
 from typing import Any
 

@@ -12,7 +12,10 @@ _LAUNCH_TAGS = ("instance", "volume", "network-interface", "spot-instances-reque
 
 @dataclass(frozen=True)
 class MergedLaunchRequest:
-    """A merged launch request; `data` uses the API's names, and `zone` and `subnet_id` may still be empty."""
+    """A launch request merged with its launch template.
+
+    `data` uses the parameter names of the API. `zone` and `subnet_id` may still be empty.
+    """
 
     data: Mapping[str, Any]
     instance_type: str
@@ -106,7 +109,7 @@ def template_data(
 
 
 def _merged_tags(base: Mapping[str, Any], specified: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the tag specifications of template and request; the request's tags take precedence.
+    """Merge the tag specifications of the template and the request; the request's tags take precedence.
 
     The tags of the template itself are omitted.
     """

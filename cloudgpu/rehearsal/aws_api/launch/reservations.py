@@ -1,4 +1,4 @@
-"""Capacity reservations and Capacity Blocks: a number of instances of one type in one zone, with start and end."""
+"""Capacity reservations and Capacity Blocks, which reserve instances of one type in one zone for a period."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ from cloudgpu.rehearsal.state.records import CapacityReservation
 
 CAPACITY_BLOCK = "capacity-block"
 _CLOSED_BEFORE_END = timedelta(minutes=30)
-"""Time before its end during which a Capacity Block accepts no launches."""
+"""How long before its end a Capacity Block stops accepting launches."""
 _LEAD_TIME = timedelta(minutes=30)
 _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class ReservationHeadroom:
-    """Number of free instances in a reservation, and the error for a launch that exceeds it."""
+    """The headroom of a reservation: the number of free instances, and the error for a launch that exceeds it."""
 
     count: int
     why: AwsError
@@ -41,7 +41,7 @@ def create(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DescribeCapacityBlockOfferings")
 def offerings(call: ParsedRequest) -> dict[str, Any]:
-    """Return one offering per zone of the type. A block starts at the requested time or in half an hour."""
+    """Create one offering per zone that offers the type. By default, a block starts in half an hour."""
     instance_type = str(call.params.get("InstanceType") or "")
     description = instance_types.require_type(call, instance_type)
     if CAPACITY_BLOCK not in description.get("SupportedUsageClasses", []):
@@ -71,7 +71,7 @@ def purchase(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DescribeCapacityReservations")
 def describe(call: ParsedRequest) -> dict[str, Any]:
-    """Describe reservations by id and filter, in pages."""
+    """Describe reservations by id and filter, with pagination."""
     ids = call.texts("CapacityReservationIds")
     for missing in (reservation_id for reservation_id in ids if reservation_id not in call.records.reservations):
         raise _not_found(missing)
@@ -96,7 +96,7 @@ def cancel(call: ParsedRequest) -> dict[str, Any]:
 
 
 def free_capacity(call: ParsedRequest, request: MergedLaunchRequest) -> ReservationHeadroom | None:
-    """Return the free capacity of the reservation that a launch request specifies, or None if it specifies none.
+    """Return the free capacity of the reservation that a launch request specifies, or None without a reservation.
 
     Raises:
         AwsError: The reservation does not exist.

@@ -17,7 +17,7 @@ STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 4
 
 @rule("RunInstances")
 def run_instances(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's reservation
-    """Launch as many instances as fit, up to MaxCount, in one zone; launch none if fewer than MinCount fit."""
+    """Launch up to MaxCount instances in one zone; launch none if there is capacity for fewer than MinCount."""
     minimum, maximum = _counts(call)
     request = validate_launch(call, merge_template(call, call.params, call.params.get("LaunchTemplate")))
     room = launchable_count(call, request, maximum)

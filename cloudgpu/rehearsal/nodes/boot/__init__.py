@@ -1,1 +1,1 @@
-"""A node's first boot: base image, user data, console."""
+"""The boot of a node: base image, user data and console."""

@@ -9,13 +9,13 @@ from cloudgpu.rehearsal.nodes import record
 
 
 class Images:
-    """The images of one cloud, stored in one file."""
+    """The packages of the images in one rehearsal cloud, stored in one file."""
 
     def __init__(self, path: Path) -> None:
         """Create the store without reading the file.
 
         Args:
-            path: The file, which need not exist.
+            path: Path of the file, which need not exist.
         """
         self._path = path
 

@@ -1,4 +1,4 @@
-"""The files of every node at first boot: simulated commands, interpreters, user and host name."""
+"""The files that every node has at its first boot: simulated commands, interpreters, user and host name."""
 
 import importlib.resources
 import os
@@ -29,9 +29,9 @@ exec {python} -I -S {program} "${{0##*/}}" "$@"
 """
 
 NO_EGRESS_FILE = "no-egress"
-"""Name of a file in a node's run folder; if it exists, the node has no access to the internet."""
+"""Name of a file in a node's run directory; if it exists, the node cannot access the internet."""
 NETWORK_COMMANDS = ("curl", "wget", "docker")
-"""Download programs. They run unchanged, except on a node without access to the internet."""
+"""Programs that download. They run unchanged, except on a node that cannot access the internet."""
 
 _FETCHING = """\
 #!/bin/sh
@@ -79,14 +79,14 @@ exit 1
 
 @dataclass(frozen=True)
 class Layer:
-    """Files of the base image in `folder`, which the node sees as `shown`, or as `/` if `shown` is empty."""
+    """The base image's files in the directory `folder`, which the node sees at `shown` or, if that is empty, at `/`."""
 
     folder: Path
     shown: str
     surroundings: VisiblePaths
 
     def write_files(self, *, user: str, hostname: str, authorized_keys: tuple[str, ...], host_key_public: str) -> None:
-        """Write all files. Call this only before the first boot; later the folder may contain links that the node made.
+        """Write all files. Call this only before the first boot, because the node may later create symlinks there.
 
         Raises:
             OSError: The disk is full or not writable.
@@ -115,7 +115,7 @@ class Layer:
         self._write(f"{_PROGRAM_FOLDER}/standin", text, mode=0o755)
 
     def _lay_links(self) -> None:
-        """Link each simulated command in the first folder on PATH and wherever the machine has the real command."""
+        """Symlink each simulated command in the first directory on PATH and wherever the machine has the real one."""
         target = self.program("standin")
         for name in STUB_COMMANDS:
             for folder in self._folders_of(name):
@@ -131,16 +131,17 @@ class Layer:
         return folders | {_real_folder(folder) for folder in _STANDARD_FOLDERS if os.path.lexists(f"/{folder}/{name}")}
 
     def _lay_interpreters(self) -> None:
-        """Write scripts that start the interpreters, because a linked interpreter loses its virtual environment."""
+        """Write scripts that start the interpreters, because a symlinked interpreter loses its virtual environment."""
         for name, path in self.surroundings.commands:
             self._write(f"usr/local/bin/{name}", f'#!/bin/sh\nexec {shlex.quote(path)} "$@"\n', mode=0o755)
 
     def _lay_fetching(self) -> None:
         """Wrap the download programs that the machine has."""
-        first = "usr/local/bin" if self.shown else "usr/local/sbin"  # the first folder on a node's PATH
+        first = "usr/local/bin" if self.shown else "usr/local/sbin"  # the first directory on a node's PATH
         for name in NETWORK_COMMANDS:
             real = shutil.which(name, path=self.surroundings.path)
-            if real and (self.shown or Path(real).parent != Path("/", first)):  # else it would hide the real one
+            # If the real program is in the same directory, the wrapper would replace it.
+            if real and (self.shown or Path(real).parent != Path("/", first)):
                 text = _FETCHING.format(mark=NO_EGRESS_FILE, real=shlex.quote(real))
                 self._write(f"{first}/{name}", text, mode=0o755)
 
@@ -157,7 +158,7 @@ class Layer:
         self._write("etc/shadow", f"{user}:*:19000:0:99999:7:::\nroot:*:19000:0:99999:7:::\n", mode=0o600)
         self._write("etc/gshadow", "", mode=0o600)
         self._write("etc/hosts", f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {hostname}\n")
-        # Many systems link this file into /run, which is empty in a node.
+        # On many systems, this file is a symlink into /run, which is empty in a node.
         resolver = Path("/etc/resolv.conf")
         if resolver.is_symlink() and resolver.is_file():
             self._write("etc/resolv.conf", resolver.read_text(errors="replace"))
@@ -177,7 +178,7 @@ class Layer:
 
 
 def _real_folder(folder: str) -> str:
-    """Resolve a directory such as `sbin`, often a symlink to `usr/sbin`. A real directory would hide files."""
+    """Resolve a directory such as `sbin`, often a symlink, because creating a directory there would hide files."""
     return os.path.realpath(f"/{folder}").lstrip("/")
 
 

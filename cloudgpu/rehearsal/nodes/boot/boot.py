@@ -21,7 +21,7 @@ _WRITE_AND_RUN = 'mkdir -p "$1" && cat > "$1/$2" && chmod 700 "$1/$2" && cd / &&
 
 @dataclass(frozen=True)
 class HostKeyText:
-    """A node's host key as cloud-init prints it. `public` is the key line without a comment."""
+    """A node's host key as cloud-init prints it. `public` is the public key line without a comment."""
 
     fingerprint: str
     public: str
@@ -38,14 +38,14 @@ class HostKeyText:
 
 
 class CloudInit:
-    """One boot of one node."""
+    """The cloud-init run during one boot of a node."""
 
     def __init__(self, body: NodeRuntime, console: Console, data: UserData, environment: Mapping[str, str]) -> None:
-        """Create the boot without running anything.
+        """Create the run without starting anything.
 
         Args:
-            body: Runs the parts of the user data.
-            console: Receives the output.
+            body: Runtime that executes the parts of the user data.
+            console: Console that receives the output.
             data: The parsed user data.
             environment: Environment variables of each part.
         """
@@ -83,7 +83,7 @@ class CloudInit:
             self._write(f"WARNING: per-boot scripts exited with status {code}")
 
     async def scripts(self) -> None:
-        """Run the scripts that run once per node. Users can already log in.
+        """Run the once-per-node scripts. Users can already log in.
 
         Raises:
             OSError: The console cannot be written.

@@ -1,4 +1,4 @@
-"""Parse user data like cloud-init into parts that run at every boot, parts that run once, and rejected parts."""
+"""Split user data, as cloud-init does, into parts that run at every boot, parts that run once, and rejected parts."""
 
 import email
 import email.policy
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 _LIMIT_BYTES = 16 * 1024 * 1024
-"""Limit for the total size of all unpacked parts, so that small gzip data cannot fill the memory."""
+"""Limit for the total size of all unpacked parts, so that a small gzip file cannot exhaust the memory."""
 
 Kind = Literal["boothook", "script"]
 _TYPES: dict[str, Kind] = {"text/cloud-boothook": "boothook", "text/x-shellscript": "script"}
@@ -25,7 +25,7 @@ class UserDataPart:
 
 @dataclass(frozen=True)
 class UserData:
-    """The parts to run, in order, and one line for each part that is not supported."""
+    """Parsed user data: the parts to run, in order, and one line for each part that is not supported."""
 
     parts: tuple[UserDataPart, ...]
     refused: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ def _from_mime(data: bytes) -> UserData:
         message = email.message_from_bytes(data, policy=email.policy.default)
         leaves = [part for part in message.walk() if not part.is_multipart()]
     except RecursionError:
-        return UserData((), ("MIME parts that are nested too deeply",))
+        return UserData((), ("the MIME parts are nested too deeply",))
     parts: list[UserDataPart] = []
     refused: list[str] = []
     left = _LIMIT_BYTES
@@ -111,6 +111,6 @@ def _unpacked(data: bytes, limit: int = _LIMIT_BYTES) -> bytes:
         message = f"damaged gzip data: {err}"
         raise ValueError(message) from err
     if unpacker.unconsumed_tail:
-        message = f"gzip data of more than {_LIMIT_BYTES >> 20} MiB in total"
+        message = f"the unpacked gzip data exceeds {_LIMIT_BYTES >> 20} MiB in total"
         raise ValueError(message)
     return unpacked

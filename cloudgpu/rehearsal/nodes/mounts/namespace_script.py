@@ -56,7 +56,7 @@ _EMPTY_PROC = ("kcore", "kmsg", "keys", "timer_list", "sched_debug", "latency_st
 
 @dataclass(frozen=True)
 class NamespacePaths:
-    """Paths of the parts of a node's root. `disk` contains `upper`, `work`, `merged` and `own`."""
+    """The paths that make up a node's root. `disk` contains `upper`, `work`, `merged` and `own`."""
 
     disk: Path
     run: Path
@@ -65,7 +65,7 @@ class NamespacePaths:
     surroundings: VisiblePaths
     machine_mounts: tuple[str, ...] = ()
     home_kib: int = 0
-    """Size of the login user's home; 0 means no limit."""
+    """Size of the login user's home directory in KiB; 0 means no limit."""
 
 
 def init_script(cage: NamespacePaths) -> str:
@@ -79,7 +79,7 @@ def init_script(cage: NamespacePaths) -> str:
         'echo "pid $pid"',
         "umask 022",
         f"hostname {shlex.quote(cage.hostname)}",
-        # Relative names, because a path may contain the characters that separate mount options.
+        # Use relative names, because a path may contain the characters that separate mount options.
         f"cd {shlex.quote(str(cage.disk))}",
         _OVERLAY,
         _STRAIGHT,
@@ -106,8 +106,8 @@ def init_script(cage: NamespacePaths) -> str:
 
 _OVERLAY = "mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work,index=off,redirect_dir=off merged"
 
-# From the second boot on, the disk may contain symbolic links that the node created. Following a link out of `merged`
-# would create files on the machine, so nothing is created or mounted on a path that contains a link.
+# From the second boot on, the disk may contain symlinks that the node created. Following a symlink out of `merged`
+# would create files on the machine, so nothing is created or mounted on a path that contains a symlink.
 _STRAIGHT = """\
 straight() {
     walked=merged rest=${1#/}
@@ -129,7 +129,7 @@ hidden() {
     mount -t tmpfs -o mode=755,nosuid,nodev tmpfs "merged$1"
 }"""
 
-# Terminate the node when its files are deleted, so that a deleted home leaves no process behind.
+# Terminate the node when its files are deleted, so that deleting a state home leaves no process behind.
 _REAP = "while [ -e /run/cloudgpu/alive ]; do sleep 60 & wait $!; done"
 
 
@@ -193,7 +193,7 @@ def _machine_lines(cage: NamespacePaths) -> list[str]:
 
 
 def _hiding_lines(cage: NamespacePaths) -> list[str]:
-    """Cover private folders with empty folders, then mount the login user's home."""
+    """Cover private directories with empty ones, then mount the login user's home directory."""
     paths = sorted((str(path) for path in cage.surroundings.hidden), key=len)
     return [
         *(f"if [ -d {quoted} ]; then hidden {quoted}; fi" for quoted in map(shlex.quote, paths)),
@@ -203,7 +203,7 @@ def _hiding_lines(cage: NamespacePaths) -> list[str]:
 
 
 def _tiny_home_lines(cage: NamespacePaths) -> list[str]:
-    """Simulate a full disk: cover each home with a small file system that contains only `.ssh`."""
+    """Simulate a full disk: cover each home directory with a small file system that contains only `.ssh`."""
     if not cage.home_kib:
         return []
     options = f"mode=755,nosuid,nodev,size={cage.home_kib}k"
@@ -216,7 +216,7 @@ def _tiny_home_lines(cage: NamespacePaths) -> list[str]:
 
 
 def _shared_lines(cage: NamespacePaths) -> list[str]:
-    """Mount the paths that a node needs below hidden or replaced folders, outermost first."""
+    """Mount the paths that a node needs below hidden or replaced directories, outermost first."""
     needed = [(str(path), str(path), "rw") for path in cage.surroundings.writable]
     if cage.surroundings.shared:
         folder, read_only = map(str, cage.surroundings.shared)
@@ -232,7 +232,7 @@ def _shared_lines(cage: NamespacePaths) -> list[str]:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Return True if a path is the folder itself or is inside the folder."""
+    """Return True if a path is `folder` or is inside it."""
     return path == folder or path.startswith(f"{folder}/")
 
 

@@ -1,4 +1,4 @@
-"""Mount a source on a node: link the folder that represents the source, or run s3fs for a bucket of the endpoint.
+"""Mount a source on a node: symlink the directory that backs the source, or run s3fs for a bucket of the endpoint.
 
 The superuser of a node is not permitted to mount. For a bucket with an endpoint URL, the host therefore starts the
 machine's s3fs in the node's namespaces, with the credentials of the node's role.
@@ -28,7 +28,7 @@ _OPTIONS = "allow_other,use_path_request_style,endpoint=us-east-1"
 
 @dataclass(frozen=True)
 class Views:
-    """The mounts of one node. `run` executes a command as the node's superuser."""
+    """The mounts of one node. `run` is a function that executes a command as the node's superuser."""
 
     body: NodeRuntime
     shared: SharedFolderStore
@@ -36,7 +36,7 @@ class Views:
     credentials: Callable[[], RoleCredentials | None]
 
     async def settle(self, program: str, reply: Reply) -> Reply | None:
-        """Carry out the mount changes of a simulated command. Return an error reply if that fails."""
+        """Mount or unmount the source of a simulated command. Return an error reply if this fails, else None."""
         mounted = reply.mounted or reply.unmounted
         if mounted is None:
             return None
@@ -48,14 +48,14 @@ class Views:
         if mounted.service:
             return await self._bucket(mounted)
         status = await self.run([*shared_folders.LINK_COMMAND, mounted.target, self.shared.path(mounted)])
-        return "simulated: failed" if status else ""
+        return "simulated: the command failed" if status else ""
 
     async def hide(self, mounted: Mounted) -> str:
         """Unmount a source. Return the error, or an empty string."""
         if mounted.service:
             return await self._outside("umount", [mounted.target], {})
         status = await self.run([*shared_folders.UNLINK_COMMAND, mounted.target])
-        return "simulated: failed" if status else ""
+        return "simulated: the command failed" if status else ""
 
     async def _bucket(self, mounted: Mounted) -> str:
         keys = self.credentials()
@@ -75,9 +75,9 @@ class Views:
         enter = self.body.entering()
         real = shutil.which(program, path="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
         if not enter:
-            return "simulated: nodes without namespaces cannot mount buckets: use mode: copy"
+            return "simulated: nodes without namespaces cannot mount buckets; use `mode: copy`"
         if real is None or not Path("/dev/fuse").exists():
-            return f"simulated: this machine has no {program} or no /dev/fuse: install s3fs, or use mode: copy"
+            return f"simulated: this machine has no {program} or no /dev/fuse; install s3fs, or use `mode: copy`"
         # Inside the node, this name may belong to another program, so execute the open file.
         handle = os.open(real, os.O_RDONLY)
         try:

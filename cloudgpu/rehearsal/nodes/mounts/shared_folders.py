@@ -1,4 +1,4 @@
-"""Simulated mounts: each file system is represented by a folder that all nodes share.
+"""Simulated mounts: each file system is represented by a directory that all nodes share.
 
 The simulated AWS decides which sources a node may mount, based on security groups, zones and attachments. All other
 mounts fail as on AWS.
@@ -13,7 +13,7 @@ mkdir -p "$(dirname "$target")" && { [ ! -d "$target" ] || [ -L "$target" ] || r
     mv "$target" "$target.under-the-mount"; } && ln -sfn "$2" "$target"
 """
 LINK_COMMAND = ("/bin/sh", "-c", _LINKED, "mount")
-"""Command that simulates mounting; the mount point and the represented folder are appended."""
+"""Command that simulates mounting; the mount point and the backing directory are appended."""
 _UNLINKED = """\
 [ ! -L "$1" ] || rm "$1"
 if [ -d "$1.under-the-mount" ]; then mv "$1.under-the-mount" "$1"; else mkdir -p "$1"; fi
@@ -44,7 +44,7 @@ class MountRequest:
 
 @dataclass(frozen=True)
 class Mounted:
-    """An active mount, until it is unmounted or the node is powered off.
+    """An active mount, which lasts until it is unmounted or the node is powered off.
 
     Attributes:
         service: Endpoint URL of a bucket mounted with s3fs; empty for other mounts.
@@ -60,7 +60,7 @@ class Mounted:
 
 @dataclass(frozen=True)
 class MountResult:
-    """The output of a mount command, and the changes that it makes."""
+    """The result of a mount command: its output and the changes that it makes."""
 
     stderr: str = ""
     stdout: str = ""
@@ -78,9 +78,9 @@ class NodeMounts:
     """The storage that a node may mount, and its active mounts.
 
     Attributes:
-        mountable: Mount source -> folder that represents the source.
+        mountable: Mount source -> name of the directory that backs the source.
         root: Path prefix of the node on this machine; empty for a node with its own root.
-        formatted: Folders of volumes that contain a file system.
+        formatted: Names of the directories that back formatted volumes.
     """
 
     mountable: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class NodeMounts:
     formatted: frozenset[str] = frozenset()
 
     def folder(self, source: str) -> str:
-        """Return the folder that backs a source; empty if the node may not mount the source."""
+        """Return the name of the directory that backs a source, or an empty string if the node may not mount it."""
         inside = source.removeprefix(self.root) if self.root else source
         return self.mountable.get(inside.removesuffix(":/"), "") or self.mountable.get(inside.partition(":/")[0], "")
 
@@ -98,7 +98,7 @@ NO_MOUNTS = NodeMounts()
 
 
 def simulate_program(program: str, arguments: Sequence[str], disks: NodeMounts) -> MountResult:
-    """Simulate a program that mounts, formats or lists mounts."""
+    """Simulate a command that mounts, unmounts, formats or queries file systems."""
     if program == "mountpoint":
         return _mountpoint(arguments, disks)
     if program == "umount":
@@ -133,7 +133,7 @@ def parse_mount_arguments(arguments: Sequence[str]) -> MountRequest | None:
 
 
 def device_creation_command(mountable: Mapping[str, str], root: str) -> list[str]:
-    """Return the command that creates devices for attached volumes in the node's `/dev`; empty if there are none."""
+    """Return the command that creates devices for attached volumes in the node's `/dev`, or an empty list."""
     disks = [f"{root}{source}" for source in sorted(mountable) if source.startswith(_DEVICES)]
     return ["/bin/sh", "-c", _APPEAR, "udev", *disks] if disks else []
 

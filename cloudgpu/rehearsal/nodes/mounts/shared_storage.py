@@ -1,4 +1,4 @@
-"""The folders that back file systems, volumes and buckets; shared by all nodes of a cloud."""
+"""The directories that back file systems, volumes and buckets. All nodes of a cloud share them."""
 
 import shutil
 from pathlib import Path
@@ -6,18 +6,18 @@ from pathlib import Path
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 
 FOLDER = "shared"
-"""Folder below the node host's directory."""
+"""Name of the shared directory, relative to the node host's directory."""
 READ_ONLY = "shared.ro"
-"""Path at which nodes with namespaces see the same folders read-only, relative to the node host's directory."""
+"""Path at which nodes with namespaces see the same files read-only, relative to the node host's directory."""
 _FORMATTED = ".formatted"
 _OPEN = 0o777
 
 
 class SharedFolderStore:
-    """The shared folders of one cloud."""
+    """The shared directories of one cloud."""
 
     def __init__(self, directory: Path) -> None:
-        """Create the store without creating folders.
+        """Create the store without creating directories.
 
         Args:
             directory: Directory of the node host.
@@ -26,7 +26,7 @@ class SharedFolderStore:
         self._read_only = directory / READ_ONLY
 
     def formatted(self) -> frozenset[str]:
-        """Return the volumes that are formatted."""
+        """Return the names of the directories that back formatted volumes."""
         marks = self._folder / _FORMATTED
         return frozenset(path.name for path in marks.iterdir()) if marks.is_dir() else frozenset()
 
@@ -40,7 +40,7 @@ class SharedFolderStore:
         (self._folder / _FORMATTED / folder).touch()
 
     def path(self, mounted: Mounted) -> str:
-        """Return the folder of a mount, creating the folder at the first mount.
+        """Return the directory of a mount. The first mount creates the directory.
 
         Raises:
             OSError: The disk of this machine is full.
@@ -53,21 +53,21 @@ class SharedFolderStore:
 
 
 def create_shared_folder(directory: Path) -> tuple[Path, Path]:
-    """Create the shared folder. Return its path and the path of its read-only view.
+    """Create the shared directory. Return its path and the path of its read-only view.
 
     Raises:
-        OSError: A folder cannot be created.
+        OSError: A directory cannot be created.
     """
     folder, read_only = directory / FOLDER, directory / READ_ONLY
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not read_only.is_symlink():
-        # Only nodes without namespaces follow this link. For them, the view is not actually read-only.
+        # Only nodes without namespaces follow this symlink. For them, the view is not actually read-only.
         read_only.symlink_to(FOLDER)
     return folder, read_only
 
 
 def delete_orphaned_folders(directory: Path, existing: frozenset[str]) -> None:
-    """Delete the folders of storage that no longer exists."""
+    """Delete the directories that backed storage that no longer exists."""
     folder = directory / FOLDER
     for parent in (folder, folder / _FORMATTED):
         for path in parent.iterdir() if parent.is_dir() else ():

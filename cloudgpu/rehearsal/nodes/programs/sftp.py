@@ -1,4 +1,4 @@
-"""An SFTP server (protocol version 3) on standard input and output, so that a node needs no OpenSSH installed.
+"""An SFTP server (protocol version 3) on standard input and output, so that a node works without OpenSSH.
 
 Run as `python3 -I -S sftp.py`. It serves the files that its process can see, without mapping paths.
 """
@@ -271,7 +271,7 @@ class Server:
             raise _BadMessageError("no such handle")
         entries: list[tuple[bytes, os.stat_result | None]] = []
         for entry in self._folders[handle]:
-            # Ignore a file that is deleted while its folder is listed.
+            # Ignore a file that is deleted while its directory is listed.
             with contextlib.suppress(FileNotFoundError):
                 entries.append((entry.name, entry.stat(follow_symlinks=False)))
             if len(entries) == _NAMES_PER_RESPONSE:

@@ -1,12 +1,12 @@
 """Replacement for a command that would change the machine: sends the command to the node host and prints the reply.
 
-Run as `python3 -I -S standin.py PROGRAM [ARGUMENT...]`. The socket `node.sock` is in the folder `CLOUDGPU_NODE_RUN`,
-by default `/run/cloudgpu`. A request consists of fields separated by zero bytes, up to the end of the stream: program,
-number of arguments, arguments, then name and text of each unit file. A response is a line with the exit status and the
-lengths of standard output and standard error, followed by both outputs.
+Run as `python3 -I -S standin.py PROGRAM [ARGUMENT...]`. The socket `node.sock` is in the directory
+`CLOUDGPU_NODE_RUN`, by default `/run/cloudgpu`. A request consists of fields separated by zero bytes, up to the end of
+the stream: program, number of arguments, arguments, then the name and text of each unit file. A response is a line with
+the exit status and the lengths of standard output and standard error, followed by both outputs.
 
 The boot of a node runs this program many times, and importing `socket`, `json` or `pathlib` would take three times as
-long as everything else. It therefore uses only `_socket`, on which `socket` is built.
+long as everything else. The program therefore uses only `_socket`, on which `socket` is built.
 """
 
 import os
@@ -53,7 +53,7 @@ def _send(request: bytes) -> bytes:
 
 
 def _units(program: str, arguments: list[str]) -> list[bytes]:
-    """Return name and text of each timer in a `systemctl` command and of its service, so that the host can set it."""
+    """Return the names and texts of a `systemctl` command's timer units and their services, which the host needs."""
     if program != "systemctl":
         return []
     units = []

@@ -1,4 +1,4 @@
-"""Replies of simulated commands. This module has no side effects: changes of a node are returned as values."""
+"""Replies of simulated commands. This module has no side effects: changes to a node are returned as values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ _FETCHING_WORDS = frozenset({"update", "upgrade", "dist-upgrade", "full-upgrade"
 
 @dataclass(frozen=True)
 class CommandContext:
-    """The node's state as seen by a simulated command. `now` is on the timer clock, which may be advanced."""
+    """The node's state as seen by a simulated command. `now` is the time of the timer clock, which may be advanced."""
 
     spec: NodeSpec
     now: datetime
@@ -46,7 +46,7 @@ class CommandContext:
 
 @dataclass(frozen=True)
 class Reply:
-    """Output of a simulated command, and the changes to the node. `log` is the command to log as simulated."""
+    """The output of a simulated command and its changes to the node. `log` is the command line to log as simulated."""
 
     stdout: str = ""
     stderr: str = ""
@@ -62,7 +62,7 @@ class Reply:
     installed: tuple[str, ...] = ()
     """Packages installed by the command."""
     formatted: str = ""
-    """Folder of the volume that the command formatted."""
+    """Name of the directory that backs the volume that the command formatted."""
 
 
 def simulate_command(program: str, arguments: Sequence[str], units: Mapping[str, str], scene: CommandContext) -> Reply:
@@ -116,7 +116,7 @@ def _fetches(program: str, arguments: list[str]) -> bool:
 
 
 def _unreachable(program: str) -> Reply:
-    """Return the error of package tools on a node without access to the internet."""
+    """Return the error that a package tool reports on a node without access to the internet."""
     text, code = _FETCHERS[program]
     return Reply(stderr=f"{text} (simulated: no route to the internet)\n", exit_code=code)
 

@@ -1,4 +1,4 @@
-"""The host's side of a node's simulated commands: a socket in the node with one request per connection.
+"""The host's side of a node's simulated commands: a socket inside the node that accepts one request per connection.
 
 `programs/standin.py` describes the format of requests and responses.
 """
@@ -16,24 +16,24 @@ Asked = Callable[[str, Sequence[str], dict[str, str]], Awaitable[Reply]]
 
 
 class StandInServer:
-    """Serves the simulated commands of one node."""
+    """The server that replies to the simulated commands of one node."""
 
     def __init__(self, asked: Asked, answered: Callable[[Reply], None]) -> None:
         """Create the server without listening.
 
         Args:
-            asked: Returns the reply to a command.
-            answered: Called after the reply was sent, so that it may power off the node.
+            asked: Function that returns the reply to a command.
+            answered: Function that is called after the reply was sent, so that it may power off the node.
         """
         self._asked = asked
         self._answered = answered
         self._server: asyncio.Server | None = None
 
     async def listen(self, folder: Path) -> None:
-        """Serve on `node.sock` in a folder that is visible in the node.
+        """Serve on `node.sock` in a directory that is visible in the node.
 
         Raises:
-            OSError: The folder cannot be written.
+            OSError: The directory cannot be written.
         """
         bound = sockets.bind(folder / "node.sock")
         self._server = await asyncio.start_unix_server(self._serve, sock=bound)
@@ -45,7 +45,7 @@ class StandInServer:
             self._server = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Errors of a node's request, or a dropped connection, affect only that node.
+        # An invalid request or a dropped connection must not affect other nodes.
         with contextlib.suppress(OSError, ValueError, IndexError):
             reply = await self._asked(*_parsed(await _read_all(reader)))
             writer.write(_response(reply))
@@ -70,7 +70,7 @@ async def _read_all(reader: asyncio.StreamReader) -> bytes:
 
 
 def _parsed(text: bytes) -> tuple[str, list[str], dict[str, str]]:
-    """Parse a request into program, arguments and unit files.
+    """Split a request into the program, its arguments and the unit files.
 
     Raises:
         ValueError: The request is malformed.

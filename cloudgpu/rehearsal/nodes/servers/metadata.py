@@ -36,7 +36,7 @@ class Request:
 
 
 class MetadataService:
-    """Serves the instance metadata of a node."""
+    """The instance metadata service of one node."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class MetadataService:
             address: Address of the node and of the service.
             port: Port of the service.
             now_s: Clock for the expiry of tokens, in seconds.
-            credentials: Returns the credentials of the node's role, or None if there are none.
-            notices: Returns the metadata entries of current notices, path -> text.
+            credentials: Function that returns the credentials of the node's role, or None.
+            notices: Function that returns the metadata entries of current notices, path -> text.
         """
         self._spec = spec
         self._address = address
@@ -82,7 +82,7 @@ class MetadataService:
             self._server = None
 
     def answer(self, request: Request) -> tuple[int, str]:
-        """Return status and body of the response."""
+        """Handle a request. Return the status and body of the response."""
         if request.headers.get("host", "") not in self._hosts or "x-forwarded-for" in request.headers:
             return 403, ""
         if request.path == "/latest/api/token":

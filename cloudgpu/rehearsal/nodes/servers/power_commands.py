@@ -35,7 +35,7 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class Unit:
-    """A transient unit of `systemd-run`, or a timer file. If `due` is None, the command runs immediately."""
+    """A transient unit of `systemd-run` or a timer unit file. If `due` is None, the command runs immediately."""
 
     name: str
     command: tuple[str, ...]
@@ -142,7 +142,7 @@ def _due(options: Mapping[str, str], now: datetime) -> datetime | None:
 
 
 def parse_timer_unit(name: str, units: Mapping[str, str], now: datetime) -> Unit | None:
-    """Return the timer in the unit files of a `systemctl start` or `enable --now`, or None if there is none.
+    """Return the timer that `systemctl start` or `enable --now` starts, or None if its unit file has no time.
 
     Raises:
         ValueError: The timer's time is not valid.
@@ -167,7 +167,7 @@ def _settings(text: str) -> dict[str, str]:
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """Parse an absolute time of systemd or `shutdown` in UTC. A time of day alone means its next occurrence.
+    """Parse an absolute UTC time in the syntax of systemd or `shutdown`. A time of day means its next occurrence.
 
     Raises:
         ValueError: The time is not valid, or it is a recurring time.

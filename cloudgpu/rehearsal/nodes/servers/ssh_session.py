@@ -1,4 +1,4 @@
-"""An SSH channel: a shell, a command or the file server, with pipes or a terminal."""
+"""An SSH channel that runs a shell, a command or the SFTP server, with pipes or a terminal."""
 
 import asyncio
 import errno
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class NodeSession(asyncssh.SSHServerSession[bytes]):
-    """Runs one process of a node and forwards its data in order, without a size limit.
+    """An SSH session that runs one process of a node and forwards its data in order, without a size limit.
 
     As with OpenSSH, a channel with pipes closes when the process has exited and its output is closed. A client that
     disconnects closes the pipes (or hangs up the terminal) but does not kill the process.
@@ -33,9 +33,9 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         """Create the session without starting a process.
 
         Args:
-            body: Runs the process.
+            body: Runtime of the node's processes.
             user: Login name.
-            home: Home of the login user, in which the process starts.
+            home: Home directory of the login user, in which the process starts.
             environment: Environment variables of the process.
         """
         self._body = body
@@ -92,13 +92,13 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         return True
 
     def subsystem_requested(self, subsystem: str) -> bool:
-        """Run the file server, the only subsystem."""
+        """Run the SFTP server, the only supported subsystem."""
         layer = self._body.layer
         self._argv = [layer.surroundings.base_python, "-I", "-S", layer.program("sftp.py")]
         return subsystem == "sftp"
 
     def session_started(self) -> None:
-        """Start the process once everything is negotiated."""
+        """Start the process once the client's request has been accepted."""
         if self._channel is not None:
             for name, value in self._channel.get_environment().items():
                 if name.startswith(_PERMITTED_VARIABLES):
@@ -109,7 +109,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         """Forward bytes to the process. Drop them if the process closed its input."""
         del datatype
         if not self._started:
-            # The process is not running yet. If reading was paused before the first data, the channel would resume it.
+            # The process is not running yet. Pause only now, because the channel undoes a pause before the first data.
             self._early.append(data)
             if self._channel is not None:
                 self._channel.pause_reading()
@@ -135,7 +135,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             self._body.send_signal(self._process.pid, number)
 
     def pause_writing(self) -> None:
-        """Stop reading from the process while the client reads more slowly."""
+        """Stop reading from the process while the client cannot keep up."""
         self._drained.clear()
         for output in self._outputs:
             if not output.is_closing():
@@ -270,7 +270,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             self._channel.write(data, kind)
 
     def output_ended(self) -> None:
-        """Handle an output that every process has closed."""
+        """Handle the end of an output, after every process has closed it."""
         self._open_outputs -= 1
         if self._open_outputs <= 0:
             self._ended.set()
@@ -285,7 +285,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             if full:
                 self._channel.pause_reading()
             else:
-                # Not immediately: the channel may deliver the end of input as well, and closing a pipe inside this
+                # Resume later, because the channel may deliver the end of input as well, and closing a pipe inside this
                 # call discards the data passed to the pipe in the same call.
                 asyncio.get_running_loop().call_soon(self._channel.resume_reading)
 

@@ -28,13 +28,13 @@ class LoginUser:
 
 
 class NodeSshServer:
-    """Accepts SSH connections for one node and closes them when the node powers off."""
+    """An SSH server for one node. Closing the server closes all its connections."""
 
     def __init__(self, body: NodeRuntime, login: LoginUser, key: asyncssh.SSHKey) -> None:
         """Create the server without listening.
 
         Args:
-            body: Runs the commands.
+            body: Runtime of the node's processes.
             login: The only user who may log in.
             key: Host key of the node.
         """
@@ -48,7 +48,7 @@ class NodeSshServer:
         """Accept connections on a bound socket, which is closed with the server.
 
         Raises:
-            OSError: The socket is unusable.
+            OSError: The socket cannot be used.
         """
         keys = _parsed(self._login.authorized_keys)
         self._acceptor = await asyncssh.listen(
@@ -85,7 +85,7 @@ class NodeSshServer:
 
 
 class SshDoors:
-    """The two sockets of a node's SSH server: the socket of the SSM agent, and the port if security groups allow it."""
+    """The sockets of a node's SSH server: the SSM agent's socket and, if security groups allow it, the TCP port."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -101,7 +101,7 @@ class SshDoors:
         """Accept connections from the SSM agent and, if `bound` is not None, on the port.
 
         Raises:
-            OSError: A socket is unusable.
+            OSError: A socket cannot be used.
         """
         if self._agent is None:
             agent = server()
@@ -125,7 +125,7 @@ class SshDoors:
 
 
 class _Gate(asyncssh.SSHServer):
-    """Authentication of one connection: public key only, and only for the node's login user."""
+    """The authentication of one connection, which accepts only public keys and only the node's login user."""
 
     def __init__(self, server: NodeSshServer, body: NodeRuntime, login: LoginUser, keys: frozenset[bytes]) -> None:
         self._server = server
@@ -166,7 +166,7 @@ class _Gate(asyncssh.SSHServer):
         return bool(dest_port)
 
     def _is_in_same_cloud(self, host: str) -> bool:
-        """Return True for a node of the same home, whose loopback address has the same first two parts."""
+        """Return True for a node of the same state home, whose loopback address has the same first two octets."""
         prefix = self._login.address.split(".")[:2]
         return prefix != ["127", "0"] and host.split(".")[:2] == prefix
 

@@ -90,8 +90,8 @@ def test_the_pause_says_what_it_waits_for_and_until_when(workspace, make):
 
     assert rounds.until_up(attempt) == "standing"
     assert workspace.notes == [
-        "no capacity in round 1; nothing is running or billed. Round 2 in 30 s, at 12:00:30 UTC; "
-        "gives up at 2026-11-21 13:00 UTC; Ctrl-C stops"
+        "no capacity in round 1; nothing is running or billed. Round 2 starts in 30 s, at 12:00:30 UTC. "
+        "Retries end at 2026-11-21 13:00 UTC; press Ctrl-C to stop"
     ]
 
 

@@ -175,7 +175,7 @@ def test_runs_of_a_cluster_that_was_ended_are_over(workspace, training):
     detached = training(detach=True)
     workspace.teardown.down(detached.record.cluster, "us-east-1")
     record = workspace.records.run(detached.record.run_id)
-    assert (record.state, record.reason) == ("cancelled", "its cluster was ended")
+    assert (record.state, record.reason) == ("cancelled", "its cluster was deleted")
     assert [run.ended_at for run in workspace.ledger.runs()] == [workspace.clock.now()]
 
 
@@ -219,7 +219,7 @@ def test_a_name_that_somebody_has_by_the_shared_ledger_is_refused(workspace, mak
 
 def test_a_name_that_somebody_has_by_the_tags_is_refused(workspace, make):
     workspace.cloud.orphans = [make.thing("instance", "i-bobs", "us-east-1", tags("bob"))]
-    with pytest.raises(BusyError, match="demo is in use by bob; created"):
+    with pytest.raises(BusyError, match="demo is in use by bob; that cluster was created"):
         up(workspace, make)
     assert workspace.records.clusters() == []
     assert workspace.cloud.calls == []

@@ -139,8 +139,8 @@ def test_what_all_of_it_costs_and_how_long_each_run_has(plan, tmp_path):
         "  batch=64 kvstore=b",
         "  batch=128 kvstore=a",
         "  batch=128 kvstore=b",
-        "the whole matrix costs 62.48 USD at most: one cluster, and one expiry after 1h",
-        "4 runs in 1 h: 15 min 00 s for each, including the launch of the nodes",
+        "the whole matrix costs at most 62.48 USD: one cluster, which expires after 1h",
+        "4 runs in 1 h: 15 min 00 s for each run, including the launch of the nodes",
         "warning: at the reference rates 4 runs would take 1 h 06 min, but the cluster expires earlier [matrix]",
         "    fix: --set budget.expiry=1h21m; or run the same command again after the expiry",
     ]

@@ -87,7 +87,7 @@ def test_machines_of_more_than_twice_the_price_are_left_out(catalog):
 
     assert hardware().startswith("  gpu: T4:1  ")
     assert hardware(near).startswith("  gpu: T4:1  ")
-    about = "  # T4:1; left out at more than twice the price: g4.4xlarge\n"
+    about = "  # T4:1; these cost more than twice as much and are omitted: g4.4xlarge\n"
     assert hardware(near, dear) == f"{about}  any_of: [g4.xlarge, g4.2xlarge]\n"
     assert hardware(dear) == f"{about}  instance_type: g4.xlarge\n"
     made = begun(replace(catalog, types={**catalog.types, near.name: near}), "T4:1", nodes=2)
@@ -115,7 +115,7 @@ def test_spot_is_written_down_and_the_cap_holds_for_the_price_on_demand(tmp_path
     assert recipe.resources.market == "spot"
     assert recipe.budget.max_usd > CATALOG.types["p3dn.24xlarge"].on_demand_usd["us-east-1"]
     lines = scaffold_lines(made, Path("my-run"))
-    assert lines[0].endswith("$31.21 an hour on demand, less as spot capacity")
+    assert lines[0].endswith("$31.21 an hour on demand; spot capacity costs less")
     assert any("--instance-type p3dn.24xlarge --market spot" in line for line in lines)
 
 

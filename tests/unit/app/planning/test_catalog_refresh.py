@@ -157,7 +157,7 @@ def test_a_type_that_no_region_describes_any_more_is_retired(home, source, refre
     del source.described["p3dn.24xlarge"]
     done = refreshing.refresh(sorted(SHIPPED.types["p3dn.24xlarge"].zones))
     assert "1 type retired" in done.entry.summary
-    assert "zone gone" not in done.entry.summary, "that its zones are gone is part of it"
+    assert "zone removed" not in done.entry.summary, "that its zones are gone is part of it"
     kind = known_catalog(home, "aws").types["p3dn.24xlarge"]
     assert (kind.retired, kind.retired_on) == (True, NOW.date())
 

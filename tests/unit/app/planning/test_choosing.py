@@ -47,10 +47,10 @@ def test_the_whole_screen(catalog, golden, name, asked):
         (None, "memory", None),
         (200, "memory", None),
         (140, "usd-per-hour", "in a block"),
-        (130, "usd-per-hour", "in a block, GiB"),
-        (115, "memory", "in a block, read, a TB/s-h, a PFLOP-h"),
-        (100, "usd-per-tb-s", "in a block, GiB, read, a PFLOP-h, TB/s, PFLOP/s"),
-        (20, "fp16", "in a block, GiB, read, a TB/s-h, a PFLOP-h, TB/s"),
+        (134, "usd-per-hour", "in a block, GiB"),
+        (115, "memory", "in a block, read, per TB/s-h, per PFLOP-h"),
+        (100, "usd-per-tb-s", "in a block, GiB, read, per PFLOP-h, TB/s, PFLOP/s"),
+        (20, "fp16", "in a block, GiB, read, per TB/s-h, per PFLOP-h, TB/s"),
     ],
 )
 def test_a_narrow_terminal_does_without_what_matters_least(catalog, width, sort, left_out):

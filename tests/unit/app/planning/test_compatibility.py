@@ -37,7 +37,10 @@ def test_why_not_is_told(software, catalog):
     assert (
         container_fit(software.images[1], catalog.gpus["V100"]).why == "its native code starts at 7.5, and V100 has 7.0"
     )
-    assert container_fit(software.images[0], catalog.gpus["B200"]).why == "the first month that supports B200 is 25.01"
+    assert (
+        container_fit(software.images[0], catalog.gpus["B200"]).why
+        == "the first NGC release that supports B200 is 25.01"
+    )
 
 
 def test_the_latest_of_each_framework(software, catalog):

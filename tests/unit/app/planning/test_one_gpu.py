@@ -59,8 +59,8 @@ def test_a_window(first, last, text):
 @pytest.mark.parametrize(
     ("without", "last", "text"),
     [
-        ("2.11", "2.14", "pip's default wheels below 2.11, wheels of other indexes up to 2.14"),
-        ("2.9", "2.10", "pip's default wheels below 2.9, wheels of other indexes up to 2.10"),
+        ("2.11", "2.14", "pip's default wheels below 2.11, wheels from other indexes up to 2.14"),
+        ("2.9", "2.10", "pip's default wheels below 2.9, wheels from other indexes up to 2.10"),
         ("2.1", "2.0", "pip's default wheels below 2.1"),
         (None, None, "pip's default wheels run on it"),
         (None, "2.3", "up to 2.3"),

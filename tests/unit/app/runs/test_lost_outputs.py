@@ -153,4 +153,4 @@ def test_a_full_disk_does_not_hide_how_the_ranks_ended(workspace, gang, training
     monkeypatch.setattr(RecordStore, "save_run", full)
     with pytest.raises(StateError, match="no space left") as caught:
         training(sections=OUTPUTS)
-    assert f" has {state}; attach to it with `cloudgpu attach " in caught.value.hint
+    assert f" has finished ({state}); attach to it with `cloudgpu attach " in caught.value.hint

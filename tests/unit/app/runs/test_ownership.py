@@ -45,7 +45,7 @@ def test_the_others_confirmation_is_enough(workspace, ending, monkeypatch):
     with lease(workspace):
         delete_or_wait(workspace.context, workspace.teardown, ending)
     assert destroyed(workspace) == []
-    assert [note for note in workspace.notes if "waiting for it to finish" in note]
+    assert [note for note in workspace.notes if "waiting until that process has deleted the cluster" in note]
 
 
 def test_who_waited_goes_on_where_the_other_died(workspace, ending, monkeypatch):
@@ -78,7 +78,7 @@ RUN = RunRecord("r-1", "demo", "plain", "recipe.yaml", "ann", "vision", "rehears
 @pytest.mark.parametrize("change", [{}, {"state": "failed"}])
 def test_a_run_that_lost_its_nodes_to_a_down_was_cancelled(ending, change):
     found = cancelled_by_deletion(replace(RUN, **change), ending)
-    assert (found.state, found.reason) == ("cancelled", "its cluster was ended")
+    assert (found.state, found.reason) == ("cancelled", "its cluster was deleted")
     assert cancelled_by_deletion(replace(RUN, **change), None) == found
 
 

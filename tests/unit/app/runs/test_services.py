@@ -130,7 +130,7 @@ def test_a_service_is_opened_once_it_is_ready_with_its_token(workspace, web):
     assert workspace.said[0].startswith("web is ready after ")
     assert workspace.said[1:] == [
         f"http://127.0.0.1:{port}/lab?token={one.token}",
-        "it keeps running after this command exits, and stops at 2026-11-21 14:00 UTC at the latest; "
+        "the service keeps running after this command exits, and stops at 2026-11-21 14:00 UTC at the latest; "
         "`cloudgpu tunnel web-1` opens it again",
     ]
     assert len(one.token) == 40
@@ -140,7 +140,7 @@ def test_a_service_is_opened_once_it_is_ready_with_its_token(workspace, web):
 def test_a_service_that_ends_with_its_command_says_so(workspace, web):
     found = recipe(web.server_address[1], stays="command")
     with workspace.serving(found, near()):
-        workspace.until("it stops with this command (Ctrl-C), and at 2026-11-21 14:00 UTC at the latest")
+        workspace.until("the service stops with this command (Ctrl-C), and at 2026-11-21 14:00 UTC at the latest")
     assert stops_on_interrupt(found)
     assert not stops_on_interrupt(recipe(1024))
 

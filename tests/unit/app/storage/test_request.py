@@ -33,7 +33,7 @@ def test_what_grows_by_itself_needs_no_more_than_a_name():
     ("typed", "told"),
     [
         (StorageOptions("Sets", "efs"), "is not a valid storage name"),
-        (StorageOptions("sets", "efs", size_gib=100), "--size does not apply to efs: it grows"),
+        (StorageOptions("sets", "efs", size_gib=100), "--size does not apply to efs: efs storage grows"),
         (StorageOptions("sets", "s3", zone="us-east-1a"), "--zone does not apply to s3"),
         (StorageOptions("sets", "ebs", 8, "us-east-1a", linked="s3://bucket"), "--linked does not apply to ebs"),
         (StorageOptions("sets", "lustre", 1200, "us-east-1a", snapshot_id="snap-1"), "--from-snapshot does not apply"),
@@ -41,8 +41,8 @@ def test_what_grows_by_itself_needs_no_more_than_a_name():
         (StorageOptions("sets", "lustre", zone="us-east-1a"), "--size 0: Lustre"),
         (StorageOptions("sets", "ebs", zone="us-east-1a"), "a volume requires --size"),
         (StorageOptions("sets", "ebs", -1, "us-east-1a"), "--size -1"),
-        (StorageOptions("sets", "ebs", 8), "ebs is in one zone"),
-        (StorageOptions("sets", "ebs", 8, "us-east-1"), "ebs is in one zone"),
+        (StorageOptions("sets", "ebs", 8), "ebs storage is in one zone"),
+        (StorageOptions("sets", "ebs", 8, "us-east-1"), "ebs storage is in one zone"),
         (StorageOptions("sets", "lustre", 1200, "us-east-1a", linked="my-sets"), "expected s3://bucket/prefix"),
     ],
 )

@@ -35,7 +35,7 @@ def test_an_agent_that_has_not_called_in_is_a_node_that_cannot_be_reached_yet(sc
     scripted.stub("ssm").add_client_error("start_session", "TargetNotConnected", "i-0abc is not connected.")
     with pytest.raises(ConnectError, match="the SSM agent of i-0abc is not connected") as caught:
         session_manager.start(scripted, "i-0abc", 22)
-    assert "can connect to the endpoints ssm and ssmmessages" in caught.value.hint
+    assert "can reach the ssm and ssmmessages endpoints" in caught.value.hint
 
 
 def test_who_may_not_start_sessions_is_told_at_once(scripted):

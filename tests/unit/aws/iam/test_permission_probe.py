@@ -48,7 +48,7 @@ def test_iam_is_asked_with_the_tags_and_names_that_the_grants_speak_of(scripted)
         "ec2:DescribeVpcs": "ok",
         "iam:PassRole": "ok",
     }
-    assert found["ec2:CreateSecurityGroup"].why == "IAM's simulation: implicitDeny"
+    assert found["ec2:CreateSecurityGroup"].why == "IAM policy simulation: implicitDeny"
     scripted.done()
 
 

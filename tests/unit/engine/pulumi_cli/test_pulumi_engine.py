@@ -374,7 +374,7 @@ def test_destroy_names_what_is_left_and_keeps_the_stack(context):
     context.up()
     context.port.found, context.port.ends = [resource()], False
     context.port.failures = [CloudError("in use", code="DependencyViolation")]
-    with pytest.raises(TeardownError, match="1 resource of demo left: in use") as caught:
+    with pytest.raises(TeardownError, match="1 resource of demo not deleted: in use") as caught:
         context.destroy()
     assert caught.value.left == ("fake:index:Thing 'a' (a-0)",)
     assert "remove" not in context.port.done

@@ -110,7 +110,8 @@ NETWORK = (
             resources(instance_type="p5.48xlarge"),
             (
                 "note",
-                "p5.48xlarge has 32 EFA interfaces, so EC2 assigns it no public address: each node gets an Elastic IP",
+                "p5.48xlarge has 32 EFA interfaces, so EC2 does not assign a public address: "
+                "each node gets an Elastic IP",
                 "",
             ),
         ),
@@ -118,7 +119,7 @@ NETWORK = (
             replace(resources(instance_type="p5.48xlarge"), network=NetworkRequest(own_subnet=True, own_network=True)),
             (
                 "note",
-                "p5.48xlarge has 32 EFA interfaces, so EC2 assigns it no public address: "
+                "p5.48xlarge has 32 EFA interfaces, so EC2 does not assign a public address: "
                 "it is reached by its private address",
                 "",
             ),
@@ -152,7 +153,7 @@ ACCOUNT = (
                 "error",
                 "2 x p3dn.24xlarge need 192 vCPUs in us-east-1, "
                 "but Running On-Demand P instances (L-417A185B) allow only 96",
-                f"--set resources.nodes=1, or request 192 at {QUOTA_PAGE}",
+                f"--set resources.nodes=1, or request a quota of 192 vCPUs at {QUOTA_PAGE}",
             ),
         ),
         fails(
@@ -161,7 +162,7 @@ ACCOUNT = (
                 "error",
                 "2 x p3dn.24xlarge need 192 vCPUs in us-east-1, "
                 "but Running On-Demand P instances (L-417A185B) allow only 64",
-                f"request 192 at {QUOTA_PAGE}",
+                f"request a quota of 192 vCPUs at {QUOTA_PAGE}",
             ),
         ),
         fails(

@@ -27,7 +27,7 @@ DATA = (
             (
                 "error",
                 "dataset a: the rehearsal cannot provide nfs://filer/a",
-                "rehearsal: {objects: {'nfs://filer/a': PATH}} uses local files instead",
+                "rehearsal: {objects: {'nfs://filer/a': PATH}} in the recipe uses local files instead",
             ),
         ),
     ),

@@ -134,7 +134,7 @@ MARKET = (
             spot(),
             (
                 "note",
-                "2 spot nodes in one placement group are harder to get than one node, and an interruption stops all",
+                "2 spot nodes in one placement group are harder to get than one, and an interruption stops them all",
                 "",
             ),
         ),
@@ -166,7 +166,7 @@ MARKET = (
             ),
             (
                 "warning",
-                "spot prices change: the worst case uses the highest one observed, at most the on-demand price",
+                "spot prices change: the worst case uses the highest observed price, at most the on-demand price",
                 "",
             ),
         ),

@@ -66,13 +66,13 @@ HOSTS = (
         ),
         fails(
             lab(*PAIR, resources={"nodes": 3}),
-            ("error", "3 hosts are requested, but only 2 with V100:8 exist", "--set resources.nodes=2"),
+            ("error", "3 hosts with V100:8 are requested, but the inventory has only 2", "--set resources.nodes=2"),
         ),
         fails(
             MIXED,
             (
                 "error",
-                "2 hosts are requested, but only 1 with V100:8 exist of the same kind (2 kinds or "
+                "2 hosts with V100:8 are requested, but the inventory has only 1 of the same kind (2 kinds or "
                 "pools, which a cluster cannot mix)",
                 "--set resources.nodes=1",
             ),
@@ -114,7 +114,7 @@ HOSTS = (
             (
                 "error",
                 "nvcr.io/nvidia/pytorch:25.05-py3 cannot run on V100: 25.05 needs compute capability "
-                "7.5, but V100 has 7.0; the last NGC month that supports it is 24.12",
+                "7.5, but V100 has 7.0; the last NGC release that supports it is 24.12",
                 "--set environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3",
             ),
         ),
@@ -140,7 +140,7 @@ HOSTS = (
         (PlanInputs(), lab(*PAIR)),
         fails(
             lab(*PAIR, seen={}),
-            ("unknown", "the hosts were not checked: they may not respond or be in use", "plan without --offline"),
+            ("unknown", "the hosts were not checked: they may be unreachable or in use", "plan without --offline"),
         ),
         fails(
             lab(host("red", driver=""), host("blue")),

@@ -128,7 +128,7 @@ ENVIRONMENT = (
             (
                 "error",
                 "environment.env.NAME contains what looks like an AWS access key",
-                "list NAME under environment.secrets, export it, and remove the value",
+                "list NAME under environment.secrets, set it in your environment, and remove the value",
             ),
         ),
         fails(
@@ -136,7 +136,7 @@ ENVIRONMENT = (
             (
                 "error",
                 "params.wandb_api_key contains what looks like a secret",
-                "list wandb_api_key under environment.secrets, export it, and remove the value",
+                "list wandb_api_key under environment.secrets, set it in your environment, and remove the value",
             ),
         ),
         fails(
@@ -371,7 +371,7 @@ LAUNCH = (
             started("deepspeed", secrets=["HF_TOKEN"]),
             (
                 "warning",
-                "only the process on the head gets these secrets, the processes on other nodes do not: HF_TOKEN",
+                "only the process on the head receives these secrets; processes on other nodes do not: HF_TOKEN",
                 "",
             ),
         ),

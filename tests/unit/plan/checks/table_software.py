@@ -50,7 +50,7 @@ SOFTWARE = (
             (
                 "error",
                 "the default wheels (cu130) of PyTorch 2.11 and later do not run on V100: their "
-                "lowest compute capability is 7.5, but V100 has 7.0; the requirements allow them "
+                "lowest compute capability is 7.5, but V100 has 7.0; the requirements allow this release "
                 "(p3dn.24xlarge)",
                 "--set environment.python.torch_backend=cu126",
             ),
@@ -65,7 +65,7 @@ SOFTWARE = (
                 "note",
                 "on AWS: the default wheels (cu130) of PyTorch 2.11 and later do not run on V100: "
                 "their lowest compute capability is 7.5, but V100 has 7.0; the requirements allow "
-                "them",
+                "this release",
                 "--set environment.python.torch_backend=cu126",
             ),
         ),
@@ -82,7 +82,8 @@ SOFTWARE = (
             python("PyTorch_Lightning>=2", "einops"),
             (
                 "unknown",
-                "pytorch-lightning may install a PyTorch without code for V100: the recipe does not pin its version",
+                "pytorch-lightning may install a PyTorch release without code for V100: "
+                "the recipe does not pin the version",
                 "add torch to the requirements",
             ),
         ),
@@ -132,8 +133,7 @@ SOFTWARE = (
             resources(**ONE, image="ami-0123456789abcdef0"),
             (
                 "unknown",
-                "cannot tell whether ami-0123456789abcdef0 has a driver: the bootstrap installs a driver unless "
-                "there is one",
+                "cannot tell whether ami-0123456789abcdef0 has a driver: the bootstrap installs one if none is present",
                 "",
             ),
         ),

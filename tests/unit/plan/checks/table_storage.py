@@ -80,7 +80,7 @@ STORAGE = (
             mounting(make={"kind": "efs"}, keep=True),
             (
                 "note",
-                "storage results is created and stays when the cluster is deleted",
+                "storage results is created with the cluster and kept when the cluster is deleted",
                 "cloudgpu storage delete results --delete-data deletes it",
             ),
         ),
