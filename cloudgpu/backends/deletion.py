@@ -43,7 +43,7 @@ class DeletionResult:
     """Whether the cluster ran on self-managed hosts, which confirmed the release of their leases."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented `down --json` form. `left` is always empty, because otherwise `down` fails."""
+        """Return the documented output of `down --json`. `left` is always empty, because otherwise `down` fails."""
         return {
             "cluster": self.cluster,
             "run_id": self.run_id,

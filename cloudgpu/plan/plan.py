@@ -190,7 +190,7 @@ class Plan:
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented `plan --json` form, with amounts as text."""
+        """Return the documented output of `plan --json`, with amounts as text."""
         return {
             "target": self.target,
             "simulated": self.simulated,

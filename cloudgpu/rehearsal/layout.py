@@ -53,7 +53,7 @@ class RehearsalFiles:
 
     @property
     def state(self) -> Path:
-        """Directory of snapshots, one file per service and region."""
+        """Directory of the saved state of the simulated services, one file per service and region."""
         return self.root / "state"
 
     @property

@@ -92,7 +92,7 @@ class Agent:
         return self.answered(verb, last, stream)
 
     def stream(self, verb: str, request: Mapping[str, Any]) -> Stream:
-        """Start a verb and return the stream of its output."""
+        """Start an agent subcommand and return its output stream."""
         return self.host.stream(RemoteCommand("python3", self.path, verb), stdin=json.dumps(request).encode())
 
     def answers(

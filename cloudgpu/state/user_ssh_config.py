@@ -59,7 +59,8 @@ class SshFolder:
         """
         owner = self.owner(cluster)
         if owner and owner != str(home):
-            message = f"{self.ours / cluster} belongs to another cluster {cluster}, in the state home {owner}"
+            other = f"a different cluster, also named {cluster}, in the state home {owner}"
+            message = f"{self.ours / cluster} belongs to {other}"
             remove = command("cloudgpu", "ssh-config", cluster, "--remove", CLOUDGPU_HOME=owner)
             raise StateError(message, hint=remove)
 

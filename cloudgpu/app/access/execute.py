@@ -130,7 +130,7 @@ def exit_code(outcomes: Sequence[NodeOutcome]) -> int:
 
 
 def as_json(cluster: str, line: str, outcomes: Sequence[NodeOutcome]) -> Mapping[str, Any]:
-    """Return the documented `exec --json` form."""
+    """Return the documented output of `exec --json`."""
     nodes = [outcome.as_json() for outcome in outcomes]
     return {"cluster": cluster, "command": line, "exit_code": exit_code(outcomes), "nodes": nodes}
 

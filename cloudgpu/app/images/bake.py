@@ -55,7 +55,7 @@ class BakedImage:
     simulated: bool
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented `image bake --json` form."""
+        """Return the documented output of `image bake --json`."""
         cost = {"usd": str(self.usd), "simulated": self.simulated}
         return {**image_json(self.image), "cost": cost, "simulated": self.simulated}
 

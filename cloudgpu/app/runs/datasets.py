@@ -124,7 +124,8 @@ def _names_below(dataset: Data, source: Path) -> Sequence[str]:
     if listing.skipped:
         # Training on part of the data would look like a success.
         named = [f"{entry.path}: {entry.reason}" for entry in listing.skipped]
-        message = f"dataset {dataset.name}: {len(named)} entries of {source} cannot be uploaded: {printable(named[0])}"
+        count = f"{len(named)} {'file' if len(named) == 1 else 'files'}"
+        message = f"dataset {dataset.name}: {count} in {source} cannot be uploaded; first: {printable(named[0])}"
         hint = "replace them with regular files, or exclude them with a .cloudgpuignore file in that directory"
         raise RecipeError(message, problems=[printable(line) for line in named], hint=hint)
     return listing.files

@@ -63,7 +63,7 @@ class RunOutcome:
         return round(sum(seconds for _, seconds in self.record.stages), 3)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented `train --json` form."""
+        """Return the documented output of `train --json`."""
         record = self.record
         return {
             "run_id": record.run_id,

@@ -12,7 +12,7 @@ from cloudgpu.errors import AuthError, CloudGpuError
 
 
 class EipHandler(NetworkPartHandler):
-    """Handler of `aws:ec2/eip:Eip`. An `EipAssociation` or a NAT gateway attaches the address."""
+    """Handler for `aws:ec2/eip:Eip`. An `EipAssociation` or a NAT gateway attaches the address."""
 
     type: ClassVar[str] = "aws:ec2/eip:Eip"
     kind, plural, id_key = "elastic-ip", "Addresses", "AllocationId"
@@ -53,7 +53,7 @@ class EipHandler(NetworkPartHandler):
 
 
 class EipAssociationHandler(DescribedHandler):
-    """Handler of `aws:ec2/eipAssociation:EipAssociation`. An association is free and has no tags."""
+    """Handler for `aws:ec2/eipAssociation:EipAssociation`. An association is free and has no tags."""
 
     type: ClassVar[str] = "aws:ec2/eipAssociation:EipAssociation"
     accepts = frozenset({"allocationId", "instanceId", "networkInterfaceId", "allowReassociation"})

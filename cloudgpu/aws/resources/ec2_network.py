@@ -10,7 +10,7 @@ from cloudgpu.aws.session.session import Clients
 
 
 class VpcHandler(NetworkPartHandler):
-    """Handler of `aws:ec2/vpc:Vpc`."""
+    """Handler for `aws:ec2/vpc:Vpc`."""
 
     type: ClassVar[str] = "aws:ec2/vpc:Vpc"
     kind, plural, id_key = "vpc", "Vpcs", "VpcId"
@@ -58,7 +58,7 @@ class VpcHandler(NetworkPartHandler):
 
 
 class SubnetHandler(NetworkPartHandler):
-    """Handler of `aws:ec2/subnet:Subnet`."""
+    """Handler for `aws:ec2/subnet:Subnet`."""
 
     type: ClassVar[str] = "aws:ec2/subnet:Subnet"
     kind, plural, id_key = "subnet", "Subnets", "SubnetId"
@@ -91,7 +91,7 @@ class SubnetHandler(NetworkPartHandler):
 
 
 class InternetGatewayHandler(NetworkPartHandler):
-    """Handler of `aws:ec2/internetGateway:InternetGateway`."""
+    """Handler for `aws:ec2/internetGateway:InternetGateway`."""
 
     type: ClassVar[str] = "aws:ec2/internetGateway:InternetGateway"
     kind, plural, id_key = "internet-gateway", "InternetGateways", "InternetGatewayId"

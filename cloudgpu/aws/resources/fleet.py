@@ -1,4 +1,4 @@
-"""Handler of `aws:ec2/fleet:Fleet` with type `instant`: one call launches either all nodes or none."""
+"""Handler for `aws:ec2/fleet:Fleet` with type `instant`: one call launches either all nodes or none."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

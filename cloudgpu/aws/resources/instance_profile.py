@@ -1,4 +1,4 @@
-"""Handler of `aws:iam/instanceProfile:InstanceProfile`."""
+"""Handler for `aws:iam/instanceProfile:InstanceProfile`."""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""Handler of `aws:ec2/keyPair:KeyPair`."""
+"""Handler for `aws:ec2/keyPair:KeyPair`."""
 
 from typing import Any, ClassVar
 

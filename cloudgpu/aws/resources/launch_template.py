@@ -1,4 +1,4 @@
-"""Handler of `aws:ec2/launchTemplate:LaunchTemplate`."""
+"""Handler for `aws:ec2/launchTemplate:LaunchTemplate`."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Handler of `aws:ec2/natGateway:NatGateway`."""
+"""Handler for `aws:ec2/natGateway:NatGateway`."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

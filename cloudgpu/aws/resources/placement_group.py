@@ -1,4 +1,4 @@
-"""Handler of `aws:ec2/placementGroup:PlacementGroup`."""
+"""Handler for `aws:ec2/placementGroup:PlacementGroup`."""
 
 from typing import Any, ClassVar
 

@@ -51,7 +51,7 @@ HANDLERS: Mapping[str, Handler] = {handler.type: handler for handler in _ALL}
 
 
 def handler(type_token: str) -> Handler:
-    """Return the handler of a resource type.
+    """Return the handler for a resource type.
 
     Raises:
         UnsupportedError: The direct engine does not support the type.

@@ -1,4 +1,4 @@
-"""Handler of `aws:iam/role:Role`."""
+"""Handler for `aws:iam/role:Role`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar

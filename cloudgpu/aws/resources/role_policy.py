@@ -1,4 +1,4 @@
-"""Handler of `aws:iam/rolePolicy:RolePolicy`."""
+"""Handler for `aws:iam/rolePolicy:RolePolicy`."""
 
 import json
 from typing import Any, ClassVar

@@ -20,7 +20,7 @@ _DESTINATIONS = ("DestinationCidrBlock", "DestinationIpv6CidrBlock")
 
 
 class RouteTableHandler(NetworkPartHandler):
-    """Handler of `aws:ec2/routeTable:RouteTable`. The routes are part of the table's properties."""
+    """Handler for `aws:ec2/routeTable:RouteTable`. The routes are part of the table's properties."""
 
     type: ClassVar[str] = "aws:ec2/routeTable:RouteTable"
     kind, plural, id_key = "route-table", "RouteTables", "RouteTableId"
@@ -79,7 +79,7 @@ def _destination(route: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 class RouteTableAssociationHandler(DescribedHandler):
-    """Handler of `aws:ec2/routeTableAssociation:RouteTableAssociation`. An association is free and has no tags."""
+    """Handler for `aws:ec2/routeTableAssociation:RouteTableAssociation`. An association is free and has no tags."""
 
     type: ClassVar[str] = "aws:ec2/routeTableAssociation:RouteTableAssociation"
     accepts = frozenset({"subnetId", "routeTableId"})

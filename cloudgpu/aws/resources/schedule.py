@@ -1,4 +1,4 @@
-"""Handler of `aws:scheduler/schedule:Schedule`."""
+"""Handler for `aws:scheduler/schedule:Schedule`."""
 
 from typing import Any, ClassVar
 

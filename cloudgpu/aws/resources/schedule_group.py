@@ -1,4 +1,4 @@
-"""Handler of `aws:scheduler/scheduleGroup:ScheduleGroup`."""
+"""Handler for `aws:scheduler/scheduleGroup:ScheduleGroup`."""
 
 from typing import Any, ClassVar
 

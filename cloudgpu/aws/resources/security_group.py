@@ -1,4 +1,4 @@
-"""Handler of `aws:ec2/securityGroup:SecurityGroup`."""
+"""Handler for `aws:ec2/securityGroup:SecurityGroup`."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

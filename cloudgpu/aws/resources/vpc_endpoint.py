@@ -1,4 +1,4 @@
-"""Handler of `aws:ec2/vpcEndpoint:VpcEndpoint` with type Gateway."""
+"""Handler for `aws:ec2/vpcEndpoint:VpcEndpoint` with type Gateway."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

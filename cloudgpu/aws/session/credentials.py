@@ -150,7 +150,7 @@ def _login_hint(profile: str) -> str:
 
 @contextmanager
 def _explain_errors(login: CredentialSource, doing: str) -> Iterator[None]:
-    """Convert errors of the credential chain and add a hint for each.
+    """Convert errors from the credential chain, and add a hint to those with a known cause.
 
     Raises:
         AuthError: The credentials are missing or invalid.

@@ -62,7 +62,7 @@ class AwsCatalog:
         """
         images = machine_images.resolve_image_ids(self.cloud.clients, [(parameter, region) for parameter in parameters])
         if parameters and not images:
-            message = f"cannot read any SSM parameter of a machine image in {region}"
+            message = f"cannot read any of the SSM parameters for machine images in {region}"
             raise CloudError(message, hint="check that your credentials have the permission ssm:GetParameter")
         return {parameter: image for (parameter, _), image in images.items()}
 

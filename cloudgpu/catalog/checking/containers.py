@@ -31,13 +31,13 @@ def check_month_order(data: CatalogData) -> Iterator[DataProblem]:
         if after.month <= before.month:
             yield DataProblem(after.month, f"it is listed after {before.month}")
         if parse_version(after.cuda) < parse_version(before.cuda):
-            message = f"its CUDA version {after.cuda} is older than {before.cuda} of {before.month}"
+            message = f"its CUDA version {after.cuda} is older than {before.cuda} in release {before.month}"
             yield DataProblem(after.month, message)
         if after.driver < before.driver:
-            message = f"its driver R{after.driver} is older than R{before.driver} of {before.month}"
+            message = f"its driver R{after.driver} is older than R{before.driver} in release {before.month}"
             yield DataProblem(after.month, message)
         if before.lowest and after.lowest and parse_version(after.lowest) < parse_version(before.lowest):
-            message = f"its compute capability {after.lowest} is lower than {before.lowest} of {before.month}"
+            message = f"its compute capability {after.lowest} is lower than {before.lowest} in release {before.month}"
             yield DataProblem(after.month, message)
 
 
@@ -87,7 +87,7 @@ def check_images(data: CatalogData) -> Iterator[DataProblem]:
 def _beyond_its_month(image: FrameworkImage, data: CatalogData) -> Iterator[DataProblem]:
     month = data.software.ngc.get(month_of(image.image))
     if month and month.lowest and image.lowest and parse_version(image.lowest) < parse_version(month.lowest):
-        message = f"its code starts at {image.lowest}, but its NGC release starts at {month.lowest}"
+        message = f"its lowest compute capability is {image.lowest}, but that of its NGC release is {month.lowest}"
         yield DataProblem(image.image, message)
 
 

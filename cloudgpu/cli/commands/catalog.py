@@ -28,7 +28,7 @@ Number = Annotated[
 def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = None, json: Json = False) -> None:
     """Refresh types, zones, prices, images and quotas.
 
-    Reads them from the cloud and stores them in this state home, for this target only. Later plans use the new data.
+    Reads them from the cloud and stores them in CLOUDGPU_HOME, for this target only. Later plans use the new data.
     Prints the changes; to undo them, use `catalog revert`. If a region or source cannot be read, keeps its previous
     data and exits 8.
     """

@@ -45,7 +45,7 @@ app = typer.Typer(cls=Gpus, rich_markup_mode=None)
 def gpus(  # noqa: PLR0917
     context: typer.Context,
     min_memory: Annotated[
-        str, typer.Option("--min-memory", metavar="SIZE", help="Minimum memory per GPU: 32GB or 24GiB.")
+        str, typer.Option("--min-memory", metavar="SIZE", help="Minimum memory per GPU, such as 32GB or 24GiB.")
     ] = "",
     min_total_memory: Annotated[
         str, typer.Option("--min-total-memory", metavar="SIZE", help="Minimum total GPU memory per instance.")
@@ -55,14 +55,15 @@ def gpus(  # noqa: PLR0917
         int | None, typer.Option("--count", parser=integer_parser(1, 999), help="Exact number of GPUs per instance.")
     ] = None,
     region: Annotated[
-        str, typer.Option("--region", help="Region to compare. Default: the cheapest region of each type.")
+        str,
+        typer.Option("--region", help="Region of the offers to compare. Default: the cheapest for each instance type."),
     ] = "",
     spot: Annotated[bool, typer.Option("--spot", help="Show prices of spot instances, which AWS can reclaim.")] = False,
     sort: Annotated[
         Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"],
         typer.Option(
             "--sort",
-            help="Sort order; usd-per-pflop-h is price per FP16 compute, usd-per-tb-s is price per memory bandwidth.",
+            help="Sort order; usd-per-pflop-h is per FP16 PFLOP, usd-per-tb-s per TB/s of memory bandwidth.",
         ),
     ] = "usd-per-hour",
     everything: Annotated[

@@ -28,7 +28,7 @@ MatrixName = Annotated[str, typer.Argument(metavar="[MATRIX]", help="Matrix name
 def list_matrices(json: Json = False) -> None:
     """List the matrices recorded on this machine.
 
-    Shows for each matrix the recipe, the parameter values, the start time and how many combinations have a result.
+    For each matrix, shows the recipe, parameter values, start time and number of combinations with a result.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.matrix import list_lines

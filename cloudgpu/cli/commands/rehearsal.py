@@ -19,9 +19,10 @@ app = typer.Typer(
 
 @app.command("start")
 def start(json: Json = False) -> None:
-    """Start the simulated cloud of this state home.
+    """Start the simulated cloud.
 
-    Does nothing if the cloud is already running. Commands that need the cloud start it automatically.
+    Each CLOUDGPU_HOME has a simulated cloud of its own. Does nothing if the cloud is already running. Commands that
+    need the cloud start it automatically.
     """
     from cloudgpu.cli.context.wiring import wire
 
@@ -74,7 +75,7 @@ def stop(json: Json = False) -> None:
 
 @app.command("reset")
 def reset(yes: Yes = False, json: Json = False) -> None:
-    """Delete this state home's simulated cloud and start over.
+    """Delete the simulated cloud and everything in it.
 
     Stops the cloud's server and nodes, and deletes all its resources, S3 buckets, limits and its clock offset. Works
     even if its files are damaged. To clear the records of clusters that ran on it, use `cloudgpu down`.

@@ -15,20 +15,22 @@ from cloudgpu.files import SETTINGS_BYTES, parse_json, read_input, read_text
 
 CapacityRows = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ZONE/TYPE/MARKET=COUNT]...", help="Number of available instances. Each part may be *."),
+    typer.Argument(
+        metavar="[ZONE/TYPE/MARKET=COUNT]...", help="Available instances. Wildcards (*) may be used before the =."
+    ),
 ]
 QuotaRows = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[REGION/FAMILY/MARKET=VCPUS]...",
-        help="Quota in vCPUs. FAMILY is an EC2 quota family such as p, g or standard. Each part may be *.",
+        help="Quota in vCPUs. FAMILY is an EC2 quota family, such as p. Wildcards (*) may be used before the =.",
     ),
 ]
 PriceRows = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[REGION/TYPE/MARKET=USD]...",
-        help="Price in USD per hour. Each part may be *. The last match applies.",
+        help="Price in USD per hour. Wildcards (*) may be used before the =. The last match applies.",
     ),
 ]
 FaultFile = Annotated[

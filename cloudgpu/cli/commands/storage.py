@@ -85,10 +85,10 @@ def create(  # noqa: PLR0917
 
 @app.command("list")
 def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
-    """List storage with its cost, age and users.
+    """List storage with its cost, age and the instances using it.
 
-    Queries the cloud for the storage of all users, in the configured region and in every region where this machine has
-    created storage. Costs include only capacity.
+    Queries the cloud for every owner's storage, in the configured region and in every region where this machine has
+    created storage. Costs cover capacity only.
     """
     from cloudgpu.app.storage.overview import list_storage
     from cloudgpu.cli.context.wiring import wire

@@ -27,10 +27,10 @@ def sweep(
     """Find tagged clusters in the account and delete leftovers.
 
     Searches IAM and every enabled region by tag, independently of local records, and shows the owner, expiry and cost
-    of each cluster. With --yes, deletes every expired cluster, and your own clusters unless they are recorded as
-    running on this machine. To delete unexpired clusters of other users, add --owner. Also lists storage and machine
-    images, but deletes only disposable storage whose cluster is deleted. Exits 6 if a resource remains or a region
-    could not be searched.
+    of each cluster. With --yes, deletes every expired cluster, and your own clusters unless this machine's
+    records list them as running. To delete unexpired clusters of other users, add --owner. Also lists storage and
+    machine images, but deletes only disposable storage whose cluster is deleted. Exits 6 if a resource remains or a
+    region could not be searched.
     """
     from cloudgpu.app.sweep.cluster_resources import SweepRequest
     from cloudgpu.app.sweep.sweep import Sweep, SweepResult, sweep_error

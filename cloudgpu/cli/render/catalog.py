@@ -57,7 +57,7 @@ def _shown(changes: Sequence[Change], number: int) -> list[str]:
 
 
 def refresh_json(result: RefreshResult) -> dict[str, Any]:
-    """Return the documented `catalog refresh --json` form."""
+    """Return the documented output of `catalog refresh --json`."""
     return {
         "target": result.target,
         "simulated": result.simulated,
@@ -103,7 +103,7 @@ def catalog_status_lines(status: CatalogStatus, now: datetime) -> list[str]:
 
 
 def catalog_status_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
-    """Return the documented `catalog show --json` form."""
+    """Return the documented output of `catalog show --json`."""
     first, last = status.shipped_priced_on
     return {
         "target": status.target,
@@ -152,7 +152,7 @@ def entry_lines(entry: SnapshotEntry) -> list[str]:
 
 
 def history_json(history: History, target: str, selected: SnapshotEntry | None) -> dict[str, Any]:
-    """Return the documented `catalog history --json` form; only a selected refresh includes its changes."""
+    """Return the documented output of `catalog history --json`; only a selected refresh includes its changes."""
     entries = history.entries if selected is None else (selected,)
     return {
         "target": target,

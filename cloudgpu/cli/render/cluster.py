@@ -14,7 +14,7 @@ from cloudgpu.text import command
 
 
 def provisioned_json(provisioned: ProvisionedCluster, stages: Stages) -> dict[str, Any]:
-    """Return the documented `up --json` form."""
+    """Return the documented output of `up --json`."""
     record = provisioned.record
     return {
         "cluster": record.name,
@@ -77,12 +77,12 @@ def provisioned_rows(provisioned: ProvisionedCluster) -> list[Row]:
 
 
 def deletion_json(ended: DeletionResult, stages: Stages) -> dict[str, Any]:
-    """Return the documented `down --json` form."""
+    """Return the documented output of `down --json`."""
     return {**ended.as_json(), "stages": stages.as_json()}
 
 
 def deletions_json(results: TeardownResults, stages: Stages) -> dict[str, Any]:
-    """Return the documented `down --json` form for several clusters."""
+    """Return the documented output of `down --json` for several clusters."""
     return {
         "clusters": [ended.as_json() for ended in results.ended],
         "left": list(results.left),

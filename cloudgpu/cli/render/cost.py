@@ -29,7 +29,7 @@ def read_since(text: str | None, now: datetime) -> datetime | None:
 
 
 def report_json(report: CostReport, by: str) -> dict[str, Any]:
-    """Return the documented `cost --json` form, with amounts as strings."""
+    """Return the documented output of `cost --json`, with amounts as strings."""
     return {
         "by": by,
         "rows": [

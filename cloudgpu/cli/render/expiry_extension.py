@@ -9,7 +9,7 @@ from cloudgpu.text import command
 
 
 def extension_json(extended: ExtensionResult) -> dict[str, Any]:
-    """Return the documented `extend --json` form."""
+    """Return the documented output of `extend --json`."""
     record = extended.record
     return {
         "cluster": record.name,

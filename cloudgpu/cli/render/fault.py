@@ -19,7 +19,7 @@ def library_lines(library: Sequence[FaultScript], applied: Sequence[str]) -> lis
 
 
 def library_json(library: Sequence[FaultScript], applied: Sequence[str]) -> dict[str, Any]:
-    """Return the documented `rehearsal fault list --json` form."""
+    """Return the documented output of `rehearsal fault list --json`."""
     rows = [
         {"name": script.name, "description": script.description, "parameters": dict(script.parameters)}
         for script in library
@@ -35,7 +35,7 @@ def script_lines(script: FaultScript) -> list[str]:
 
 
 def script_json(script: FaultScript) -> dict[str, Any]:
-    """Return the documented `rehearsal fault show --json` form."""
+    """Return the documented output of `rehearsal fault show --json`."""
     return {
         "simulated": True,
         "name": script.name,

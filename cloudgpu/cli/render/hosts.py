@@ -70,7 +70,7 @@ def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost]) -> list[str]:
 
 
 def inventory_json(file: HostsFile, hosts: Sequence[OwnHost]) -> dict[str, Any]:
-    """Return the documented `hosts list --json` form, with rates as text and null for unknown values."""
+    """Return the documented output of `hosts list --json`, with rates as text and null for unknown values."""
     return {
         "file": str(file.path),
         "hosts": [
@@ -111,7 +111,7 @@ def scan_lines(results: "Sequence[HostScan]", added: Mapping[str, list[str]], pa
 
 
 def scanned_json(results: "Sequence[HostScan]", added: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Return the documented `--json` form of `hosts scan` and `hosts check`."""
+    """Return the documented output of `--json` of `hosts scan` and `hosts check`."""
     return {"hosts": [result.as_json() | {"written": list(added.get(result.host.name, []))} for result in results]}
 
 
@@ -140,7 +140,7 @@ def step_lines(planned: "Sequence[InstallStep]") -> list[str]:
 def prepared_json(
     results: "Sequence[tuple[HostScan, tuple[str, ...]]]", planned: "Sequence[InstallStep]"
 ) -> dict[str, Any]:
-    """Return the documented `hosts prepare --json` form."""
+    """Return the documented output of `hosts prepare --json`."""
     return {
         "hosts": [
             {"name": result.host.name, "problem": result.problem, "lacked": list(missing)}

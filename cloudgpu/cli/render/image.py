@@ -36,7 +36,7 @@ def baked_lines(baked: BakedImage, recipe: str) -> list[str]:
 
 
 def deleted_json(deleted: DeletedImage, name: str, region: str) -> dict[str, Any]:
-    """Return the documented `image delete --json` form."""
+    """Return the documented output of `image delete --json`."""
     shown = (
         image_json(deleted.image) if deleted.image else {"name": name, "id": None, "region": region, "snapshots": []}
     )

@@ -57,7 +57,7 @@ def _rejected_lines(group: Group) -> Iterator[str]:
 
 
 def offers_json(plan: Plan, question: PlannerInput, verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
-    """Return the documented `offers --json` form."""
+    """Return the documented output of `offers --json`."""
     return {
         "recipe": plan.recipe.name,
         "target": plan.target,

@@ -61,7 +61,7 @@ def _more(line: QuotaReportLine) -> Iterator[str]:
 def quota_json(
     lines: Sequence[QuotaReportLine], region_quotas: Sequence[RegionQuotas], target: str, now: datetime
 ) -> dict[str, Any]:
-    """Return the documented `quota --json` form; null means unknown."""
+    """Return the documented output of `quota --json`; null means unknown."""
     return {
         "target": target,
         "simulated": target == "rehearsal",

@@ -11,7 +11,7 @@ _HEADINGS = ("instance", "type", "zone", "state", "cluster", "log in", "host key
 
 
 def status_json(status: RehearsalStatus) -> dict[str, Any]:
-    """Return the documented `rehearsal status --json` form."""
+    """Return the documented output of `rehearsal status --json`."""
     return {
         "running": status.cloud is not None,
         "simulated": True,

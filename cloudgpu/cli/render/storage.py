@@ -44,7 +44,7 @@ def created_lines(created: CreatedStorage, price: StoragePrice | None, monthly_u
 
 
 def created_json(created: CreatedStorage, monthly_usd: Decimal | None) -> dict[str, Any]:
-    """Return the documented `storage create --json` form."""
+    """Return the documented output of `storage create --json`."""
     record = created.record
     return {
         "name": record.name,
@@ -75,7 +75,7 @@ def deletion_question(present: TaggedStorage) -> str:
 
 
 def deleted_json(deleted: DeletedStorage) -> dict[str, Any]:
-    """Return the documented `storage delete --json` form.
+    """Return the documented output of `storage delete --json`.
 
     `left` is always empty, because otherwise the command fails.
     """

@@ -17,7 +17,7 @@ _NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC"
 
 
 def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, simulated: bool) -> dict[str, Any]:
-    """Return the documented `sweep --json` form."""
+    """Return the documented output of `sweep --json`."""
     ended = {(resource.label, resource.token) for resource in swept.ended}
     return {
         "simulated": simulated,

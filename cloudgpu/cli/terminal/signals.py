@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP: the first signal stops the command cleanly, the second signal stops it immediately.
 
 In both cases the command reports which resources are still running. The first signal raises KeyboardInterrupt in the
-main thread, so that commands treat all three signals alike. The handler of the second signal must not wait for a
+main thread, so that commands treat all three signals alike. The handler for the second signal must not wait for a
 thread, a lock or a node, so it writes directly to the file descriptors and exits.
 """
 

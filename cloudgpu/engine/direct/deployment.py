@@ -22,7 +22,7 @@ class Registry(Protocol):
     """A registry of resource handlers. A module with these two functions also satisfies this protocol."""
 
     def handler(self, type_token: str, /) -> Handler:
-        """Return the handler of a resource type; raise UnsupportedError if there is none."""
+        """Return the handler for a resource type; raise UnsupportedError if there is none."""
 
     def invoke(self, token: str, args: Properties, clients: Clients, /) -> Mapping[str, Any]:
         """Call a provider function; raise UnsupportedError if it is unknown."""

@@ -77,8 +77,8 @@ class Journal:
     def __init__(self, path: Path, identity: JournalAccount, clock: Clock, *, required: bool = True) -> None:
         """Open or create a journal and remove a truncated last line.
 
-        If `required` is False, write failures are ignored. Only deletions are then missing from the journal, and the
-        next command that uses the journal checks them against the cloud.
+        If `required` is False, write failures are ignored. Set it to False only for deletions: the next command that
+        uses the journal checks unrecorded deletions against the cloud.
 
         Raises:
             StateError: The journal cannot be loaded (see `load`), or it is required and cannot be written.

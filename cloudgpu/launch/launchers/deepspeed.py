@@ -27,7 +27,7 @@ def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
     """Return the command for the head and the files that it needs. Agents on other nodes do not start processes.
 
     Raises:
-        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
+        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
         UsageError: One rank per GPU is requested on nodes without GPUs.
     """
     reject_reserved_variables(recipe)

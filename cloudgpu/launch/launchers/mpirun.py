@@ -33,7 +33,7 @@ def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
     """Return the `mpirun` command for the head and the files that it needs. Other nodes' agents start no processes.
 
     Raises:
-        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
+        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
         UsageError: One rank per GPU is requested on nodes without GPUs.
     """
     reject_reserved_variables(recipe)

@@ -11,7 +11,7 @@ def each_node(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
     """Return the command for every node, with the node's position as its rank.
 
     Raises:
-        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
+        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
     """
     reject_reserved_variables(recipe)
     world = len(inventory.nodes)
@@ -22,7 +22,7 @@ def head_only(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
     """Return the command for the head only. The other nodes have no rank.
 
     Raises:
-        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
+        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
     """
     reject_reserved_variables(recipe)
     head = NodeLaunch(inventory.head.index, (_process(recipe, inventory, ctx, inventory.head, 1),))
@@ -40,6 +40,6 @@ def service(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[N
     """Return the command on the head, like `head-only`.
 
     Raises:
-        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
+        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
     """
     return head_only(recipe, inventory, ctx)

@@ -44,6 +44,6 @@ def launch(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
     """Return every rank's command and environment from the recipe's launcher.
 
     Raises:
-        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
+        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
     """
     return launcher(recipe.launch.launcher)(recipe, inventory, ctx)

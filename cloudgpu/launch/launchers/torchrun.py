@@ -21,10 +21,10 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def torchrun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return every rank's command and environment, numbered across the nodes in order.
+    """Return every rank's command and environment. Ranks are numbered consecutively across the nodes.
 
     Raises:
-        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
+        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
         UsageError: One rank per GPU is requested on nodes without GPUs.
     """
     reject_reserved_variables(recipe)

@@ -55,7 +55,7 @@ def expiry_long_enough(case: CheckInput) -> Iterator[Issue]:
 
 @check("expected-time", "warning", "A run that cannot finish before the expiry is cut off, and its cost is wasted.")
 def expiry_reaches(case: CheckInput) -> Iterator[Issue]:
-    """Report work that takes longer than the expiry even at the reference rate."""
+    """Report work that would not finish before the expiry, even at the reference rate."""
     expected, expiry_s = case.plan.expected, case.plan.expiry_s
     if expected is not None and expected.seconds > expiry_s:
         minutes = DurationS(-(-expected.seconds // 60) * 60)

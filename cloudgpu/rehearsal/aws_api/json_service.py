@@ -24,7 +24,7 @@ class JsonError(Exception):
 
 
 def answer(actions: Mapping[str, Action], world: World, region: str, target: str, body: bytes) -> Any:  # noqa: ANN401
-    """Execute the action that the `X-Amz-Target` header `target` names. Return the status, headers and body."""
+    """Execute the action named by `target`, the `X-Amz-Target` header. Return the status, headers and body."""
     name = target.rpartition(".")[2]
     implementation = actions.get(name)
     if implementation is None:

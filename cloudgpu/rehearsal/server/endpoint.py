@@ -1,4 +1,4 @@
-"""The request handler of the simulated endpoint.
+"""The request handler for the simulated endpoint.
 
 The steps are: guard, control call or signature check, faults before the call, the call, save, faults after the call.
 """

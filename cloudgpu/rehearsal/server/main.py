@@ -296,7 +296,7 @@ def _try_lock(lock: BufferedWriter) -> bool:
 
 
 def _clean_environment() -> None:
-    """Remove the user's AWS settings, because moto reads them and fails if a profile does not exist."""
+    """Clear this process's AWS_* and MOTO_* variables: moto reads them and fails if a profile does not exist."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "MOTO_"))]:
         del os.environ[name]
     os.environ.update(

@@ -25,7 +25,7 @@ FetchLogin = Callable[[str], RegistryLogin]
 
 
 def password_variable(environment: Environment) -> str:
-    """Return the name of the variable with the registry password, or an empty string if the recipe needs none."""
+    """Return the name of the variable with the registry password; empty if none is needed or none is specified."""
     container = environment.container
     if container is None or container.login is None:
         return ""

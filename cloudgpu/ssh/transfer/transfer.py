@@ -317,7 +317,7 @@ def _require_space(to: Path, files: Sequence[Entry]) -> None:
     free = shutil.disk_usage(to).free
     if required > free:
         room = f"{size_text(free)} is free and {size_text(required)} is required"
-        message = f"no space left on the disk that holds {to}: {room}"
+        message = f"not enough space on the disk that holds {to}: {room}"
         raise StateError(message, hint="free some space there, or list fewer files in the recipe's `outputs`")
 
 

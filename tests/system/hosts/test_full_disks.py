@@ -62,7 +62,7 @@ def test_outputs_that_do_not_fit_are_named_and_attach_fetches_them_once_they_do(
     code, said = run(lea, TRAIN)
     assert code == 5, said
     shown = " ".join(said.split())
-    assert "not downloaded node 1: no space left on the disk" in shown
+    assert "not downloaded node 1: not enough space on the disk" in shown
     assert "KiB is free and 2.0 MiB is required" in shown
     (folder,) = (disk / "runs").glob("*/outputs")
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["rank-0.txt", "rank-1.txt"]

@@ -217,7 +217,7 @@ def test_a_node_whose_disk_is_full(host: SshHost, source: Path, full_disk: Path)
 def test_a_caller_whose_disk_is_full(host: SshHost, sshd: Sshd, source: Path, full_disk: Path) -> None:
     send(host, source)
     (sshd.home / "work" / "big").write_bytes(bytes(4 << 20))
-    with pytest.raises(StateError, match="no space left"):
+    with pytest.raises(StateError, match="not enough space"):
         host.fetch_tree("~/work", [], full_disk / "out")
     with pytest.raises(StateError, match="no space left"):
         host.get_file("~/work/big", full_disk / "big")

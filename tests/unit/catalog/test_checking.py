@@ -129,12 +129,12 @@ BROKEN: list[tuple[str, Callable[[], CatalogData], str]] = [
     ("check_months", lambda: month_with("24.12", source=""), "it has no source"),
     ("check_months", lambda: month_with("24.12", other_drivers=(560,)), "not all older than R560"),
     ("check_month_order", lambda: month_with("24.12", month="23.12"), "it is listed after 24.11"),
-    ("check_month_order", lambda: month_with("24.12", cuda="11.8"), "CUDA version 11.8 is older than 12.6.3 of 24.11"),
-    ("check_month_order", lambda: month_with("24.12", driver=555), "driver R555 is older than R560 of 24.11"),
+    ("check_month_order", lambda: month_with("24.12", cuda="11.8"), "CUDA version 11.8 is older than 12.6.3 in release 24.11"),
+    ("check_month_order", lambda: month_with("24.12", driver=555), "driver R555 is older than R560 in release 24.11"),
     (
         "check_month_order",
         lambda: month_with("25.02", lowest="7.0"),
-        "compute capability 7.0 is lower than 7.5 of 25.01",
+        "compute capability 7.0 is lower than 7.5 in release 25.01",
     ),
     (
         "check_months_for_gpus",
@@ -147,7 +147,7 @@ BROKEN: list[tuple[str, Callable[[], CatalogData], str]] = [
     ("check_images", lambda: image_with("pytorch:24.12-py3", image="pytorch"), "not an image with a tag"),
     ("check_images", lambda: image_with("pytorch:24.12-py3", source=""), "it has no source"),
     ("check_images", lambda: image_with("caffe2:18.08-py3", highest="5.0"), "native code ranges from 6.0 to 5.0"),
-    ("check_images", lambda: image_with("pytorch:24.12-py3", lowest="5.2"), "its NGC release starts at 6.0"),
+    ("check_images", lambda: image_with("pytorch:24.12-py3", lowest="5.2"), "that of its NGC release is 6.0"),
     (
         "check_images",
         lambda: image_with("caffe2:18.08-py3", last_for=("Ampere",)),

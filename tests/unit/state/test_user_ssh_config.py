@@ -111,7 +111,7 @@ def test_two_homes_do_not_take_each_others_names(folder, lab, tmp_path):
     other = Home(tmp_path / "other")
     other.cluster("lab").root.mkdir(parents=True)
     write_entries(lab, "lab", entries(lab, "lab"), folder)
-    with pytest.raises(StateError, match="belongs to another cluster lab"):
+    with pytest.raises(StateError, match="belongs to a different cluster, also named lab"):
         write_entries(other, "lab", entries(other, "lab"), folder)
     (other.cluster("lab").root / "ssh-config.json").write_text(json.dumps({"folder": str(folder.root)}))
     assert ssh_config_record.remove_entries(other, "lab") == []

@@ -1,4 +1,4 @@
-"""Handler of `aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation`."""
+"""Handler for `aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation`."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Handler of `aws:s3/bucket:Bucket`."""
+"""Handler for `aws:s3/bucket:Bucket`."""
 
 from typing import Any, ClassVar, Final
 

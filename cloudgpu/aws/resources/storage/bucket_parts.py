@@ -103,7 +103,7 @@ _BLOCKS: Mapping[str, str] = {
 
 
 class BucketPublicAccessBlockHandler(BucketPartHandler):
-    """Handler of `aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock`."""
+    """Handler for `aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock`."""
 
     type: ClassVar[str] = "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock"
     noun = "the public access block"
@@ -127,7 +127,7 @@ _BY_DEFAULT = "applyServerSideEncryptionByDefault"
 
 
 class BucketEncryptionHandler(BucketPartHandler):
-    """Handler of `aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration`."""
+    """Handler for `aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration`."""
 
     type: ClassVar[str] = "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration"
     noun = "the encryption"

@@ -1,4 +1,4 @@
-"""Handler of `aws:efs/fileSystem:FileSystem`: a file system that grows with its content and is billed by size."""
+"""Handler for `aws:efs/fileSystem:FileSystem`: a file system that grows with its content and is billed by size."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Handler of `aws:fsx/lustreFileSystem:LustreFileSystem`."""
+"""Handler for `aws:fsx/lustreFileSystem:LustreFileSystem`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar

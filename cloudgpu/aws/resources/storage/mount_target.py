@@ -1,4 +1,4 @@
-"""Handler of `aws:efs/mountTarget:MountTarget`: the endpoint of a file system in one subnet."""
+"""Handler for `aws:efs/mountTarget:MountTarget`: the endpoint of a file system in one subnet."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Handler of `aws:ebs/volume:Volume`."""
+"""Handler for `aws:ebs/volume:Volume`."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

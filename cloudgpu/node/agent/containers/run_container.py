@@ -192,11 +192,10 @@ def _start_error(spec: ContainerSpec, output: str) -> AgentError:
     }
     for code, pattern, problem, hint in _FAULTS:
         if re.search(pattern, message):
-            return AgentError(
-                f"cannot start a container of {spec.image}: {problem}: {message}", code=code, hint=hint.format(**known)
-            )
+            what = f"cannot start a container from {spec.image}: {problem}: {message}"
+            return AgentError(what, code=code, hint=hint.format(**known))
     hint = "to find the cause, run the same `docker run` command on the node"
-    return AgentError(f"cannot start a container of {spec.image}: {message or 'docker printed nothing'}", hint=hint)
+    return AgentError(f"cannot start a container from {spec.image}: {message or 'docker printed nothing'}", hint=hint)
 
 
 def _uuids(text: str) -> set[str]:

@@ -183,7 +183,7 @@ class RankProcesses:
             self._container.signal(pid if _for_rank_only(number) else -pid, number)
 
     def _write_names(self, rank: RankSpec) -> None:
-        """Write the names of a container rank's variables. Their values come from the client's environment."""
+        """Write the names of a container rank's variables. `docker exec` takes the values from its own environment."""
         if rank.inside:
             path = os.path.join(self._spec.run_dir, f"{rank.inside}.names")
             with open(path, "w", encoding="utf-8") as stream:

@@ -103,7 +103,7 @@ class Layer:
             (self.folder / folder).mkdir(parents=True, exist_ok=True)
 
     def program(self, name: str) -> str:
-        """Return the path of a program of the rehearsal cloud as seen by the node."""
+        """Return the path at which the node sees a program of the rehearsal cloud."""
         return f"{self.shown}/{_PROGRAM_FOLDER}/{name}"
 
     def _lay_programs(self) -> None:

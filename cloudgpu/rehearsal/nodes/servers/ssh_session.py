@@ -280,7 +280,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         self._input = None
 
     def input_full(self, *, full: bool) -> None:
-        """Pause or resume the client while the process reads more slowly than the client sends."""
+        """Pause the client while the process cannot keep up with its input; resume it afterwards."""
         if self._channel is not None:
             if full:
                 self._channel.pause_reading()
