@@ -20,7 +20,7 @@ from cloudgpu import bounds
 from cloudgpu.text import printable
 
 MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""Exceptions that reading a malformed document can raise. `OSError` means that a document is unreadable."""
+"""Exceptions that reading a malformed document can raise. `OSError` is not one: it means an unreadable document."""
 AnyFloat = Annotated[float, "may be infinite or not a number"]
 """A float computed by another program: the loss of a training run that diverged is NaN and must still be shown."""
 _SHOWN: Final = 60
@@ -89,7 +89,7 @@ def _checked(inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: AN
 
 
 def _bounded(parse: Callable[[Any], T], value: Any, where: str) -> T:  # noqa: ANN401
-    """Apply a parser of `bounds` to a value, and add the name of the field to its error message."""
+    """Apply a parser from `bounds` to a value; prefix its error message with the name of the field."""
     try:
         return parse(value)
     except ValueError as err:
@@ -197,7 +197,7 @@ def _figure(value: Any, where: str) -> Decimal:  # noqa: ANN401
 
 
 def _moment(value: Any, where: str) -> datetime:  # noqa: ANN401
-    """Read a time. A time with no UTC offset is UTC, because cloudgpu writes only UTC."""
+    """Read a time. A time with no UTC offset is taken to be UTC, because cloudgpu writes only UTC."""
     return _bounded(bounds.parse_time, value, where)
 
 
@@ -245,7 +245,7 @@ def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
 
 
 def describe_error(err: BaseException) -> str:
-    """Return one short line that describes an exception of `MALFORMED`."""
+    """Return one short line that describes an exception listed in `MALFORMED`."""
     text = _shortened(" ".join(printable(str(err)).split()), _MAX_DESCRIPTION)
     if isinstance(err, KeyError):  # its text is only the key
         return f"{text} is missing"

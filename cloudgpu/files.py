@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 
 class FileRefusedError(OSError):
-    """A file was rejected before or while reading it; `strerror` is the reason, as a clause to put after a colon."""
+    """A file was rejected before or while it was read; `strerror` is the reason, as a clause to put after a colon."""
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -53,7 +53,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     """Return the contents of a regular file of at most `limit` bytes.
 
     Raises:
-        OSError: The file is not a regular file, is larger, or cannot be read.
+        OSError: The file is not a regular file, is larger than `limit`, or cannot be read.
     """
     with open_for_reading(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
@@ -108,7 +108,7 @@ def read_input(limit: int = INPUT_BYTES) -> bytes:
     """Read standard input, up to `limit` bytes.
 
     Raises:
-        OSError: Standard input is longer, or cannot be read.
+        OSError: Standard input is longer than `limit`, or cannot be read.
     """
     return _bounded(sys.stdin.buffer, limit, Path("standard input"))
 
@@ -135,7 +135,7 @@ def require_regular_file(path: Path, limit: int) -> None:
     """Verify that a file is a regular file of at most `limit` bytes, before a library opens it.
 
     Raises:
-        OSError: The file is not a regular file, is larger, or cannot be opened.
+        OSError: The file is not a regular file, is larger than `limit`, or cannot be opened.
     """
     with open_for_reading(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
@@ -153,7 +153,7 @@ def open_for_appending(path: Path, mode: int = 0o666) -> io.BufferedWriter:
 
 
 def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file with these flags of `os.open` and return its descriptor.
+    """Open a regular file with these `os.open` flags and return its descriptor.
 
     Raises:
         OSError: The path is not a regular file, or cannot be opened.

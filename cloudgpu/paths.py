@@ -227,7 +227,7 @@ class MatrixPaths:
 
     @property
     def record(self) -> Path:
-        """The matrix's axes, cluster and run of each combination; each run ID is written before that run starts."""
+        """The matrix's axes and cluster, and each combination's run ID, which is written before the run starts."""
         return self.root / "matrix.json"
 
     @property

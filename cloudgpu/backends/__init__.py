@@ -1,1 +1,1 @@
-"""Backends, on which clusters run: one package per backend, next to the modules that all backends share."""
+"""The backends on which clusters run: one package per backend, plus the modules that all backends share."""

@@ -172,10 +172,10 @@ class CostLedger(Protocol):
         """Record the instances that a launch call returned."""
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Record the later expiry of an entry."""
+        """Record that an entry's expiry was extended."""
 
     def close(self, entry_id: str, at: datetime) -> None:
-        """Close an entry after the cloud confirmed the deletion."""
+        """Close an entry after the cloud has confirmed the deletion."""
 
     def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
         """Record when a part of an open entry stopped being billed. Later calls for the same part have no effect."""

@@ -1,4 +1,4 @@
-"""Ledger rows of clusters and runs: find them by token, close them, and compute costs."""
+"""Find the ledger rows of clusters and runs by token, close them, and compute costs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -67,9 +67,9 @@ class ClusterBilling:
                 raise name_in_use_error(record.name, spending.owner, f"{spending.expires_at:%Y-%m-%d %H:%M} UTC")
 
     def record_launched(self, entries: Iterable[LedgerEntry], found: Sequence[TaggedResource]) -> None:
-        """Record the instances of a launch call whose response was lost; otherwise they would not be billed.
+        """Record instances whose launch response was lost, because they would otherwise not be billed.
 
-        They are billed from the time their row was opened, because the launch call immediately followed it.
+        They are billed from the time when their row was opened, because the launch call followed immediately.
         """
         rows = tuple(entries)
         by_region = {e.spending.region: e for e in rows if e.state == "open" and e.launched_at is None}
@@ -85,7 +85,7 @@ class ClusterBilling:
                 self.context.ledger.launched(entry.spending.entry_id, ids, entry.spending.opened_at)
 
     def close(self, entries: Iterable[LedgerEntry], at: datetime) -> None:
-        """Close the rows that are still open. Call this after the cloud confirmed the deletion."""
+        """Close the rows that are still open. Call this after the cloud has confirmed the deletion."""
         for entry in entries:
             if entry.state == "open":
                 self.context.ledger.close(entry.spending.entry_id, at)

@@ -18,7 +18,7 @@ class Context:
     """The context of one command: its backend, ledger, records, state home, clock, owner and event sink.
 
     Attributes:
-        cloud: The backend of any target. Use cases that launch instances need a `CloudContext` instead.
+        cloud: The backend, for any target. Use cases that launch instances need a `CloudContext` instead.
         owner: Name of the calling user.
         emit: Function that receives progress events.
     """

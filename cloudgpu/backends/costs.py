@@ -1,4 +1,4 @@
-"""Compute the cost of a recorded cluster: its nodes and their disks, addresses and gateway."""
+"""Compute the cost of a recorded cluster, including its nodes, disks, addresses and NAT gateway."""
 
 from collections.abc import Iterable
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Update the state home's records after a cluster was deleted."""
+"""Update the state home's records after a cluster has been deleted."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ def cancel_unfinished_runs(context: Context, name: str) -> tuple[str, ...]:
     """Mark the unfinished runs of a deleted cluster as `cancelled`. Runs that already have a result keep it.
 
     Returns:
-        The updates that failed, one line each. A full disk must not make the deletion fail.
+        The updates that failed, one line each. They are not raised, because a full disk must not block the deletion.
     """
     now = context.clock.now()
     unsaved = []

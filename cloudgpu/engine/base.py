@@ -17,7 +17,7 @@ class Stack:
         name: Name of the cluster.
         region: AWS region.
         program: Directory of the Pulumi project.
-        config: Settings of the program, by key without the prefix `cloudgpu:`.
+        config: Program settings; their keys omit the `cloudgpu:` prefix.
         secrets: Keys of `config` whose values must not be stored in plain text or shown.
         journal: Journal file of this stack.
     """
@@ -93,7 +93,7 @@ class Engine(Protocol):
         """Make the stack match its program. When this raises, no operation is still in progress."""
 
     def refresh(self, stack: Stack) -> AppliedStack:
-        """Read every resource again, and drop from the state the resources that no longer exist."""
+        """Re-read every resource, and drop those that no longer exist from the state."""
 
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
         """Delete every resource in the state and every resource that an interrupted operation may have created."""

@@ -36,7 +36,7 @@ def decode_error(text: str, doing: str = "") -> CloudGpuError | None:
     """Return the typed error that a message describes, or None if the message is not recognized.
 
     Args:
-        text: A diagnostic of the Pulumi CLI.
+        text: A diagnostic from the Pulumi CLI.
         doing: The attempted operation, added to messages that do not contain it.
     """
     encoded = _OWN.search(text)

@@ -161,10 +161,10 @@ class ClusterLease:
         return holder.boot != _boot_id() or process_start(holder.pid) != holder.process_start
 
     def _stale_holder(self) -> Holder | None:
-        """Return the holder if it runs on another machine and sends no heartbeats. Do not call it under the guard.
+        """Return the holder if it runs on another machine and sends no heartbeats. Never call it with the guard held.
 
         Either machine's clock may have been set, so an old or future heartbeat proves nothing. The holder is stale only
-        if its heartbeat does not change in the time in which a running holder sends several.
+        if its heartbeat does not change within a time in which a running holder would send several.
         """
         holder = self._read()
         if holder is None or holder.host == socket.gethostname():
@@ -219,7 +219,7 @@ class ClusterLease:
 
     @property
     def _fresh_path(self) -> Path:
-        """The temporary file, shared by all writers because the guard admits one writer at a time."""
+        """Return the temporary file's path, shared by all writers because the guard admits one writer at a time."""
         return self.path.with_name(f"{self.path.name}.fresh")
 
     @property

@@ -8,7 +8,7 @@ _S3 = "s3://"
 def role_grant_settings(recipe: Recipe) -> dict[str, str]:
     """Return the program settings `readable` and `writable`: comma-separated locations, or empty to grant nothing.
 
-    Containers do not need permissions, because nodes log in to registries with a login that the caller provides.
+    Pulling container images needs no permissions, because the caller provides the nodes' registry credentials.
     """
     in_aws = [data for data in recipe.data if data.endpoint is None]
     readable = [location for data in in_aws for location in _location(data.source)]

@@ -1,1 +1,1 @@
-"""Self-managed hosts: the inventory file, updates of the file with scan results, and GPU usage."""
+"""Self-managed hosts: the inventory file, updates to it from scan results, and GPU usage."""

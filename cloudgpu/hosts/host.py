@@ -31,7 +31,7 @@ class OwnHost:
     Attributes:
         gpu: Catalog name of the GPU model.
         gpu_memory_gib: Memory of each GPU.
-        rate_usd: Price per hour of the whole host.
+        rate_usd: Hourly price of the whole host in USD.
         line: Line number of the host's entry in the inventory file.
     """
 

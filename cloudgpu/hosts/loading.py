@@ -24,7 +24,7 @@ from cloudgpu.recipe.rules import text as text_rules
 FILE_NAME = "hosts.yaml"
 _MAX_BYTES = 1 << 20
 _MOST_GPUS = 64
-"""Maximum number of GPUs of a host: the maximum number of ranks on a node, and more than any machine has."""
+"""Maximum number of GPUs per host: the maximum number of ranks per node, and more than any machine has."""
 
 
 class HostsFileError(UsageError):
@@ -151,7 +151,7 @@ def _wrong_jump(jump: str, name: str, path: FieldPath, known: list[str]) -> Iter
 
 
 def _circular_jumps(file: FileSection) -> Iterator[Problem]:
-    """Yield a problem for each circular chain of jump hosts, which make a connection impossible."""
+    """Yield a problem for each circular chain of jump hosts, which makes a connection impossible."""
     jump_of = {host.name: _jump_of(host, file) for host in file.hosts}
     reported: set[str] = set()
     for at, host in enumerate(file.hosts):

@@ -37,9 +37,9 @@ class Shared(Section):
     memory: SizeGib | None = None
     """Main memory."""
     network_interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,15}$")
-    """Network interface of the private address, for example `ib0`."""
+    """Network interface that has the private address, for example `ib0`."""
     rate_usd_per_hour: Usd | None = None
-    """Price per hour of the whole host; unknown if omitted."""
+    """Hourly price of the whole host in USD; unknown if omitted."""
     pool: Name | None = None
     """Name of the pool to which the host belongs. A cluster never spans pools."""
     keep_cache: bool | None = None
@@ -77,7 +77,7 @@ class FileSection(Section):
     defaults: Shared = Shared()
     """Default values for all hosts."""
     hosts: tuple[HostSection, ...]
-    """Hosts of the inventory."""
+    """Hosts in the inventory."""
 
 
 def jump_is_address(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Render the command of a rank from the recipe's template, prefixed with the interpreter for Python scripts."""
+"""Render a rank's command from the recipe's template, prefixed with the interpreter for Python scripts."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
 """A run's container on a node: its name, and the command line that runs a program inside it.
 
-Each node has one container per run, in which every rank is executed. See
+Each node has one container per run, in which all of its ranks run. See
 `docs/decisions/0014-one-container-a-node.md`.
 """
 

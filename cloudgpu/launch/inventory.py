@@ -1,4 +1,4 @@
-"""The nodes of a cluster: the result of provisioning and the input of runs."""
+"""The nodes of a cluster: the output of provisioning and the input to runs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -47,7 +47,7 @@ class Node:
     devices: tuple[int, ...] = ()
     """Indices of the GPUs that belong to the cluster and that ranks can see; empty if the cluster has all GPUs."""
     interface: str = ""
-    """Network interface of the private address; empty if not configured."""
+    """Network interface that has the private address; empty if not configured."""
     booted: bool = field(default=False, compare=False)
     """Whether the first boot has finished. If it has, a refused login is not retried. Never stored."""
     base: str = ""
@@ -60,7 +60,7 @@ class Node:
 
 
 def loopback_address(node: Node) -> str:
-    """Return the loopback address on which programs of the node listen.
+    """Return the loopback address on which the node's programs listen.
 
     Nodes that share this machine each have their own loopback address.
     """
@@ -73,9 +73,9 @@ def shares_this_machine(node: Node) -> bool:
 
 
 def default_local_port(node: Node, port: int) -> int:
-    """Return the default local port for a port of a node.
+    """Return the default local port from which to forward to a node's port.
 
-    Both ports have the same number, except on nodes that share this machine: their programs already use the port.
+    Both ports have the same number, except for nodes that share this machine: their programs already use the port.
     """
     if not shares_this_machine(node):
         return port

@@ -1,6 +1,6 @@
-"""Environment variables for the communication of a node's ranks through NCCL and Gloo.
+"""Environment variables that configure how a node's ranks communicate through NCCL and Gloo.
 
-The variables for instance types are defined in `catalog/communication.py`, so that a plan can show them.
+The variables specific to instance types are defined in `catalog/communication.py`, so that a plan can show them.
 """
 
 from collections.abc import Mapping

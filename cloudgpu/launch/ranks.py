@@ -37,12 +37,12 @@ class NodeLaunch:
     ranks: tuple[RankLaunch, ...]
     files: tuple[NodeFile, ...] = ()
     reaches: tuple[int, ...] = ()
-    """Indices of the nodes that this node logs in to by SSH during the run."""
+    """Indices of the nodes that this node logs in to over SSH during the run."""
 
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """The input of a launcher in addition to the recipe and the inventory.
+    """The input to a launcher in addition to the recipe and the inventory.
 
     Attributes:
         run_id: ID of the run.
@@ -51,9 +51,9 @@ class LaunchContext:
         master_port: TCP port of the rendezvous on the head, different for every run.
         data: Dataset name -> absolute directory on the nodes.
         outputs: Absolute directory for outputs on the nodes.
-        checkpoint: Absolute checkpoint directory on the nodes; empty without checkpoints.
+        checkpoint: Absolute checkpoint directory on the nodes; empty if the run has no checkpoints.
         storage: Mount name -> absolute directory on the nodes.
-        run_dir: Absolute directory of the run on every node, for logs, status and files of the launcher.
+        run_dir: Absolute directory of the run on every node, for logs, status and the launcher's files.
         enter: Node index -> command prefix that runs a program inside the run's container on that node; empty if ranks
             run on the node itself.
     """

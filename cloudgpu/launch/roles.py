@@ -35,7 +35,7 @@ def process_slots(
 def launch_slots(
     recipe: Recipe, inventory: Inventory, ctx: LaunchContext, order: tuple[ProcessSlot, ...], own: SlotVariables
 ) -> tuple[NodeLaunch, ...]:
-    """Return the command and environment of every process. Processes get their ranks in the order of `order`.
+    """Return the command and environment of every process. Ranks are assigned in the order given by `order`.
 
     Raises:
         RecipeError: The recipe's command is invalid.

@@ -63,7 +63,7 @@ class RunIndex:
 
 @dataclass(frozen=True)
 class _Ended:
-    """The finished runs of one cluster, sorted by start. Each `latest_end` covers its run and all earlier runs."""
+    """The finished runs of one cluster, sorted by start. Each `latest_end` is the latest end so far in that order."""
 
     runs: Sequence[RunInterval]
     latest_end: Sequence[datetime]

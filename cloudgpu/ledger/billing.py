@@ -59,7 +59,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The bill for a charge: the cost, the end of the charged time, and the milliseconds summed over all nodes."""
+    """The bill for a charge: the cost, the end of the charged time, and the charged node-milliseconds."""
 
     until: datetime
     micro_usd: int
@@ -67,7 +67,7 @@ class Bill:
 
 
 def charges(entry: LedgerEntry) -> list[Charge]:
-    """Return the charges of an entry, the nodes' charge first. Parts that end at the same time share a charge."""
+    """Return an entry's charges, starting with the nodes' charge. Parts that end at the same time share a charge."""
     ends: dict[datetime | None, list[Part]] = {}
     for part in ("nodes", *entry.outlasting_parts):
         ends.setdefault(_end(entry, part), []).append(part)
@@ -125,13 +125,13 @@ def entry_usd(entry: LedgerEntry, now: datetime) -> Decimal:
 
 
 class ParsedPrices:
-    """A bill calculator that caches parsed prices, because a ledger has many entries but few different prices."""
+    """A bill calculator that caches parsed prices, because a ledger has many entries but few distinct prices."""
 
     def __init__(self) -> None:
         self._nano: dict[str, int] = {}
 
     def bill(self, charge: Charge, now: datetime) -> Bill:
-        """Return the bill of a charge up to its end, or up to `now`, with the cost rounded half up to micro-dollars."""
+        """Bill a charge up to its end, or up to `now`, with the cost rounded half up to micro-dollars."""
         seconds = charge.seconds(now)
         node_s = 0 if charge.free else charge.nodes * seconds
         nano_usd_s = self._rate(charge.node_hourly_usd) * node_s

@@ -103,7 +103,7 @@ def _copied(path: Path, cause: LedgerError) -> sa.Engine:
     """Open a copy of the ledger for reading, because SQLite can read a write-ahead log only in a writable directory.
 
     Raises:
-        LedgerError: The ledger cannot be copied, or the copy cannot be read. Raises `cause` itself.
+        LedgerError: The ledger cannot be copied, or the copy cannot be read; the exception raised is `cause`.
     """
     folder = tempfile.TemporaryDirectory(prefix="cloudgpu-ledger-")
     copy = Path(folder.name) / path.name

@@ -53,7 +53,7 @@ class ReportRow:
 
 @dataclass(frozen=True)
 class CostReport:
-    """A cost report by one key, most expensive row first. Simulated costs are never added to real costs."""
+    """A cost report grouped by one key, most expensive row first. Simulated costs are never added to real costs."""
 
     by: By
     since: datetime | None
@@ -91,7 +91,7 @@ def report(
     Args:
         charges: Charges to sum.
         runs: Runs to which the charges are attributed.
-        by: Key of the rows.
+        by: What each row stands for, such as a user or a run.
         since: Count only costs from this time on; None counts all costs.
         now: Time up to which open charges are counted.
     """
@@ -127,7 +127,7 @@ def _cut(charge: Charge, pieces: Iterable[Slice], by: By, cut: datetime | None, 
 
 
 def _keys(charge: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, frozenset[str]]]:
-    """Return the keys among which a slice is split in equal parts, and the runs that count toward each key."""
+    """Return the keys among which a slice is split equally, and the runs that count toward each key."""
     if by in _OF_RUNS and runs:
         return [((run.run_id if by == "run" else run.recipe or NO_VALUE), frozenset({run.run_id})) for run in runs]
     return [(_unattributed_key(charge, by), _run_ids(charge, runs))]

@@ -84,7 +84,7 @@ _SPENDING = tuple(field.name for field in fields(Spending) if field.name != "bes
 def conditions_for(
     cluster: str | None, state: EntryState | None, since: datetime | None
 ) -> Sequence[sa.ColumnElement[bool]]:
-    """Return the conditions that select entries of `ENTRIES` by cluster, state and time."""
+    """Return the conditions that select rows of `ENTRIES` by cluster, state and time."""
     conditions: list[sa.ColumnElement[bool]] = []
     if cluster is not None:
         conditions.append(_O.cluster == cluster)
@@ -108,7 +108,7 @@ _HAS_PARTS = (
 
 
 def part_end_conditions(since: datetime | None) -> Sequence[sa.ColumnElement[bool]]:
-    """Return the conditions that select entries of `ENTRIES` with at least one recorded part end."""
+    """Return the conditions that select rows of `ENTRIES` with at least one recorded part end."""
     return [*conditions_for(None, None, since), _HAS_PARTS]
 
 
@@ -127,7 +127,7 @@ def group_part_ends(part_rows: Iterable[Sequence[Any]]) -> Mapping[EntryAttempt,
 
 
 def charges_query(since: datetime | None) -> sa.Select[Any]:
-    """Return the query for charges. Without building entries, it reads ten thousand charges in a tenth of a second.
+    """Return the query for charges. It builds no entries, so ten thousand charges take a tenth of a second.
 
     Entries with recorded part ends are excluded: they are few, and each has several charges.
     """

@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 
 VERSION = 4
-"""Format of the tables below. A ledger with a newer format is rejected."""
+"""Version of the table format below. A ledger with a newer version is rejected."""
 
 metadata = MetaData()
 
@@ -131,7 +131,7 @@ EVENTS = (opened, beside, launched, extended, closed, part_ended, run_started, r
 
 
 def append_only_triggers() -> list[str]:
-    """Return SQLite triggers that prevent every program from changing or deleting an event."""
+    """Return SQLite triggers that prevent any program from changing or deleting an event."""
     return [
         f"CREATE TRIGGER IF NOT EXISTS {table.name}_{verb.lower()} BEFORE {verb} ON {table.name} "
         f"BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"

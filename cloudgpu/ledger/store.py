@@ -81,7 +81,7 @@ class Ledger:
                 connection.execute(sa.insert(schema.launched), events)
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Record a new expiry of the nodes. The latest recorded time applies; recording a time again changes nothing.
+        """Record a new expiry for the nodes. The latest one applies; recording the same time again changes nothing.
 
         Raises:
             LedgerError: The entry does not exist or is closed, or the ledger cannot be used.
@@ -164,7 +164,7 @@ class Ledger:
         """Return the costs by user, team, run, recipe or cluster.
 
         Args:
-            by: Key of the rows.
+            by: What each row stands for, such as a user or a run.
             now: Time up to which open entries are charged.
             since: Count only costs from this time on.
 

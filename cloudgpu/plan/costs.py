@@ -29,7 +29,7 @@ class CostItem:
     kind: ItemKind
     count: int
     what: str
-    """Description of the counted items, for example `disks of 200 GiB (gp3)`."""
+    """Description of what is counted, for example `disks of 200 GiB (gp3)`."""
     usd: Decimal | None
     """Price in USD of all `count` items together, for the period in `per`; None if no price is known."""
     priced_on: date | None
@@ -68,7 +68,7 @@ class CostItem:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "CostItem":
-        """Return the item from its `as_json` form.
+        """Return the item that `as_json` represents.
 
         Raises:
             ValueError: A field is missing or has the wrong type.
@@ -113,7 +113,7 @@ def transfer_items(recipe: Recipe, survey: NamedResources, region: str) -> tuple
 
 
 def total_usd(items: Iterable[CostItem], seconds: int) -> Decimal:
-    """Return the total cost in USD of the items with a known price, rounded up to the cent.
+    """Return the total USD cost of the items that have a known price, rounded up to the cent.
 
     Rounding down could let a plan pass a budget that it exceeds.
     """
@@ -122,7 +122,7 @@ def total_usd(items: Iterable[CostItem], seconds: int) -> Decimal:
 
 
 def hourly_usd(items: Iterable[CostItem]) -> Decimal:
-    """Return the exact hourly cost in USD of the items with a known price."""
+    """Return the exact hourly USD cost of the items that have a known price."""
     return sum((item.usd or Decimal(0) for item in items if item.per == "hour"), Decimal(0))
 
 

@@ -19,14 +19,14 @@ from cloudgpu.errors import (
 from cloudgpu.plan.plan import Candidate
 
 Skips = Literal["zone", "pool", "region", "type", "stop", "again"]
-"""Candidates that an error rules out. `zone`: this type in this zone and market; `pool`: every candidate that shares
+"""The candidates that an error rules out. `zone`: this type in this zone and market; `pool`: all candidates that share
 the quota; `region`: the region; `type`: the type everywhere; `stop`: every candidate; `again`: none, so the call is
 retried with the same token after a pause."""
 
 
 @dataclass(frozen=True)
 class FailoverRule:
-    """The reaction to an AWS error code. `summary` is the text after the candidate's name in messages."""
+    """How failover reacts to an AWS error code. Messages show `summary` after the candidate's name."""
 
     error: type[LaunchError] | type[CloudError]
     skips: Skips
@@ -136,7 +136,7 @@ def find_rule(code: str) -> FailoverRule | None:
 
 
 def rule_for_error(err: CloudGpuError) -> FailoverRule:
-    """Return the rule for an error by its code, or by its class if the code is unknown."""
+    """Return the rule for an error, looked up by its code or, if the code is unknown, by its class."""
     rule = find_rule(getattr(err, "code", ""))
     if rule is not None:
         return rule
@@ -171,7 +171,7 @@ _SHARED: Final[Mapping[Skips, Callable[[Candidate], Hashable]]] = {
     "region": lambda candidate: candidate.region,
     "type": lambda candidate: candidate.instance_type,
 }
-"""Key that candidates share if one error rules them out together."""
+"""Scope -> key function. An error rules out all candidates that share the failed candidate's key."""
 
 
 def pauses_s(jitter: Callable[[], float]) -> Iterator[float]:

@@ -10,7 +10,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def images_to_resolve(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
-    """Return the (SSM parameter, region) pairs that resolve to the machine images of the plan."""
+    """Return the (SSM parameter, region) pairs that resolve to the plan's machine images."""
     question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
     parameters = {
         question.image_parameter(instance_type) for instance_type in question.types if not instance_type.retired
@@ -19,14 +19,14 @@ def images_to_resolve(recipe: Recipe, catalog: Catalog, default_region: str) -> 
 
 
 def known_regions(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[str, ...]:
-    """Return the regions of the plan that are in the catalog."""
+    """Return the plan's regions that are in the catalog."""
     return PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min).known_regions
 
 
 def regions_needing_elastic_ips(
     recipe: Recipe, catalog: Catalog, default_region: str, network: NetworkRequest
 ) -> tuple[str, ...]:
-    """Return the regions where nodes may need Elastic IPs because of the settings or of several network interfaces."""
+    """Return the regions where the settings or multiple network interfaces may require Elastic IPs for the nodes."""
     question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
     several = any(
         several_interfaces(instance_type, question.efa_of(instance_type))

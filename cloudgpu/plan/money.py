@@ -7,13 +7,13 @@ from cloudgpu.plan.plan import Plan
 from cloudgpu.recipe.units import DurationS
 
 _SHORTEST_S = 600
-"""Shortest useful expiry: with less than ten minutes, nodes terminate before they start work."""
+"""Shortest useful expiry: with a shorter one, nodes would terminate before they start work."""
 _MINUTE_S = 60
 _SHOWN = Decimal("0.0001")
 
 
 def breakdown(plan: Plan) -> str:
-    """Format the items of the worst case, such as `62.43 for 2 nodes p3dn.24xlarge, 0.05 for 2 disks of 200 GiB (gp3)`.
+    """Format the worst-case cost items, such as `62.43 for 2 nodes p3dn.24xlarge, 0.05 for 2 disks of 200 GiB (gp3)`.
 
     The result is empty if the plan has no candidates.
     """
@@ -22,7 +22,7 @@ def breakdown(plan: Plan) -> str:
 
 
 def unpriced_suffix(plan: Plan) -> str:
-    """Format the items without a known price, as a suffix to an amount; empty if every price is known."""
+    """List the items without a known price, as a suffix to an amount; empty if every price is known."""
     return f", excluding {', '.join(plan.unpriced)} of unknown price" if plan.unpriced else ""
 
 

@@ -27,12 +27,12 @@ class DatasetSeen:
 
 
 NamedKind = Literal["key pair", "role", "VPC", "subnet", "security group"]
-"""Kinds of account resources that settings or recipes name."""
+"""Kinds of resources in the account that settings or recipes name."""
 
 
 @dataclass(frozen=True)
 class NamedThing:
-    """A resource of the account that the settings or the recipe name."""
+    """A resource in the account that the settings or the recipe name."""
 
     kind: NamedKind
     name: str
@@ -47,13 +47,13 @@ class NamedThing:
 
 @dataclass(frozen=True)
 class ImageSeen:
-    """The response of a registry about a container image.
+    """A registry's response about a container image.
 
     Attributes:
         image: The image as written in the recipe.
         presence: `refused` means that the registry denied access, with the recipe's login or anonymously.
         why: Reason why the image is missing, refused or unknown; empty otherwise. Contains no secret.
-        platforms: Platforms of the image, for example `linux/amd64`; empty if the registry does not report them.
+        platforms: Platforms supported by the image, such as `linux/amd64`; empty if the registry does not report them.
         packed_bytes: Compressed size of the x86_64 layers; None if unknown.
         on_loopback: Whether the registry's address is a loopback address, which is a different registry on each node.
     """

@@ -1,4 +1,4 @@
-"""Public addresses of the nodes, and the paths by which SSH reaches them: direct, jump host or Session Manager."""
+"""The nodes' public addresses, and how SSH reaches the nodes: directly, or through a jump host or Session Manager."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ Reach = Literal["direct", "ssm"]
 DEFAULT_ELASTIC_IPS = 5
 """Default AWS quota per region, used if the account's quota was not queried."""
 BEHIND_NAT = 2
-"""Elastic IPs of a cluster of any size behind NAT: one for the gateway and one for the first node."""
+"""Number of Elastic IPs behind NAT, regardless of cluster size: one for the gateway and one for the first node."""
 GATEWAYS = frozenset({"nat", "private-nat"})
-"""Kinds of public address with a NAT gateway, in a VPC that is created for the cluster."""
+"""Kinds of public address that use a NAT gateway, in a VPC created for the cluster."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class NodeSoftware:
-    """The software on the nodes of one instance type. A field is empty if it is unknown before the launch or unused."""
+    """The software on the nodes of one instance type. Unused fields and fields unknown before launch are empty."""
 
     instance_type: str
     image: str

@@ -26,12 +26,12 @@ Target = Literal["aws", "rehearsal", "ssh"]
 Severity = Literal["error", "warning", "unknown", "note"]
 """`unknown` means that the check could not run, for example because an API denied access. It never means passed."""
 _OPTIONS = re.compile(rf"(?:,? or )?--set {SHELL_WORD},?(?: or )?")
-"""Matches `--set` options in a check's fix, which verified remedies replace."""
+"""Matches the `--set` options in a check's fix; verified remedies replace these options."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding that a check reports."""
+    """A problem or note that a check reports."""
 
     check: str
     severity: Severity
@@ -49,7 +49,7 @@ class Finding:
 
     @property
     def first_fix(self) -> str:
-        """The first fix, without the hardware and cost that result from it; empty if there is none."""
+        """The first fix, without the resulting hardware and cost; empty if there is no fix."""
         return self.remedies[0].command if self.remedies else self.fix
 
     def as_json(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Quotes:
 
 @dataclass(frozen=True)
 class Expected:
-    """Estimated time and cost of the recipe's work at the reference rate, which is not scaled to other hardware."""
+    """Estimated time and cost of the recipe's work. The reference rate is not scaled to other hardware."""
 
     metric: str
     amount: Decimal
@@ -104,7 +104,7 @@ class Expected:
     """Hardware on which the reference was measured."""
     seconds: int
     usd: Decimal
-    """Cost on the first candidate, including disks, addresses and data. Excludes items without a known price."""
+    """Cost on the first candidate, including disks, addresses and data but not items without a known price."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the documented JSON form, with amounts as text."""
@@ -131,9 +131,9 @@ class Plan:
     expected: Expected | None = None
     """Estimate at the reference rate; None if the recipe has no `work`."""
     uses: tuple[NodeSoftware, ...] = ()
-    """Machine image, driver, CUDA and container of each instance type, in the candidates' order."""
+    """Machine image, driver, CUDA and container for each instance type, in candidate order."""
     remedies: tuple[SuggestedChange, ...] = ()
-    """Changes that each fix all errors; empty if there are no errors or no fix was found."""
+    """Changes, each of which fixes all errors; empty if there are no errors or no fix was found."""
 
     @property
     def simulated(self) -> bool:
@@ -153,7 +153,7 @@ class Plan:
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """Labels of the cost items of all candidates whose price is unknown. Totals do not include these items."""
+        """Labels of all candidates' cost items whose price is unknown. Totals exclude these items."""
         return tuple(dict.fromkeys(item for candidate in self.candidates for item in costs.unpriced(candidate.beside)))
 
     @property
@@ -173,7 +173,7 @@ class Plan:
         return self.worst_case_over_usd(self.expiry_s)
 
     def worst_case_over_usd(self, seconds: int) -> Decimal | None:
-        """Return the worst-case cost for another expiry."""
+        """Return the worst-case cost in USD if the expiry were this many seconds."""
         return max((self._worst_usd(candidate, seconds) for candidate in self.candidates), default=None)
 
     def _worst_usd(self, candidate: Candidate, seconds: int) -> Decimal:
@@ -181,7 +181,7 @@ class Plan:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks on all nodes."""
+        """Total number of ranks across all nodes."""
         return 1 if self.recipe.launch.launcher in HEAD_LAUNCHERS else self.nodes * self.ranks_per_node
 
     @property

@@ -56,7 +56,7 @@ class PlannerInput:
         return (self.market,)
 
     def markets_of(self, instance_type: InstanceType) -> tuple[Market, ...]:
-        """Return the markets to try for a type: those in which EC2 offers the type, and always reserved capacity."""
+        """Return the markets to try for a type: those in which EC2 offers it, plus requested reservation markets."""
         return tuple(market for market in self.markets if is_reserved(market) or market in instance_type.usage_classes)
 
     @property
@@ -85,14 +85,14 @@ class PlannerInput:
         return tuple({instance_type.name: instance_type for instance_type in matches}.values())
 
     def wants_efa(self, instance_type: InstanceType) -> bool:
-        """Return True if nodes of a type need EFA: the recipe requires it, or several nodes can use it."""
+        """Return True if nodes of a type need EFA: the recipe requires it, or several nodes support it."""
         resources = self.recipe.resources
         return resources.network == "efa" or (
             resources.network == "auto" and resources.nodes > 1 and instance_type.efa_interfaces > 0
         )
 
     def efa_of(self, instance_type: InstanceType) -> int:
-        """Return the number of EFA interfaces to attach to a node of a type."""
+        """Return the number of EFA interfaces to attach to each node of this type."""
         return instance_type.efa_interfaces if self.wants_efa(instance_type) else 0
 
     def free_addresses(self, region: str) -> int:

@@ -1,4 +1,4 @@
-"""Limit, usage and headroom of a quota on running instances."""
+"""Limit, usage and headroom for a quota on running instances."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class VcpuHeadroom:
-    """Limit and usage of a quota in one region, in vCPUs of running instances."""
+    """A quota's limit and usage in one region, counted in vCPUs of running instances."""
 
     limit_vcpus: int
     """Maximum number of vCPUs."""

@@ -13,7 +13,7 @@ TAKEN_BEFORE_END = timedelta(minutes=30)
 """AWS terminates the instances of a Capacity Block 30 minutes before it ends."""
 _USABLE = frozenset({"active", "scheduled", "payment-pending", "pending", "assessing"})
 _KINDS = {"reservation": "default", "capacity-block": "capacity-block"}
-"""Market -> reservation type of the EC2 API."""
+"""Market -> reservation type in the EC2 API."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ReservationLookup:
 
 
 def is_reserved(market: str) -> bool:
-    """Return True if the market launches into a reservation."""
+    """Return True if instances in this market launch into a reservation."""
     return market in _KINDS
 
 
@@ -57,7 +57,7 @@ def unsuitable_reasons(reservation: Reservation, market: str, nodes: int) -> Ite
 
 
 def usable_seconds(reservation: Reservation, now: datetime, expiry_s: int) -> int:
-    """Return the seconds that a run may last: the expiry, but at most until 30 minutes before a Capacity Block ends."""
+    """Return how many seconds a run may last: the expiry, but no later than 30 minutes before a Capacity Block ends."""
     if reservation.kind != "capacity-block" or reservation.ends_at is None:
         return expiry_s
     begin = max(now, reservation.starts_at or now)

@@ -15,7 +15,7 @@ from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.plan.plan import Plan
 
 VERSION: Final = 1
-"""Format version. Files with another version are rejected."""
+"""Format version. Files in any other version are rejected."""
 _SEAL: Final = "sha256"
 _VERSION: Final = "cloudgpu_plan"
 
@@ -25,7 +25,7 @@ class PlanInputs:
     """The inputs of a plan. Each field changes if and only if its input changes.
 
     Attributes:
-        endpoint: API endpoint, to tell targets with the same account ID apart; empty for real AWS.
+        endpoint: API endpoint, which distinguishes targets with the same account ID; empty for real AWS.
         recipe_digest: Digest of the resolved recipe.
         workdir_digest: Digest of all files sent to the nodes; empty if none are sent.
         catalogue: Digest of the catalog, including its refreshed data.
@@ -46,7 +46,7 @@ class StoredPlan:
     Attributes:
         recipe: Path of the recipe.
         sets: `--set` assignments from the command line, `name=value`.
-        region: Default region, for a recipe without regions.
+        region: Default region, used if the recipe lists no regions.
     """
 
     made_at: str
@@ -63,7 +63,7 @@ class StoredPlan:
         """The saved candidates, in the saved order.
 
         Raises:
-            ValueError: A candidate is malformed. `KeyError` and `TypeError` are raised for the same reason.
+            ValueError: A candidate is malformed. A malformed candidate can also raise `KeyError` or `TypeError`.
         """
         return tuple(Candidate.from_json(candidate) for candidate in self.plan["candidates"])
 
@@ -104,7 +104,7 @@ def _check_shape(stored: StoredPlan) -> None:
     """Check that a stored plan has every field that `input_changes` and `with_saved_candidates` need.
 
     Raises:
-        ValueError: A field is missing or malformed. The other exceptions in `MALFORMED` mean the same.
+        ValueError: A field is missing or malformed. This can also raise the other exceptions in `MALFORMED`.
     """
     _ = stored.candidates
     for name in _SHAPE:

@@ -25,12 +25,12 @@ Seen = Mapping[str, tuple[StorageSeen, ...]]
 
 
 def possibly_existing_storage(recipe: Recipe) -> tuple[Storage, ...]:
-    """Return the storage that may already exist: all storage except storage that is created for a single cluster."""
+    """Return the storage that may already exist: everything except storage created for a single cluster."""
     return tuple(storage for storage in recipe.storage if storage.make is None or storage.keep)
 
 
 def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, ...]]:
-    """Yield the locations of each storage that exists."""
+    """Yield, for each existing storage resource, its locations."""
     for storage in possibly_existing_storage(recipe):
         if seen.get(storage.name):
             yield seen[storage.name]
@@ -45,7 +45,7 @@ def can_mount(question: "PlannerInput", region: str, zone: str) -> bool:
 
 
 def new_storage_costs(question: "PlannerInput", region: str) -> tuple[CostItem, ...]:
-    """Return the cost of storage to create in a region, per month for storage that outlives the cluster."""
+    """Return the costs of storage to create in a region; storage that outlives the cluster is priced per month."""
     there = {pair[0].name for pair in existing_storage(question.recipe, question.quotes.storage)}
     return tuple(
         new_storage_item(storage, storage.make, region)
@@ -55,7 +55,7 @@ def new_storage_costs(question: "PlannerInput", region: str) -> tuple[CostItem, 
 
 
 def new_storage_item(storage: Storage, make: Make, region: str) -> CostItem:
-    """Return the cost item of storage to create. The price of storage without a fixed size is not known in advance."""
+    """Return the cost item for storage to create. Storage without a fixed size has no price known in advance."""
     deployment = (make.deployment or "scratch_2") if make.kind == "lustre" else ""
     price = storage_price(make.kind, region, deployment)
     size = f" of {make.size}" if make.size else ""

@@ -26,5 +26,5 @@ class StorageSeen:
 
     @property
     def place(self) -> str:
-        """The zone, or the region of regional storage."""
+        """The zone of zonal storage, or the region of regional storage."""
         return self.zone or self.region

@@ -7,7 +7,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def samples_per_step(recipe: Recipe) -> int | None:
-    """Return the samples per step over all ranks; None if the recipe does not set a whole number above 0."""
+    """Return the samples per step across all ranks; None if the recipe does not set a whole number above 0."""
     batch = recipe.launch.global_batch
     if batch is None or isinstance(batch, int):
         return batch

@@ -71,7 +71,7 @@ def markdown() -> str:
 
 
 def _section(section: type[BaseModel], path: str) -> Iterator[str]:
-    """Yield a table of the section's fields, then its inner sections in schema order."""
+    """Yield a table of the section's fields, then its nested sections in schema order."""
     yield f"## `{path}`" if path else "## Top level"
     yield ""
     yield textwrap.fill(_first_line(section), 100, break_long_words=False, break_on_hyphens=False)

@@ -81,7 +81,7 @@ def combinations(
     Raises:
         RecipeError: A name is unknown, a value has the wrong type, or combinations make the recipe invalid; the error
             lists the problems of all combinations.
-        UsageError: `--set` and `--matrix` set the same field, or two combinations are the same run.
+        UsageError: `--set` and `--matrix` set the same field, or two combinations produce the same run.
     """
     _check_axes(loaded, axes, sets)
     expanded: list[Combination] = []
@@ -159,11 +159,11 @@ def _reject_duplicate_runs(combinations: Sequence[Combination]) -> None:
 
 
 def label_combinations(labels: Sequence[str], count: int) -> str:
-    """Return the text that identifies the combinations with these labels in a message."""
+    """Return the text that messages use to identify the combinations with these labels."""
     return f"all {count} combinations" if len(labels) == count > 1 else "; ".join(labels)
 
 
 def axis_fields(axes: Sequence[Axis], loaded: LoadedRecipe) -> Iterator[tuple[Axis, FieldPath]]:
-    """Yield each axis with the path of its field."""
+    """Yield each axis together with its field path."""
     for axis in axes:
         yield axis, _path(loaded, axis.name, axis.values[0])

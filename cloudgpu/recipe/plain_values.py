@@ -6,6 +6,6 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def to_plain_values(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe as plain values with the names used in the file, without fields that have their default."""
+    """Return the recipe as plain values keyed by the field names in the file, omitting fields set to their defaults."""
     values = recipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {"schema": recipe.schema_version, **values}

@@ -1,4 +1,4 @@
-"""Summary of a recipe for listings: hardware, software and reference value."""
+"""Summarize a recipe for listings: hardware, software and reference value."""
 
 from dataclasses import dataclass
 from typing import Any

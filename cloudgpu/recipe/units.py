@@ -90,7 +90,7 @@ def _positive(value: Decimal) -> Decimal:
 VolumeGib = Annotated[SizeGib, AfterValidator(_volume)]
 """A size that an EBS volume can have."""
 Usd = Annotated[Decimal, BeforeValidator(bounds.usd), WithJsonSchema({"type": "number", "minimum": 0})]
-"""An amount of money of at least zero."""
+"""A nonnegative amount of money."""
 PositiveUsd = Annotated[
     Decimal, BeforeValidator(bounds.positive_usd), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
 ]

@@ -23,7 +23,7 @@ from cloudgpu.text import command
 
 _START_LIMIT_S = 60.0
 _START_BYTES = 1 << 16
-"""Free disk space required to start the server, which writes less than this before its first API call."""
+"""Free disk space required to start the server, which writes less than this before it handles the first API call."""
 _STOP_LIMIT_S = 60.0
 _POLL_S = 0.02
 _RESPONSE_LIMIT_S = 30.0
@@ -191,7 +191,7 @@ def put_faults(cloud: RehearsalClient, rules: Sequence[Mapping[str, Any]]) -> No
 
 
 def faults(cloud: RehearsalClient) -> dict[str, Any]:
-    """Return `rules` with counters, `held` calls, and the numbers of `calls` and `mutating_calls` since rules were set.
+    """Return `rules` with counters, `held` calls, and the counts `calls` and `mutating_calls` since the rules were set.
 
     Raises:
         RehearsalError: The server did not respond.
@@ -227,7 +227,7 @@ def release(cloud: RehearsalClient) -> int:
 
 
 def put_capacity(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
-    """Limit the number of instances, for example `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`; parts may be `*`.
+    """Limit the number of instances, for example `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`; key parts may be `*`.
 
     Raises:
         RehearsalError: An entry is not valid, or the server did not respond.
@@ -236,7 +236,7 @@ def put_capacity(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
 
 
 def put_quotas(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
-    """Set quotas in vCPUs, for example `{"us-east-1/p/on-demand": 96}`; parts may be `*`.
+    """Set quotas in vCPUs, for example `{"us-east-1/p/on-demand": 96}`; key parts may be `*`.
 
     Raises:
         RehearsalError: An entry is not valid, or the server did not respond.
@@ -245,7 +245,7 @@ def put_quotas(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
 
 
 def put_prices(cloud: RehearsalClient, table: Mapping[str, str]) -> None:
-    """Set prices in USD per hour, for example `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`; parts may be `*`.
+    """Set prices in USD per hour, for example `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`; key parts may be `*`.
 
     Raises:
         RehearsalError: An entry is not valid, or the server did not respond.

@@ -1,4 +1,4 @@
-"""A fake node host, which does not start processes. Its JSON file of records survives when a server is killed."""
+"""A fake node host that starts no processes. Its records are in a JSON file, so they survive if a server is killed."""
 
 import base64
 import hashlib
@@ -20,10 +20,10 @@ class FakeNodeHost:
     """A `cloudgpu.rehearsal.aws_api.interfaces.NodeHost` for tests that need only the API.
 
     Attributes:
-        refuse: Error message of every boot; empty if boots succeed.
+        refuse: Error message with which every boot fails; empty if boots succeed.
         advanced_s: Seconds by which the timer clock was advanced.
         started: Specifications of the booted nodes, in boot order.
-        reach: Instance ID -> access that was set after boot: SSH from outside, and access to the internet.
+        reach: Instance ID -> access set after boot: whether SSH from outside and internet access are allowed.
         images: Image ID -> ID of the instance that the image was created from.
         mountable: Instance ID -> sources that the node may mount, each with the name of its backing directory.
     """

@@ -53,12 +53,12 @@ class RehearsalFiles:
 
     @property
     def state(self) -> Path:
-        """Directory of the saved state of the simulated services, one file per service and region."""
+        """Directory that contains the simulated services' saved state, one file per service and region."""
         return self.root / "state"
 
     @property
     def objects(self) -> Path:
-        """Directory of S3 object contents, in files named by their SHA-256."""
+        """Directory of S3 object contents, in files named after their SHA-256 digest."""
         return self.root / "objects"
 
     @property
@@ -78,7 +78,7 @@ class RehearsalFiles:
 
     @property
     def failure(self) -> Path:
-        """File with the error and hint of the last server that failed to start."""
+        """File with the error and hint from the last server that failed to start."""
         return self.root / "failure.json"
 
     @property

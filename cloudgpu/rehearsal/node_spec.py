@@ -30,7 +30,7 @@ class NodeSpec:
     egress: bool = True
     """Whether security groups and routes allow access to the internet."""
     role: str = ""
-    """Name of the IAM role of the instance profile."""
+    """Name of the IAM role in the instance profile."""
     mountable: tuple[tuple[str, str], ...] = ()
     """Storage that the node may mount, based on security groups, zone and attachments.
 

@@ -19,7 +19,7 @@ from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.text import printable
 
 _MARK = "\x1ecloudgpu\x1e"
-"""Separator of the output fields. A login shell may print a banner before the first field."""
+"""Separator between the output fields. A login shell may print a banner before the first field."""
 _PATHS_SCRIPT = (
     r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """
 )
@@ -32,17 +32,17 @@ _MAX_TEXT: Final = 4000
 _LONGEST_LINE: Final = 300
 _MOST_NOISE: Final = 16 << 20
 _ANSWER_S: Final = 120.0
-"""Time limit of a short verb, and of the time between two lines of a long verb, in seconds."""
+"""Time limit in seconds for a short verb, and for the wait between two output lines of a long verb."""
 _SLOW_S: Final[Mapping[str, float]] = {"describe": 240.0, "start": 300.0}
-"""Time limits of short verbs that run several tools or start a container, in seconds."""
+"""Time limits for short verbs that run several tools or start a container, in seconds."""
 _ALIVE: Final = json.loads(LINE)
 _SHELL_S: Final = 60.0
-"""Time limit of the login shell, in seconds. A slower shell probably waits for input, such as a password."""
+"""Time limit for the login shell, in seconds. A slower shell probably waits for input, such as a password."""
 _ONCE = (
     "import runpy,sys,tempfile;i=sys.stdin.buffer;f=tempfile.NamedTemporaryFile(suffix='.py');"
     "f.write(i.read(int(i.readline())));f.flush();sys.argv[0]=f.name;runpy.run_path(f.name,run_name='__main__')"
 )
-"""Python code that runs the agent from a temporary file. The rest of standard input is the agent's request."""
+"""Python code that runs the agent from a temporary file. Standard input contains the agent, then its request."""
 
 OnLine = Callable[[Mapping[str, Any]], None]
 
@@ -92,7 +92,7 @@ class Agent:
         return self.answered(verb, last, stream)
 
     def stream(self, verb: str, request: Mapping[str, Any]) -> Stream:
-        """Start an agent subcommand and return its output stream."""
+        """Start a verb and return its output stream."""
         return self.host.stream(RemoteCommand("python3", self.path, verb), stdin=json.dumps(request).encode())
 
     def answers(
@@ -109,7 +109,7 @@ class Agent:
             yield self._checked(verb, answer)
 
     def answered(self, verb: str, last: dict[str, Any], stream: Stream) -> dict[str, Any]:
-        """Return the last line of a finished verb.
+        """Return the last output line of a finished verb.
 
         Raises:
             RemoteCommandError: The line is an error, or the agent exited without a response.

@@ -21,17 +21,17 @@ _RETRY_S: Final = 1.0
 _RETRY_LOST_S: Final = 15.0
 """Seconds between attempts after contact is lost. Longer than `_RETRY_S`, because a run may last for days."""
 _SILENT_S: Final = 2.0
-"""Minimum duration of a reported interruption, in seconds."""
+"""Minimum duration, in seconds, of an interruption before it is reported."""
 _TELL_EVERY_S: Final = 15.0
 _TELL_LOST_EVERY_S: Final = 600.0
 _REFUSALS: Final = 3
-"""Number of consecutive refused logins that is a permanent error. A node that shuts down briefly refuses all logins."""
+"""Consecutive refused logins that count as a permanent error. A node briefly refuses all logins during shutdown."""
 _LOOK_S: Final = 0.2
 
 
 @dataclass(frozen=True)
 class Contact:
-    """A change of contact: a node has been unreachable for `LOST_CONTACT_S`, or is reachable again.
+    """A change in contact with a node: it has been unreachable for `LOST_CONTACT_S`, or is reachable again.
 
     Attributes:
         node: Index of the node.
@@ -63,7 +63,7 @@ class Feed:
     ended: threading.Event
 
     def put(self, item: Item) -> None:
-        """Add an item. Block while the queue is full, until the follower stops."""
+        """Add an item. If the queue is full, block until it has space or the follower stops."""
         while not self.ended.is_set():
             with contextlib.suppress(queue.Full):
                 self.items.put(item, timeout=_LOOK_S)
@@ -158,7 +158,7 @@ class Reader(threading.Thread):
         self._feed.put(Contact(self._agent.host.node.index, trouble))
 
     def _record_contact(self) -> None:
-        """Record a heartbeat or message. A run without output is still in contact."""
+        """Record contact at a heartbeat or message. Heartbeats count, because a run may produce no output for long."""
         self._contact_at = self._clock.monotonic()
         self._refusals = 0
         self._report_restored()

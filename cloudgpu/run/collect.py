@@ -23,7 +23,7 @@ _NAMED: Final = 20
 
 @dataclass(frozen=True)
 class SkippedOutput:
-    """A path on one node that matched the recipe's outputs and was not downloaded."""
+    """A path on one node that matched the recipe's outputs but was not downloaded."""
 
     node: int
     path: str
@@ -51,7 +51,7 @@ class Collected:
             could not be read.
         gone: One line per terminated node whose outputs are lost.
         remarks: Locations of checkpoints and outputs, and datasets that could not be unmounted.
-        skipped: Paths that matched and were not downloaded.
+        skipped: Paths that matched but were not downloaded.
     """
 
     files: tuple[str, ...] = ()

@@ -102,7 +102,7 @@ def _result(item: Verdict | BaseException, *, failed: bool) -> Verdict | Connect
 
 
 def _gang_verdict(results: Sequence[Verdict | ConnectError], ranks: Mapping[int, Sequence[int]]) -> Verdict:
-    """Return the gang's final status. Success requires the logs of every node, because metrics are read from them."""
+    """Return the gang's final status. Success requires the logs from every node, because metrics are read from them."""
     verdicts = [result for result in results if isinstance(result, Verdict)]
     lost = [result for result in results if isinstance(result, ConnectError)]
     if lost and all(verdict.succeeded for verdict in verdicts):

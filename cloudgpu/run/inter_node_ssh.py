@@ -16,9 +16,9 @@ from cloudgpu.ssh.keys import generate_key_pair
 
 
 def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Mapping[int, str]:
-    """Write every node's files. Return, by node index, the authorized_keys line that lets the head node log in.
+    """Write every node's files. Return the authorized_keys lines that let the head node log in, keyed by node index.
 
-    Nodes on which the run has already started stay unchanged.
+    Nodes on which the run has already started are left unchanged.
 
     Raises:
         RemoteCommandError: A file cannot be written.

@@ -8,11 +8,11 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class Job:
-    """A job: one attempt of a run.
+    """A job: one attempt at a run.
 
     Attributes:
         run_id: ID of the run.
-        recipe: Resolved recipe: parameters set, rehearsal section applied.
+        recipe: Resolved recipe, with parameters set and the rehearsal section applied.
         gang_token: Secret with which the agents authenticate to each other; never written to disk.
     """
 

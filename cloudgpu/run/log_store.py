@@ -35,7 +35,7 @@ class LogStore:
         return path.stat().st_size if path.exists() else 0
 
     def add(self, chunk: Chunk) -> bool:
-        """Append the part of a chunk that is not in the log yet. Return True if there was any.
+        """Append the part of a chunk that is not in the log yet. Return True if anything was appended.
 
         Raises:
             StateError: The disk is full, or the log cannot be written or was truncated by another process.

@@ -63,12 +63,12 @@ class Series:
 
     @property
     def printed(self) -> int:
-        """Number of all values that the rank printed."""
+        """Total number of values that the rank printed."""
         return self._printed
 
     @property
     def value(self) -> float | None:
-        """The last value or the aggregate of this rank. NaN if an aggregated value is not finite; None if no values."""
+        """This rank's last value or aggregate. NaN if an aggregated value is not finite; None if it has no values."""
         if not self.counted:
             return None
         if self._take == "last":

@@ -12,7 +12,7 @@ from cloudgpu.run.metric_series import Series, aggregate_over_ranks, series_to_a
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of a metric, and the definition of the metric in the recipe."""
+    """A metric's result, and its definition in the recipe."""
 
     name: str
     value: float | None
@@ -39,7 +39,7 @@ class Measured:
 
 
 _LONGEST_LINE = 16384
-"""Maximum number of characters of a line that are searched, because patterns may be slow."""
+"""Maximum number of characters searched per line, because patterns may be slow."""
 
 
 class Metrics:
@@ -51,7 +51,7 @@ class Metrics:
         self._series: dict[str, dict[int, Series]] = defaultdict(dict)
 
     def read(self, line: str, rank: int = 0) -> list[tuple[str, float, str]]:
-        """Parse one line of a rank and return the (name, value, unit) of each metric in it."""
+        """Parse one line of a rank's output and return the (name, value, unit) of each metric in it."""
         values = []
         for name, pattern in self._patterns.items():
             value = _number(pattern.search(line[:_LONGEST_LINE]))

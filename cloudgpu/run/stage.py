@@ -27,9 +27,9 @@ class Staged:
     """The result of staging.
 
     Attributes:
-        interpreters: Path of the Python with the recipe's requirements, by node index.
+        interpreters: Path of the Python interpreter that has the recipe's requirements, by node index.
         data: Directory of each dataset by name, without the node's root prefix.
-        images: Container image of the ranks by node index; empty if they run without a container.
+        images: Container image that the ranks run in, by node index; empty if they run without a container.
     """
 
     interpreters: Mapping[int, str]

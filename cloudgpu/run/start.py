@@ -194,7 +194,7 @@ def _with_container(
 
 
 def container_line(job: Job, agents: Sequence[Agent], staged: Staged) -> str:
-    """Return the command that starts the head's container, for display, or an empty string if there is none."""
+    """Return the command that starts the head node's container, for display; empty if there is no container."""
     container = job.recipe.environment.container
     if container is None or not staged.images:
         return ""
@@ -225,7 +225,7 @@ def _rank(rank: RankLaunch) -> dict[str, Any]:
 
 
 def describe_gang(gang: Sequence[NodeLaunch]) -> tuple[str, ...]:
-    """Describe the gang: the first rank's command and, if several ranks have a role, the ranks of each role."""
+    """Describe the gang: the first rank's command and, if several ranks have roles, the ranks in each role."""
     ranks_with_role = sorted((rank.rank, rank.role) for node in gang for rank in node.ranks if rank.role)
     roles = {role: [rank for rank, other in ranks_with_role if other == role] for _, role in ranks_with_role}
     role_spans = (f"{role} {_span(ranks)}" for role, ranks in roles.items())

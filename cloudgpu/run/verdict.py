@@ -34,7 +34,7 @@ class Chunk:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "Chunk":
-        """Parse a log message of the agent.
+        """Parse a log message from an agent.
 
         Raises:
             RemoteCommandError: The message is malformed.
@@ -59,7 +59,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The final status of a run, as one node reports it or combined from all nodes.
+    """The final status of a run, as reported by one node or combined from all nodes.
 
     Attributes:
         teller: Index of the node that reported the status; None if the status does not come from a single node.
@@ -122,10 +122,10 @@ def _malformed_status(what: str) -> RemoteCommandError:
 
 
 def credible_verdicts(verdicts: Sequence[Verdict], ranks: Mapping[int, Sequence[int]]) -> list[Verdict]:
-    """Return the final statuses, without claims about a failed rank that the node of that rank contradicts.
+    """Return the final statuses, without failed ranks that do not exist or whose own node reports success.
 
-    A node may report a rank of another node, because the head node decides the status of the run. If the node of the
-    rank reports success, or no node has that rank, the run still counts as failed, but without a rank.
+    A node may report another node's rank, because the head node decides the status of the run. If the node that ran
+    the rank reports success, or no node has that rank, the run still counts as failed, but no rank is named.
     """
     by_node = {verdict.teller: verdict for verdict in verdicts if verdict.teller is not None}
     return [_without_contradiction(verdict, by_node, ranks) for verdict in verdicts]

@@ -1,4 +1,4 @@
-"""Settings outside recipes: names, sources, types and documentation."""
+"""Settings that are not part of a recipe: names, sources, types and documentation."""
 
 from cloudgpu.settings.docs import settings_docs
 from cloudgpu.settings.fields import Setting, Settings, Target, env_name, mask_url

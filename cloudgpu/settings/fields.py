@@ -39,13 +39,13 @@ class Setting:
 
 
 def _about(default: str, *, doc: str, form: str = "", like: str = "", shown_default: str = "") -> Mapping[str, str]:
-    """Return the metadata of a field of `Settings`: `form` is the pattern of valid values, `like` an example."""
+    """Return the metadata for a `Settings` field: `form` is the pattern for valid values, and `like` is an example."""
     return {"default": default, "doc": doc, "form": form, "like": like, "shown_default": shown_default}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings of one command, as returned by `load`. `origins` contains each setting with its source."""
+    """All settings for one command, as returned by `load`. `origins` contains each setting with its source."""
 
     home: Path = field(
         metadata=_about(
@@ -236,7 +236,7 @@ NAMES = tuple(FIELDS)
 
 
 def env_name(name: str) -> str:
-    """Return the environment variable of a setting."""
+    """Return the name of a setting's environment variable."""
     return f"CLOUDGPU_{name.upper()}"
 
 
@@ -250,7 +250,7 @@ def unknown_setting(name: str, where: str) -> UsageError:
 def mask_url(url: str) -> str:
     """Return a URL with its passwords masked, for display and logs.
 
-    Masks up to the last `@`, so that a password with an unescaped `@` is hidden completely.
+    The mask extends to the last `@`, so that a password with an unescaped `@` is hidden completely.
     """
     masked = re.sub(r"(?s)^([^:]+://[^:/@]*):.*@", rf"\1:{_MASK}@", url)
     return re.sub(r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", rf"\1{_MASK}", masked)

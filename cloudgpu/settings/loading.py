@@ -20,12 +20,13 @@ _TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false":
 
 
 def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Settings:
-    """Load the settings of one command. Precedence: flag, environment, project file, user file, default.
+    """Load the settings for one command. Precedence: flag, environment, project file, user file, default.
 
     Args:
         flags: Values from the command line by setting name; None if the flag is absent.
         environ: The process environment.
-        cwd: Start of the search for the project file, and base of relative paths in flags and variables.
+        cwd: Directory where the search for the project file starts; also the base for relative paths in flags and
+            environment variables.
 
     Raises:
         UsageError: A setting is unknown or a value is invalid; the message names the source.

@@ -28,7 +28,7 @@ Source = Mapping[str, SourcedSetting]
 
 
 def sources(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Sequence[Source]:
-    """Return the settings of each source in order of precedence.
+    """Return the settings from each source, in order of precedence.
 
     Raises:
         UsageError: A setting is unknown, or a file cannot be read.

@@ -1,4 +1,4 @@
-"""Interface of an SSH connection to a node, implemented by `SshHost` and by the fake for tests."""
+"""Interface for an SSH connection to a node, implemented by `SshHost` and by the fake for tests."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from cloudgpu.ssh.openssh_command import ServerKey
 from cloudgpu.ssh.transfer.receive import OnSkipped
 
 COMMAND_S: Final = 120.0
-"""Default time limit of a command whose output is read as a whole, in seconds."""
+"""Default time limit, in seconds, for a command whose output is read all at once."""
 FailureCallback = Callable[[ConnectError | None], None]
 """Called for each connection through a tunnel, with None on success or the error that prevented the connection."""
 
@@ -50,7 +50,7 @@ class Stream(Protocol):
 
     @property
     def stderr(self) -> str:
-        """Return the last MiB of standard error so far."""
+        """Return the standard error received so far, at most the last MiB."""
 
     def lines(self, timeout_s: float | None = None) -> Iterator[str]:
         """Yield lines of standard output, without the newline, until the command exits.
@@ -93,7 +93,7 @@ class Host(Protocol):
         """Download a file; the local write is atomic."""
 
     def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
-        """Make a remote directory contain exactly these files of `source`; return the number of bytes sent.
+        """Make a remote directory contain exactly these files from `source`; return the number of bytes sent.
 
         `files` contains paths relative to `source`.
         """
@@ -104,7 +104,7 @@ class Host(Protocol):
     def fetch_tree(
         self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
     ) -> list[str]:
-        """Download the matching files of a remote directory; return their relative paths.
+        """Download the matching files from a remote directory; return their relative paths.
 
         `on_skipped` is called for every entry that cannot be downloaded.
         """

@@ -1,4 +1,4 @@
-"""The user's jump host, with the address from the settings and the host key from the user's `known_hosts` files."""
+"""The user's jump host: its address comes from the settings, its host key from the user's `known_hosts` files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ _BASTION = -1
 def bastion(address: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] = (), key: str = "") -> Node:
     """Return the jump host for the address `user@host` or `user@host:port`.
 
-    Its host key is pinned to the fingerprints `pinned`, or if there are none, to the keys in the `known_hosts` files.
+    Its host key is pinned to the fingerprints in `pinned` or, if there are none, to the keys in `known_hosts`.
 
     Raises:
         HostKeyError: No host key of the jump host is known, or a file cannot be read.
@@ -37,7 +37,7 @@ def bastion(address: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] =
 
 
 def known_keys(address: str, port: int, files: Sequence[Path]) -> tuple[str, ...]:
-    """Return the fingerprints of a host in these files."""
+    """Return the fingerprints that these files contain for a host."""
     return _fingerprints(address if port == _SSH_PORT else f"[{address}]:{port}", files)
 
 
@@ -51,7 +51,7 @@ def _split(server: str) -> tuple[str, int]:
 
 
 def _fingerprints(name: str, files: Sequence[Path]) -> tuple[str, ...]:
-    """Return the fingerprints for a plain or hashed name, without revoked keys."""
+    """Return the fingerprints for a plain or hashed name, excluding revoked keys."""
     known, revoked = paramiko.HostKeys(), set()
     for line in (line for path in files if path.is_file() for line in _lines(path)):
         marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)

@@ -15,7 +15,7 @@ _CLOCK_TOLERANCE = timedelta(days=2)
 
 @dataclass(frozen=True)
 class Certificate:
-    """A self-signed certificate, so that a side that trusts the certificate trusts only a single key.
+    """A self-signed certificate. Trusting the certificate means trusting exactly one key.
 
     Attributes:
         pem: The certificate, for both sides.

@@ -42,7 +42,7 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
             self.transport._send_user_message(message)
 
     def recv(self, nbytes: int) -> bytes:
-        """Read standard output and widen the server's window."""
+        """Read standard output and enlarge the server's send window."""
         with self._sending():
             return bytes(super().recv(nbytes))
 

@@ -69,7 +69,7 @@ def wait_for_ssh(
 
     Raises:
         HostKeyError: The node presents none of its pinned host keys. This is raised immediately, without retries.
-        ConnectError: The deadline has passed, or retries are pointless; this is the last failure.
+        ConnectError: The deadline has passed, or retries are pointless; the error describes the last failure.
     """
     grace_s = 0.0 if node.booted else _LOGIN_GRACE_S
     end = clock.monotonic() + deadline_s
@@ -158,7 +158,7 @@ class SshHost:
         )
 
     def _read(self, session: CommandSession, timeout_s: float) -> bytes:
-        """Read all output of a command. The size is limited, because the output is kept in memory.
+        """Read all output from a command. The size is limited, because the output is kept in memory.
 
         Raises:
             RemoteCommandError: The output exceeds the limit.
@@ -183,7 +183,7 @@ class SshHost:
         return SessionStream(self.start(command, stdin))
 
     def start(self, command: RemoteCommand, stdin: bytes | Iterable[bytes] = b"") -> CommandSession:
-        """Start a command whose output is read as chunks of bytes.
+        """Start a command whose output is read in chunks of bytes.
 
         Raises:
             ConnectError: The connection was lost.
@@ -220,7 +220,7 @@ class SshHost:
         transfer.get_file(self, path, to)
 
     def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
-        """Make a remote directory contain exactly these files of `source`; return the number of bytes sent.
+        """Make a remote directory contain exactly these files from `source`; return the number of bytes sent.
 
         `files` contains paths relative to `source`.
 
@@ -243,7 +243,7 @@ class SshHost:
     def fetch_tree(
         self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
     ) -> list[str]:
-        """Download the matching files of a remote directory; return their relative paths.
+        """Download the matching files from a remote directory; return their relative paths.
 
         `on_skipped` is called for every entry that cannot be downloaded.
 
@@ -349,7 +349,7 @@ class SshHost:
         self.close()
 
     def _channel(self) -> tuple[Link, OrderlyChannel]:
-        """Open a session channel. Use another connection if the server's limit is reached (OpenSSH: 10 per connection).
+        """Open a session channel, on another connection if the server's limit is reached (OpenSSH: 10 per connection).
 
         Raises:
             ConnectError: The connection was lost, or the server rejects further sessions.

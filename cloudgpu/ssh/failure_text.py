@@ -15,7 +15,7 @@ CHECK_NODE_HINT = "check that the node is still running: `cloudgpu status --refr
 
 
 def lost_connection_hint(node: Node) -> str:
-    """Return the hint for a lost connection. Self-managed hosts are not in a cloud API, so their hint is to log in."""
+    """Return the hint for a lost connection. No cloud API lists self-managed hosts, so their hint is to log in."""
     if not node.own:
         return CHECK_NODE_HINT
     return f"check that you can log in: {login_command(node)}"

@@ -18,7 +18,7 @@ from cloudgpu.ssh.transfer.receive import OnSkipped, SkippedDownload
 
 @dataclass(frozen=True)
 class ScriptedResult:
-    """The scripted result of a command. If set, `error` is raised instead, and `reply` computes stdout from stdin."""
+    """The scripted result of a command. If `error` is set, it is raised instead. `reply` computes stdout from stdin."""
 
     stdout: str = ""
     stderr: str = ""

@@ -1,4 +1,4 @@
-"""Run work on all nodes in parallel. The failure of a node is returned as an error and does not stop other nodes."""
+"""Run work on all nodes in parallel. A node's failure is returned as an error and does not stop the other nodes."""
 
 import copy
 import threading
@@ -77,7 +77,7 @@ def wait_for_all(
         key: The private key.
         clock: Clock for waiting.
         deadline_s: Time limit per node, in seconds.
-        came: Called with each new connection, in the thread of its node.
+        came: Called with each new connection, on that node's thread.
         carrier: Returns the connector for a node that is not behind another node; None for a direct connection.
     """
     end = clock.monotonic() + deadline_s
@@ -109,7 +109,7 @@ def _in_two_steps(
 
 
 def _through(node: Node, outcomes: Mapping[int, SshHost | CloudGpuError]) -> SshHost:
-    """Return the connection to the jump node of a node.
+    """Return the connection to a node's jump node.
 
     Raises:
         ConnectError: The jump node is not connected.

@@ -106,7 +106,7 @@ def _refused(node: Node, key: Path) -> "AuthRefusedError":
 
 
 class AuthRefusedError(ConnectError):
-    """The host key matches, but the server rejects our key for that user."""
+    """The host key matches, but the server rejects our key for the login user."""
 
 
 def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float]) -> Link:

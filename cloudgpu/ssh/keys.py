@@ -1,4 +1,4 @@
-"""The SSH key pair of the state home, and fingerprints of host keys."""
+"""The SSH key pair in the state home, and host key fingerprints."""
 
 import base64
 import hashlib
@@ -55,7 +55,7 @@ def ensure_key(path: Path) -> PublicKey:
 
 
 def read_public(path: Path) -> PublicKey:
-    """Return the public key of the private key in `path`.
+    """Return the public key that belongs to the private key in `path`.
 
     Raises:
         StateError: The file cannot be read, is not an OpenSSH private key, or has a passphrase.

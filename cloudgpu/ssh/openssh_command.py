@@ -29,7 +29,7 @@ _DEFAULT_PORT = 22
 
 
 def write_known_hosts(path: Path, node: Node, key: ServerKey) -> Path:
-    """Write the `known_hosts` file for `ssh_argv` atomically, readable only by its owner.
+    """Write the `known_hosts` file for `ssh_argv` atomically. Only its owner can read it.
 
     Raises:
         StateError: The file cannot be written.
@@ -67,7 +67,7 @@ def ssh_argv(
     Args:
         node: Node to connect to.
         key: Private key. Other keys and the SSH agent are not used.
-        known_hosts: File written by `write_known_hosts`; the files of the user and the system are not used.
+        known_hosts: File written by `write_known_hosts`; the user and system files are not used.
         command: Remote command; empty starts an interactive shell.
         gate: Jump node or jump host, if any; its host key is pinned as well.
         proxy: Proxy command, for a node that is not reachable over TCP.

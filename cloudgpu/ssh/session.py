@@ -31,7 +31,7 @@ class KeepaliveLimits:
 
 
 class _Wake:
-    """An event shared by both output buffers. Paramiko clears it when either buffer is empty, which hides the other."""
+    """An event shared by both output buffers. Paramiko clears it when either is empty, hiding data in the other."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -153,7 +153,7 @@ class CommandSession:
             raise self._lost(err) from err
 
     def _finished(self) -> bool:
-        """Return True if all output was read and the channel is closed or has received exit code and end of file."""
+        """Return True if all output was read and the channel is closed or received both exit code and end of file."""
         complete = self._channel.status_event.is_set() and self._channel.eof_received
         return (self._channel.closed or complete) and not self._more()
 
@@ -224,7 +224,7 @@ class SessionStream:
         self.exit_code: int | None = None
 
     def lines(self, timeout_s: float | None = None) -> Iterator[str]:
-        """Yield lines as they arrive, without newline. Undecodable bytes are replaced.
+        """Yield lines as they arrive, without the newline. Undecodable bytes are replaced.
 
         Raises:
             TimeLimitError: `timeout_s` passed since the start or the last `renew`.

@@ -35,7 +35,7 @@ class CarryingCommand:
     """A proxy command, whose standard input and output are the connection, as with OpenSSH's `ProxyCommand`.
 
     Attributes:
-        environ: Complete environment. Secrets belong here rather than in `argv`, which process lists show.
+        environ: Complete environment. Secrets belong here rather than in `argv`, which is visible in process lists.
     """
 
     argv: tuple[str, ...]

@@ -37,7 +37,7 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
 
     packets = 0
     silent = False
-    """Whether the server did not send its greeting in time."""
+    """Whether the server failed to send its greeting in time."""
     # AES may encrypt 2^32 blocks with one key (RFC 4344). Paramiko's limit of 512 MiB would interrupt larger transfers.
     REKEY_BYTES = 1 << 34
 
@@ -72,7 +72,7 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
 
 
 def _preferred_first(preferred: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return `known` with the preferred names first. Preferred names that this paramiko lacks are omitted."""
+    """Return `known` with the preferred names first. Preferred names that this paramiko version lacks are omitted."""
     front = tuple(name for name in preferred if name in known)
     return front + tuple(name for name in known if name not in front)
 

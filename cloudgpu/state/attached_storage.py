@@ -1,4 +1,4 @@
-"""The storage of a cluster as stored in its record."""
+"""A cluster's storage, as stored in the cluster's record."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def unique_name(storage: Storage, token: str) -> str:
 
 
 def missing_storage(recipe: Recipe, storage: tuple[AttachedStorage, ...]) -> list[str]:
-    """Return the names of the recipe's storage that a cluster lacks or mounts differently."""
+    """Return the names of storage in the recipe that a cluster lacks or mounts differently."""
     mounts = {(mounted.called, mounted.to, mounted.mode) for mounted in storage}
     return [storage.name for storage in recipe.storage if (storage.name, str(storage.to), storage.mode) not in mounts]

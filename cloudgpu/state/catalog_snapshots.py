@@ -1,4 +1,4 @@
-"""Catalog snapshots of one state home and target: one file per refresh, and an index that selects the active one.
+"""Catalog snapshots for one state home and target: one file per refresh, and an index that selects the active one.
 
 A killed refresh leaves the index, and therefore the active snapshot, unchanged. A lock serializes concurrent refreshes.
 """
@@ -24,7 +24,7 @@ from cloudgpu.state.cluster_and_run_records import write_durably
 from cloudgpu.text import command
 
 MAX_SNAPSHOTS: Final = 20
-"""Number of latest snapshots that are kept for `catalog revert`."""
+"""Number of most recent snapshots that are kept for `catalog revert`."""
 BUNDLED: Final = 0
 """Snapshot number of the bundled catalog."""
 _SCHEMA: Final = 1
@@ -33,7 +33,7 @@ _NUMBERED: Final = re.compile(r"overlay-([0-9]{1,9})\.json")
 
 @dataclass(frozen=True)
 class SnapshotEntry:
-    """The history entry of a refresh. `after` is the snapshot that it is based on, or 0 for the bundled catalog."""
+    """The history entry for a refresh. `after` is the snapshot that it is based on, or 0 for the bundled catalog."""
 
     number: int
     at: datetime
@@ -70,7 +70,7 @@ DraftSnapshot = Callable[[CatalogSnapshot | None], tuple[CatalogSnapshot, str, S
 
 
 class CatalogSnapshots:
-    """The catalog snapshots of one target."""
+    """The catalog snapshots for one target."""
 
     def __init__(self, home: Home, target: str) -> None:
         self._paths = home.catalog(target)
@@ -80,7 +80,7 @@ class CatalogSnapshots:
         """Return the active snapshot, or None if the bundled catalog is active.
 
         Raises:
-            StateError: The snapshot cannot be read. The bundled prices are never used instead without notice.
+            StateError: The snapshot cannot be read. The bundled prices are never substituted silently.
         """
         number = self.history().current
         return None if number == BUNDLED else self._snapshot(number)
@@ -148,7 +148,7 @@ class CatalogSnapshots:
             return history.current, chosen
 
     def _next(self, history: History) -> int:
-        """Return a number that no file has, including files left by killed refreshes or a damaged index."""
+        """Return a number that no file uses, not even one left over from a killed refresh or a damaged index."""
         names = [_NUMBERED.fullmatch(path.name) for path in self._paths.root.glob("overlay-*.json")]
         written = [int(name[1]) for name in names if name]
         return max((BUNDLED, *written, *(entry.number for entry in history.entries))) + 1

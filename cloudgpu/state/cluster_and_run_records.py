@@ -21,7 +21,7 @@ RunState = Literal["preparing", "running", "succeeded", "failed", "cancelled", "
 FINAL_STATES: Final = frozenset({"succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"})
 """Final states of a run."""
 CLUSTER_DELETED: Final = "its cluster was deleted"
-"""The reason of a run that was cancelled by the deletion of its cluster."""
+"""The reason recorded for a run that was cancelled because its cluster was deleted."""
 
 _LEASE = "lease"
 """Prefix of the names of lease files."""
@@ -56,7 +56,7 @@ class ClusterRecord:
     """The recorded state of a cluster. Token, expiry and run are set when the record is first written.
 
     Attributes:
-        token: Unique token of the cluster's API calls; a later cluster with the same name has a different token.
+        token: Unique token for the cluster's API calls; a later cluster with the same name has a different token.
         regions: Every region that was used, oldest first.
         made_by: `up`, or `train` for a cluster that is deleted with its run.
         run_id: The run for which `train` created the cluster; empty otherwise.
@@ -118,7 +118,7 @@ class RunRecord:
         keep_on_failure: Whether the cluster is kept if the run fails.
         tried: One line for each candidate that had no capacity.
         ranks: Ranks by node index, written before the ranks are started. If not empty, the ranks may be running.
-        image: Container image of the ranks, by digest; empty if the ranks run without a container.
+        image: Container image that the ranks run in, by digest; empty if the ranks run without a container.
         collected: Whether all outputs on the nodes were downloaded; None before the first attempt.
     """
 

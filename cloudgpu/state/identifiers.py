@@ -25,8 +25,8 @@ def require_cluster_name(name: str) -> str:
     """Return a cluster name if it is valid in AWS names and tags.
 
     Raises:
-        UsageError: The name is not 1 to 39 lowercase letters, digits and dashes that start with a letter and do not
-            end with a dash.
+        UsageError: The name does not consist of 1 to 39 lowercase letters, digits and dashes, or it does not start
+            with a letter, or it ends with a dash.
     """
     if _CLUSTER.fullmatch(name):
         return name
@@ -38,8 +38,8 @@ def require_storage_name(name: str) -> str:
     """Return a storage name if it is valid in bucket names and tags.
 
     Raises:
-        UsageError: The name is not 1 to 39 lowercase letters, digits and dashes that start with a letter and do not
-            end with a dash.
+        UsageError: The name does not consist of 1 to 39 lowercase letters, digits and dashes, or it does not start
+            with a letter, or it ends with a dash.
     """
     if _CLUSTER.fullmatch(name):
         return name

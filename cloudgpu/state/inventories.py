@@ -13,7 +13,7 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, R
 from cloudgpu.text import command
 
 _FIRST_BOOT: Final = timedelta(minutes=15)
-"""Longer than any first boot. A node that rejects a login after this time is not still creating the login user."""
+"""Time after which every first boot is over, so a rejected login no longer means that the user is being created."""
 
 
 def mark_booted_nodes(records: RecordStore, inventory: Inventory, now: datetime) -> Inventory:

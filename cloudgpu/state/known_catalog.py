@@ -1,4 +1,4 @@
-"""The catalog of this state home for a target: the bundled data updated with the active snapshot."""
+"""This state home's catalog for a target: the bundled data, updated with the active snapshot."""
 
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.catalog.snapshots.apply import apply_snapshot

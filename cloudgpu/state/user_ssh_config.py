@@ -1,6 +1,6 @@
 """Manage the user's `~/.ssh`: one file per cluster in cloudgpu's directory, and one line that includes the directory.
 
-Everything else stays unchanged, byte for byte and including permissions.
+Everything else is preserved byte for byte, including permissions.
 """
 
 import contextlib

@@ -108,7 +108,7 @@ def role_name(group: str, region: str) -> str:
 
 
 def _trust(group_arn: str) -> str:
-    """Return a trust policy that lets only schedules of this group use the role."""
+    """Return a trust policy that lets only schedules in this group use the role."""
     statement = {
         "Effect": "Allow",
         "Principal": {"Service": "scheduler.amazonaws.com"},

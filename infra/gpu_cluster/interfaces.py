@@ -19,7 +19,7 @@ EFA_CARDS = {
     "g7e.24xlarge": 2,
     "g7e.48xlarge": 4,
 }
-"""Types with several EFAs. All other types with EFA have one: p3dn, p5.4xlarge, the larger sizes of g4dn to g7e."""
+"""Types with several EFAs. All other types with EFA have one: p3dn, p5.4xlarge, larger sizes of g4dn through g7e."""
 
 _EVERY_FOURTH = frozenset({"p5.48xlarge", "p5e.48xlarge"})
 """Types on which four cards share one link, so that only the first card of every four handles IP traffic."""

@@ -11,7 +11,7 @@ _ANYWHERE = "0.0.0.0/0"
 _LETTERS = string.ascii_lowercase[:7]
 """Letters of the zones that have an address block. At present, a region has at most six zones."""
 _ZONE_STEP = 32
-"""Step of the third byte between zones. Each zone has a /19 with 8,187 addresses, enough for 1,000 nodes with eight."""
+"""Increment of the third byte per zone. Each zone has a /19: 8,187 addresses, or eight for each of 1,000 nodes."""
 _LOCAL_ZONE_CIDR = "10.84.240.0/20"
 """Address block of a local zone, such as `us-west-2-lax-1a`."""
 _NAT_OFFSET = 224

@@ -11,7 +11,7 @@ _EVERYWHERE = {"cidr_blocks": ["0.0.0.0/0"], "ipv6_cidr_blocks": ["::/0"]}
 
 @dataclass(frozen=True)
 class AccessArgs:
-    """Settings of the SSH access. If `key_name` or `security_group_id` is empty, the resource is created."""
+    """SSH access settings. If `key_name` or `security_group_id` is empty, the resource is created."""
 
     physical_name: str
     vpc_id: pulumi.Input[str]

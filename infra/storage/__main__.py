@@ -1,4 +1,4 @@
-"""Pulumi program that creates the storage which the settings of its stack describe."""
+"""Pulumi program that creates the storage described by its stack's settings."""
 
 import pulumi
 

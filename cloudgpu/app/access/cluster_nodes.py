@@ -21,7 +21,7 @@ ConnectionsByNode = Mapping[int, SshHost | CloudGpuError]
 
 @dataclass(frozen=True)
 class ClusterNodes:
-    """A cluster and all of its nodes, in order."""
+    """A cluster and all of its nodes, in index order."""
 
     record: ClusterRecord
     nodes: tuple[Node, ...]

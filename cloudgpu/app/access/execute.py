@@ -59,7 +59,7 @@ class NodeOutcome:
 
 
 def parse_node_indices(text: str, nodes: int) -> tuple[int, ...]:
-    """Parse node indices such as `0,2-3`; an empty text selects all nodes.
+    """Parse node indices such as `0,2-3`; an empty string selects all nodes.
 
     Raises:
         UsageError: The text is invalid, or the cluster has no such node.

@@ -49,7 +49,7 @@ def is_port_forward(text: str) -> bool:
 
 
 def service_ports(services: Sequence[RunService], cluster: str) -> list[str]:
-    """Return the ports of a cluster's services, which are used if the command line does not specify a port.
+    """Return the ports of a cluster's services, the default if the command line does not specify a port.
 
     Raises:
         UsageError: No service is running on the cluster.
@@ -172,7 +172,7 @@ def _reconnect(
 
 @dataclass
 class _PortReporter:
-    """A callback that reports once that nothing listens on a port, and once that the port is reachable again."""
+    """A callback that reports when a port of a node becomes unreachable or reachable again, once per change."""
 
     node: int
     port: int

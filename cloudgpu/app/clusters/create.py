@@ -1,4 +1,4 @@
-"""`up`: create a cluster by trying a plan's candidates. The ledger lists an attempt before its first AWS call."""
+"""`up`: create a cluster by trying a plan's candidates. Each attempt is in the ledger before its first AWS call."""
 
 import json
 from collections.abc import Sequence

@@ -51,7 +51,7 @@ class Teardown:
         self._launches = UnansweredLaunches(context)
 
     def down(self, name: str, default_region: str) -> DeletionResult:
-        """Delete a cluster that is recorded or that only a tag search finds. Succeed if there is nothing to delete.
+        """Delete a cluster, whether recorded or found only by a tag search. Succeed if there is nothing to delete.
 
         Raises:
             TeardownError: Some resources remain, or a region cannot be searched.
@@ -151,7 +151,7 @@ class Teardown:
             return None
 
     def _end_unrecorded(self, name: str, default_region: str) -> DeletionResult:
-        """Delete resources tagged with the name in the default region and in the regions of the ledger and journals.
+        """Delete resources tagged with the name in the default region and in every region in the ledger or journals.
 
         Raises:
             UsageError: All resources with this name belong to another user.
@@ -200,7 +200,7 @@ class Teardown:
     def _delete_resources(
         self, record: ClusterRecord, whose: ResourceFilter, failures: RegionFailures, *, may_be_interrupted: bool
     ) -> tuple[str, ...]:
-        """Delete the nodes, the resources in the journals, and then the resources that only the tag search finds.
+        """Delete the nodes, the resources in the journals, and then the resources found only by the tag search.
 
         Args:
             record: Record of the cluster.
@@ -209,7 +209,7 @@ class Teardown:
             may_be_interrupted: Whether another process may have been killed while it launched the cluster.
 
         Returns:
-            The deleted resources that neither the record nor a journal lists.
+            The deleted resources that are listed in neither the record nor a journal.
         """
         started_at = self._context.clock.now()
         name, regions = record.name, failures.asked
@@ -234,7 +234,7 @@ class Teardown:
         return orphans
 
     def _settled(self, unreadable: Set[str]) -> bool:
-        """Wait until a tag search lists the resources of the unreadable journals. Return False if there are none."""
+        """Wait until a tag search lists the resources in unreadable journals. Return False if none are unreadable."""
         if unreadable:
             self._context.clock.sleep(_SETTLE_S if self._context.cloud.target == "aws" else 1.0)
         return bool(unreadable)
@@ -250,7 +250,7 @@ class Teardown:
         return False
 
     def _has_journal(self, record: ClusterRecord, region: str) -> bool:
-        """Return True if the direct engine has a journal: the engine then waits for unanswered launches itself."""
+        """Return True if the direct engine has a journal, in which case it waits for unanswered launches itself."""
         return record.engine == "direct" and stack_of(self._context.home, record, region).journal.exists()
 
 

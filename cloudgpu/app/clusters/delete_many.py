@@ -42,7 +42,7 @@ class TeardownResults:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """One line per remaining resource with its cluster, or the error message if the resources are unknown."""
+        """One line per remaining resource, or an error's message if it lists none, each prefixed with the cluster."""
         return tuple(f"{name}: {line}" for name, err in self.failed for line in leftover_lines(err))
 
     def error(self) -> CloudGpuError | None:

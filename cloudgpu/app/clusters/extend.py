@@ -102,7 +102,7 @@ class ClusterExtender:
         return later
 
     def _refuse_beyond_block(self, record: ClusterRecord, until: datetime) -> None:
-        """Reject an expiry after AWS starts to reclaim a Capacity Block's nodes, 30 minutes before the block ends.
+        """Reject an expiry later than 30 minutes before a Capacity Block ends, when AWS starts reclaiming its nodes.
 
         Raises:
             UsageError: The new expiry is too late.

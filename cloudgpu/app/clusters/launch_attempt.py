@@ -1,4 +1,4 @@
-"""Launch one candidate. Write the ledger row and the record before the first call, and the outcome after the last."""
+"""Launch one candidate. Write the ledger row and record before the first AWS call, and the outcome after the last."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -105,7 +105,7 @@ class _Launch:
         self._context.emit(event)
 
     def report_failure(self, err: CloudGpuError) -> None:
-        """Emit the deferred failure, unless the next candidate is tried and the failure is reported in one line."""
+        """Emit the deferred failure, unless the next candidate is tried: the caller then reports it in one line."""
         tries_next = isinstance(err, LaunchError) and rule_for_error(err).skips != "stop"
         if self._failure is not None and not tries_next:
             self._context.emit(self._failure)

@@ -20,13 +20,13 @@ class LaunchFailure:
 
     @property
     def line(self) -> str:
-        """Short form: `us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity)`."""
+        """One-line summary: `us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity)`."""
         code = f" ({self.err.code})" if self.err.code else ""
         return f"{self.candidate.label}: {rule_for_error(self.err).summary}{code}"
 
     @property
     def full_line(self) -> str:
-        """Long form with AWS's error message, for records and JSON."""
+        """The summary followed by AWS's error message, for records and JSON."""
         return f"{self.line}: {self.err.message}"
 
 
@@ -37,7 +37,7 @@ def skipped_line(refused: Candidate, skipped: Sequence[Candidate], skips: Skips)
 
 
 def no_capacity_error(plan: Plan, refusals: Sequence[LaunchFailure], catalog: Catalog) -> NoCapacityError:
-    """Return the error for a plan if none of its candidates could be launched.
+    """Return the error to raise when none of a plan's candidates could be launched.
 
     Quota limits are reported before a lack of capacity, because the user can act on them.
     """

@@ -26,10 +26,10 @@ _KINDS: Mapping[Part, str] = {"gateway": "nat-gateway", "elastic-ips": "elastic-
 
 @dataclass(frozen=True)
 class LedgerCloser:
-    """Closes the ledger rows of a cluster after its deletion was confirmed.
+    """Closes the ledger rows of a cluster after its deletion has been confirmed.
 
     Attributes:
-        alive: (entry ID, part) pairs of the parts that still existed when the teardown started.
+        alive: (entry ID, part) pairs for the parts that still existed when the teardown started.
     """
 
     context: CloudContext

@@ -1,4 +1,4 @@
-"""Collect the errors of each region while a cluster is deleted, and report them together at the end."""
+"""Collect the errors from each region while a cluster is deleted, and report them together at the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,7 +46,7 @@ class RegionFailures:
             noted.append(err)
 
     def add_all(self, failures: Mapping[str, CloudGpuError]) -> None:
-        """Add the failed requests of a search."""
+        """Add the errors from a search, by region."""
         for region, err in failures.items():
             self.add(region, err)
 

@@ -24,7 +24,7 @@ class ClusterStatus:
 
     Attributes:
         state: The recorded state or `expired`; after a refresh, the state according to the cloud.
-        age_s: Seconds since the record was last confirmed.
+        age_s: Seconds since the record was last written or checked against the cloud.
         nodes: (instance ID, state) pairs according to the cloud; empty if the cloud was not queried.
         expires_in_s: Seconds until the nodes terminate themselves; negative after the expiry.
         problem: Reason why the record is damaged or the cloud could not be queried, or empty.
@@ -91,7 +91,7 @@ class ClusterStatus:
 def list_cluster_statuses(
     records: RecordStore, now: datetime, ledger: CostLedger | None = None
 ) -> tuple[ClusterStatus, ...]:
-    """List every cluster of this state home from its records and the ledger, without network access.
+    """List every cluster in this state home using its records and the ledger, without network access.
 
     A damaged record is listed with the state `damaged`.
 
@@ -144,7 +144,7 @@ def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime, dam
 
 
 def refresh(cluster: ClusterStatus, cloud: Backend, records: RecordStore, now: datetime) -> ClusterStatus:
-    """Query the cloud for the state of a cluster's nodes and confirm the record.
+    """Query the cloud for the state of a cluster's nodes and update the time at which the record was confirmed.
 
     The state is `unknown` if the cloud cannot be queried or is not the cloud in which the cluster was created.
     """

@@ -33,7 +33,7 @@ class ClusterStorage:
     ) -> tuple[ClusterRecord, MountableStorage]:
         """Find or create the recipe's storage in a candidate's location. Record new storage before creating it.
 
-        `existing` contains the cluster program's settings for resources that the user specifies.
+        `existing` contains the cluster program's settings for existing resources that the user selected.
 
         Raises:
             UsageError: The storage is unreachable from the nodes' VPC.
@@ -69,7 +69,7 @@ class ClusterStorage:
             self.context.cloud.storage().attach(row.region, row.id, instance_ids[0], number)
 
     def end(self, record: ClusterRecord) -> StorageOutcome:
-        """Delete the storage marked for deletion with the cluster, and list the storage that is kept.
+        """Delete the storage that is marked for deletion along with the cluster, and list the storage that is kept.
 
         The nodes must be terminated first.
 
@@ -215,7 +215,7 @@ def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], o
 
 
 def clear_deletion_marks(record: ClusterRecord) -> ClusterRecord:
-    """Return the record without the deletion marks of storage that outlives the cluster.
+    """Return the record with the deletion marks removed from storage that outlives the cluster.
 
     The cluster is running, so users may write data to the storage from now on.
     """

@@ -53,7 +53,7 @@ class TagSearch:
     context: CloudContext
 
     def search(self, name: str, regions: Sequence[str], whose: ResourceFilter) -> SearchResult:
-        """Search these regions (`global`: IAM) for resources with the cluster's tag that `whose` accepts."""
+        """Search these regions (`global`: IAM) for resources that have the cluster's tag and match `whose`."""
         result = self.context.cloud.search_each(name, regions)
         return SearchResult(
             tuple(resource for resource in result.found if whose(resource)),
@@ -87,10 +87,10 @@ class TagSearch:
     def delete_remaining(
         self, name: str, regions: Sequence[str], whose: ResourceFilter, failures: RegionFailures
     ) -> tuple[str, ...]:
-        """Delete the resources that a search still finds, region by region, and search again. Return these resources.
+        """Delete the resources that a search still finds, region by region, and verify. Return what was deleted.
 
         Regions that failed before are skipped, since another search would only time out again. IAM (`global`) is
-        handled last and only if every region is empty, because the expiry schedules need their role.
+        handled last and only if every region is empty, because the expiry schedules need their IAM role.
         """
         ended: list[str] = []
         for region in sorted(regions, key=lambda region: region == GLOBAL):

@@ -1,4 +1,4 @@
-"""Handle launch calls whose response was lost because the calling process was killed.
+"""Handle launch calls whose responses were lost because the calling process was killed.
 
 A ledger row is opened before the call. The row is closed at zero cost only if a search finds nothing after the time by
 which a created resource would have appeared.
@@ -19,7 +19,7 @@ from cloudgpu.run.progress import Note
 
 @dataclass(frozen=True)
 class UnansweredLaunches:
-    """Handles launches of a cluster whose response was not recorded."""
+    """Handles a cluster's launches whose responses were not recorded."""
 
     context: CloudContext
 

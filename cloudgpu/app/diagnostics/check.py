@@ -13,7 +13,7 @@ class Diagnosis:
 
     Attributes:
         name: Subject of the check, for example `SSH key`.
-        state: Result. `warning` affects only some commands; `unknown` means that the check could not be performed.
+        state: Result. `warning`: only some commands are affected; `unknown`: the check could not be performed.
         fix: Command to run or setting to change; empty if nothing needs to be done.
     """
 

@@ -15,7 +15,7 @@ _POLICY = "attach the policy from `cloudgpu doctor --policy` to this identity"
 _SHOWN = 4
 """Number of actions listed on one line; the JSON document lists all of them."""
 _UNASKED = ("NoCredentials", "Unreachable")
-"""Error codes for which a check is unknown, not failed: a missing account or network is not a faulty setup."""
+"""Error codes that make a check `unknown` rather than `failed`: no account or network is not a faulty setup."""
 
 
 class AwsQueries(Protocol):

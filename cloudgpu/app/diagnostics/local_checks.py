@@ -66,13 +66,13 @@ def pulumi_cli(*, needed: bool, named: str = "") -> Diagnosis:
 
 
 def session_plugin(*, needed: bool, named: str = "") -> Diagnosis:
-    """Check the Session Manager plugin, which only `reach = ssm` needs."""
+    """Check the Session Manager plugin, which is needed only with `reach = ssm`."""
     fix = "install the Session Manager plugin from AWS, 1.2.497 or newer; `reach = direct` does not need it"
     return _program("Session Manager plugin", (named or "session-manager-plugin", "--version"), needed=needed, fix=fix)
 
 
 def docker() -> Diagnosis:
-    """Check that Docker is running, which is only needed to build images."""
+    """Check that Docker, which is needed only to build images, is running."""
     command = ("docker", "version", "--format", "{{.Server.Version}}")
     return _program(
         "Docker", command, needed=False, fix="install Docker if you build the images in images/ on this machine"

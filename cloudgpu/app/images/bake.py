@@ -27,7 +27,7 @@ from cloudgpu.text import command
 _PRICED_IN = "us-east-1"
 """Region whose snapshot price is used for all regions."""
 _LONGEST_NAME = 34
-"""Maximum length of an image name. The source node's cluster is `bake-NAME`, which has at most 39 characters."""
+"""Maximum length of an image name. The cluster is named `bake-NAME`; cluster names have at most 39 characters."""
 
 
 class ImageStore(Protocol):
@@ -61,7 +61,7 @@ class BakedImage:
 
 
 def image_json(image: OwnImage) -> dict[str, Any]:
-    """Return an image in the form of `image list --json`."""
+    """Return an image's entry in `image list --json`."""
     return {
         "name": image.name,
         "id": image.id,
@@ -176,7 +176,7 @@ def _image_id(image: OwnImage) -> str:
 
 
 def retained_spending(name: str, record: ClusterRecord, plan: Plan) -> RetainedSpending:
-    """Return the ledger entry of an image, with an upper bound for its snapshot cost if the price is known."""
+    """Return the ledger entry for an image, with an upper bound for its snapshot cost if the price is known."""
     price = other_price("snapshot_gib_month_usd", record.region)
     return RetainedSpending(
         noun="image",

@@ -64,7 +64,7 @@ class MatrixCluster:
         return self._matrices.save(replace(record, token=provisioned.record.token))
 
     def name(self, record: MatrixRecord, request: MatrixRequest) -> str:
-        """Return the name of the requested cluster, a usable cluster named after the recipe, or a new cluster."""
+        """Return the cluster name: the requested name, the recipe's name if that cluster is usable, or a new name."""
         return request.cluster or find_matching_cluster(self._context, request.plan.lead.plan) or record.name
 
     def end(self, record: MatrixRecord, cluster: ClusterRecord) -> MatrixRecord:

@@ -85,7 +85,7 @@ class MatrixOutcome:
     """The current state of a matrix.
 
     Attributes:
-        usd: Cost so far, simulated or real, of the clusters that the matrix created; if it created none, of its runs.
+        usd: Cost so far (simulated or real) of the clusters that the matrix created or, if none, of its runs.
         table: Path of the CSV file with the same content.
         kept: Reason why the cluster was kept; empty if it was deleted or the matrix did not create it.
         stopped: Reason why some combinations were not tried; empty if all were tried.

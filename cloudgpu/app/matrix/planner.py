@@ -50,7 +50,7 @@ class MatrixPlan:
 
     @property
     def further_findings(self) -> list[tuple[str, Finding]]:
-        """Findings that are missing from the lead plan, with the combinations that they concern."""
+        """Findings that are missing from the lead plan, with the combinations that they apply to."""
         shown = {(finding.check, finding.message) for finding in self.lead.plan.findings}
         return [
             (whose, finding) for whose, finding in _grouped(self.runs) if (finding.check, finding.message) not in shown
@@ -122,7 +122,7 @@ def _plan(combination: Combination, lead: Planned, ask: Callable[[Combination], 
 
 
 def _queried_fields(recipe: Recipe) -> tuple[object, ...]:
-    """Return the parts of a recipe that cloud queries depend on, apart from the cluster."""
+    """Return the parts of a recipe, other than the cluster, that affect the cloud queries."""
     uploads = (recipe.checkpoint, recipe.outputs_to)
     return (recipe.environment, recipe.data, recipe.storage, uploads, recipe.workdir)
 
@@ -143,7 +143,7 @@ def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> No
 
 
 def _grouped(runs: Sequence[PlannedRun]) -> list[tuple[str, Finding]]:
-    """Return each distinct finding with the combinations that it concerns."""
+    """Return each distinct finding with the combinations that it applies to."""
     whose: dict[tuple[str, str], list[str]] = {}
     findings: dict[tuple[str, str], Finding] = {}
     for run in runs:
@@ -158,7 +158,7 @@ def _can_run(plan: Plan, key: tuple[str, str, str]) -> bool:
 
 
 def _software(plan: Plan, types: Collection[str]) -> frozenset[tuple[str, str, str]]:
-    """Return the image and driver of each of these instance types."""
+    """Return the image and driver for each of these instance types."""
     return frozenset((use.instance_type, use.image, use.driver) for use in plan.uses if use.instance_type in types)
 
 

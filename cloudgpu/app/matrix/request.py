@@ -15,7 +15,7 @@ from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
 
 _LONGEST = 32
-"""Maximum length of the recipe's name in a matrix name, which adds a dash and a digest; at most 39 characters."""
+"""Maximum length of the recipe name in a matrix name. A dash and a digest bring it to at most 39 characters."""
 _RECENT_RUNS = 9
 """Number of runs from which the typical duration is estimated."""
 

@@ -103,7 +103,7 @@ class MatrixRunner:
 
 
 class _Session:
-    """The execution of a matrix by one command, which holds the lease of the matrix."""
+    """One command's execution of a matrix. The command holds the lease on the matrix."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class _Session:
         return "--keep-on-failure" if self._request.keep_on_failure and failed else ""
 
     def _abandoned(self, err: CloudGpuError) -> None:
-        """Extend the error's hint with how to continue and which cluster is left."""
+        """Add to the error's hint how to continue and which cluster is still running."""
         err.hint = "; ".join(
             part for part in (err.hint, "run the same command again to continue with the missing combinations") if part
         )

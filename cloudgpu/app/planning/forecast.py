@@ -69,7 +69,7 @@ def _made(steps: Iterable[PreviewStep]) -> Iterator[ResourceForecast]:
 
 
 def _record(plan: Plan, cluster: str, cloud: Cloud, clock: Clock) -> ClusterRecord:
-    """Return the record that `up` would write, but without an engine, so that the direct engine creates the preview."""
+    """Return the record that `up` would write, but with no engine set, so that the direct engine makes the preview."""
     now = clock.now()
     return ClusterRecord(
         name=cluster,

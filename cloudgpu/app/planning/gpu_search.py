@@ -66,7 +66,7 @@ def search_gpus(query: GpuQuery, catalog: Catalog, home_region: str) -> GpuSearc
 
 
 def _relaxed(query: GpuQuery, filters: SearchCriteria, catalog: Catalog) -> Iterator[RelaxedQuery]:
-    """Yield each change to a single option after which at least one type matches."""
+    """Yield each change to a single option that would make at least one type match."""
     without = {
         command("--min-memory", query.min_memory): replace(filters, min_memory_gib=Decimal(0)),
         command("--min-total-memory", query.min_total_memory): replace(filters, min_total_memory_gib=Decimal(0)),

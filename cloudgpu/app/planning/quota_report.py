@@ -16,12 +16,12 @@ from cloudgpu.recipe.name_suggestions import suggestion
 MarketName = Literal["on-demand", "spot"]
 MARKETS: Final[tuple[MarketName, ...]] = ("on-demand", "spot")
 _FAMILIES: Final = {"p": ("p5", "p6", "p4d"), "g": ("g5",)}
-"""Family letter (P or G) -> one instance family for each quota of that letter."""
+"""Family letter (P or G) -> one representative instance family for each of its quotas."""
 
 
 @dataclass(frozen=True)
 class QuotaSubject:
-    """Subject of a report line: an instance type, or all families of a quota if `kind` is None."""
+    """Subject of a report line: an instance type, or all families that share a quota if `kind` is None."""
 
     kind: InstanceType | None
     family: str

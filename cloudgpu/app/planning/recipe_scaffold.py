@@ -45,14 +45,14 @@ class ScaffoldRequest:
     """GPU spec such as `V100-32GB:8`, or an instance type."""
     nodes: int
     region: str
-    """Empty means the home region if the GPU is available there, and otherwise the cheapest region."""
+    """If empty, the home region is used if the GPU is available there, otherwise the cheapest region."""
     market: Market = "on-demand"
     launcher: LauncherChoice = "torchrun"
 
 
 @dataclass(frozen=True)
 class Scaffold:
-    """A new recipe: its files, and the offers for which its budget is planned."""
+    """A new recipe: its files, and the offers on which its budget is based."""
 
     name: str
     nodes: int

@@ -203,7 +203,7 @@ def read_stored_lines(home: Home, record: RunRecord, rank: int | None = None) ->
 
 
 def explain_missing_lines(record: RunRecord) -> str:
-    """Explain why this machine has no log lines of a run."""
+    """Explain why this machine has no log lines for a run."""
     if not record.ranks:
         when = (
             "has not started its ranks yet" if record.state == "preparing" else f"{record.state} before a rank started"

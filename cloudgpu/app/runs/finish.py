@@ -119,7 +119,7 @@ class RunFinisher:
         return [instance_id for instance_id, state in states.items() if state not in ALIVE_STATES]
 
     def detached_outcome(self, record: RunRecord) -> RunOutcome:
-        """Return the outcome of `--detach`, which leaves the run and its cluster running."""
+        """Return the outcome of a run started with `--detach`, which leaves the run and its cluster running."""
         record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
         return self._summary.outcome(record, kept="detached")
 
@@ -143,7 +143,7 @@ class RunFinisher:
         return replace(self._summary.outcome(record, cluster, kept), interrupted=True)
 
     def finish_aborted(self, record: RunRecord, err: CloudGpuError) -> None:
-        """Finish a run that an error aborted. Extend the error's hint with what is still running and how to attach.
+        """Finish a run that was aborted by an error. Add to its hint what is still running and how to attach.
 
         Raises:
             TeardownError: The cluster that the run created cannot be deleted; the message contains both errors.

@@ -239,9 +239,9 @@ class FollowedRun:
 
     @contextmanager
     def _only_sender(self, job: Job) -> Iterator[None]:
-        """Let only one run of a recipe at a time upload the work directory to a cluster, since runs share it.
+        """Allow only one run of a recipe at a time to upload the work directory, which all runs on a cluster share.
 
-        Only this state home can reach the cluster's nodes, so a file lock in it is enough. The kernel releases the lock
+        Only this state home can reach the cluster's nodes, so a lock file here is enough. The kernel releases the lock
         even if the process is killed.
         """
         path = self._context.home.cluster(self._inventory.cluster).root / f"sending-{job.recipe.name}"

@@ -15,9 +15,9 @@ _TIMEOUT_S = 1200.0
 
 
 def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
-    """Return the run as cancelled if it failed only because its cluster was being deleted.
+    """Mark the run as cancelled if it failed only because its cluster was being deleted, and return the run.
 
-    A rank that failed with its own error failed before the deletion, so that error remains the reason.
+    If a rank failed with an error of its own, it failed before the deletion, and its error remains the reason.
     """
     ending = cluster is None or cluster.state == "ending"
     has_no_cause = record.state == "lost" or (record.state == "failed" and record.failed_rank is None)
@@ -54,7 +54,7 @@ def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterR
 
 
 def _present(context: Context, cluster: ClusterRecord) -> ClusterRecord | None:
-    """Return the current record, or the known one if it cannot be read, because `down` then searches by tag."""
+    """Return the current record, or the given one if the current one is unreadable; `down` then searches by tag."""
     try:
         return context.records.cluster(cluster.name)
     except StateError:

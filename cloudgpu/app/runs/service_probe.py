@@ -67,7 +67,7 @@ class Probe:
         return f"GET {path} on port {self._port} returned {status}{expected}"
 
     def _connected(self) -> str:
-        """Check that the tunnel reaches the service; connecting to the local end always succeeds."""
+        """Check that the tunnel reaches the service, since connecting to the local end alone always succeeds."""
         with socket.create_connection((_LOOPBACK, self.local), _TIMEOUT_S):
             try:
                 trouble = self._troubles.get(timeout=_TIMEOUT_S)

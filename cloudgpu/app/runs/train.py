@@ -42,7 +42,7 @@ class TrainRequest:
         environ: Environment from which the recipe's secrets are read.
         delete_on_interrupt: Function that asks, after Ctrl-C, whether to stop the run and delete the cluster that the
             run created. Its argument describes what is still running.
-        run_id: ID that the caller has already recorded for the run; empty generates a new ID.
+        run_id: ID that the caller has already recorded for the run; if empty, a new ID is generated.
     """
 
     plan: Plan
@@ -177,7 +177,7 @@ class TrainingRun:
         )
 
     def _cluster_name(self, request: TrainRequest, run_id: str) -> str:
-        """Return the name of the requested cluster, of a usable cluster named after the recipe, or the run's ID."""
+        """Return the cluster name: the requested name, the recipe's name if that cluster is usable, or the run ID."""
         if request.cluster:
             return request.cluster
         existing = self._context.records.cluster(request.plan.recipe.name)
@@ -207,7 +207,7 @@ class TrainingRun:
 
 
 def _end_now(_what: str) -> bool:
-    """Confirm the deletion without a prompt, because such a service stops with its command."""
+    """Confirm the deletion without a prompt, for services that stop when their command is interrupted."""
     return True
 
 

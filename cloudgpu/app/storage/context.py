@@ -31,7 +31,7 @@ class StorageRequest:
     """A request to create storage. `config` contains the program settings for this kind of storage.
 
     Attributes:
-        made_for: Name of the cluster with which the storage is deleted; empty if the storage outlives clusters.
+        made_for: Name of the cluster whose deletion also deletes the storage; empty if the storage outlives clusters.
     """
 
     name: str

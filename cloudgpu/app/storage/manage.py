@@ -113,7 +113,7 @@ class StorageManager:
             self._context.emit(Note(f"{err.message}; continuing anyway"))
 
     def _forget(self, name: str) -> None:
-        """Remove the record, unless a repeated deletion needs it to write the cost to the ledger."""
+        """Remove the record, unless the ledger write failed: a repeated deletion then needs it to record the cost."""
         if isinstance(self._context.ledger, LenientLedger) and self._context.ledger.failed:
             return
         try:
@@ -200,7 +200,7 @@ class StorageManager:
         )
 
     def _end(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
-        """Delete the resources in the journal, then others that a tag search finds, and verify with a second search.
+        """Delete the resources in the journal, then any others found by a tag search, and verify with a second search.
 
         Raises:
             TeardownError: Some resources remain; the error lists them.
@@ -244,7 +244,7 @@ class StorageManager:
         return [stored for stored in found if stored.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
-        """Return the storage's record, or None if it is missing or unreadable: the tags are enough for a deletion.
+        """Return the storage's record, or None if it is missing or unreadable: the tags suffice to delete it.
 
         Raises:
             StateError: The storage was created in another account or endpoint, which a search does not cover.
@@ -336,7 +336,7 @@ def retained_spending(record: StorageRecord) -> RetainedSpending:
 
 
 def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[TaggedStorage], *, delete_data: bool) -> None:
-    """Reject the deletion of protected data, which the record or, if there is none, the tags identify.
+    """Reject the deletion of protected data, as identified by the record or, if there is none, by the tags.
 
     Unfinished storage does not contain data.
     """

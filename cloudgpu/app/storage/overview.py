@@ -24,7 +24,7 @@ class StorageRow:
     Attributes:
         state: State according to the cloud; `not found` for a record without tagged resources.
         monthly_usd: Cost of the capacity at the catalog price.
-        made_for: Name of the cluster with which the storage is deleted; empty if the storage outlives clusters.
+        made_for: Name of the cluster whose deletion also deletes the storage; empty if the storage outlives clusters.
         users: Instances that may have mounted or attached the storage.
     """
 

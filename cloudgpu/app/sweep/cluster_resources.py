@@ -18,7 +18,7 @@ from cloudgpu.text import command
 CLUSTER_TAG: Final = "cloudgpu:cluster"
 _EXPIRES: Final = "cloudgpu:expires-at"
 _KEPT: Final = "cloudgpu:storage"
-"""Tag of storage, which contains data and outlives clusters. A sweep never deletes storage as part of a cluster."""
+"""Tag on storage, which contains data and outlives clusters. A sweep never deletes storage as part of a cluster."""
 _HOURS_A_MONTH: Final = 730
 _EXACT: Final = Decimal("0.0001")
 _GRACE: Final = timedelta(minutes=10)
@@ -147,7 +147,7 @@ class LocalKnowledge:
 
 @dataclass(frozen=True)
 class SweepDecision:
-    """The decision whether a resource may be deleted, with the reason."""
+    """Whether a resource may be deleted, and the reason."""
 
     may_delete: bool
     why: str

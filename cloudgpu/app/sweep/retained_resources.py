@@ -23,7 +23,7 @@ class RetainedResource:
         since: Creation time, or None if unknown.
         size_gib: Size in GiB, or None if unknown.
         monthly_usd: Cost per month, or None if unknown; an upper bound for an image.
-        made_for: Name of the cluster with which the resource is deleted, or empty.
+        made_for: Name of the cluster whose deletion also deletes the resource, or empty.
         users: Instances that may be using the resource.
     """
 

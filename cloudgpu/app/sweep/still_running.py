@@ -1,4 +1,4 @@
-"""Report what a command leaves behind when a signal terminates it: clusters, their prices and runs, and storage."""
+"""Report what a command leaves behind when it is killed by a signal: clusters, their prices and runs, and storage."""
 
 from collections.abc import Collection, Iterator, Sequence
 

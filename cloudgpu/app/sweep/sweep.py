@@ -35,7 +35,7 @@ from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, Te
 from cloudgpu.run.progress import Note
 
 _AT_ONCE = 8
-"""Number of regions that are searched, and of clusters that are deleted, at the same time."""
+"""Maximum number of regions searched, or clusters deleted, at the same time."""
 _IAM = "global"
 """Pseudo-region of IAM, which is searched once."""
 
@@ -47,8 +47,8 @@ class SweepFindings:
     Attributes:
         regions: Regions that were searched completely.
         unknown: Regions that could not be searched and may still contain resources, each with the reason.
-        clusters: The clusters, each with the decision whether it may be deleted.
-        retained: Storage and images, each with the decision whether it may be deleted.
+        clusters: The clusters, each with the decision on whether it may be deleted.
+        retained: Storage and images, each with the decision on whether it may be deleted.
         unseen: Regions in which the caller may not list storage and images, each with the reason.
     """
 
@@ -128,7 +128,7 @@ class Sweep:
         )
 
     def delete_storage(self, storage: Sequence[RetainedResource], clusters: "SweepResult") -> SweepResult:
-        """Delete storage, except storage whose cluster could not be deleted. A failure does not stop the others."""
+        """Delete storage, unless its cluster could not be deleted. A failure does not stop the other deletions."""
         remaining = {cluster.cluster for cluster, _ in clusters.failed if isinstance(cluster, ClusterResources)}
         ended: list[RetainedResource] = []
         failed: list[tuple[RetainedResource, CloudGpuError]] = []
@@ -286,7 +286,7 @@ class Sweep:
 
 
 def _is_covered(resource: ClusterResources | RetainedResource, request: SweepRequest) -> bool:
-    """Return True if the request covers the owner of the resource."""
+    """Return True if the request includes the resource's owner."""
     return not request.owners or resource.owner in request.owners
 
 

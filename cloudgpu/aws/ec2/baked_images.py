@@ -18,7 +18,7 @@ IMAGE_TAG = "cloudgpu:image"
 """Tag with the name of a cloudgpu image. Images have no cluster tag, so deleting a cluster never deletes an image."""
 _READY_S = 3600
 _UNKNOWN = datetime.fromtimestamp(0, UTC)
-"""Placeholder for a time that AWS does not report, or for an implausible time."""
+"""Placeholder for a time that AWS does not report or that is implausible."""
 _DEREGISTERED = "InvalidAMIID.Unavailable"
 """AWS error code for an image that is already deregistered."""
 
@@ -46,7 +46,7 @@ class OwnImage:
 
 
 def find_images(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
-    """Return the account's cloudgpu images, oldest first. If `name` is not empty, return only images of this name.
+    """Return the account's cloudgpu images, oldest first. If `name` is not empty, return only images with this name.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.

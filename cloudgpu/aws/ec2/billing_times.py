@@ -1,4 +1,4 @@
-"""Read from AWS when billed resources started and ended, so that the ledger does not depend on the caller's clock.
+"""Query AWS for the start and end times of billed resources, so that the ledger does not depend on the caller's clock.
 
 AWS lists terminated instances and deleted NAT gateways for about an hour. If an instance was terminated through the
 API, its StateTransitionReason contains the time to the second. After a shutdown from inside the instance or a spot

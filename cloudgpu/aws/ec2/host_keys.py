@@ -34,7 +34,7 @@ def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
 def parse_fingerprints(console: str) -> tuple[str, ...]:
     """Return the distinct fingerprints in a node's console output, in their original order.
 
-    Only the last complete block between cloud-init's markers is used, which comes from the last boot that created keys.
+    Only the last complete block between cloud-init's markers is used; it comes from the last boot that created keys.
     The rest of the output is ignored, because any program can print to the console.
     """
     text = console.replace("\r", "")

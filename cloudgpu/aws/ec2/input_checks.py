@@ -1,4 +1,4 @@
-"""Check that the datasets, keys and networks in a recipe and the settings exist, before anything is created."""
+"""Before anything is created, check that the datasets, keys and networks named in a recipe and the settings exist."""
 
 from collections.abc import Callable, Mapping
 from itertools import islice
@@ -22,7 +22,7 @@ _DESCRIBE_CALLS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
 }
 
 PresenceResult = tuple[Presence, str]
-"""Presence of a resource, and the error message if the presence is unknown."""
+"""Whether a resource exists, and the error message if that is unknown."""
 
 
 def check_dataset(clients: Clients, url: str) -> DatasetSeen:

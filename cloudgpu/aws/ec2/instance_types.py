@@ -1,4 +1,4 @@
-"""Read from EC2 the instance types with NVIDIA GPUs that a region offers."""
+"""Query EC2 for the instance types with NVIDIA GPUs that a region offers."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal

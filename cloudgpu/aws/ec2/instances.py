@@ -1,4 +1,4 @@
-"""Describe instances, terminate them, and wait for their state."""
+"""Describe instances, terminate them, and wait for them to reach a given state."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ _AT_ONCE = 8
 def resolve_image_ids(
     clients_for: Callable[[str], Clients], parameters: Sequence[tuple[str, str]]
 ) -> Mapping[tuple[str, str], str]:
-    """Return the image ID of each (parameter, region), omitting parameters that are missing or unreadable.
+    """Return the image ID for each (parameter, region), omitting parameters that are missing or unreadable.
 
     Raises:
         CloudError: A request failed or AWS is unreachable in one of the regions.

@@ -12,7 +12,7 @@ _RENEW_AFTER_S: Final = 11 * 3600.0
 
 
 def ecr_login(clients: Clients) -> tuple[str, str]:
-    """Fetch a user and password for all ECR registries in this region that the caller may read.
+    """Fetch a username and password for all ECR registries in this region that the caller may read.
 
     Raises:
         CloudError: The credentials or the permission is missing, or ECR is unreachable.

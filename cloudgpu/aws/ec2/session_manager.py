@@ -13,8 +13,8 @@ SSH_DOCUMENT: Final = "AWS-StartSSHSession"
 _RESPONSE: Final = "AWS_SSM_START_SESSION_RESPONSE"
 """Name of the environment variable that contains the response of `StartSession`.
 
-The plugin (1.2.497 and later) reads the response from this variable if its first argument is the variable's name. As an
-argument, the response would show the session token in process listings.
+The plugin (1.2.497 and later) reads the response from this variable if its first argument is the variable's name. If
+the response itself were the argument, the session token would be visible in process listings.
 """
 _NOT_CONNECTED: Final = "TargetNotConnected"
 
@@ -24,7 +24,7 @@ class SsmSession:
     """A session to which the plugin has not connected yet.
 
     Attributes:
-        arguments: Arguments of `session-manager-plugin`, as the AWS CLI passes them.
+        arguments: Arguments for `session-manager-plugin`, as the AWS CLI passes them.
         variables: Additional environment variables; they contain the session token.
     """
 
@@ -36,7 +36,7 @@ class SsmSession:
 
 
 def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> SsmSession:
-    """Start a session to a port of an instance.
+    """Start a session to a port on an instance.
 
     Raises:
         ConnectError: The instance's SSM agent is not connected.

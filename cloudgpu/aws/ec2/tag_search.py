@@ -62,7 +62,7 @@ def find_tagged_resources(clients: Clients, cluster: str, token: str | None = No
 
 
 def search_region(clients: Clients, cluster: str = "", token: str | None = None) -> SearchResult:
-    """Search this region for resources with the cluster's tag (and token). By default, search for any cluster's.
+    """Search this region for resources with the cluster's tag (and token). By default, match any cluster.
 
     A failed query does not hide the resources that other queries found. Its error is part of the result.
     """
@@ -141,7 +141,7 @@ def _tagged(resources: Iterable[FoundResource], tags: Mapping[str, str]) -> list
 
 
 def _existing(clients: Clients, resources: Sequence[FoundResource]) -> tuple[list[FoundResource], list[CloudGpuError]]:
-    """Return the resources that still exist, with their fleets, and the errors of fleet queries that failed.
+    """Return the resources that still exist, with their fleets, and the errors from failed fleet queries.
 
     The fleets include active fleets whose instances have all terminated.
     """

@@ -30,7 +30,7 @@ Kind = Literal[
 """Resource types, in the order in which the resources can be deleted."""
 
 GLOBAL = "global"
-"""`FoundResource.region` of resources that are not regional."""
+"""Value of `FoundResource.region` for resources that are not regional."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class SearchResult:
 
     Attributes:
         found: Resources in deletion order.
-        failures: Region (`global` for IAM) -> error of a request that failed there. The search of such a region is
+        failures: Region (`global` for IAM) -> error from a request that failed there. The search of such a region is
             incomplete, but every resource found there exists.
         terminated: Terminated instances, which AWS lists for about an hour.
     """
@@ -100,7 +100,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class ResourceListing:
-    """Listing of one EC2 resource type: the API call, the key of the list, and the fields of an entry."""
+    """How to list one EC2 resource type: the API call, the response key for the list, and the fields of an entry."""
 
     kind: Kind
     call: str

@@ -15,7 +15,7 @@ _AT_ONCE = 500
 
 
 def to_tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Convert tags to AWS's list, sorted so that a repeated call is identical."""
+    """Convert tags to AWS's list format, sorted so that a repeated call is identical."""
     return [{"Key": key, "Value": str(tags[key])} for key in sorted(tags)]
 
 

@@ -7,7 +7,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import BusyError, CloudError
 
 _START_S = 300
-"""Time limit for an instance to start running, in seconds. A volume cannot be attached before."""
+"""Time limit for an instance to start running, in seconds. A volume cannot be attached before then."""
 _LETTERS = "fghijklmnop"
 """Letters of the device names `/dev/sdf` to `/dev/sdp`, which AWS recommends for data volumes."""
 

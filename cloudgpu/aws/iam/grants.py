@@ -7,9 +7,9 @@ from typing import Any
 Conditions = Mapping[str, Mapping[str, Any]]
 
 REQUEST_HAS_TAG: Conditions = {"StringLike": {"aws:RequestTag/cloudgpu:owner": "?*"}}
-"""Condition that the creating call sets the owner tag, which every cloudgpu resource has."""
+"""Condition requiring the creating call to set the owner tag, which every cloudgpu resource has."""
 RESOURCE_HAS_TAG: Conditions = {"StringLike": {"aws:ResourceTag/cloudgpu:owner": "?*"}}
-"""Condition that the resource already has the owner tag."""
+"""Condition requiring the resource to already have the owner tag."""
 EC2_ARN = "arn:aws:ec2:*:*:"
 
 

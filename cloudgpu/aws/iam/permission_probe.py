@@ -45,7 +45,7 @@ def _actions(grants: Iterable[Grant]) -> list[str]:
 
 
 def _worst(action: str, results: Sequence[PermissionResult]) -> PermissionResult:
-    """Return the worst result of an action, because an action with several grants needs all of them."""
+    """Return the worst of an action's results, because an action with several grants needs all of them."""
     matching = [result for result in results if result.action == action]
     return max(matching, key=lambda result: _WORST[result.state])
 

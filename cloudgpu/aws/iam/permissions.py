@@ -1,4 +1,4 @@
-"""The least-privilege permissions of cloudgpu, from which the IAM policy and the checks of `doctor` are generated.
+"""The least-privilege permissions for cloudgpu, from which the IAM policy and `doctor`'s checks are generated.
 
 Resources must be tagged by the call that creates them, and only tagged resources may be changed or deleted, so the
 policy gives no access to instances that cloudgpu did not create. Where AWS supports no tag conditions, names start with
@@ -269,7 +269,7 @@ IMPLIED: Mapping[str, str] = {
     "s3:AbortMultipartUpload": "a failed multipart upload",
     "iam:UpdateRoleDescription": "UpdateRole with a description",
 }
-"""Action -> reason, for required actions that do not have the name of a call that cloudgpu makes."""
+"""Action -> reason, for required actions whose names do not match any API call made by cloudgpu."""
 
 OPTIONAL: Mapping[str, str] = {
     "iam:SimulatePrincipalPolicy": "`doctor` simulates the caller's policies, if allowed",

@@ -98,4 +98,4 @@ STORAGE_IMPLIED: Mapping[str, str] = {
     "fsx:TagResource": "CreateFileSystem with tags, and changed tags",
     "fsx:UntagResource": "removed tags",
 }
-"""Action -> reason, for required actions that do not have the name of a call that cloudgpu makes."""
+"""Action -> reason, for required actions whose names do not match any API call made by cloudgpu."""

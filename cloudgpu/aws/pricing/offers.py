@@ -16,7 +16,7 @@ _DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedExcep
 
 
 def quotes(clients_for: Callable[[str], Clients], pairs: Sequence[tuple[str, str]]) -> Quotes:
-    """Look up the zones of each (instance type, region); empty if the type is retired or unknown there.
+    """Look up the zones that offer each (instance type, region) pair; empty if the type is retired or unknown there.
 
     If the caller lacks the permission in a region, its zones are omitted and the result contains the reason.
 

@@ -25,7 +25,7 @@ class QuotaLimit:
 
 
 _WITHOUT_CODE: Final = quota_of("p6", "spot")
-"""Quota whose code is unknown, so that it is recognized by the end of its name."""
+"""Quota whose code is unknown; it is recognized by the end of its name."""
 _MAX_CORES: Final = 1 << 20
 _RUNNING: Final = ("pending", "running")
 """Instance states that count against a quota."""
@@ -47,7 +47,7 @@ def gpu_quotas(clients: Clients) -> tuple[QuotaLimit, ...]:
 def vcpu_limits(clients: Clients) -> dict[str, int]:
     """Return the vCPU limit of every EC2 quota on running instances, by quota key.
 
-    The key is the quota code. One quota is also listed under its name, because public sources disagree about the code.
+    The key is the quota code. One quota is also listed under its name, because public sources disagree about its code.
     If a quota was never changed, AWS may report it only in the list of default values, which is then read as well.
 
     Raises:
@@ -70,7 +70,7 @@ def catalog_vcpus(instance_type: str) -> int | None:
 
 
 def vcpus_in_use(clients: Clients, vcpus_of: Callable[[str], int | None] = catalog_vcpus) -> dict[Quota, int | None]:
-    """Return the vCPUs in use by quota, regardless of who launched the instances.
+    """Return the number of vCPUs in use for each quota, regardless of who launched the instances.
 
     Quotas without running instances are omitted. None means that the vCPU count of an instance is unknown. If AWS does
     not report an instance's vCPU count, `vcpus_of` provides it.

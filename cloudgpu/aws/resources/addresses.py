@@ -1,4 +1,4 @@
-"""Handlers of Elastic IP addresses and their associations."""
+"""Handlers for Elastic IP addresses and their associations."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -41,7 +41,7 @@ class Diff:
 
 
 class Handler(Protocol):
-    """Handler of one resource type. Methods raise only errors from `cloudgpu.errors`."""
+    """Handler for one resource type. Methods raise only errors from `cloudgpu.errors`."""
 
     type: ClassVar[str]
     """Pulumi type token, for example `aws:ec2/securityGroup:SecurityGroup`."""
@@ -53,10 +53,10 @@ class Handler(Protocol):
         """Compare checked inputs."""
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the resource, tagged by the creating call, and wait until it is usable. Idempotent for a token."""
+        """Create and tag the resource in a single call, and wait until it is usable. Idempotent for the same token."""
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the resource that an interrupted `create` with this token left behind, and finish its setup."""
+        """Find the resource left behind by an interrupted `create` with this token, and finish its setup."""
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if AWS reports that the resource does not exist."""

@@ -1,4 +1,4 @@
-"""Base class of all handlers. It checks and compares properties."""
+"""Base class for all handlers. It checks and compares properties."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -95,7 +95,7 @@ def all_tags(ctx: HandlerContext, inputs: Properties) -> dict[str, str]:
 
 
 def is_ours(ctx: HandlerContext, tags: Mapping[str, str]) -> bool:
-    """Return True if the tags contain this call's token, so that an earlier attempt of the call made the resource."""
+    """Return True if the tags contain this call's token, which means that an earlier attempt created the resource."""
     return bool(ctx.token) and tags.get(INTENT_TAG) == ctx.token
 
 

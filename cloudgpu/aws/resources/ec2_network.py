@@ -1,4 +1,4 @@
-"""Handlers of VPCs, subnets and internet gateways."""
+"""Handlers for VPCs, subnets and internet gateways."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -26,7 +26,7 @@ _WIDEST: tuple[Skips, ...] = ("stop", "type", "region", "pool", "zone", "again")
 
 
 class FleetHandler(DescribedHandler):
-    """Handler of fleets: N instances of one type in one zone, which are terminated when the fleet is deleted."""
+    """Handler for fleets: N instances of one type in one zone, which are terminated when the fleet is deleted."""
 
     type: ClassVar[str] = "aws:ec2/fleet:Fleet"
     accepts = frozenset(
@@ -79,7 +79,7 @@ class FleetHandler(DescribedHandler):
         return _physical(ctx.clients, fleet_id, instances, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the fleet that an interrupted create with this token left behind; None if no instance is left."""
+        """Return the fleet left behind by an interrupted `create` with this token; None if no instance is left."""
         instances = [
             instance
             for instance in find_instances(ctx.clients, {f"tag:{INTENT_TAG}": [ctx.token]})

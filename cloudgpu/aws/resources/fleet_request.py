@@ -47,7 +47,7 @@ NESTED: Mapping[str, frozenset[str]] = {
 
 
 def fleet_request(inputs: Properties) -> dict[str, Any]:
-    """Return the arguments of `CreateFleet` without the token and the tags."""
+    """Return the arguments for `CreateFleet` without the token and the tags."""
     request = {
         "Type": inputs["type"],
         "LaunchTemplateConfigs": [_config(config) for config in inputs["launchTemplateConfigs"]],

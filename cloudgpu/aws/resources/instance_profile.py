@@ -23,7 +23,7 @@ _RELEASE_S = 60
 
 
 class InstanceProfileHandler(DescribedHandler):
-    """Handler of instance profiles, which attach a role to an instance. The Pulumi ID is the profile's name."""
+    """Handler for instance profiles, which attach a role to an instance. The Pulumi ID is the profile's name."""
 
     type: ClassVar[str] = "aws:iam/instanceProfile:InstanceProfile"
     accepts = frozenset({"name", "path", "role"})
@@ -35,7 +35,7 @@ class InstanceProfileHandler(DescribedHandler):
         """Create the profile and add the role.
 
         Raises:
-            BadRequestError: A profile of this name already exists, or the role does not exist.
+            BadRequestError: A profile with this name already exists, or the role does not exist.
         """
         name = inputs["name"]
         with convert_errors(f"creating instance profile {name}"):
@@ -45,7 +45,7 @@ class InstanceProfileHandler(DescribedHandler):
         return self._settled(ctx, name, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the profile that an interrupted create with this token left behind, and add its role.
+        """Find the profile left behind by an interrupted `create` with this token, and add its role.
 
         Return None if there is no such profile.
         """

@@ -18,7 +18,7 @@ from cloudgpu.errors import CloudGpuError
 
 
 class KeyPairHandler(DescribedHandler):
-    """Handler of SSH key pairs. The Pulumi ID is the key pair's name."""
+    """Handler for SSH key pairs. The Pulumi ID is the key pair's name."""
 
     type: ClassVar[str] = "aws:ec2/keyPair:KeyPair"
     accepts = frozenset({"keyName", "publicKey"})
@@ -29,7 +29,7 @@ class KeyPairHandler(DescribedHandler):
         """Import the key.
 
         Raises:
-            BadRequestError: A key pair of this name already exists, or the text is not a valid public key.
+            BadRequestError: A key pair with this name already exists, or the text is not a valid public key.
         """
         name = inputs["keyName"]
         with convert_errors(f"importing key pair {name}"):
@@ -41,7 +41,7 @@ class KeyPairHandler(DescribedHandler):
         return _physical(_described(ctx.clients, name) or {"KeyName": name}, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the key pair that an interrupted create with this token left behind; None if there is none."""
+        """Return the key pair left behind by an interrupted `create` with this token; None if there is none."""
         row = _described(ctx.clients, inputs["keyName"])
         return _physical(row, inputs) if row and is_ours(ctx, tags_to_dict(row.get("Tags"))) else None
 
@@ -57,7 +57,7 @@ class KeyPairHandler(DescribedHandler):
         return _physical(_described(ctx.clients, physical_id) or row, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Delete the key pair. AWS reports success if it does not exist."""
+        """Delete the key pair. AWS reports success even if it does not exist."""
         with convert_errors(f"deleting key pair {physical_id}"):
             ctx.clients.client("ec2").delete_key_pair(KeyName=physical_id)
 

@@ -24,7 +24,7 @@ _TOKEN_CHARACTERS = 64
 
 
 class LaunchTemplateHandler(DescribedHandler):
-    """Handler of launch templates. A change creates a new version and does not affect running instances."""
+    """Handler for launch templates. A change creates a new version and does not affect running instances."""
 
     type: ClassVar[str] = "aws:ec2/launchTemplate:LaunchTemplate"
     accepts = frozenset({*DATA, "name", "description", "updateDefaultVersion", "defaultVersion"})
@@ -36,7 +36,7 @@ class LaunchTemplateHandler(DescribedHandler):
         """Create the template with its first version.
 
         Raises:
-            BadRequestError: A template of this name already exists, or a property is invalid.
+            BadRequestError: A template with this name already exists, or a property is invalid.
         """
         name = inputs["name"]
         request = {
@@ -51,7 +51,7 @@ class LaunchTemplateHandler(DescribedHandler):
         return _physical(template, inputs, ctx.clients.region)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the template that an interrupted create with this token left behind; None if there is none."""
+        """Return the template left behind by an interrupted `create` with this token; None if there is none."""
         template = _described(ctx.clients, LaunchTemplateNames=[inputs["name"]])
         if not template or not is_ours(ctx, tags_to_dict(template.get("Tags"))):
             return None
@@ -65,7 +65,7 @@ class LaunchTemplateHandler(DescribedHandler):
         return _physical(template, {"tags": tags_to_dict(template.get("Tags"))}, ctx.clients.region)
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
-        """Create a version if the launch data changed, and change the default version if requested."""
+        """Create a new version if the launch data changed, and change the default version if requested."""
         ec2 = ctx.clients.client("ec2")
         retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
         default = new.get("defaultVersion")
@@ -96,7 +96,7 @@ class LaunchTemplateHandler(DescribedHandler):
 
 
 def _version_token(token: str, inputs: Properties) -> str:
-    """Return a token that depends on the content, because AWS rejects a token used for another version."""
+    """Return a token that depends on the content, because AWS rejects a token already used for another version."""
     content = json.dumps([token, launch_template_data(inputs), _description(inputs)], sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:_TOKEN_CHARACTERS]
 

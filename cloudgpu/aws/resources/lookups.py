@@ -1,4 +1,4 @@
-"""Lookups of a Pulumi program: the functions of Pulumi's AWS provider that the direct engine implements."""
+"""Lookups for Pulumi programs: the functions of Pulumi's AWS provider that the direct engine implements."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

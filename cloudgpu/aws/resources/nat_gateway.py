@@ -16,7 +16,7 @@ _DELETION_S = 900
 
 
 class NatGatewayHandler(NetworkPartHandler):
-    """Handler of public NAT gateways. Creating or deleting a gateway takes a minute or two."""
+    """Handler for public NAT gateways. Creating or deleting a gateway takes a minute or two."""
 
     type: ClassVar[str] = "aws:ec2/natGateway:NatGateway"
     kind, plural, id_key = "natgateway", "NatGateways", "NatGatewayId"

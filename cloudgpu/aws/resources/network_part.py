@@ -1,4 +1,4 @@
-"""Base class of the handlers of network resources that have an ID but no name."""
+"""Base class for the handlers of network resources that have an ID but no name."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class NetworkPartHandler(DescribedHandler):
     describe_call: ClassVar[str] = ""
     """Client method that lists the resources; empty if it is `describe_<kind>s`."""
     id_filter: ClassVar[str] = ""
-    """Name of the filter by ID; empty if it is `<kind>-id`."""
+    """Name of the filter that selects by ID; empty if it is `<kind>-id`."""
     appear_s: ClassVar[float] = 60
     """Maximum number of seconds until the resource becomes usable."""
 
@@ -50,7 +50,7 @@ class NetworkPartHandler(DescribedHandler):
         return self._settled(ctx, physical_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the resource that an interrupted create with this token left behind, and complete its setup."""
+        """Find the resource left behind by an interrupted `create` with this token, and complete its setup."""
         resource = self._described(ctx.clients, [{"Name": f"tag:{INTENT_TAG}", "Values": [ctx.token]}])
         if resource is None or not is_ours(ctx, tags_to_dict(resource.get("Tags"))):
             return None
@@ -97,7 +97,7 @@ class NetworkPartHandler(DescribedHandler):
         return self._described(clients, [{"Name": self.id_filter or f"{self.kind}-id", "Values": [physical_id]}])
 
     def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Describe the resource by filter. For an unknown ID, AWS returns an error; for a filter, an empty list."""
+        """Describe the resource by filter: AWS returns an error for an unknown ID but an empty list for a filter."""
         describe = getattr(clients.client("ec2"), self.describe_call or f"describe_{self.kind.replace('-', '_')}s")
         with convert_errors(f"describing {self.kind}"):
             return next(iter(describe(Filters=filters)[self.plural]), None)

@@ -22,7 +22,7 @@ _RELEASE_S = 600
 
 
 class PlacementGroupHandler(DescribedHandler):
-    """Handler of placement groups. The Pulumi ID is the group's name."""
+    """Handler for placement groups. The Pulumi ID is the group's name."""
 
     type: ClassVar[str] = "aws:ec2/placementGroup:PlacementGroup"
     accepts = frozenset({"name", "strategy", "partitionCount", "spreadLevel"})
@@ -33,7 +33,7 @@ class PlacementGroupHandler(DescribedHandler):
         """Create the group and wait until it is available.
 
         Raises:
-            BadRequestError: A group of this name already exists.
+            BadRequestError: A group with this name already exists.
         """
         name = inputs["name"]
         request: dict[str, Any] = {
@@ -50,7 +50,7 @@ class PlacementGroupHandler(DescribedHandler):
         return self._available(ctx, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the group that an interrupted create with this token left behind; None if there is none."""
+        """Return the group left behind by an interrupted `create` with this token; None if there is none."""
         group = _described(ctx.clients, inputs["name"])
         return self._available(ctx, inputs) if group and is_ours(ctx, tags_to_dict(group.get("Tags"))) else None
 
@@ -92,7 +92,7 @@ class PlacementGroupHandler(DescribedHandler):
 
 
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
-    """Describe a group; None if it does not exist. AWS lists a deleted group for a while, which counts as missing."""
+    """Describe a group; None if it does not exist. A deleted group that AWS still lists counts as missing."""
     try:
         with convert_errors(f"describing placement group {name}"):
             groups = clients.client("ec2").describe_placement_groups(GroupNames=[name])["PlacementGroups"]

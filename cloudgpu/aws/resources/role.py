@@ -22,7 +22,7 @@ _RELEASE_S = 60
 
 
 class RoleHandler(DescribedHandler):
-    """Handler of IAM roles. The Pulumi ID is the role's name."""
+    """Handler for IAM roles. The Pulumi ID is the role's name."""
 
     type: ClassVar[str] = "aws:iam/role:Role"
     accepts = frozenset(
@@ -47,7 +47,7 @@ class RoleHandler(DescribedHandler):
         """Create the role with its policies.
 
         Raises:
-            BadRequestError: A role of this name already exists, or a policy is invalid.
+            BadRequestError: A role with this name already exists, or a policy is invalid.
         """
         request = {
             "RoleName": inputs["name"],
@@ -64,7 +64,7 @@ class RoleHandler(DescribedHandler):
         return self._settled(ctx, inputs["name"], inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the role that an interrupted create with this token left behind, and set its policies.
+        """Find the role left behind by an interrupted `create` with this token, and set its policies.
 
         Return None if there is no such role.
         """
@@ -122,7 +122,7 @@ class RoleHandler(DescribedHandler):
 
 
 def remove_attachments(clients: Clients, name: str) -> None:
-    """Remove the role's policies and detach the role from its instance profiles, which would prevent its deletion."""
+    """Remove the role's policies and instance profile associations, which would otherwise prevent its deletion."""
     iam = clients.client("iam")
     with convert_errors(f"removing the policies of role {name}"):
         _set_managed(iam, name, frozenset())

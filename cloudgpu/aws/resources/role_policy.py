@@ -16,7 +16,7 @@ _ROLE_WAIT_S = 60
 
 
 class RolePolicyHandler(DescribedHandler):
-    """Handler of inline role policies. A policy has no tags and is deleted with its role.
+    """Handler for inline role policies. A policy has no tags and is deleted with its role.
 
     The Pulumi ID is `role:name`.
     """
@@ -36,7 +36,7 @@ class RolePolicyHandler(DescribedHandler):
         return _physical(inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the policy of this name in this role and update its text; return None if there is none."""
+        """Find the policy with this name in this role and update its text; return None if there is none."""
         if _text(ctx.clients, inputs["role"], inputs["name"]) is None:
             return None
         _put(ctx.clients, inputs)

@@ -1,4 +1,4 @@
-"""Handlers of route tables and their associations with subnets."""
+"""Handlers for route tables and their associations with subnets."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ class RouteTableHandler(NetworkPartHandler):
     def _set(self, ec2: Any, table: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         """Make the routes match the program. If the program specifies no routes, leave them unchanged.
 
-        Routes that AWS manages are never changed: the local route and the routes of gateway endpoints.
+        Routes that AWS manages are never changed: the local route and the routes to gateway endpoints.
         """
         if inputs.get("routes") is None:
             return

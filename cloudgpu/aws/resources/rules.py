@@ -36,11 +36,11 @@ class PortRule:
 
     @property
     def key(self) -> tuple[str, int, int, str, str]:
-        """Fields that identify the rule for AWS."""
+        """Fields by which AWS identifies the rule."""
         return (self.protocol, self.from_port, self.to_port, self.kind, self.peer)
 
     def shown(self, preposition: str) -> str:
-        """Return the rule for messages, such as `tcp 22 from 0.0.0.0/0`."""
+        """Return the rule as text for messages, such as `tcp 22 from 0.0.0.0/0`."""
         if self.protocol == _ANY:
             return f"all traffic {preposition} {self.peer}"
         ports = str(self.from_port) if self.from_port == self.to_port else f"{self.from_port}-{self.to_port}"

@@ -23,7 +23,7 @@ _TARGET = {"arn": "Arn", "roleArn": "RoleArn", "input": "Input"}
 
 
 class ScheduleHandler(DescribedHandler):
-    """Handler of one-time EventBridge schedules, each of which makes one AWS call. The Pulumi ID is `group/name`."""
+    """Handler for one-time EventBridge schedules, each of which makes one AWS call. The Pulumi ID is `group/name`."""
 
     type: ClassVar[str] = "aws:scheduler/schedule:Schedule"
     accepts = frozenset({"name", "groupName", "flexibleTimeWindow", "target", *_WIRE})
@@ -44,7 +44,7 @@ class ScheduleHandler(DescribedHandler):
         """Create the schedule. Retry until EventBridge Scheduler recognizes a new role.
 
         Raises:
-            BadRequestError: A schedule of this name already exists in the group, or its role cannot be assumed.
+            BadRequestError: A schedule with this name already exists in the group, or its role cannot be assumed.
         """
 
         def send() -> None:
@@ -55,7 +55,7 @@ class ScheduleHandler(DescribedHandler):
         return _present(ctx.clients, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the schedule of this name and update it; return None if there is none.
+        """Find the schedule with this name and update it; return None if there is none.
 
         The name is sufficient, because a group contains the schedules of only one cluster.
         """

@@ -22,7 +22,7 @@ DELETING = "DELETING"
 
 
 class ScheduleGroupHandler(DescribedHandler):
-    """Handler of schedule groups. Groups are tagged because schedules cannot be. The Pulumi ID is the group's name."""
+    """Handler for schedule groups. Groups are tagged because schedules cannot be. The Pulumi ID is the group's name."""
 
     type: ClassVar[str] = "aws:scheduler/scheduleGroup:ScheduleGroup"
     accepts = frozenset({"name"})
@@ -33,7 +33,7 @@ class ScheduleGroupHandler(DescribedHandler):
         """Create the group.
 
         Raises:
-            BadRequestError: A group of this name already exists.
+            BadRequestError: A group with this name already exists.
         """
         name, tags = inputs["name"], _filled(all_tags(ctx, inputs))
         with convert_errors(f"creating schedule group {name}"):
@@ -43,7 +43,7 @@ class ScheduleGroupHandler(DescribedHandler):
         return _physical({"Name": name, "Arn": response["ScheduleGroupArn"]}, tags, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the group that an interrupted create with this token left behind; None if there is none."""
+        """Return the group left behind by an interrupted `create` with this token; None if there is none."""
         group = describe_group(ctx.clients, inputs["name"])
         tags = group_tags(ctx.clients, group)
         return _physical(group, tags, inputs) if group and is_ours(ctx, tags) else None
@@ -89,7 +89,7 @@ class ScheduleGroupHandler(DescribedHandler):
 
 
 def describe_group(clients: Clients, name: str) -> dict[str, Any] | None:
-    """Describe the group of this name. A group that is being deleted cannot be used and counts as missing."""
+    """Describe the group with this name. A group that is being deleted cannot be used and counts as missing."""
     group = _described_in_any_state(clients, name)
     return None if group is None or group.get("State") == DELETING else group
 

@@ -20,12 +20,12 @@ from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import CloudError, CloudGpuError
 
 _RELEASE_S = 600
-"""Seconds for which network interfaces of terminated instances may still use a group."""
+"""Maximum time in seconds that network interfaces of terminated instances may still use a group."""
 _APPEAR_S = 30
 
 
 class SecurityGroupHandler(DescribedHandler):
-    """Handler of security groups. A group has exactly the given rules, so AWS's default egress rule is removed."""
+    """Handler for security groups. A group has exactly the given rules, so AWS's default egress rule is removed."""
 
     type: ClassVar[str] = "aws:ec2/securityGroup:SecurityGroup"
     accepts = frozenset({"name", "description", "vpcId", "ingress", "egress", "revokeRulesOnDelete"})
@@ -38,7 +38,7 @@ class SecurityGroupHandler(DescribedHandler):
         """Create the group and set its rules.
 
         Raises:
-            BadRequestError: A group of this name already exists in the VPC, or a rule is invalid.
+            BadRequestError: A group with this name already exists in the VPC, or a rule is invalid.
         """
         request = {
             "GroupName": inputs["name"],
@@ -52,7 +52,7 @@ class SecurityGroupHandler(DescribedHandler):
         return self._settled(ctx, group_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the group that an interrupted create with this token left behind, and set its rules.
+        """Find the group left behind by an interrupted `create` with this token, and set its rules.
 
         Return None if there is no such group.
         """
@@ -77,7 +77,7 @@ class SecurityGroupHandler(DescribedHandler):
         return _physical(group, {"tags": tags_to_dict(group.get("Tags"))}, ctx.clients.region) if group else None
 
     def drift(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> tuple[str, ...]:
-        """Describe every rule that was added or removed outside of cloudgpu. Changes of descriptions are ignored.
+        """Describe every rule that was added or removed outside of cloudgpu. Changes to descriptions are ignored.
 
         Raises:
             CloudError: The group no longer exists, or AWS is unreachable.
@@ -124,7 +124,7 @@ class SecurityGroupHandler(DescribedHandler):
 
 
 class _Side:
-    """EC2 calls that change the rules of one direction, ingress or egress."""
+    """EC2 calls that change the rules for one direction, ingress or egress."""
 
     def __init__(self, ec2: Any, direction: str) -> None:  # noqa: ANN401
         self.authorize: Callable[..., Any] = getattr(ec2, f"authorize_security_group_{direction}")

@@ -15,7 +15,7 @@ _DELETED_STATES = frozenset({"deleted", "Deleted"})
 
 
 class VpcEndpointHandler(NetworkPartHandler):
-    """Handler of gateway endpoints for S3. They are free, and their traffic avoids the NAT gateway's charge per GB."""
+    """Handler for gateway endpoints for S3. They are free, and their traffic avoids the NAT gateway's charge per GB."""
 
     type: ClassVar[str] = "aws:ec2/vpcEndpoint:VpcEndpoint"
     kind, plural, id_key = "vpc-endpoint", "VpcEndpoints", "VpcEndpointId"
@@ -67,7 +67,7 @@ class VpcEndpointHandler(NetworkPartHandler):
         poll(ctx.clock, lambda: self._by_id(ctx.clients, physical_id) is None or None, what=what, total_s=_DELETION_S)
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
-        """Delete the endpoint. AWS may report a failure inside a successful response, which is raised as an error."""
+        """Delete the endpoint. A failure that AWS reports inside a successful response is raised as an error."""
         response = clients.client("ec2").delete_vpc_endpoints(VpcEndpointIds=[physical_id])
         for failure in response.get("Unsuccessful") or ():
             error = failure.get("Error") or {}

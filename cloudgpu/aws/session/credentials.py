@@ -1,4 +1,4 @@
-"""Find credentials through boto3's chain (environment, profile, SSO, role ...), with hints for each failure."""
+"""Find credentials through boto3's credential chain (environment, profile, SSO ...), with hints for each failure."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +41,7 @@ _METHODS = {
     "container-role": "container role",
     "iam-role": "instance role",
 }
-"""boto3's name of a credential source -> name in messages."""
+"""boto3's name for a credential source -> name in messages."""
 
 
 @dataclass(frozen=True)

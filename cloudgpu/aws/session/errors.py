@@ -13,7 +13,7 @@ from cloudgpu.errors import AuthError, BadRequestError, CloudError, CloudGpuErro
 from cloudgpu.plan import launch_error_codes
 
 UNREACHABLE = "Unreachable"
-"""`CloudError.code` of a call without a usable response. The call may or may not have taken effect."""
+"""`CloudError.code` for a call that received no usable response. The call may or may not have taken effect."""
 
 _REPORT = "run the command again with `cloudgpu --debug` to log the API calls, and report this error"
 _SERVER_FAULT = 500
@@ -31,7 +31,7 @@ For example, EC2 reports an expired session as an expired request.
 """
 
 _NO_SUCH_TYPE = re.compile(r"instance ?type", re.IGNORECASE)
-"""Matches the message of an `InvalidParameterValue` error that the instance type caused."""
+"""Matches the message of an `InvalidParameterValue` error caused by the instance type."""
 
 _TAKEN = re.compile(r"Duplicate$|AlreadyExists|EntityAlreadyExists|^ConflictException$")
 _GONE = re.compile(r"NotFound(Exception)?$|^NoSuch|\.Unknown$|^404$|DoesNotExist$")
@@ -110,7 +110,7 @@ def convert_errors(doing: str) -> Iterator[None]:
 
 
 def _is_of_botocore(err: Exception) -> bool:
-    """Return True if the error was raised in botocore, not in cloudgpu's code in the block."""
+    """Return True if the error was raised by botocore, not by cloudgpu's own code inside the block."""
     trace = err.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__", "")).startswith("botocore."):

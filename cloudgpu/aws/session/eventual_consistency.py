@@ -1,7 +1,7 @@
 """Retry calls that fail because of eventual consistency.
 
-AWS may report that a resource that was just created does not exist. Such a call is retried if this process created the
-resource less than half a minute ago and has not deleted it.
+AWS may report that a newly created resource does not exist. A call that fails for this reason is retried if this
+process created the resource less than half a minute ago and has not deleted it.
 """
 
 import re

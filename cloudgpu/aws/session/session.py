@@ -1,4 +1,4 @@
-"""Sessions and clients of AWS and the rehearsal cloud, one session per region."""
+"""Sessions and clients for AWS and the rehearsal cloud, with one session per region."""
 
 import os
 import threading
@@ -23,7 +23,7 @@ _CONNECTIONS = 32
 _ENDPOINT_REGIONS = {"pricing": "us-east-1"}
 """Service -> region of its endpoint, for services with a few endpoints that serve all regions."""
 _REHEARSAL_KEY = CredentialSource("", "rehearsal key")
-"""Credential source of a rehearsal cloud, whose key never has to be renewed."""
+"""Credential source for a rehearsal cloud, whose key never has to be renewed."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CloudEndpoint:
 
     Attributes:
         url: Endpoint of the rehearsal cloud; empty for AWS, regardless of `AWS_ENDPOINT_URL`.
-        access_key_id: Key for the rehearsal endpoint; empty for the user's AWS credential chain.
+        access_key_id: Key for the rehearsal endpoint; empty to use the user's AWS credential chain.
         secret_access_key: Secret key for the rehearsal endpoint; never shown.
     """
 
@@ -45,7 +45,7 @@ class CloudEndpoint:
 
 
 class Clients(Protocol):
-    """boto3 clients of one region, cached and thread-safe."""
+    """boto3 clients for one region, cached and thread-safe."""
 
     region: str
 
@@ -108,13 +108,13 @@ class Session:
         return self._client("ec2", once=True)
 
     def in_region(self, region: str) -> "Session":
-        """Return a session for another region with the same endpoint and the credentials already fetched."""
+        """Return a session for another region, with the same endpoint and the credentials that were already fetched."""
         other = Session(self._source, self.endpoint, region, self._on_call, self._login)
         other._lock = self._lock  # both share one boto3 session, which must not create two clients at the same time
         return other
 
     def account(self) -> str:
-        """Return the account ID of the credentials.
+        """Return the ID of the account that the credentials belong to.
 
         Raises:
             AuthError: The credentials are missing or not accepted.
@@ -123,7 +123,7 @@ class Session:
         return self.identity().account
 
     def identity(self) -> Identity:
-        """Return the account and ARN of the credentials.
+        """Return the account and ARN that the credentials belong to.
 
         Raises:
             AuthError: The credentials are not accepted.

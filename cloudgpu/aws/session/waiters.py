@@ -14,7 +14,7 @@ _GROWTH = 1.4
 
 
 def retry(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError], bool], total_s: float) -> T:
-    """Repeat a call until it succeeds. Retry errors that `when` accepts for `total_s` seconds, with growing pauses.
+    """Repeat a call until it succeeds. For `total_s` seconds, retry errors that `when` accepts, with increasing delays.
 
     Raises:
         CloudGpuError: The call failed with an error that `when` rejects, or still failed after `total_s` seconds.
@@ -31,7 +31,7 @@ def retry(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError]
 
 
 def poll(clock: Clock, look: Callable[[], T | None], *, what: str, total_s: float) -> T:
-    """Poll with growing pauses until `look` returns a value.
+    """Poll with increasing delays until `look` returns a value.
 
     Raises:
         CloudError: `look` did not return a value within `total_s` seconds; the message contains `what`.

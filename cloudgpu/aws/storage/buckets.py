@@ -1,4 +1,4 @@
-"""Read the tags and the size of a bucket, and delete its content."""
+"""Read the tags and the size of a bucket, and delete its contents."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -35,7 +35,7 @@ _HANDLER_TYPES: Final[Mapping[PartKind, str]] = {
 
 
 def stored(clients: Clients, name: str = "") -> tuple[TaggedStorage, ...]:
-    """Find the storage in this region. If `name` is not empty, return only storage of this name.
+    """Find the storage in this region. If `name` is not empty, return only storage with this name.
 
     Raises:
         CloudError: A request failed, so storage that was not found may still exist.
@@ -213,7 +213,7 @@ def _with_users(clients: Clients, stored: TaggedStorage) -> TaggedStorage:
 
 
 def _members(clients: Clients, groups: Iterable[str]) -> set[str]:
-    """Return the instances in at least one of these security groups. They may have mounted the storage."""
+    """Return the instances that may have mounted the storage: those in at least one of these security groups."""
     filters = [{"Name": "group-id", "Values": sorted(groups)}]
     with convert_response_errors("listing the instances that may mount storage"):
         pages = clients.client("ec2").get_paginator("describe_network_interfaces").paginate(Filters=filters)

@@ -18,7 +18,7 @@ from cloudgpu.text import printable
 
 _AT_ONCE = 8
 _SHA256 = "sha256"
-"""Metadata key of an object's checksum. The ETag of a multipart upload is not a checksum."""
+"""Metadata key for an object's checksum. The ETag of a multipart upload is not a checksum."""
 _REGION_HEADER = "x-amz-bucket-region"
 _LONGEST_LINK_S = 7 * 24 * 3600
 """S3's limit on the validity of a presigned URL."""
@@ -44,7 +44,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True)
 class UploadResult:
-    """The result of `put_files`: uploaded objects and bytes, and objects that already existed."""
+    """The result of `put_files`: numbers of uploaded objects and bytes, and of objects that already existed."""
 
     sent: int
     sent_bytes: int
@@ -142,7 +142,7 @@ def presign_urls(clients: Clients, url: str, keys: Iterable[str], expires_s: int
     """Return a presigned URL for each key, valid for `expires_s` seconds. Makes no calls.
 
     Raises:
-        BadRequestError: The URLs would have to be valid for more than 7 days, the limit of S3.
+        BadRequestError: The URLs would have to be valid for more than 7 days, which is S3's limit.
     """
     if expires_s > _LONGEST_LINK_S:
         message = f"presigned URLs are valid for at most {_LONGEST_LINK_S} s, but {expires_s} s were requested"
@@ -160,7 +160,7 @@ def presign_urls(clients: Clients, url: str, keys: Iterable[str], expires_s: int
 
 
 def put_files(clients: Clients, url: str, directory: Path) -> UploadResult:
-    """Upload every file of a directory, skipping files that already exist under the URL with the same content.
+    """Upload every file in a directory, skipping files that already exist under the URL with the same content.
 
     Raises:
         StateError: A file cannot be read.
@@ -181,7 +181,7 @@ def put_files(clients: Clients, url: str, directory: Path) -> UploadResult:
 
 
 def below(s3: Any, address: S3Location) -> Iterator[ObjectInfo]:  # noqa: ANN401
-    """Yield the object `data/set` and everything under `data/set/`, but not `data/set-2`."""
+    """For `data/set`, yield that object and everything under `data/set/`, but not `data/set-2`."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.prefix)
     under = f"{address.prefix}/" if address.prefix else ""
     for page in checked_pages(pages, "Contents"):

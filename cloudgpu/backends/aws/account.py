@@ -1,4 +1,4 @@
-"""The `AwsQueries` interface of `doctor`, implemented with an AWS session."""
+"""Implementation of `doctor`'s `AwsQueries` interface, based on an AWS session."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The `CatalogSource` interface of a catalog refresh, implemented with AWS."""
+"""AWS implementation of the `CatalogSource` interface, which a catalog refresh uses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

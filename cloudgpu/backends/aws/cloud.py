@@ -110,7 +110,7 @@ class AwsCloud:
         return self
 
     def examined(self) -> AwsAccount:
-        """Return the account view for `doctor`, in the configured region."""
+        """Return the account queries for `doctor`, in the configured region."""
         return AwsAccount(self._session(self._settings.region))
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
@@ -271,7 +271,7 @@ class AwsCloud:
         self._regions.terminate(region, instance_ids)
 
     def release(self, found: Sequence[TaggedResource]) -> None:
-        """Delete tagged resources and wait for AWS's confirmation. A failing region does not stop the other regions.
+        """Delete tagged resources and wait for AWS's confirmation. A failure in one region does not affect the others.
 
         Raises:
             TeardownError: At least one resource could not be deleted; the error lists all of them.
@@ -303,11 +303,11 @@ class AwsCloud:
         return AwsInspector(self._session, self._settings.region)
 
     def clients(self, region: str) -> Session:
-        """Return the API clients of a region."""
+        """Return the API clients for a region."""
         return self._session(region)
 
     def clients_at(self, zone: str) -> Session:
-        """Return the API clients of the region that contains a zone."""
+        """Return the API clients for the region that contains a zone."""
         return self._session(region_of(zone))
 
     @property
@@ -322,7 +322,7 @@ class AwsCloud:
             return self._sessions[region]
 
     def _connect(self, region: str) -> Session:
-        """Return a session for a region that reuses the credentials of the first session.
+        """Return a session for a region, reusing the credentials of the first session.
 
         A role with MFA therefore prompts only once, not once per region.
         """

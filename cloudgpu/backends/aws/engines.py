@@ -1,4 +1,4 @@
-"""The provisioning engines of one cloud. A stack is always managed by the engine named in its record."""
+"""The provisioning engines for one cloud. A stack is always managed by the engine named in its record."""
 
 import shlex
 import sys
@@ -54,7 +54,7 @@ class StackRecord(Protocol):
 
 @dataclass(frozen=True)
 class Engines:
-    """The engines of one cloud.
+    """The engines for one cloud.
 
     Attributes:
         environ: The caller's environment; parts of it are passed to the Pulumi CLI.

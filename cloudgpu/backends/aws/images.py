@@ -1,4 +1,4 @@
-"""The `ImageStore` interface, implemented with AWS."""
+"""AWS implementation of the `ImageStore` interface."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class AwsImages:
         return (*images, *baked_images.find_orphaned_snapshots(clients, name, images))
 
     def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
-        """Create an image of an instance and return the image ID."""
+        """Create an image from an instance and return the image ID."""
         return baked_images.start_image(self.cloud.clients(region), instance_id, name, tags)
 
     def ready(self, region: str, name: str) -> OwnImage:

@@ -1,4 +1,4 @@
-"""The `Inspector` interface, implemented with AWS."""
+"""AWS implementation of the `Inspector` interface."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Determine how to reach a cluster's nodes from the recorded program settings. The functions are pure."""
+"""Determine from the recorded program settings how to reach a cluster's nodes. The functions are pure."""
 
 import re
 from collections.abc import Sequence, Set

@@ -1,4 +1,4 @@
-"""Query and change several regions of one account independently: a failing region does not stop the others."""
+"""Query and change several regions of one account independently: a failure in one does not affect the others."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ class AwsRegions:
     """The regions of one account.
 
     Args:
-        session_of: Function that returns the API clients of a region.
+        session_of: Function that returns the API clients for a region.
         usual: The region to use first for account-wide queries.
         clock: Clock for waiting.
     """
@@ -137,6 +137,6 @@ def _in_parallel(work: Callable[[str], _T], regions: Sequence[str]) -> list[_T]:
 
 
 def _alternatives(region: str) -> list[str]:
-    """Return regions of the same partition to query instead of this one."""
+    """Return regions in the same partition to query instead of this one."""
     partition = next((prefix for prefix in _ALTERNATIVES if prefix and region.startswith(f"{prefix}-")), "")
     return [other for other in _ALTERNATIVES[partition] if other != region]

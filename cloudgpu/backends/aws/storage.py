@@ -1,4 +1,4 @@
-"""The `StorageCloud` interface, implemented with AWS."""
+"""AWS implementation of the `StorageCloud` interface."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Regions(Protocol):
         """Return the account ID of the credentials in use."""
 
     def clients(self, region: str) -> Session:
-        """Return the API clients of a region."""
+        """Return the API clients for a region."""
 
 
 @dataclass(frozen=True)

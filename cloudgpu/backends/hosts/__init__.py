@@ -1,1 +1,1 @@
-"""The backend for self-managed hosts, on which a cluster consists of leases on existing machines."""
+"""The backend for self-managed hosts, where a cluster consists of leases on existing machines."""

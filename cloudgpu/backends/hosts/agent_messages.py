@@ -18,7 +18,7 @@ class LeaseRow:
 
 @dataclass(frozen=True)
 class ProcessRow:
-    """A process that uses a GPU of the host."""
+    """A process that uses one of the host's GPUs."""
 
     gpu: int
     told: str

@@ -15,7 +15,7 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 
 def open_rows(context: HostsContext, record: ClusterRecord, chosen: HostSet) -> None:
-    """Open a row for each host of the chosen set, before any of the hosts is leased."""
+    """Open a row for each host in the chosen set, before any of the hosts is leased."""
     now = context.clock.now()
     for host, rate in zip(chosen.hosts, chosen.rates, strict=True):
         context.ledger.open(_spending(record, chosen.pool, host, rate, now))
@@ -31,7 +31,7 @@ def start_billing(context: HostsContext, record: ClusterRecord) -> None:
 
 
 def restore_rows(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]) -> None:
-    """Restore missing rows of hosts, which are billed from the record's creation time at the record's price.
+    """Restore missing rows of hosts. The hosts are billed from the record's creation time at the record's price.
 
     Raises:
         LedgerError: The ledger cannot be written, and it is not a `LenientLedger`.

@@ -1,4 +1,4 @@
-"""Create a cluster on self-managed hosts: lease all hosts of a set or none, after writing their ledger rows."""
+"""Create a cluster on self-managed hosts: lease all hosts in a set or none, after writing their ledger rows."""
 
 import json
 from collections.abc import Mapping
@@ -64,8 +64,8 @@ class HostProvisioning:
         Raises:
             PlanError: The plan has an error finding.
             BusyError: Another process is working on this cluster.
-            CapacityError: GPUs are in use or missing on every set of hosts.
-            ConnectError: A host is unreachable, and there is no other set of hosts.
+            CapacityError: GPUs are in use or missing in every set of hosts.
+            ConnectError: A host is unreachable, and there is no other set of hosts to try.
             TeardownError: Creation failed, and a host did not confirm its release.
         """
         del keep_on_failure  # hosts exist independently of the cluster, so there is nothing to keep
@@ -249,7 +249,7 @@ class HostProvisioning:
 
 
 def _with_devices(node: Node, response: Mapping[str, Any]) -> Node:
-    """Return the node with its leased GPUs, or with an empty list if all GPUs of the host are leased."""
+    """Return the node with its leased GPUs, or with an empty list if all of the host's GPUs are leased."""
     try:
         devices = tuple(bounds.checked_count(device) for device in response["devices"])
     except (TypeError, ValueError) as err:

@@ -21,8 +21,8 @@ def delete_all_resources(deployment: Deployment) -> None:
     """Delete every resource in the journal and every resource that an unanswered call created.
 
     Raises:
-        TeardownError: A resource is protected, and nothing was deleted. Or a resource could not be deleted or its state
-            is unknown; all other resources were deleted, except those on which that resource depends.
+        TeardownError: Either a resource is protected and nothing was deleted, or a resource could not be deleted or its
+            state is unknown; in that case all other resources were deleted, except those that it depends on.
     """
     protected = [resource for resource in existing_resources(deployment) if resource.meta.protect]
     if protected:
@@ -80,7 +80,7 @@ def delete_resource(deployment: Deployment, resource: Resource) -> None:
 def adopt_all(deployment: Deployment, intents: Sequence[Intent], *, ending: bool = False) -> list[str]:
     """Adopt the resources that these intents created; return a line for each search that failed.
 
-    With `ending`, also wait for calls that have not yet taken effect.
+    If `ending` is true, also wait for calls that have not yet taken effect.
     """
     by_seq = {intent.seq: intent for intent in intents}
     failures = run_in_dependency_order(
@@ -103,7 +103,7 @@ def raise_if_undeleted(deployment: Deployment, left: Sequence[str]) -> None:
 
 
 def _cause(left: Sequence[str]) -> str:
-    """Return the first line that is not merely a consequence of another line, or else the first line."""
+    """Return the first line that names a cause, not a consequence of another failure; if none does, the first line."""
     return next((line for line in left if not line.endswith(_FOLLOWS)), left[0])
 
 

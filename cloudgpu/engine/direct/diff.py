@@ -110,7 +110,7 @@ def reject_protected(resource: Resource, what: str) -> None:
 
 
 def _forced(request: ResourceRequest, present: Resource, replaced: Set[str]) -> list[str]:
-    """Return the reasons for a replacement that do not come from the handler: resource options and a new region."""
+    """Return the reasons to replace a resource other than the handler's own: resource options and a new region."""
     options = request.options
     reasons = [path for path in options.replace_on_changes if differs(present.inputs, request.masked, parse(path))]
     if present.meta.trigger and present.meta.trigger != options.meta.trigger:

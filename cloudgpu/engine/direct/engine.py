@@ -67,8 +67,8 @@ class DirectEngine:
         Secret outputs are returned as `[secret]`.
 
         Raises:
-            CapacityError: The zone lacks capacity. Like every error of a resource, this error is raised after the
-                operations in progress have finished and have been recorded.
+            CapacityError: The zone lacks capacity. Like every resource error, this error is raised only after the
+                operations in progress have finished and been recorded.
             StateError: The journal cannot be written, is damaged, or belongs to another account or endpoint.
             TeardownError: The program succeeded, but a resource that it no longer contains could not be deleted.
         """
@@ -99,7 +99,7 @@ class DirectEngine:
         return repair_drift(self._guarded(stack), self._handlers, self._context)
 
     def refresh(self, stack: Stack) -> AppliedStack:
-        """Read every resource again, and drop from the state the resources that no longer exist.
+        """Re-read every resource, and drop those that no longer exist from the state.
 
         Raises:
             CloudGpuError: A resource could not be read. It stays in the state.
@@ -210,7 +210,7 @@ class DirectEngine:
             journal.add({"row": "outputs", "values": outputs})
 
     def _delete_leftovers(self, deployment: Deployment, monitor: Monitor) -> None:
-        """Delete resources removed from the program, replaced resources, and resources of unanswered intents."""
+        """Delete resources removed from the program, replaced resources, and resources from unanswered intents."""
         left = adopt_all(deployment, unanswered_creates(deployment))
         with deployment.journal.lock:
             state = deployment.journal.state

@@ -1,9 +1,9 @@
-"""Search for the resource of an unanswered intent.
+"""Search for the resource created by an unanswered intent, a recorded call that received no response.
 
 A call may take effect after its caller was killed, and a tag search finds the new resource only some time later, so one
-empty search proves nothing. A deletion therefore searches until the call must have taken effect and its resource must
-be visible. A retry searches only until an existing resource must be visible, because a call with the same token or name
-does not create a second resource.
+empty search proves nothing. A deletion therefore searches until the call can no longer take effect and any resource
+that it created is visible. A retry searches only until a resource that already exists is visible, because a call with
+the same token or name does not create a second resource.
 """
 
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ HOURLY_BILLED_TYPES: Final = frozenset({"aws:ec2/fleet:Fleet", "aws:ec2/instance
 
 
 def find_created_resource(deployment: Deployment, intent: Intent, *, ending: bool = False) -> ExistingResource | None:
-    """Search for the resource of an unanswered creation until it is found or can no longer appear.
+    """Search for the resource of an unanswered create call until the resource is found or can no longer appear.
 
     Args:
         deployment: The deployment that sent the call.
@@ -71,7 +71,7 @@ def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bo
 
 
 def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
-    """Return the time by which the resource of this call is visible, even if the clock was set back since the call."""
+    """Return the time by which any resource created by this call is visible, even if the clock was set back since."""
     delays, now = deployment.delays, deployment.clock.now()
     try:
         sent_at = bounds.parse_time(intent.at)

@@ -1,7 +1,7 @@
-"""The journal: a durable record of each operation, written before its call.
+"""The journal: a durable record of each operation, written before its API call is sent.
 
 Each line is a JSON object with a checksum. The first line contains the account and the endpoint. An incomplete last
-line, which a killed process leaves, is removed; any other invalid line means that the journal is damaged.
+line, left by a killed process, is removed; any other invalid line means that the journal is damaged.
 """
 
 import json
@@ -47,7 +47,7 @@ class JournalContent:
 
     @property
     def salt(self) -> str:
-        """Return the salt of the hashed secrets, or a new salt if the journal has no header."""
+        """Return the salt used to hash secrets, or a new salt if the journal has no header."""
         return str(self.header["salt"]) if self.header else secrets.token_hex(16)
 
 
@@ -86,7 +86,7 @@ class Journal:
         self.path = path
         self._required = required
         self.problem = ""
-        """Error message of the write failure after which no more rows are written; empty if there was none."""
+        """Message of the write error that stopped this journal from recording further rows; empty if there was none."""
         self._identity = identity
         self._clock = clock
         self._lock = threading.Lock()
@@ -140,7 +140,7 @@ class Journal:
         self._sync(end_of_row)
 
     def now(self) -> str:
-        """Return the current time in the format of the rows."""
+        """Return the current time in the format used in rows."""
         return self._clock.now().isoformat()
 
     def _begin(self) -> None:
@@ -166,7 +166,7 @@ class Journal:
         files.sync_directory(self.path.parent)
 
     def _fail(self, err: OSError) -> None:
-        """Continue without writing, or raise an error if the rows are required."""
+        """Raise an error if the journal is required; otherwise stop writing rows and keep the message in `problem`."""
         failure = unwritable_error(self.path, err)
         if self._required:
             raise failure from err
@@ -236,7 +236,7 @@ def _line(row: Row) -> bytes:
 
 
 def _row(line: bytes) -> Row | None:
-    """Return the row of a line, or None if its checksum is wrong."""
+    """Parse a line into a row; return None if its checksum is wrong."""
     body = line[: -len(_CHECKSUM)] + b"}"
     expected = f',"crc":"{zlib.crc32(body):08x}"}}'.encode()
     if not line.endswith(expected):

@@ -20,7 +20,7 @@ class PreviewHandler:
         self.steps: list[PreviewStep] = []
 
     def present(self, urn: str) -> Resource | None:
-        """Return the recorded resource; None if there is none or its deletion was started."""
+        """Return the recorded resource, or None if there is none or its deletion has started."""
         present = self._state.live.get(urn)
         return None if present is None or present.deleting else present
 

@@ -235,7 +235,7 @@ def _create_or_adopt(handler: Handler, context: HandlerContext, request: Resourc
     """Create the resource. If its name is taken, look for a resource created by an earlier attempt of this call.
 
     Raises:
-        CloudGpuError: The creation failed, or another resource has the name.
+        CloudGpuError: The creation failed, or the name belongs to a resource that no earlier attempt created.
     """
     try:
         return handler.create(context, request.inputs)

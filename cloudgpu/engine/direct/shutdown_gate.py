@@ -8,7 +8,7 @@ from types import TracebackType
 
 
 class StoppedError(Exception):
-    """The gate is closed, so new work was rejected. Report the failure or interrupt that closed the gate instead."""
+    """The gate is closed, so new work was rejected. Instead of this error, report what closed the gate."""
 
 
 class Gate:

@@ -5,16 +5,16 @@ from datetime import datetime, timedelta
 from typing import Final
 
 RETRY_PERIOD: Final = timedelta(minutes=10)
-"""Maximum time from recording an intent to the last attempt of its call, because throttled calls are retried."""
+"""Maximum time from recording an intent to the last attempt at its call; throttled calls are retried."""
 
 
 @dataclass(frozen=True)
 class Delays:
-    """Delays of a cloud, in seconds.
+    """Delays to assume for a cloud, in seconds.
 
     Attributes:
-        landing_s: Time in which a call may still take effect after its caller was killed.
-        launch_s: The same time for a launch, which returns only after all instances are placed.
+        landing_s: Time during which a call may still take effect after its caller was killed.
+        launch_s: Like `landing_s`, but for a launch, which returns only after all instances are placed.
         showing_s: Time until a tag search finds a new resource.
     """
 
@@ -24,10 +24,10 @@ class Delays:
 
 
 AWS_DELAYS: Final = Delays(landing_s=60.0, launch_s=180.0, showing_s=20.0)
-"""Delays of real AWS: the time limits of these calls, and the time that EC2 may take to list a new resource."""
+"""Delays for real AWS: the time limits of these calls, and the time that EC2 may take to list a new resource."""
 
 OTHER_ENDPOINT_DELAYS: Final = Delays(landing_s=1.0, launch_s=1.0, showing_s=1.0)
-"""Delays of other endpoints, such as the rehearsal cloud, which lists new resources immediately."""
+"""Delays for other endpoints, such as the rehearsal cloud, which lists new resources immediately."""
 
 
 def delays_at(endpoint: str) -> Delays:
@@ -41,6 +41,6 @@ def launch_visible_by(recorded_at: datetime, now: datetime, delays: Delays) -> d
     Args:
         recorded_at: Time at which the launch was recorded, before its call was sent.
         now: Time at which the caller is known to have exited.
-        delays: Delays of the cloud.
+        delays: Delays to assume for the cloud.
     """
     return min(recorded_at + RETRY_PERIOD, now) + timedelta(seconds=delays.launch_s + delays.showing_s)

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def clients_factory(environ: Mapping[str, str]) -> Callable[[str], Clients]:
-    """Return a function that connects to the rehearsal cloud in a region and reuses the connection of each region."""
+    """Return a function that connects to the rehearsal cloud in a region and reuses one connection per region."""
     built: dict[str, Clients] = {}
     lock = threading.Lock()
 

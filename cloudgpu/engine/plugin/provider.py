@@ -49,7 +49,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self._configuration = Configuration("")
 
     def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
-        """Request plain values for references and outputs, and marked secrets, so that derived values stay secret."""
+        """Ask for plain references and outputs, and for marked secrets, so that values derived from secrets stay so."""
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, accept_resources=False, accept_outputs=False)
 
     def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
@@ -75,7 +75,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Fill in defaults and reject unknown properties by name."""
+        """Fill in defaults, and reject unknown properties with an error that names them."""
         with _encoded_errors(context):
             handler, region, properties = self._parsed(request.urn, request.news)
             inputs = {**handler.check(properties), _REGION: region}
@@ -181,7 +181,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return None
 
     def _clear(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> None:
-        """Delete the resource that a failed attempt created, which Pulumi's state does not list; close the attempt."""
+        """Delete the resource that a failed attempt created but Pulumi's state does not list; end the attempt."""
         partial = handler.find(ctx, inputs)
         if partial is not None:
             handler.delete(ctx, partial.id, partial.outputs)

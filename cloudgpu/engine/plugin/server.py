@@ -12,7 +12,7 @@ from cloudgpu.engine.plugin.provider import Provider
 from cloudgpu.engine.processes import process_start
 
 PARENT_COMMAND_VARIABLE: Final = "CLOUDGPU_PLUGIN_ENDS_WITH"
-"""Environment variable that identifies the cloudgpu process that runs the CLI, as `pid:start`.
+"""Environment variable containing the `pid:start` of the cloudgpu process that runs the CLI.
 
 The plugin exits when that process exits.
 """
@@ -20,7 +20,7 @@ The plugin exits when that process exits.
 _CALLS_AT_ONCE: Final = 32
 _LOOK_EVERY_S: Final = 0.25
 _LARGEST_MESSAGE: Final = 400 * 1024 * 1024
-"""Limit in bytes, the same as in Pulumi's own plugins."""
+"""Maximum gRPC message size in bytes, the same as in Pulumi's own plugins."""
 
 
 def serve(provider: Provider) -> tuple[grpc.Server, int]:

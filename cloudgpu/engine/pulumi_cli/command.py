@@ -26,7 +26,7 @@ OnOutput = Callable[[str], Any]
 
 _OLDEST: Final = VersionInfo(3, 200, 0)
 _STOPPED_WITHIN_S: Final = 180.0
-"""Time for an abandoned CLI to record its operations in progress, in seconds."""
+"""Time in seconds that an abandoned CLI gets to record its operations in progress."""
 _KILLED_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
 _NON_INTERACTIVE: Final = "--non-interactive"
@@ -51,7 +51,7 @@ class PulumiCommand(SdkCommand):
     Args:
         command: The executable.
         environ: The complete environment of the CLI.
-        note: File with the process ID while the CLI runs, so that the next command can stop an abandoned CLI.
+        note: File that contains the CLI's process ID while it runs, so that the next command can stop an abandoned CLI.
     """
 
     def __init__(self, command: Path, environ: Mapping[str, str], note: Path) -> None:
@@ -146,7 +146,7 @@ def was_command_killed(note: Path) -> bool:
 
 
 def stop_abandoned_cli(note: Path, clock: Clock, on_wait: Callable[[int], None]) -> None:
-    """Stop the CLI of a killed command if that CLI is still running. Interrupt it first, so that it saves its state.
+    """Stop the CLI left by a killed command if it is still running. Interrupt it first, so that it saves its state.
 
     Args:
         note: The note that the killed command left.

@@ -35,7 +35,7 @@ _FIRST_PAUSE_S: Final = 2.0
 def delete_unrecorded_nodes(
     clients: Clients, tags: Mapping[str, str], known: Collection[str], clock: Clock
 ) -> tuple[str, ...]:
-    """Delete the cluster's fleets and instances that do not belong to known fleets; return their IDs.
+    """Delete the cluster's fleets that are not in `known`, and instances outside the known fleets; return their IDs.
 
     This must happen before `pulumi destroy`, because AWS does not delete a security group that nodes use.
 
@@ -78,7 +78,7 @@ class Cli:
 
 @dataclass(frozen=True)
 class CloudAccess:
-    """Access to the cloud, to adopt resources and to find failure reasons that Pulumi's plugin does not report."""
+    """Cloud access for adopting resources and for finding failure reasons that Pulumi's plugin does not report."""
 
     clients_for: Callable[[str], Clients]
     handlers: Registry
@@ -112,7 +112,7 @@ class PulumiEngine:
         """Make the stack match its program. Secret outputs are returned as `[secret]`.
 
         Raises:
-            CapacityError: The zone lacks capacity. Like every error of a resource, this error is raised after the
+            CapacityError: The zone lacks capacity. Like every resource error, this error is raised only after the
                 operations in progress have finished.
             BusyError: Another Pulumi process uses the stack.
             StateError: The state home cannot be written, or the passphrase does not match the state.
@@ -152,7 +152,7 @@ class PulumiEngine:
         return repair_drift(self._guarded(stack), self._site.handlers, self._context)
 
     def refresh(self, stack: Stack) -> AppliedStack:
-        """Read every resource again, and drop from the state the resources that no longer exist.
+        """Re-read every resource, and drop those that no longer exist from the state.
 
         Raises:
             CloudGpuError: A resource could not be read. It stays in the state.
@@ -192,7 +192,7 @@ class PulumiEngine:
         return HandlerContext(self._site.clients_for(region), self._clock, token, self._site.tags)
 
     def _opened(self, stack: Stack, on_event: OnEvent, *, make: bool = True) -> tuple[StackPort, Recovery]:
-        """Stop the CLI of a killed command, if any, then open the stack. With `make`, also create and configure it."""
+        """Stop any CLI left by a killed command, then open the stack. If `make`, also create and configure it."""
         layout = self._cli.layout
         folder = layout.prepare(stack)
         if self._cli.simulated:

@@ -27,7 +27,7 @@ def error_of_failed_run(errors: Sequence[tuple[str, str]], err: CommandError, do
     """Return the typed error for a failed run.
 
     Args:
-        errors: (URN, message) of every error in the run's event stream.
+        errors: (URN, message) pairs for all errors in the run's event stream.
         err: The exception raised by the Automation API.
         doing: The attempted operation, for the message.
     """
@@ -79,7 +79,7 @@ def _diagnostic(errors: Sequence[tuple[str, str]], err: CommandError) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Return a text, or only the end of a long text, because a Python traceback ends with its cause."""
+    """Shorten a long text to its end, because a Python traceback ends with its cause."""
     return text if len(text) <= _LONGEST else f"... {text[-_LONGEST:]}"
 
 

@@ -27,7 +27,7 @@ _QUIET: Final = frozenset({"same", "read"})
 """Operations that are counted but not reported as events."""
 _COLOR_MARKUP: Final = re.compile(r"<\{%.*?%\}>")
 _REPEATED: Final = re.compile(r"^(update|destroy|refresh|preview) failed$|^resource (plugin|provider) ")
-"""Final messages of the CLI that only repeat earlier errors."""
+"""Final messages from the CLI that only repeat earlier errors."""
 
 
 class Listener:
@@ -40,7 +40,7 @@ class Listener:
         self.steps: list[PreviewStep] = []
         self.changes: Counter[Operation] = Counter()
         self.errors: list[tuple[str, str]] = []
-        """(URN, message) of every reported error."""
+        """A (URN, message) pair for every reported error."""
         self.failure: BaseException | None = None
         """Exception raised while processing an event, kept for the calling thread."""
         self._stack = stack.name

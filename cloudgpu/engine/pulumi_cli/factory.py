@@ -28,7 +28,7 @@ class PulumiOptions:
         command: Path of the CLI; None to search the PATH and the state home.
         backend: URL of the state backend; empty for files in the state home. Ignored for the rehearsal cloud.
         install: Whether the CLI may be downloaded and installed into the state home.
-        profile: Profile of the AWS configuration files.
+        profile: Profile in the AWS configuration files.
     """
 
     command: Path | None = None
@@ -93,7 +93,7 @@ def cli_environment(
         command: The CLI; its language host is in the same directory.
         backend: URL of the state backend; empty for files in the state home.
         endpoint: The rehearsal cloud, or real AWS if the URL is empty, regardless of `AWS_ENDPOINT_URL`.
-        profile: Profile of the AWS configuration files.
+        profile: Profile in the AWS configuration files.
     """
     variables = {name: value for name, value in environ.items() if _passes(name, rehearsal=bool(endpoint.url))}
     if backend.startswith(("https://", "http://")) and _ACCESS_TOKEN in environ:

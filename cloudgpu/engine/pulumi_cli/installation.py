@@ -22,7 +22,7 @@ _HINT: Final = (
 
 
 def find_pulumi_cli(named: Path | None, root: Path, environ: Mapping[str, str], install: Install | None = None) -> Path:
-    """Find the CLI in the settings, on the PATH or in the state home, or else install it. Return its path.
+    """Return the path of the CLI from the settings, the PATH or the state home; install the CLI if none is found.
 
     Args:
         named: The path from the settings.

@@ -1,4 +1,4 @@
-"""Paths and files of the pulumi engine. All of them are in the state home, none in the user's `~/.pulumi`."""
+"""Paths and files used by the pulumi engine. All of them are in the state home, none in the user's `~/.pulumi`."""
 
 import os
 import secrets
@@ -32,7 +32,7 @@ class Layout:
 
     @property
     def passphrase(self) -> Path:
-        """Return the file with the passphrase of the state; only its owner can read it."""
+        """Return the path of the file that contains the state's passphrase; only its owner can read the file."""
         return self.root / "passphrase"
 
     @property
@@ -47,7 +47,7 @@ class Layout:
 
     @property
     def plugin(self) -> Path:
-        """Return the path at which the CLI searches for the plugin with the SDK's version."""
+        """Return the path at which the CLI looks for the plugin version that matches the SDK."""
         name = f"resource-aws-v{version('pulumi-aws')}"
         return self.pulumi_home / "plugins" / name / "pulumi-resource-aws"
 

@@ -93,7 +93,7 @@ class Searcher:
     region: str
 
     def find(self, operation: Pending, clock: Clock) -> ExistingResource | None:
-        """Return the resource that the operation created, or None if the cloud does not list it, or not yet.
+        """Return the resource that the operation created, or None if the cloud does not list it (yet).
 
         Raises:
             CloudGpuError: A cloud API call failed.
@@ -115,7 +115,7 @@ class Recovery:
         self._on_event = on_event
 
     def end_abandoned(self) -> bool:
-        """Stop the CLI of a killed command. Return True if an earlier command was killed or interrupted.
+        """Stop the CLI left by a killed command. Return True if an earlier command was killed or interrupted.
 
         Raises:
             BusyError: The process cannot be stopped.

@@ -45,7 +45,7 @@ def _unreadable(why: str) -> StateError:
 
 @dataclass(frozen=True)
 class Pending:
-    """A pending operation, which was started and whose completion is not recorded."""
+    """A pending operation: it was started, but its completion is not recorded."""
 
     kind: str
     """Operation type in Pulumi's state, for example `creating`, `updating` or `deleting`."""
@@ -99,7 +99,7 @@ def _inputs(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @_readable
 def pending_operations(document: Document) -> tuple[Pending, ...]:
-    """Return the operations that were started and are not recorded as completed."""
+    """Return the operations that were started but are not recorded as completed."""
     return tuple(
         Pending(
             operation["type"],
@@ -141,7 +141,7 @@ def resolve_pending_operations(document: Document, made: Mapping[str, ExistingRe
 
 
 def _secrets(value: Any) -> set[str]:  # noqa: ANN401
-    """Return every string inside the secrets of these inputs."""
+    """Return every string that occurs in the secrets among these inputs."""
     if isinstance(value, dict):
         if _is_secret(value):
             return {leaf for _, leaf in iter_scalars(parse_json(value[_SECRET])) if isinstance(leaf, str) and leaf}

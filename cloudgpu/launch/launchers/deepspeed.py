@@ -1,4 +1,4 @@
-"""The `deepspeed` launcher: a command on the head that logs in to the nodes through a hostfile and an `ssh` wrapper.
+"""The `deepspeed` launcher: a command on the head that logs in to all nodes, using a hostfile and an `ssh` wrapper.
 
 DeepSpeed's runner and similar runners start `ssh` by name, directly or through pdsh, even for the head. The first `ssh`
 on their PATH is the wrapper, which uses the run's key, ports and host keys.

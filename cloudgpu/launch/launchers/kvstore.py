@@ -1,4 +1,4 @@
-"""The `kvstore` launcher: MXNet's KVStore, whose workers communicate through the servers and scheduler of ps-lite.
+"""The `kvstore` launcher: MXNet's KVStore, whose workers communicate through ps-lite's servers and scheduler.
 
 Servers and the scheduler run the same command as the workers. MXNet reads the process's role when it is imported.
 """
@@ -20,7 +20,7 @@ def kvstore(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[N
     """Return workers on every node and, for distributed kinds, servers on every node and a scheduler on the head.
 
     Raises:
-        RecipeError: The kind is unknown or does not fit the number of workers, the recipe sets a variable of ps-lite,
+        RecipeError: The kind is unknown or does not fit the number of workers, the recipe sets a ps-lite variable,
             or its command is invalid.
     """
     reject_reserved_variables(recipe)

@@ -1,4 +1,4 @@
-"""Launchers of plain commands: `each-node`, `head-only` and `service`. They do not set up a rendezvous."""
+"""Launchers for plain commands: `each-node`, `head-only` and `service`. They do not set up a rendezvous."""
 
 from cloudgpu.launch.command import rank_command
 from cloudgpu.launch.environment import process_variables, rank_environment, reject_reserved_variables, run_variables

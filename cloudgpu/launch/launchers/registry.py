@@ -41,7 +41,7 @@ def launcher(name: str) -> Launcher:
 
 
 def launch(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return every rank's command and environment from the recipe's launcher.
+    """Return every rank's command and environment, as computed by the recipe's launcher.
 
     Raises:
         RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.

@@ -34,7 +34,7 @@ def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def _addresses() -> list[dict[str, str]]:
-    """Return the interfaces and their IPv4 addresses, without container and tunnel interfaces."""
+    """Return the interfaces and their IPv4 addresses, excluding container and tunnel interfaces."""
     addresses = []
     for line in _output_of(["ip", "-o", "-4", "addr", "show"]).splitlines():
         words = line.split()

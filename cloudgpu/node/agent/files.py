@@ -14,7 +14,7 @@ from .untrusted_data import parse_json_object
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:
-    """Replace a JSON file atomically and durably: a reader, or a crash, sees the old or the new content.
+    """Replace a JSON file atomically and durably: readers see the old or the new content, even after a crash.
 
     Raises:
         OSError: The disk is full or the directory is missing; the old file is kept.

@@ -32,7 +32,7 @@ class GpuProcess:
 
 
 def gpu_ids() -> dict[str, int]:
-    """Return the index of every GPU by its UUID.
+    """Return a mapping from each GPU's UUID to its index.
 
     Raises:
         AgentError: The driver is missing or does not respond.

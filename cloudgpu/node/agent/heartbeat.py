@@ -1,4 +1,4 @@
-"""Heartbeat lines of long-running verbs.
+"""Heartbeat lines from long-running verbs.
 
 Without them, a caller cannot distinguish an hour-long download from an agent that hangs on a stalled file system.
 """
@@ -14,7 +14,7 @@ EVERY_S = 15.0
 LINE = b'\n{"alive":true}\n'
 """Heartbeat line. The leading newline separates it from output of the login shell."""
 LONG_VERBS = frozenset({"env", "fetch", "follow", "forget", "hand", "image", "keep", "leave", "mount", "stop"})
-"""Verbs that may print nothing for longer than a caller waits for a line."""
+"""Verbs that may be silent for longer than the caller's timeout for a line."""
 
 
 class Heartbeat:

@@ -21,7 +21,7 @@ _NVIDIA_SMI = (
     "--format=csv,noheader,nounits",
 )
 _TOOL_S = 30.0
-"""Time limit for a tool, in seconds. The tools of a broken driver hang, but the probe must still respond."""
+"""Time limit for a tool, in seconds. With a broken driver, tools hang, but the probe must still respond."""
 _FI_INFO = ("/opt/amazon/efa/bin/fi_info", "fi_info")
 _MIB = 1 << 20
 
@@ -153,5 +153,5 @@ def _last_line(text: str) -> str:
 
 
 def _root() -> str:
-    """Return the prefix of system paths; empty except on simulated nodes without a separate file system."""
+    """Return the prefix for system paths; empty except on simulated nodes without a separate file system."""
     return os.environ.get("CLOUDGPU_NODE_ROOT", "")

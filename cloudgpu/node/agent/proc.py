@@ -1,4 +1,4 @@
-"""Identify processes beyond their PID, check whether they are alive, and find the leftovers of a run."""
+"""Identify processes even if their PIDs are reused, check whether they are alive, and find the leftovers of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def boot_id() -> str:
-    """Return the kernel's ID of this boot, or an empty string if unknown. PIDs of another boot are meaningless."""
+    """Return the kernel's ID of this boot, or an empty string if unknown. PIDs from another boot are meaningless."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -27,7 +27,7 @@ def boot_id() -> str:
 
 
 def start_mark(pid: int) -> str:
-    """Return the process's start time in the system's format; empty if it does not exist or is a zombie."""
+    """Return a process's start time in the system's format; empty if the process does not exist or is a zombie."""
     if not _LINUX:
         shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
         return shown.stdout.strip()
@@ -62,12 +62,12 @@ class DeathSignal:
         self._prctl: Any | None = ctypes.CDLL(None, use_errno=True).prctl if _LINUX else None
 
     def adopt_orphans(self) -> None:
-        """Become the subreaper of orphaned descendants: an init that does not reap would keep their groups alive."""
+        """Become the subreaper for orphaned descendants: if init did not reap them, their groups would stay alive."""
         if self._prctl is not None:
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def arm(self, parent: int) -> None:
-        """Request the signal in a child. Exit if the parent has already died, because the signal would not come."""
+        """Request the signal in a child. Exit if the parent has already died, because no signal would arrive."""
         if self._prctl is not None:
             self._prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:

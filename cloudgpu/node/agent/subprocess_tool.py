@@ -1,4 +1,4 @@
-"""Run a slow command-line tool: stream its output, quote its last lines on failure, kill it when the agent dies."""
+"""Run a slow command-line tool: stream its output, quote its last lines on failure, and kill it if the agent dies."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ _STEPS: dict[str, tuple[str, ...]] = {
     "containers": ("containers", "docker_data"),
     "mounts": (),
 }
-"""Bootstrap steps by part. A part that is not listed is one step of the same name. Each mount is a separate step."""
+"""Bootstrap steps by part. A part that is not listed has one step of the same name. Each mount is a separate step."""
 _NVSWITCH = ("A100", "H100", "H200", "B200", "B300", "GB200")
-"""GPUs whose larger nodes need the fabric manager. On a node without NVSwitch, the fabric manager just exits."""
+"""GPUs that need the fabric manager on larger nodes. On a node without NVSwitch, the fabric manager just exits."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Build the arguments of `docker run` for the containers of a node."""
+"""Build the `docker run` arguments for a node's containers."""

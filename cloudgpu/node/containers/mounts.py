@@ -1,11 +1,11 @@
-"""Bind mounts of a run's container. By default a directory has the same path in the container as on the node."""
+"""Bind mounts for a run's container. By default, a directory has the same path in the container as on the node."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class BindMount:
-    """A bind mount: a directory or file of the node that the container can access.
+    """A bind mount: a directory or file on the node that the container can access.
 
     Attributes:
         target: Path in the container; empty for the same path as on the node.

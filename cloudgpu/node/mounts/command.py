@@ -26,7 +26,7 @@ _S3FS: Final = (
 """Script that mounts a bucket with s3fs.
 
 s3fs 1.90 requests the role's name without the IMDSv2 token that nodes require, so the script passes the name. Newer
-versions show a directory that has no marker object only with `compat_dir`, which older versions do not support.
+versions need `compat_dir` to show directories that have no marker object; older versions do not support this option.
 """
 
 

@@ -1,6 +1,6 @@
 """Mount options and source addresses, used to mount both storage and datasets.
 
-The options follow the documentation of AWS on mounting EFS, FSx for Lustre and S3, and of Alibaba Cloud on NAS.
+The options follow AWS's documentation on mounting EFS, FSx for Lustre and S3, and Alibaba Cloud's on mounting NAS.
 """
 
 from typing import Final

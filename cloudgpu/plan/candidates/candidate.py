@@ -39,7 +39,7 @@ class Candidate:
     reservation: str = ""
     """Capacity reservation to launch the nodes into."""
     beside: tuple[CostItem, ...] = ()
-    """Costs besides the nodes: disks, addresses, NAT gateway, data transfer."""
+    """Costs other than the nodes: disks, addresses, NAT gateway, data transfer."""
     source: str = ""
     """Source of the node price."""
 
@@ -84,7 +84,7 @@ class Candidate:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Candidate":
-        """Return the candidate from its `as_json` form.
+        """Create a candidate from its `as_json` form.
 
         Raises:
             ValueError: A field has the wrong type.

@@ -105,7 +105,7 @@ SortKey = tuple[Decimal | int, ...]
 
 
 def sort_candidates(question: PlannerInput, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Sort candidates from the recipe's order into the order in which they are tried.
+    """Sort candidates, given in the recipe's order, into the order in which they are tried.
 
     Candidates that recently had no capacity come last.
     """

@@ -27,11 +27,11 @@ class CandidateExplanation:
 
     instance_type: str
     region: str
-    """Empty if the decision applies to every region."""
+    """Region; empty if the decision applies to every region."""
     zone: str
-    """Empty if the decision applies to every zone."""
+    """Zone; empty if the decision applies to every zone."""
     market: Market | None
-    """None if the decision applies to every market."""
+    """Market; None if the decision applies to every market."""
     kept: bool
     place: int | None
     """Position in the order in which candidates are tried, from 1; None if excluded."""
@@ -55,7 +55,7 @@ class CandidateExplanation:
 
 @dataclass(frozen=True)
 class Group:
-    """A group of explanations: all that one rule produced."""
+    """All explanations that one rule produced."""
 
     rule: str
     kept: bool

@@ -20,7 +20,7 @@ class HostSet(Candidate):
     hosts: tuple[str, ...] = ()
     pool: str = ""
     rates: tuple[Decimal | None, ...] = ()
-    """Hourly rate of the GPUs used on each host in USD; None for hosts without a rate."""
+    """Hourly rate in USD of the GPUs used on each host; None for hosts without a rate."""
     of_gpus: int = 0
     """Total number of GPUs on each host."""
 
@@ -93,7 +93,7 @@ def _marketed_sizes_gb(question: PlannerInput, host: OwnHost, gib: Decimal) -> s
 
 
 def _sets(question: PlannerInput, group: Sequence[OwnHost], spec: GpuSpec) -> Iterator[HostSet]:
-    """Yield disjoint sets of usable hosts, one overlapping set if hosts remain, and the sets of running clusters."""
+    """Yield disjoint sets of usable hosts, an overlapping set for any remainder, and the sets of running clusters."""
     view, nodes, count = question.hosts, question.recipe.resources.nodes, spec.count or 0
     usable = [host for host in group if view is not None and view.may_have_free_gpus(host, count)]
     starts = list(range(0, len(usable) - nodes + 1, nodes))
@@ -135,7 +135,7 @@ def _set(question: PlannerInput, hosts: Sequence[OwnHost], count: int) -> HostSe
 
 
 def _unrated(names: Sequence[str]) -> tuple[CostItem, ...]:
-    """Return the cost item of hosts without a rate; empty if there are none."""
+    """Return the cost item for hosts without a rate; empty if there are none."""
     what = f"{'host' if len(names) == 1 else 'hosts'} without a rate: {', '.join(names)}"
     return (CostItem("nodes", len(names), what, None, None, ""),) if names else ()
 

@@ -30,7 +30,7 @@ def flags_fit(case: CheckInput) -> Iterator[Issue]:
 
 @check("container-mounts", "error", "Data mounted over a system directory hides files that the image needs.")
 def mounts_hide_nothing(case: CheckInput) -> Iterator[Issue]:
-    """Report data or storage at a path that hides files that the image needs."""
+    """Report data or storage whose mount point would hide files that the image needs."""
     recipe = case.question.recipe
     if recipe.environment.container is None:
         return

@@ -92,7 +92,7 @@ def _transfer_cost(dataset: DatasetSeen, nodes: int) -> str:
 
 
 def _use_region_of_data(case: CheckInput, region: str) -> str:
-    """Return the option that moves the cluster to the data's region, if that region offers a type of the plan."""
+    """Return the option that moves the cluster to the data's region, if that region offers a type in the plan."""
     catalog = case.question.catalog
     names = dict.fromkeys(candidate.instance_type for candidate in case.field.candidates)
     types = [catalog.types[name] for name in names]

@@ -106,7 +106,7 @@ def _required_variables(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _texts(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
-    """Yield (field, variable name or empty, text) for every text of a recipe that reaches a node."""
+    """Yield (field, variable name or empty, text) for every text in a recipe that reaches a node."""
     for name, text in recipe.environment.env.items():
         yield f"environment.env.{name}", name, text
     for name, value in recipe.params.items():

@@ -121,7 +121,7 @@ def hosts_contacted(case: CheckInput) -> Iterator[Issue]:
 
 @check("host-ignored", "note", "Fields that apply only to AWS are reported as ignored.")
 def aws_only_fields(case: CheckInput) -> Iterator[Issue]:
-    """Report fields that apply only to AWS in a plan for self-managed hosts."""
+    """Report AWS-only fields in a plan for self-managed hosts."""
     if _view(case) is None:
         return
     fields = case.question.recipe.resources.model_fields_set

@@ -13,7 +13,7 @@ _MACHINE: Final = "linux/amd64"
 
 @check("image-there", "error", "Nodes that wait for an image that cannot be pulled cost money and do nothing.")
 def image_exists(case: CheckInput) -> Iterator[Issue]:
-    """Report an image that does not exist, to which the registry denies access, or that could not be checked."""
+    """Report an image that does not exist, that the registry denies access to, or that could not be checked."""
     image = _image(case)
     if image is None or image.presence == "there":
         return
@@ -48,7 +48,7 @@ def _image(case: CheckInput) -> ImageSeen | None:
 def _issue(case: CheckInput, image: ImageSeen, message: str, fix: str) -> Issue:
     """Return an issue, with a lower severity if nodes may still be able to run the image.
 
-    They may if the name refers to a different registry on the nodes, or if the image may already be on the nodes.
+    This is the case if the name refers to a different registry on the nodes, or if they may already have the image.
     """
     recipe, severity = case.question.recipe, None
     may_have_image = case.question.hosts is not None or bool(recipe.resources.image)

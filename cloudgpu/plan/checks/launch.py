@@ -1,4 +1,4 @@
-"""Check the number of ranks, the batch, the ports, and that the launcher suits the environment."""
+"""Check the number of ranks, the batch size and the ports, and that the launcher suits the environment."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +25,12 @@ _BRINGS_TORCH: Final = re.compile(
 
 @dataclass(frozen=True)
 class Framework:
-    """The framework for which a launcher is made.
+    """The framework that a launcher is for.
 
     Attributes:
         name: Name of the framework.
         foreign: NGC containers without the framework (`torch` is Torch7, not PyTorch).
-        brought_by: Pattern of requirements that install the framework.
+        brought_by: Pattern for requirements that install the framework.
         package: Package to suggest if no requirement installs the framework.
     """
 
@@ -66,7 +66,7 @@ _ONE_PROCESS_FOR_ALL_GPUS: Final = frozenset({"kvstore", "tf-config", *RANK_PER_
     "Ranks without a GPU fail at their first step, and the number of ranks should not depend on availability.",
 )
 def ranks_fit(case: CheckInput) -> Iterator[Issue]:
-    """Report more ranks than GPUs, a rank count that depends on the type, or too many ranks for a rehearsal."""
+    """Report more ranks than GPUs, a rank count that varies by instance type, or too many ranks for a rehearsal."""
     question, plan = case.question, case.plan
     ranks = question.recipe.launch.ranks
     if question.rehearsed:
@@ -104,7 +104,7 @@ def every_gpu_used(case: CheckInput) -> Iterator[Issue]:
     "batch", "error", "A batch that the ranks cannot share evenly leaves ranks without work or changes the training."
 )
 def batch_divisible(case: CheckInput) -> Iterator[Issue]:
-    """Report a global batch that is smaller than the number of ranks or not a multiple of it."""
+    """Report a global batch size that is smaller than the number of ranks or not a multiple of it."""
     batch = samples_per_step(case.question.recipe)
     if batch is None:
         return
@@ -231,7 +231,7 @@ def _world_sizes(case: CheckInput) -> dict[int, str]:
 
 
 def _batch_set(recipe: Recipe, batch: int) -> str:
-    """Return the option that sets the batch: its parameter if the field is just a placeholder, otherwise the field."""
+    """Return the option that sets the batch size: the parameter if the field is just a placeholder, else the field."""
     text = str(recipe.launch.global_batch)
     name = text[1:-1]
     field = name if text == f"{{{name}}}" and name in recipe.params else "launch.global_batch"

@@ -9,14 +9,14 @@ from cloudgpu.recipe.units import DurationS
 
 _MINUTE_S = 60
 _NOTICE_S = 120
-"""EC2 announces a spot interruption at most two minutes in advance."""
+"""Spot notice, in seconds: EC2 announces an interruption at most two minutes in advance."""
 _HEADWAY_S = 10
-"""Margin for the polling delay: agents check for the notice every five seconds."""
+"""Margin, in seconds, for the polling delay: agents check for the notice every five seconds."""
 
 
 @check("cool-down", "note", "Explains why candidates that recently had no capacity are tried last.")
 def no_capacity_lately(case: CheckInput) -> Iterator[Issue]:
-    """Report candidates that recently had no capacity. Capacity returns, so they are tried last and not excluded."""
+    """Report candidates that recently had no capacity. Capacity may return, so they are tried last, not excluded."""
     refused = case.question.quotes.refused
     ages_s = [(candidate, refused.get(candidate.key)) for candidate in case.field.candidates]
     last = ", tried last" if any(age_s is None for _, age_s in ages_s) else ""
@@ -46,7 +46,7 @@ def reservation_terms(case: CheckInput) -> Iterator[Issue]:
 
 @check("spot", "warning", "A spot interruption must not lose the work, and spot prices change.")
 def spot_is_safe(case: CheckInput) -> Iterator[Issue]:
-    """Report spot without a checkpoint, and spot prices that were not read today."""
+    """Report spot capacity without a checkpoint, and spot prices that were not read today."""
     question = case.question
     if "spot" not in question.markets:
         return

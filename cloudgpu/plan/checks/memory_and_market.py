@@ -54,7 +54,7 @@ def _other_market(instance_type: InstanceType, market: str) -> str:
 
 
 def _cheapest_with(question: PlannerInput, instance_type: InstanceType, memory_gib: Decimal) -> str:
-    """Return the cheapest offered type with at least as many GPUs, each with this memory; empty if there is none."""
+    """Return the cheapest offered type with at least as many GPUs and this much memory per GPU; empty if none."""
     offers = [
         (other.on_demand_usd[region], other.name)
         for other in question.catalog.types.values()

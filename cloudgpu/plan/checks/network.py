@@ -10,7 +10,7 @@ from cloudgpu.plan.network_access import PublicAddress, access_notes, find_contr
 
 @check("address", "error", "Nodes that cannot be reached still cost money, and so do addresses.")
 def reachable(case: CheckInput) -> Iterator[Issue]:
-    """Report how nodes without a public address from EC2 are reached, and what the expiry does not delete."""
+    """Report how nodes without a public address from EC2 are reached, and what is not deleted at expiry."""
     conflict = find_contradiction(case.question.network)
     if conflict:
         yield Issue(conflict, "change one of the settings: `cloudgpu config`")
@@ -27,7 +27,7 @@ def reachable(case: CheckInput) -> Iterator[Issue]:
 
 @check("interfaces", "note", "EC2 does not assign a public address to a node with several network interfaces.")
 def several_network_cards(case: CheckInput) -> Iterator[Issue]:
-    """Report types with several network interfaces, and how their nodes are reached instead."""
+    """Report types with several network interfaces, and how nodes without a public address from EC2 are reached."""
     for candidate in {candidate.instance_type: candidate for candidate in case.field.candidates}.values():
         instance_type = case.question.catalog.types[candidate.instance_type]
         if several_interfaces(instance_type, candidate.efa_interfaces):

@@ -20,7 +20,7 @@ def region_not_enabled(question: PlannerInput, _instance_type: InstanceType, reg
 
 @region_rule("quota", "A cluster above the account's quota fails in every zone of the region.")
 def quota_too_small(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
-    """Exclude types that need more vCPUs than the quota. `checks.quota` takes running instances into account."""
+    """Exclude types that need more vCPUs than the quota allows. `checks.quota` also counts running instances."""
     if is_reserved(question.market):
         # A reservation already counts against the quota; a Capacity Block does not count at all.
         return

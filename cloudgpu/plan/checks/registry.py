@@ -1,4 +1,4 @@
-"""Every check, in the order in which findings of one severity are shown."""
+"""Every check, in the order in which findings of equal severity are shown."""
 
 from typing import Final
 

@@ -35,7 +35,7 @@ def outputs_collected(case: CheckInput) -> Iterator[Issue]:
 
 @check("nothing-kept", "note", "A run without outputs is reported before it costs anything.")
 def results_collected(case: CheckInput) -> Iterator[Issue]:
-    """Report a run of which only logs and metrics are kept."""
+    """Report a run for which only logs and metrics are kept."""
     recipe = case.question.recipe
     copied = recipe.checkpoint is not None and recipe.checkpoint.to is not None
     if not case.question.rehearsed and not (recipe.outputs or copied or recipe.storage):
@@ -63,7 +63,7 @@ def _includes(output: str, path: PurePosixPath) -> bool:
 
 
 def _written_paths(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Yield (option, absolute path) pairs of the command, with parameters filled in."""
+    """Yield (option, absolute path) pairs from the command, with parameters filled in."""
     try:
         words = shlex.split(recipe.launch.command)
     except ValueError:
@@ -77,7 +77,7 @@ def _written_paths(recipe: Recipe) -> Iterator[tuple[str, str]]:
 
 
 def _filled(recipe: Recipe, word: str) -> str:
-    """Return the word with its parameters filled in; empty if it contains a value of the run, such as `{outputs}`."""
+    """Return the word with its parameters filled in; empty if it contains a run-time value, such as `{outputs}`."""
     try:
         return " ".join(template.argv(shlex.quote(word), recipe.params))
     except RecipeError:

@@ -32,7 +32,7 @@ def container_untuned(case: CheckInput) -> Iterator[Issue]:
     "A rehearsal runs without a GPU, so it cannot reveal that PyTorch lacks code for the GPU used on AWS.",
 )
 def torch_rehearsed(case: CheckInput) -> Iterator[Issue]:
-    """Report PyTorch wheels that would not run on AWS, because a rehearsal runs them without a GPU."""
+    """Report PyTorch wheels that would fail on AWS. A rehearsal runs them without a GPU and cannot reveal this."""
     python = case.question.recipe.environment.python
     if python is None or not case.question.rehearsed:
         return
@@ -77,7 +77,7 @@ def driver_known(case: CheckInput) -> Iterator[Issue]:
 
 @check("driver-given", "error", "A requested driver is not installed on a machine image that already has one.")
 def driver_ignored(case: CheckInput) -> Iterator[Issue]:
-    """Report `resources.driver` together with a machine image that has a driver."""
+    """Report `resources.driver` together with a machine image that already has a driver."""
     resources = case.question.recipe.resources
     preinstalled = carried_driver(resources.image) if resources.image else None
     if resources.driver is not None and preinstalled is not None and preinstalled.branch is not None:

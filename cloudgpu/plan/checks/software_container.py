@@ -1,4 +1,4 @@
-"""Rule: exclude types on whose GPU the container image cannot run.
+"""Rule: exclude types whose GPU cannot run the container image.
 
 The rule covers NVIDIA's monthly NGC containers and images whose compiled GPU code the catalog lists.
 """
@@ -36,7 +36,7 @@ class ImageSupport:
     "image", "A container without native code for the GPU fails at its first kernel, after the nodes are launched."
 )
 def container_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
-    """Exclude types for whose GPU the container image is too new or too old."""
+    """Exclude types whose GPU is too old or too new for the container image."""
     container = question.recipe.environment.container
     if container is None:
         return
@@ -85,7 +85,7 @@ def _of_month(month: str, release: NgcMonth | None, gpu: Gpu, catalog: Catalog) 
 
 
 def _older_gpu(gpu: Gpu, month: str, catalog: Catalog) -> Gpu | None:
-    """Return the newest older GPU that the NGC release supports and whose code runs on this GPU; None without one."""
+    """Return the newest older GPU that the NGC release supports and whose code runs on this GPU, or None."""
     same = (other for other in catalog.gpus.values() if other.sm // 10 == gpu.sm // 10 and other.sm < gpu.sm)
     supported = [other for other in same if other.first_ngc is not None and other.first_ngc <= month]
     return max(supported, key=lambda other: other.sm, default=None)
@@ -113,7 +113,7 @@ def _of_tag(image: str, gpu: Gpu, software: Software) -> ImageSupport | None:
 
 
 def _of_repository(image: str, gpu: Gpu, images: tuple[FrameworkImage, ...]) -> ImageSupport:
-    """Return unknown support. The reason mentions it if no known tag of the repository runs on the GPU."""
+    """Return unknown support. The reason says so if no known tag in the repository runs on the GPU."""
     tags = [row for row in images if repository(row.image) == repository(image) and row.lowest is not None]
     fits = {container_fit(tag, gpu).fit for tag in tags}
     if fits == {"no"}:

@@ -16,13 +16,13 @@ from cloudgpu.text import command
 _OLDEST_FOR_MAJOR: Final = {11: 450, 12: 525, 13: 580}
 """CUDA major version -> the oldest driver branch that supports all of its minor versions.
 
-NVIDIA, CUDA Compatibility, Minor Version Compatibility, table 1. NVIDIA guarantees this from CUDA 11.
+Source: NVIDIA, CUDA Compatibility, Minor Version Compatibility, table 1. NVIDIA guarantees this from CUDA 11.
 """
 
 
 @type_rule("machine-image", "A driver whose kernel modules do not support the GPU leaves the node without a GPU.")
 def modules_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
-    """Exclude types whose GPU the machine image's kernel modules do not support."""
+    """Exclude types whose GPU is not supported by the machine image's kernel modules."""
     gpu = question.catalog.gpus[instance_type.gpu]
     driver = node_driver(question.recipe, gpu)
     if driver.installed or driver.flavour is None or driver.flavour in gpu.modules:
@@ -38,7 +38,7 @@ def modules_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterat
 
 @type_rule("driver", "A driver branch that is too old or too new for the GPU does not detect the GPU on the node.")
 def driver_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
-    """Exclude types whose GPU the driver branch does not support."""
+    """Exclude types whose GPU is not supported by the driver branch."""
     gpu = question.catalog.gpus[instance_type.gpu]
     driver = node_driver(question.recipe, gpu)
     if driver.branch is None or (driver.flavour is not None and driver.flavour not in gpu.modules):

@@ -1,4 +1,4 @@
-"""Rule: exclude types on whose GPU the PyTorch wheels of the environment cannot run."""
+"""Rule: exclude types whose GPU cannot run the environment's PyTorch wheels."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -59,7 +59,7 @@ def torch_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator
 
 
 def torch_misfit(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
-    """Return why the required PyTorch does not run on a GPU; empty if it runs or if that cannot be determined."""
+    """Return why the required PyTorch release does not run on a GPU; empty if it does or if that is unknown."""
     bounds = torch_bounds(python.requirements)
     if bounds is None or not releases:
         return ""
@@ -84,7 +84,7 @@ def packages_requiring_torch(requirements: Iterable[str]) -> tuple[str, ...]:
 
 
 def wheels_of(python: PythonEnvironment, releases: Sequence[TorchWheels]) -> Wheels | None:
-    """Return the newest PyTorch that the environment allows; None if it is not required or no known wheels match."""
+    """Return the newest PyTorch wheels that the environment allows; None without a PyTorch requirement or a match."""
     bounds = torch_bounds(python.requirements)
     if bounds is None:
         return None
@@ -111,7 +111,7 @@ def wheels_named(build: str, series: str, releases: Sequence[TorchWheels]) -> To
 
 
 def backends_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> Iterator[str]:
-    """Yield the other package indexes whose PyTorch wheels have code for a GPU, newest PyTorch first."""
+    """Yield the other PyTorch builds, such as `cu126`, that have code for a GPU, newest PyTorch release first."""
     rows = sorted(releases, key=lambda row: (_version(row.last) if row.last else _LATER, row.cuda), reverse=True)
     for build in dict.fromkeys(row.cuda for row in rows):
         variant = python.model_copy(update={"torch_backend": build})
@@ -120,7 +120,7 @@ def backends_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWh
 
 
 def series_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
-    """Return the newest allowed PyTorch series in the same index that has code for a GPU; empty if there is none."""
+    """Return the newest allowed PyTorch series with code for a GPU from the same index; empty if there is none."""
     bounds, default = torch_bounds(python.requirements), python.torch_backend is None
     rows = [row for row in releases if default or row.cuda == python.torch_backend]
     fit = [row for row in rows if any(runs_code(code, gpu) for code in row.capabilities)]
@@ -198,7 +198,7 @@ def _no_match_reason(backend: str | None, releases: Sequence[TorchWheels]) -> st
 
 
 def nearest_build(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
-    """Return the option for a PyTorch build with code for the GPU; empty if there is none."""
+    """Return the `--set` option that selects a PyTorch build with code for the GPU; empty if there is none."""
     build = next(backends_for(python, gpu, releases), "")
     return command("--set", f"environment.python.torch_backend={build}") if build else ""
 

@@ -1,4 +1,4 @@
-"""Check that storage exists and that nodes can mount it, and report the zones to which it restricts the plan."""
+"""Check that storage exists and that nodes can mount it, and report how it restricts the plan's zones."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ def storage_exists(case: CheckInput) -> Iterator[Issue]:
 
 @check("storage-zone", "note", "Storage in one zone excludes all other zones and their capacity.")
 def storage_limits_zones(case: CheckInput) -> Iterator[Issue]:
-    """Report that only the zones of existing storage are tried."""
+    """Report that only zones with the existing storage are tried."""
     for locations in existing_storage(case.question.recipe, case.question.quotes.storage):
         zones = [location.zone for location in locations if location.zone]
         if zones:
@@ -37,7 +37,7 @@ def storage_limits_zones(case: CheckInput) -> Iterator[Issue]:
 
 @check("storage-kept", "note", "Storage that outlives the cluster continues to cost money.")
 def storage_kept(case: CheckInput) -> Iterator[Issue]:
-    """Report storage that is created with the cluster, and whether deleting the cluster also deletes the storage."""
+    """Report which storage is created with the cluster, and whether it is deleted together with the cluster."""
     existing = existing_storage(case.question.recipe, case.question.quotes.storage)
     existing_names = {locations[0].name for locations in existing}
     for storage in case.question.recipe.storage:

@@ -1,4 +1,4 @@
-"""Rule: exclude types in regions where their nodes cannot mount the recipe's storage."""
+"""Rule: exclude types from regions where their nodes cannot mount the recipe's storage."""
 
 from collections.abc import Iterator
 

@@ -8,7 +8,7 @@ from cloudgpu.text import command
 
 @check("checkpoint", "error", "Reports where checkpoints are uploaded, or that they cannot be uploaded.")
 def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
-    """Report where checkpoints are uploaded and how to resume, or that nodes cannot write to `checkpoint.to`."""
+    """Report where checkpoints are uploaded and how to resume from them, or that nodes cannot upload checkpoints."""
     checkpoint = case.question.recipe.checkpoint
     if checkpoint is None or checkpoint.to is None:
         return

@@ -14,7 +14,7 @@ _OTHER_MARKET = {"on-demand": "spot", "spot": "on-demand"}
 
 
 def alternatives(plan: Plan, catalog: Catalog, bound: Set[Quota] = frozenset()) -> tuple[str, ...]:
-    """Return `--set` options for another market, more regions and a similar type; empty for a plan without candidates.
+    """Return `--set` options that select another market, more regions or a similar type; empty without candidates.
 
     Types whose quota is in `bound`, or that cannot run the recipe's software, are not suggested.
     """
@@ -27,7 +27,7 @@ def alternatives(plan: Plan, catalog: Catalog, bound: Set[Quota] = frozenset()) 
 
 
 def _market(plan: Plan, catalog: Catalog) -> Iterator[str]:
-    """Yield the option for the other market, unless both were tried or EC2 does not offer the type in it."""
+    """Yield the option that selects the other market, unless both were tried or EC2 does not offer the type there."""
     markets = {candidate.market for candidate in plan.candidates}
     instance_type = catalog.types.get(plan.candidates[0].instance_type)
     for market in markets:
@@ -49,7 +49,7 @@ def _regions(plan: Plan, question: PlannerInput) -> Iterator[str]:
 
 
 def _type(question: PlannerInput, bound: Set[Quota]) -> Iterator[str]:
-    """Yield the option for the cheapest other type with at least as much GPU memory.
+    """Yield the option that selects the cheapest other type with at least as much GPU memory.
 
     Types with the same number of GPUs are preferred.
     """

@@ -33,7 +33,7 @@ _WEIGHTS: Final = {
     "resources.nodes": 4,
     "budget.max_usd": 4,
 }
-"""Distance of a changed field from the request, from 1 (minor) to 5 (major). Other fields have `_DEFAULT_WEIGHT`."""
+"""How far changing each field departs from the request: 1 (minor) to 5 (major); if absent, `_DEFAULT_WEIGHT`."""
 _TYPE_WEIGHTS: Final[dict[Kinship, int]] = {
     "same GPU": 2,
     "other number": 4,
@@ -50,7 +50,7 @@ class Edit:
 
     Attributes:
         sets: (field, text) pairs as typed after `--set`.
-        weight: Distance from the request; the smaller, the better.
+        weight: How far the change departs from the request; smaller is better.
         way: Kind of change. Only the best of each kind is shown.
     """
 
@@ -60,7 +60,7 @@ class Edit:
 
     @property
     def command(self) -> str:
-        """The `--set` options of the change, quoted for the shell if necessary."""
+        """The change as `--set` options, quoted for the shell if necessary."""
         return " ".join(command("--set", f"{field}={text}") for field, text in self.sets)
 
     def after(self, other: "Edit") -> "Edit":
@@ -82,12 +82,12 @@ class Edit:
 
 
 def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = None, way: str = "") -> Edit:
-    """Return a change of one field, together with the fields in `more`."""
+    """Return a change that sets one field and the fields in `more`."""
     return Edit(((field, text), *more), weight or _WEIGHTS.get(field, _DEFAULT_WEIGHT), way or field)
 
 
 def edits_in_fixes(fixes: Iterable[str]) -> Iterator[Edit]:
-    """Yield one change for each `--set` option in the fixes of checks."""
+    """Yield one change for each `--set` option in the fixes that checks suggest."""
     for fix in fixes:
         for word in _OPTION.findall(fix):
             plain_word = shlex.split(word)[0] if word.startswith("'") else word.rstrip(",;)")

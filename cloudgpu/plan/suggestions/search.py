@@ -23,7 +23,7 @@ MAX_REMEDIES: Final = 3
 _SINGLES: Final = 40
 _COMBINED: Final = 50
 _EXTENDED: Final = 3
-"""Maximum number of changes that are combined with a further change."""
+"""Maximum number of trials to extend with one further change."""
 _MAX_COMBINED: Final = 3
 """Maximum number of changes in a combination. More changes would make it a different recipe."""
 _SHORTEST_MIN: Final = 10
@@ -91,12 +91,12 @@ def _smallest(levels: Sequence[Sequence[Trial]], helps: Callable[[Trial], bool])
 
 
 def _cures(trial: Trial, finding: Finding, start: Trial) -> bool:
-    """Return True if the change fixes the error and introduces no new one."""
+    """Return True if the change fixes the error and introduces no new errors."""
     return finding.check not in trial.refused and trial.refused < start.refused
 
 
 def _best(trials: Iterable[Trial]) -> tuple[SuggestedChange, ...]:
-    """Return the best remedies, at most `MAX_REMEDIES`, and at most one per kind of change."""
+    """Return the best remedies: at most `MAX_REMEDIES` in total and one per kind of change."""
     best: dict[str, SuggestedChange] = {}
     for trial in sorted(trials, key=lambda trial: trial.rank):
         best.setdefault(trial.edit.way, trial.remedy)
@@ -143,7 +143,7 @@ def _try(start: Trial, change: Edit, planned: Planner) -> Trial | None:
 
 
 def _smaller_requests(trial: Trial, planned: Planner) -> Iterator[Edit]:
-    """Yield the smallest reductions of the node count and of the expiry that would fix an error."""
+    """Yield the smallest reductions in the node count and the expiry that would fix an error."""
     recipe = trial.question.recipe
     minutes = int(recipe.budget.expiry) // 60
     nodes = _largest_that_helps(
@@ -158,7 +158,7 @@ def _smaller_requests(trial: Trial, planned: Planner) -> Iterator[Edit]:
 def _largest_that_helps(
     trial: Trial, most: int, least: int, made: Callable[[int], Edit], planned: Planner
 ) -> Edit | None:
-    """Return the change to the largest number that fixes an error; None if even the smallest number fixes none."""
+    """Return the change with the largest number that fixes an error; None if even the smallest number does not."""
 
     def helps(count: int) -> bool:
         changed = _try(trial, made(count), planned)

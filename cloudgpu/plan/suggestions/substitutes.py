@@ -10,7 +10,7 @@ from cloudgpu.plan.candidates import exclusions
 from cloudgpu.plan.planner_input import PlannerInput
 
 Kinship = Literal["same GPU", "other number", "same size", "as much memory", "most memory"]
-"""Relation of a type to the requested type: same GPU and count; same GPU with another count; same count with at least
+"""How a type relates to the requested type: same GPU and count; same GPU with another count; same count with at least
 as much memory per GPU; at least as much memory in total; or, if no type has enough memory, the most memory.
 """
 
@@ -69,7 +69,7 @@ def with_as_much_memory(question: PlannerInput) -> Iterator[InstanceType]:
 
 
 def first_requested_type(question: PlannerInput) -> InstanceType | None:
-    """Return the first requested type, with which substitutes are compared. AWS may not offer it."""
+    """Return the first requested type, to which substitutes are compared. AWS may not offer this type."""
     named = (question.catalog.types.get(spec) for spec in question.specs)
     return next(iter(question.types), None) or next(
         (instance_type for instance_type in named if instance_type is not None), None

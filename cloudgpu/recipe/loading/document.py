@@ -1,4 +1,4 @@
-"""Parse YAML into plain values with line numbers, and write recipes back as YAML.
+"""Parse YAML into plain values with line numbers, and format recipes as YAML.
 
 Recipes are untrusted input, so the text is read as events first: size, depth, aliases and tags are limited before any
 value is built, and the result contains only text, numbers, booleans, null, lists and mappings.
@@ -31,7 +31,7 @@ class Document:
 
     Attributes:
         value: The plain value; undefined if there are problems.
-        lines: Line of every field path, counted from 1.
+        lines: Field path -> line number, counted from 1.
         problems: Syntax problems, each with its line.
     """
 
@@ -49,7 +49,7 @@ class Document:
 
 @dataclass(frozen=True)
 class _UnfitError(Exception):
-    """Raised for a YAML text that violates the limits on recipes. `line` is the line of the problem."""
+    """Raised if YAML text violates the limits on recipes. `line` is the number of the offending line."""
 
     line: int
     message: str
@@ -72,7 +72,7 @@ def parse(text: str) -> Document:
 
 
 def as_yaml(recipe: Recipe) -> str:
-    """Return the recipe as YAML that loads to an equal recipe."""
+    """Return the recipe as YAML that loads back into an equal recipe."""
     yaml = YAML(typ="rt")
     yaml.width = 10_000  # keeps commands on one line, because users copy them from here
     yaml.default_flow_style = False
@@ -86,7 +86,7 @@ def as_yaml(recipe: Recipe) -> str:
 
 
 def _yaml() -> YAML:
-    """Return the safe parser: the round-trip parser leaves markers inside folded text."""
+    """Return the safe parser. The round-trip parser is not used because it leaves markers inside folded text."""
     return YAML(typ="safe", pure=True)
 
 

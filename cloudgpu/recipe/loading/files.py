@@ -1,4 +1,4 @@
-"""Check that the local files that a recipe refers to exist."""
+"""Check that a recipe's local files exist."""
 
 from collections.abc import Iterator, Set
 from pathlib import Path
@@ -24,7 +24,7 @@ def is_url(source: str) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Return True if the path is a regular file; False also for invalid names."""
+    """Return True if the path is a regular file; an invalid file name returns False."""
     try:
         return path.is_file()
     except OSError:
@@ -32,7 +32,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_directory(path: Path) -> bool:
-    """Return True if the path is a directory; False also for invalid names."""
+    """Return True if the path is a directory; an invalid file name returns False."""
     try:
         return path.is_dir()
     except OSError:

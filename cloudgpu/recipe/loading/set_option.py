@@ -40,7 +40,7 @@ def assign(values: dict[str, Any], name: str, text: str) -> FieldPath:
 
 
 def _path(name: str, params: tuple[str, ...]) -> FieldPath:
-    """Return the path of a dotted name.
+    """Return the field path for a dotted name.
 
     Raises:
         RecipeError: The parameter or field does not exist.

@@ -33,7 +33,7 @@ def field_problems(error: ValidationError, value: object) -> tuple[Problem, ...]
 
 
 def _path(details: ErrorDetails, value: object) -> FieldPath:
-    """Return the field path, without the names of union branches that pydantic appends."""
+    """Return the field path, without the union branch names that pydantic adds."""
     path: FieldPath = ()
     for part in details["loc"]:
         item = _item(value, part)

@@ -1,1 +1,1 @@
-"""Validation rules across the fields of a recipe, which the schema cannot express."""
+"""Validation rules that the schema cannot express, for example because they involve several fields."""

@@ -1,6 +1,6 @@
 """Validate that a recipe's commands and environment variables fit the limits of `execve`.
 
-Linux rejects a single argument or NAME=VALUE of 128 KiB (MAX_ARG_STRLEN), and a total above a quarter of the stack
+Linux rejects any argument or NAME=VALUE string of 128 KiB (MAX_ARG_STRLEN), and a total above a quarter of the stack
 limit. A recipe that exceeds either would fail on every node after the launch.
 """
 
@@ -15,15 +15,15 @@ from cloudgpu.recipe.schema import Environment, Recipe, Scalar
 
 _KIB: Final = 1024
 _SAFE_TOTAL: Final = 1024 * _KIB
-"""Half of the total that Linux allows with the default 8 MiB stack: launchers and the node add more variables."""
+"""Half the total that Linux allows with an 8 MiB stack, the default; launchers and the node add further variables."""
 _MINIMUM_TOTAL: Final = 128 * _KIB
 """Total that Linux allows even with a very small stack limit."""
 _SAFE_SSH_ARGUMENT: Final = 96 * _KIB
-"""Safe limit below the 128 KiB of a single argument, for launchers that export all variables in one `ssh` argument."""
+"""Safe limit, below the 128 KiB per argument, for launchers that export all variables in a single `ssh` argument."""
 _EXPORTS_BY_SSH: Final = frozenset({"mpirun", "deepspeed"})
 _POINTER: Final = 8
 _LONGEST_PATH: Final = "x" * 4095
-"""Stand-in of maximum length for a node path that is not known yet: PATH_MAX without its terminating NUL."""
+"""Placeholder for a node path that is not known yet, at the maximum length: PATH_MAX without the terminating NUL."""
 
 
 def argument_size_problems(recipe: Recipe) -> Iterator[Problem]:

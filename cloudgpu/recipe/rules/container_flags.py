@@ -49,7 +49,7 @@ _RESERVED_TREES: Final = ("/dev", "/proc", "/sys", "/.cloudgpu")
 
 
 def flag_problems(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (flag, problem) for every flag that a recipe may not add."""
+    """Yield a (flag, problem) pair for every flag that a recipe may not add."""
     for flag in flags:
         if not _FORM.fullmatch(flag):
             yield flag, "expected one `docker run` option in a single word, for example --cap-add=SYS_PTRACE"

@@ -27,7 +27,7 @@ _MOUNT_FIELDS: Final = tuple(
     (name, "applies only to mounted data; remove it, or use mode: mount")
     for name in ("writable", "endpoint", "options")
 )
-"""Fields that have no effect in the other mode, each with its message."""
+"""Fields that apply to only one mode, each with the message for the other mode."""
 
 
 def dataset_target_problems(recipe: Recipe) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Validate the file names of a dataset before the launch: nodes must be able to create all of these files."""
+"""Validate a dataset's file names before the launch: nodes must be able to create files with these names."""
 
 import posixpath
 from collections.abc import Iterable

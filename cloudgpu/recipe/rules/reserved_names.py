@@ -1,4 +1,4 @@
-"""Ports and environment variables that cloudgpu uses itself and a recipe may not set."""
+"""Ports and environment variables that are reserved for cloudgpu, so that a recipe may not set them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 RUN_PORTS: Final = range(20000, 32000)
 """TCP ports for the rendezvous (first half) and for the connections between the agents of a run (second half).
 
-The range is below the ephemeral ports of Linux (32768-60999), which an outgoing connection could occupy at any time.
+The range is below Linux's ephemeral ports (32768-60999), which outgoing connections could occupy at any time.
 """
 
 _EVERY: Final = frozenset(
@@ -63,4 +63,4 @@ LAUNCHER_VARIABLES: Final[Mapping[str, frozenset[str]]] = {
     "head-only": _EVERY,
     "service": _EVERY,
 }
-"""Launcher -> variables that a recipe may not set: with conflicting values, the ranks would never connect."""
+"""Launcher -> variables that a recipe may not set, because conflicting values would keep the ranks from connecting."""

@@ -1,4 +1,4 @@
-"""Validation rules for services: names, ports, tokens, and the placeholders of commands and pages."""
+"""Validation rules for services: names, ports, tokens, and placeholders in commands and pages."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -44,7 +44,7 @@ def service_name_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def service_reference_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Reject tokens that the environment already sets, and unknown placeholders in commands and pages."""
+    """Reject token variables that the environment already sets, and unknown placeholders in commands and pages."""
     taken = {**dict.fromkeys(recipe.environment.env, "env"), **dict.fromkeys(recipe.environment.secrets, "secrets")}
     for path, _, endpoint in endpoints(recipe):
         if endpoint.token in taken:
@@ -61,7 +61,7 @@ def service_reference_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def endpoints(recipe: Recipe) -> Iterator[tuple[FieldPath, str, Endpoint]]:
-    """Yield the field path, name and endpoint of every service of a recipe."""
+    """Yield the field path, name and endpoint of every service in a recipe."""
     if recipe.launch.service is not None:
         yield ("launch", "service"), recipe.name, recipe.launch.service
     for index, service in enumerate(recipe.launch.beside):

@@ -13,13 +13,13 @@ from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.text import printable
 
 _PROSE: Final = frozenset({"description", "command", "pattern", "on", "source"})
-"""Fields that may have several lines, in any section."""
+"""Names of fields that may contain several lines, in any section."""
 _VALUES: Final = frozenset({"env", "params"})
-"""Mappings whose values may have several lines."""
+"""Mappings whose values may contain several lines."""
 
 
 def text_problems(value: object, path: FieldPath = ()) -> Iterator[Problem]:
-    """Yield a problem for every text or field name of a recipe that cannot be passed to a node."""
+    """Yield a problem for every string or field name in a recipe that cannot be passed to a node."""
     if isinstance(value, dict):
         for name, item in value.items():
             fault = bounds.text_fault(name)

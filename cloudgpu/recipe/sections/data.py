@@ -45,7 +45,7 @@ class Data(Section):
     """Time limit for the mount, for example `60s`."""
 
     def downloading_nodes(self, nodes: int) -> int:
-        """Return the number of nodes that download from the source. The remaining nodes copy from a peer."""
+        """Return the number of nodes that download from the source. The remaining nodes copy from other nodes."""
         return 1 if self.share == "head" else nodes
 
 

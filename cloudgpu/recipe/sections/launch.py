@@ -11,7 +11,7 @@ from cloudgpu.recipe.sections.service import Service, SideService
 LauncherName = Literal["torchrun", "mpirun", "deepspeed", "kvstore", "tf-config", "each-node", "head-only", "service"]
 
 HEAD_LAUNCHERS: Final = frozenset({"head-only", "service"})
-"""Launchers that start a single process, on the head. Any process on another node must be started by that process."""
+"""Launchers that start a single process, on the head. That process must start any processes on other nodes."""
 RANK_PER_GPU_LAUNCHERS: Final = frozenset({"torchrun", "mpirun", "deepspeed"})
 """Launchers that default to one rank per GPU."""
 RANK_PER_NODE_LAUNCHERS: Final = frozenset({*HEAD_LAUNCHERS, "each-node"})

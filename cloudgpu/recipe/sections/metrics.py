@@ -43,7 +43,7 @@ class Metric(Section):
 
 
 class Work(Section):
-    """The amount of work. From this amount and the reference rate, the plan estimates time and cost."""
+    """The amount of work, from which the plan estimates time and cost at the reference rate."""
 
     metric: str
     """Metric whose reference value is the rate. The metric's unit must end with `/s`, for example `img/s`."""

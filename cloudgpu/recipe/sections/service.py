@@ -1,4 +1,4 @@
-"""Services: processes that listen on a port of the head, alone (`launch.service`) or next to the ranks."""
+"""Services: processes that listen on a port on the head, either alone (`launch.service`) or alongside the ranks."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ class Ready(Section):
     http: PathOnPort | None = None
     """HTTP path to request, for example `/api`. Default: a TCP connection to the port is enough."""
     status: Annotated[int, Field(strict=True, ge=100, le=599)] | None = None
-    """HTTP status of a service that is ready. Default: any status below 400."""
+    """HTTP status that indicates that the service is ready. Default: any status below 400."""
     within: DurationS = DurationS(180)
     """Time limit for the service to become ready, for example `2m`."""
 

@@ -1,4 +1,4 @@
-"""Eventual consistency: for a short time, calls do not find a newly created resource."""
+"""Eventual consistency: calls cannot find a resource for a short time after it is created."""
 
 import re
 from collections.abc import Iterator, Mapping

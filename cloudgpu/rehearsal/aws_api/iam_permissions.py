@@ -1,4 +1,4 @@
-"""Evaluate the policies of a role; only the policy features that cloudgpu uses are supported."""
+"""Evaluate a role's policies; only the policy features that cloudgpu uses are supported."""
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase

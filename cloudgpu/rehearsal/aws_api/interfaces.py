@@ -1,4 +1,4 @@
-"""Interfaces and values that the rules of a rehearsal cloud share."""
+"""Interfaces and values that the rehearsal cloud's API rules share."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class NodeHost(Protocol):
         """Boot a node, or adopt the node that already has this instance id."""
 
     def stop(self, instance_id: str) -> None:
-        """Stop a node; return after all its processes have exited and its disk is deleted."""
+        """Stop a node; return once all its processes have exited and its disk has been deleted."""
 
     def power_off(self, instance_id: str) -> None:
         """Kill a node's processes and keep its disk."""

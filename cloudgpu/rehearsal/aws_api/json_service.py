@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.aws_api.interfaces import World
 
 _MAX_PAGE_SIZE = 1000
 Action = Callable[[World, str, Mapping[str, Any]], dict[str, Any]]
-"""Function that takes the world, the region and the parameters of a call and returns the members of the response."""
+"""Function that takes the world and a call's region and parameters, and returns the members of the response."""
 
 
 class JsonError(Exception):

@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.aws_api.rules import paginate_rows
 
 @cache
 def _listings() -> dict[str, dict[str, Any]]:
-    """Return botocore's paginator definitions by action. A definition names the list in the response."""
+    """Return botocore's paginator definitions by action. Each one names the response member with the list."""
     rows: dict[str, dict[str, Any]] = Loader().load_service_model("ec2", "paginators-1")["pagination"]
     return {
         action: row for action, row in rows.items() if row.get("limit_key") == "MaxResults" and _is_single_list(row)

@@ -1,4 +1,4 @@
-"""List file systems in every region, from the endpoint's internal state."""
+"""List file systems and other storage in every region, as recorded by the simulated services."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def file_systems() -> list[dict[str, Any]]:
 
 
 def data_resource_ids() -> frozenset[str]:
-    """Return the ids of all resources that may contain data of nodes."""
+    """Return the ids of all resources that may contain data written by nodes."""
     ids = {str(row["id"]) for row in file_systems()}
     ids |= {str(name) for _, _, backend in _iter(ec2_backends) for name in backend.volumes}
     return frozenset(ids | {str(name) for _, _, backend in _iter(s3_backends) for name in backend.buckets})

@@ -1,4 +1,4 @@
-"""The registry of rules for EC2 actions, the requests passed to the rules, and the errors that they raise."""
+"""The registry of rules for EC2 actions, the requests passed to the rules, and the errors that the rules raise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Service Quotas of EC2: vCPU limits per quota family and market, and the limit of Elastic IPs."""
+"""EC2 service quotas: vCPU limits per quota family and market, and the Elastic IP limit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paginate
 
 DEFAULT_VCPUS = 100_000
-"""Limit if no row of the quota table matches. AWS always reports a number, so this one is too high to reach."""
+"""Limit if no row of the quota table matches: too high to reach, but a number, because AWS always reports one."""
 ELASTIC_IPS = 5
 _ACCOUNT = "123456789012"
 

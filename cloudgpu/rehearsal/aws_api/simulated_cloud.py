@@ -93,7 +93,7 @@ class SimulatedCloud:
             _log.warning("cannot save the state of a newly used region yet: %s", err.message)
 
     def _restore_saved_state(self) -> None:
-        """Restore the last saved state. Background work that the failed call queued then has no effect."""
+        """Restore the last saved state, so that background work queued by the failed call has no effect."""
         try:
             self._store.load()
         except Exception:  # noqa: BLE001 - any failure is fatal here
@@ -117,7 +117,7 @@ class SimulatedCloud:
             return [_shown(instance) for instance in self._instances() if instance.state != "terminated"]
 
     def housekeep(self) -> None:
-        """Delete data of deleted storage, remove old terminated instances, run due schedules, and save node changes."""
+        """Delete data from deleted storage, drop old terminated instances, run due schedules, and save node changes."""
         with self._lock:
             delete_orphaned_folders(self._shared, data_resource_ids())
         self._keeper.remove_old_instances()

@@ -46,7 +46,7 @@ def start_session(sessions: SsmSessions, region: str, params: Mapping[str, Any])
 
 
 def _is_connected(sessions: SsmSessions, region: str, target: str) -> bool:
-    """Return True if the node's agent is running, its role permits the calls, and the service is reachable."""
+    """Return True if the node's agent is running, its role allows the agent's calls, and the service is reachable."""
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
     running = (instance for instance in backend.all_instances() if instance.state == "running")
     instance = next((instance for instance in running if instance.id == target), None)

@@ -1,4 +1,4 @@
-"""Session Manager data channels: streams to the SSH server of a node, which need not be reachable from outside.
+"""Session Manager data channels: streams to a node's SSH server, even if the node is not reachable from outside.
 
 Every session has a separate listener on 127.0.0.1, which accepts one client that sends the session's token. The
 listener forwards to a socket that the node serves, as AWS's agent does, so security groups and addresses do not matter.

@@ -38,7 +38,7 @@ class ActiveConditions:
                 self._left["id", resource_id] = self.now.unseen_calls
 
     def unseen(self, resource_id: str) -> bool:
-        """Count a call that refers to this resource. Return True if the call does not find the resource yet."""
+        """Count a call that refers to this resource. Return True if the call must not find the resource yet."""
         return self._spent("id", resource_id)
 
     def is_profile_unknown(self, profile_id: str, made: datetime) -> bool:
@@ -90,7 +90,7 @@ class ActiveConditions:
 
 
 class SkewedClock:
-    """A clock whose `now` returns the current time of the simulated AWS; otherwise, the machine's clock."""
+    """A clock whose `now` returns the simulated AWS's time; its other methods use the machine's clock."""
 
     def __init__(self, clock: Clock, behaviour: ActiveConditions) -> None:
         self._clock = clock

@@ -149,7 +149,7 @@ class FaultRules:
             return applicable[0] if applicable else None
 
     def lag_s(self, call: MatchedCall) -> float:
-        """Count the call. Return the age in seconds up to which tags are hidden from a search in this call."""
+        """Count the call. Return the age, in seconds, below which tags are hidden if the call searches by tag."""
         with self._change:
             return max(
                 (rule.seconds for rule in self._rules if rule.do == "lag" and rule.applies(call, "before")), default=0

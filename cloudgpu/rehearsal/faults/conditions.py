@@ -12,7 +12,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions of a fault script. Values count calls, unless the name ends in `_s` (seconds)."""
+    """The conditions of a fault script. Fields named `*_calls` or `*_looks` count API calls."""
 
     unseen_calls: int = 0
     """Number of calls that do not find a new resource yet (eventual consistency)."""
@@ -31,7 +31,7 @@ class Conditions:
     clock_skew_s: float = 0.0
     """Seconds by which AWS's clock is ahead of this machine's clock."""
     fleet_short_by: int = 0
-    """Number of instances that a fleet does not launch although it could, even if it falls short of its minimum."""
+    """Number of instances that a fleet does not launch despite free capacity, even if it then misses its minimum."""
     retired: tuple[str, ...] = ()
     """Patterns of instance types that AWS no longer offers."""
     free_addresses: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Find fault scripts in the built-in library or in a file, parse them, and combine several of them."""
+"""Find fault scripts in the built-in library or in files, parse them, and combine them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,7 +95,7 @@ def parse_script(name: str, text: str) -> FaultScript:
 
 
 def combine_scripts(scripts: Sequence[FaultScript], overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Combine several scripts: concatenate their lists and merge their mappings. The last value of a key wins.
+    """Combine several scripts: concatenate lists and merge mappings. For repeated keys, the last value wins.
 
     Raises:
         UsageError: A parameter is not in any of the scripts, or a part is not valid.
@@ -141,7 +141,7 @@ def _converted(default: object, text: str, name: str) -> object:
 
 
 def _substituted(value: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - YAML
-    """Replace placeholders. A string that is just one `{parameter}` becomes the parameter's value with its type."""
+    """Replace placeholders. A string that is only a `{parameter}` becomes the parameter's value and keeps its type."""
     if isinstance(value, str):
         parameter = value[1:-1] if value.startswith("{") and value.endswith("}") else ""
         if parameter in values:

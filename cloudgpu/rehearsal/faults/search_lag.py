@@ -24,7 +24,7 @@ class SearchLag:
 
     @contextmanager
     def hide_recent_tags(self, body: bytes, lag_s: float) -> Iterator[None]:
-        """Hide tags that are younger than the lag while a call that searches by tag is handled."""
+        """Hide the tags of resources first tagged within the last `lag_s` seconds while a tag search is handled."""
         hidden = self._hide(lag_s) if lag_s > 0 and _searches_by_tag(body) else []
         try:
             yield

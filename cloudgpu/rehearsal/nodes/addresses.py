@@ -17,7 +17,7 @@ _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 @dataclass(frozen=True)
 class BoundAddress:
-    """A loopback address with its two bound sockets. The metadata socket listens already, to reserve the address."""
+    """A loopback address with its two bound sockets. The metadata socket already listens to reserve the address."""
 
     address: str
     ssh: socket.socket
@@ -40,7 +40,7 @@ class BoundAddress:
 
 
 def claim_free_address(directory: Path, preferred: str, used: set[str]) -> BoundAddress:
-    """Bind the preferred address if it is free, else the next free one of this state home, else ports of 127.0.0.1.
+    """Bind the preferred address if it is free, else this state home's next free address, else ports on 127.0.0.1.
 
     Raises:
         RehearsalError: No address can be bound.

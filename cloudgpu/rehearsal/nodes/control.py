@@ -74,7 +74,7 @@ class ControlServer:
         return bool(self._listeners)
 
     def release(self) -> None:
-        """Close the connections of clients that wait for the shutdown or for events."""
+        """Close the connections of clients that are waiting for the shutdown or for events."""
         for writer in (*self._closing, *self._listeners):
             writer.close()
 
@@ -185,7 +185,7 @@ def _request(line: bytes) -> dict[str, Any]:
 
 
 def _same_user(writer: asyncio.StreamWriter) -> bool:
-    """Return True unless the peer is another user, because some file systems ignore the mode of the socket."""
+    """Return True unless the peer is another user. Needed because some file systems ignore a socket's file mode."""
     peer = writer.get_extra_info("socket")
     if sys.platform != "linux" or peer is None:
         return True

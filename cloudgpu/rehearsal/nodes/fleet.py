@@ -47,7 +47,7 @@ class NodeFleet:
 
         Args:
             directory: Directory of the node host; each node has a subdirectory in `instances`.
-            surroundings: Paths of the machine that nodes may see.
+            surroundings: Paths on this machine that nodes may see.
             isolation: `cage` or `plain`.
             offset_s: Offset of the timer clock from the machine's clock, in seconds.
         """
@@ -68,7 +68,7 @@ class NodeFleet:
         """Function that is called when a node has powered itself off."""
 
     async def adopt(self) -> None:
-        """Adopt the nodes of an earlier host process. Boot running nodes again if their init has exited.
+        """Adopt an earlier host process's nodes. Boot a node again if it was running but its init has exited.
 
         Raises:
             OSError: The directory cannot be read or written.

@@ -258,7 +258,7 @@ class NodeHostClient:
             ) from err
 
     def _spawn(self) -> None:
-        """Run the host command, which returns once a host listens."""
+        """Run the host command, which returns once a host is listening."""
         command = [sys.executable, "-m", "cloudgpu.rehearsal.nodes.host"]
         command += ["--directory", str(self.directory), "--home", str(self._home)]
         command += ["--envs", str(self._envs), "--isolation", self._isolation]

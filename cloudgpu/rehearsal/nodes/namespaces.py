@@ -30,7 +30,7 @@ class CagedBody:
         """Create the runtime without starting a process.
 
         Args:
-            cage: Paths of the parts of the node's root.
+            cage: Paths that make up the node's root.
         """
         self._cage = cage
         self._pidfd = -1
@@ -38,7 +38,7 @@ class CagedBody:
         self.layer = Layer(cage.disk / "upper", "", cage.surroundings)
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of every process of the node."""
+        """Return the environment variables for the node's processes."""
         return dict(self._cage.surroundings.environment) | {"PATH": self._cage.surroundings.path}
 
     def limit_home(self, kib: int) -> None:
@@ -61,7 +61,7 @@ class CagedBody:
 
     @property
     def take_terminal(self) -> None:
-        """Return None: `setsid --ctty` acquires the terminal inside the node, provided that it has no owner yet."""
+        """Return None: `setsid --ctty` acquires the terminal inside the node, provided that no session owns it yet."""
 
     def open_terminal(self) -> tuple[int, int]:
         """Open a terminal in the node's own `/dev/pts`, so that `tty` and `/dev/tty` work inside.
@@ -78,7 +78,7 @@ class CagedBody:
             raise
 
     def send_signal(self, pid: int, number: signal.Signals) -> None:
-        """Signal the process group of the only child of `nsenter`, which leads its own session."""
+        """Signal the process group of `nsenter`'s only child, which leads its own session."""
         try:
             for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
                 os.killpg(int(child), number)
@@ -108,7 +108,7 @@ class CagedBody:
         self._take(pid)
 
     def adopt(self, process: tuple[int, int]) -> bool:
-        """Take over the init of an earlier host. Return False if the init has exited or its pid was reused."""
+        """Take over the init from an earlier host. Return False if the init has exited or its pid was reused."""
         if process[0] == 0 or _started(process[0]) != process[1]:
             return False
         try:

@@ -36,7 +36,7 @@ _HOOK_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class HostServices:
-    """The services of the host that a node needs."""
+    """The node host's services that a node uses."""
 
     now_s: Callable[[], float]
     credentials: Callable[[], RoleCredentials | None]
@@ -192,7 +192,7 @@ class SimulatedNode:
         self._alarms.put(waits_s)
 
     def acknowledge(self) -> None:
-        """Record that a client acknowledged that the node powered itself off.
+        """Record that a client acknowledged the node's power-off event.
 
         Raises:
             OSError: The record cannot be written.
@@ -353,7 +353,7 @@ class SimulatedNode:
         return next((fault for fault in self.faults if fault.do == kind), None)
 
     def _now_s(self) -> float:
-        """Return the time of the node's timers, which may be skewed by a fault."""
+        """Return the current time for the node's timers, which a fault may skew."""
         skew = self._active_fault("clock-skew")
         return self._host.now_s() + (skew.seconds if skew else 0.0)
 

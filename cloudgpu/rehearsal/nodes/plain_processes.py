@@ -1,4 +1,4 @@
-"""A node without namespaces: its processes are ordinary processes that an environment variable identifies."""
+"""A node without namespaces: its processes are ordinary processes, identified by an environment variable."""
 
 import asyncio
 import fcntl
@@ -29,7 +29,7 @@ class PlainBody:
         Args:
             root: Directory that serves as the node's `/`.
             run: Directory that contains the socket to the host.
-            surroundings: Paths of the machine that the node may see.
+            surroundings: Paths on this machine that the node may see.
         """
         self._root = root
         self._run = run
@@ -38,7 +38,7 @@ class PlainBody:
         self.layer = Layer(root, str(root), surroundings)
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of every process of the node."""
+        """Return the environment variables for the node's processes."""
         temporary = str(self._root / "tmp")
         return dict(self._surroundings.environment) | {
             "CLOUDGPU_NODE_ROOT": str(self._root),
@@ -69,7 +69,7 @@ class PlainBody:
         return _take_terminal
 
     def open_terminal(self) -> tuple[int, int]:
-        """Open a terminal of the machine.
+        """Open a pseudo-terminal on this machine.
 
         Raises:
             OSError: No terminal is available.

@@ -20,7 +20,7 @@ class NodeRuntime(Protocol):
         """Return the pid and start time of the init, or (0, 0) if there is no init."""
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of every process of the node."""
+        """Return the environment variables for the node's processes."""
 
     def home(self, user: str) -> str:
         """Return the login user's home directory as seen inside the node."""

@@ -18,7 +18,7 @@ _SHOWN_CHARACTERS: Final = 40
 
 @dataclass(frozen=True)
 class Timer:
-    """A unit that fires at an absolute time of the timer clock; `command` runs inside the node."""
+    """A unit that fires at an absolute time on the timer clock; `command` runs inside the node."""
 
     unit: str
     due_epoch_s: float
@@ -26,7 +26,7 @@ class Timer:
 
 
 class Changes(Protocol):
-    """The changes to the record that a simulated command causes."""
+    """The changes that a simulated command makes to the record."""
 
     @property
     def disarm(self) -> str:
@@ -73,14 +73,14 @@ class SimulatedNodeRecord:
     mounted: tuple[Mounted, ...] = ()
     """Active mounts; powering off the node clears them."""
     installed: tuple[str, ...] = ()
-    """Installed simulated packages, initially the packages of the image; lost with the disk."""
+    """Simulated packages installed on the node, initially those in the image; lost with the disk."""
     spot_end_epoch_s: float = 0.0
     """Time of the spot interruption; 0 if none is scheduled."""
     rebalance_epoch_s: float = 0.0
     """Time of the rebalance recommendation; 0 if there was none."""
 
     def report(self) -> NodeReport:
-        """Return the report on the node that clients receive."""
+        """Return the node's report, in the form sent to clients."""
         return NodeReport(
             instance_id=self.spec.instance_id,
             state=self.state,
@@ -125,7 +125,7 @@ class NodePaths:
 
     @property
     def record(self) -> Path:
-        """Return the file of the node's record."""
+        """Return the file that stores the node's record."""
         return self.root / "record.json"
 
     @property
@@ -197,7 +197,7 @@ def load_in(folder: Path) -> SimulatedNodeRecord:
 
 
 def _check_numbers(part: Any) -> None:  # noqa: ANN401 - any dataclass
-    """Reject numbers beyond the range of dates, because computing with them would crash the host.
+    """Reject numbers beyond the range of dates, because date arithmetic with them would crash the host.
 
     Raises:
         ValueError: A number is out of range.

@@ -11,7 +11,7 @@ from cloudgpu.errors import RehearsalError
 AGENT_SOCKET = "agent.sock"
 """Socket in a node's run directory through which the SSM agent reaches SSH, regardless of security group rules."""
 _LIMIT_BYTES = 100
-"""Longest path to use directly. The kernel's limit is 107 bytes on Linux and 103 on macOS."""
+"""Maximum length of a path that is used directly. The kernel's limit is 107 bytes on Linux and 103 on macOS."""
 
 
 def connect(path: Path, timeout_s: float | None) -> socket.socket:

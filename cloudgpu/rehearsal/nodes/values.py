@@ -35,12 +35,12 @@ class NodeReport:
     host_key: str
     reason: str = ""
     befallen: tuple[str, ...] = ()
-    """Kinds of the faults that were injected into the node. The name is part of the protocol with older node hosts."""
+    """Kinds of the faults that were injected into the node. This name is part of the protocol with older node hosts."""
 
 
 @dataclass(frozen=True)
 class PoweredOff:
-    """An event that reports that a node powered itself off through a timer, a command or the exit of its init."""
+    """The event for a node that powered itself off through a timer, a command or the exit of its init."""
 
     instance_id: str
     reason: str

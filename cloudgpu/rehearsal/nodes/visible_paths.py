@@ -1,4 +1,4 @@
-"""Paths of the machine that a node may see: interpreters, package caches and settings, but no private files."""
+"""Paths on the machine that a node may see: interpreters, package caches and settings, but no private files."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class VisiblePaths:
-    """The visible paths of the machine. A node sees only `readable` and `writable` paths in `hidden` directories."""
+    """The machine's visible paths. In `hidden` directories, a node sees only the `readable` and `writable` paths."""
 
     base_python: str
     commands: tuple[tuple[str, str], ...]

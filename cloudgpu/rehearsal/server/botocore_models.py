@@ -1,7 +1,7 @@
 """Process-wide cache of botocore's service models.
 
 Moto loads the EC2 model, the largest model, three times, each time with a new loader. Without the cache, this takes a
-third of the CPU time of the server's start and first call.
+third of the CPU time that the server needs to start and handle its first call.
 """
 
 import functools

@@ -38,7 +38,7 @@ class ControlTarget(Protocol):
 
 @dataclass(frozen=True)
 class ControlApi:
-    """The handler of control calls, which must be signed with the state home's key."""
+    """The handler for control calls, which must be signed with the state home's key."""
 
     secret: str
     faults: FaultRules

@@ -16,7 +16,7 @@ def sign_call(secret: str, method: str, target: str, body: bytes, *, at: float |
 
 
 def signature_is_valid(secret: str, value: str, method: str, target: str, body: bytes) -> bool:
-    """Return True if the header was computed from `secret` for exactly this call, with a recent time stamp."""
+    """Return True if the header was computed from `secret` for exactly this call, with a recent timestamp."""
     stamp, _, _ = value.partition(":")
     try:
         at = float(stamp)

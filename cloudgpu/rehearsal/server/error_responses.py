@@ -1,4 +1,4 @@
-"""Error responses in the format of each AWS protocol. Serializers write them, because messages may need escaping."""
+"""Error responses in the format of each AWS protocol. Serializers build them, because messages may need escaping."""
 
 import json
 import re

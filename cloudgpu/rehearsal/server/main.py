@@ -87,7 +87,7 @@ class RehearsalServer:
 
     @property
     def port(self) -> int:
-        """Return the port of 127.0.0.1 on which the server listens."""
+        """Return the server's listening port on 127.0.0.1."""
         return self._http.port
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Identify the API call of a request, for fault rules and the log, and to distinguish mutating calls from reads."""
+"""Identify the API call that a request makes, for fault rules and the log, and tell mutating calls from reads."""
 
 import re
 from urllib.parse import parse_qsl
@@ -25,7 +25,7 @@ _S3_SUBRESOURCES = {
     "versions": "ObjectVersions",
     "uploads": "MultipartUploads",
 }
-"""Mapping from a query parameter of a bucket URL to the resource in the name of its action."""
+"""Mapping from a query parameter of a bucket URL to the resource part of its action's name."""
 _S3_LISTS = ("versions", "uploads")
 _EFS = {
     ("POST", "file-systems"): "CreateFileSystem",
@@ -40,7 +40,7 @@ _EFS = {
     ("DELETE", "resource-tags"): "UntagResource",
     ("GET", "resource-tags"): "ListTagsForResource",
 }
-"""Mapping from HTTP method and first part of the path to the action, which EFS requests do not contain."""
+"""Mapping from HTTP method and first path segment to the action, because EFS requests do not name their action."""
 
 
 def identify(request: HttpRequest, scope: Scope) -> MatchedCall:

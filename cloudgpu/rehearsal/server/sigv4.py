@@ -128,7 +128,7 @@ def _check_validity_period(signed_at: datetime, lifetime: timedelta, now: dateti
 
 
 def _verify_s3_query(request: HttpRequest, query: dict[str, str], secret_of: SecretOf, now: datetime) -> Scope:
-    """Verify the HMAC-SHA1 signature that SDKs still use in presigned S3 URLs of older regions."""
+    """Verify the HMAC-SHA1 signature that SDKs still use in presigned S3 URLs for older regions."""
     scope = Scope(query["AWSAccessKeyId"], "us-east-1", "s3")
     if now.timestamp() > _seconds(query.get("Expires", "0"), longest=1 << 40):
         raise SignatureError("AccessDenied", "Request has expired")

@@ -10,7 +10,7 @@ from cloudgpu import files
 from cloudgpu.paths import unwritable_error
 
 SIZE: Final = 2 * files.MIB
-"""Enough for the old and new snapshot of a region with hundreds of instances, and for a batch that contains both."""
+"""Enough bytes for the old and new snapshots of a region with hundreds of instances, and a batch that contains both."""
 
 
 class Reserve:

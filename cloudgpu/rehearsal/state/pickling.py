@@ -16,7 +16,7 @@ MODULES_OF_0_1 = {
     "cloudgpu.rehearsal.strict.lustre_records": "cloudgpu.rehearsal.aws_api.fsx.records",
     "cloudgpu.rehearsal.strict.own_images": "cloudgpu.rehearsal.aws_api.ec2.baked_images",
 }
-"""Module name in snapshots of version 0.1.0 -> current module name."""
+"""Module name in snapshots from version 0.1.0 -> current module name."""
 
 
 def current_module(name: str) -> str:

@@ -94,7 +94,7 @@ class SavedAnswer:
 
 @dataclass
 class Records:
-    """The records of one region for resources that moto lacks."""
+    """One region's records of the resources that moto lacks."""
 
     placement_groups: dict[str, PlacementGroup] = field(default_factory=dict)
     fleets: dict[str, FleetRecord] = field(default_factory=dict)

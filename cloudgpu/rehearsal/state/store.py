@@ -108,7 +108,7 @@ class Store:
         return {name: content for name, content in contents.items() if content}
 
     def bring_back(self, snapshot: Mapping[str, bytes]) -> None:
-        """Replace the current state with a result of `snapshot`."""
+        """Replace the current state with one that `snapshot` returned."""
         BackendDict.reset()
         self._written.clear()
         # Sorted as in `load`, because file systems refer to EC2's subnets.
@@ -285,7 +285,7 @@ class _Unpickler(pickle.Unpickler):
         self._objects = objects
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:  # noqa: ANN401 - protocol of pickle
-        """Return a class or function, even if a snapshot of an earlier version refers to its former module."""
+        """Return a class or function, even if a snapshot from an earlier version refers to its former module."""
         return super().find_class(current_module(module_name), global_name)
 
     def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401 - protocol of pickle

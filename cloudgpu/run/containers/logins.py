@@ -1,4 +1,4 @@
-"""Registry logins, which the recipe specifies or, for ECR, which are obtained with AWS credentials."""
+"""Registry logins: specified by the recipe or, for ECR, obtained with AWS credentials."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,18 +14,18 @@ ECR: Final = re.compile(r"^[0-9]{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaw
 
 @dataclass(frozen=True)
 class RegistryLogin:
-    """A registry user and password. The password is never shown, and is sent to the nodes through stdin only."""
+    """A registry user and password. The password is never shown, and is sent to the nodes only through stdin."""
 
     user: str
     password: str = field(repr=False)
 
 
 FetchLogin = Callable[[str], RegistryLogin]
-"""Function that returns a login for ECR in a region. A login is valid for 12 hours and is renewed before it expires."""
+"""Function that returns an ECR login for a region. A login is valid for 12 hours and is renewed before it expires."""
 
 
 def password_variable(environment: Environment) -> str:
-    """Return the name of the variable with the registry password; empty if none is needed or none is specified."""
+    """Return the name of the variable that holds the registry password; empty if none is needed or specified."""
     container = environment.container
     if container is None or container.login is None:
         return ""

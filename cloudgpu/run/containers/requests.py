@@ -1,4 +1,4 @@
-"""Build the agents' requests for the container of a run, and the commands of the ranks in that container."""
+"""Build the requests that start a run's containers, and the commands that the ranks execute in them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class NodeImage:
     Attributes:
         image: Image name with its digest, or the image ID if the digest is unknown.
         image_id: Image ID, which is the same on every node.
-        entrypoint: Entry point of the image, prefixed to every rank's command as `docker run` would.
+        entrypoint: Entry point of the image, prepended to every rank's command, as `docker run` would do.
         devices: RDMA devices of the node.
     """
 
@@ -139,5 +139,5 @@ def exec_prefixes(run_id: str, images: Mapping[int, NodeImage], workdir: str) ->
 
 
 def rank_name(rank: RankLaunch) -> str:
-    """Return the rank's name in its container, which is also the prefix of the names of its files."""
+    """Return the rank's name in its container, which is also the prefix of its file names."""
     return f"rank-{rank.rank}"

@@ -54,7 +54,7 @@ def list_resume_files(recipe: Recipe, files: Files) -> Sequence[RemoteFile]:
 
 
 def restore(job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:
-    """Download the earlier checkpoint to the work directory of every node. Return the bytes transferred.
+    """Download the earlier checkpoint to the work directory of every node. Return the number of bytes transferred.
 
     Raises:
         RemoteCommandError: A node could not download the checkpoint.

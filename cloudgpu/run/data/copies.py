@@ -24,7 +24,7 @@ class DistributionSettings:
     """Settings for distributing data.
 
     Attributes:
-        base: Base directory of relative paths in the recipe.
+        base: Base directory for relative paths in the recipe.
     """
 
     base: Path

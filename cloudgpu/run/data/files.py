@@ -1,4 +1,4 @@
-"""The files of a dataset, which the caller lists and the nodes download, and the S3 service of a bucket."""
+"""Dataset files, which the caller lists and the nodes download, and the S3 service that hosts a bucket."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class RemoteFile:
     Attributes:
         url: Presigned URL. The URL is secret: it is sent only through standard input and never shown.
         sha256: Hexadecimal checksum, or None if it is unknown.
-        etag: The source's identifier of the content; empty if unknown. A copy stops if the identifier changes.
+        etag: The source's identifier for the content; empty if unknown. Copying stops if the identifier changes.
     """
 
     url: str = field(repr=False)
@@ -27,10 +27,10 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class S3Service:
-    """The S3 service of a bucket.
+    """The S3 service that hosts a bucket.
 
     Attributes:
-        region: Region of the bucket; empty for the region of the nodes.
+        region: Region of the bucket; empty if it is the region that the nodes are in.
         endpoint: URL of an S3-compatible service; empty for AWS.
     """
 
@@ -42,7 +42,7 @@ Files = Callable[["Data"], Sequence[RemoteFile]]
 """Function that lists a dataset's files with fresh URLs."""
 
 Services = Callable[[str], S3Service]
-"""Function that returns the S3 service of a bucket URL."""
+"""Function that returns the S3 service for a bucket URL."""
 
 
 def aws_s3_service(_url: str) -> S3Service:

@@ -26,7 +26,7 @@ PeerAddress = Mapping[str, Any]
 
 
 def transfer_rounds(have: int, want: int, width: int = WIDTH) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Return the transfers of every round as (source, target) positions. The first `have` positions have the files.
+    """Return the transfers for each round as (source, target) positions. The first `have` positions have the files.
 
     In a round each source serves at most `width` targets, evenly distributed.
     """

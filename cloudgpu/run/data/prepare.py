@@ -80,7 +80,7 @@ def _mount(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSe
 
 
 def mount_request(dataset: Data, run_id: str, agent: Agent, service: S3Service) -> dict[str, Any]:
-    """Return the request of the `mount` verb for a dataset."""
+    """Return the `mount` request for a dataset."""
     target = f"{agent.root}{dataset.to}"
     data_mount = DataMount(
         name=dataset.name,

@@ -1,4 +1,4 @@
-"""Upload outputs to S3. Every node uploads its own outputs with its IAM role, even if the caller has disconnected."""
+"""Upload outputs to S3. Every node uploads its own outputs using its IAM role, even if the caller has disconnected."""
 
 from collections.abc import Sequence
 from typing import Any, Final

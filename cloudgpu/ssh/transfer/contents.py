@@ -16,7 +16,7 @@ class Contents:
 
     Attributes:
         size_bytes: Bytes to send.
-        changed: Paths of files that differed from the manifest when they were read. Shorter files are zero-padded.
+        changed: Paths of files that differed from the manifest when they were read. Files that shrank are zero-padded.
         problem: Read error that ended the stream early, or None. The receiver discards a stream that ended early.
     """
 

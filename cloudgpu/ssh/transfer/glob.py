@@ -1,4 +1,4 @@
-"""Translate glob patterns with git's semantics to regular expressions over bytes.
+"""Translate glob patterns with git's semantics into regular expressions over bytes.
 
 File names are bytes, and git's `?` matches one byte of a UTF-8 name.
 """
@@ -87,7 +87,7 @@ def _bracket(glob: bytes, at: int) -> tuple[bytes, int] | None:
 
 
 def _member(glob: bytes, at: int) -> tuple[bytes, int] | None:
-    """Translate a member of a set: a class, a range or a character; for a reversed range, its first character."""
+    """Translate a member of a set: a class, a range or a character. A reversed range matches its first character."""
     if glob[at : at + 2] == b"[:":
         end = glob.find(b"]", at + 2)
         if end > at + 2 and glob[end - 1 : end] == b":":

@@ -21,7 +21,7 @@ class IgnoreRule:
     """Whether the line starts with `!`."""
     directories_only: bool
     whole_path: bool
-    """Whether the pattern is matched against the path below the ignore file's directory instead of the last name."""
+    """Whether the pattern matches the path relative to the ignore file's directory, not just the last component."""
     pattern: re.Pattern[bytes]
 
 
@@ -92,7 +92,7 @@ def _rule(line: bytes) -> IgnoreRule | None:
 
 
 def _trim(line: bytes) -> bytes:
-    """Strip trailing spaces, except a space after a backslash."""
+    """Strip trailing spaces, except a space that a backslash escapes."""
     bare = line.rstrip(b" ")
     backslashes = len(bare) - len(bare.rstrip(b"\\"))
     return bare + b" " if backslashes % 2 and bare != line else bare

@@ -124,7 +124,7 @@ def _problem(root: bytes, path: bytes, mode: int) -> str:
 
 
 def _above(root: Path) -> tuple[tuple[IgnoreFile, ...], tuple[IgnoreFile, ...]]:
-    """Return the ignore files of cloudgpu and of git above `root`, from the top of its repository downwards.
+    """Return the `.cloudgpuignore` and `.gitignore` files above `root`, starting at the top of its repository.
 
     Outside a repository, there are none. Each file matches paths relative to its directory, so that `build/` in the
     repository's top directory also applies below `root`.

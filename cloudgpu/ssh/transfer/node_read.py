@@ -1,6 +1,6 @@
 """The sending half of the node's program: list a directory, and read files. Sent after `node_tree.py`.
 
-`list FROM`: read patterns; return the matching entries, and the reasons for the entries that cannot be transferred.
+`list FROM`: read patterns; return the matching entries, and the reason for each one that cannot be transferred.
 
 `read FROM`: read entries; for each entry, send a byte that shows whether its contents follow, then the contents.
 """
@@ -42,7 +42,7 @@ def stays_inside(path: bytes, target: bytes) -> bool:
 
 
 def relative_link(root: bytes, path: bytes) -> tuple[bytes, str]:
-    """Return the link text that keeps the target in a copy of `root`; if there is none, an empty text and the reason.
+    """Return the link text that keeps the target inside a copy of `root`, or empty text and the reason there is none.
 
     A link that stays inside keeps its text. Any other link that resolves to a path below `root`, such as an absolute
     link, becomes relative. `root` must be a real path.
@@ -64,7 +64,7 @@ def relative_link(root: bytes, path: bytes) -> tuple[bytes, str]:
 
 
 def unresolved(link: bytes, text: bytes) -> str:
-    """Return the reason why a link does not resolve, or an empty text if it does."""
+    """Return the reason why a link does not resolve; empty if it does."""
     try:
         os.stat(link)
     except OSError as err:
@@ -121,7 +121,7 @@ def listing(origin: str, source: IO[bytes]) -> None:
 
 
 def shown(path: bytes) -> str:
-    """Return a path as text that survives JSON."""
+    """Return a path as text that JSON preserves exactly."""
     return path.decode("utf-8", "surrogateescape")
 
 
@@ -152,7 +152,7 @@ def matches(pattern: re.Pattern[bytes], path: bytes) -> bool:
 
 
 def read(origin: str, source: IO[bytes]) -> None:
-    """Send contents. A file that became shorter is padded with zeros, and its true size is sent at the end."""
+    """Send the contents of the requested files. Pad files that shrank with zeros; send their true sizes at the end."""
     root = place(origin)
     short: dict[int, int] = {}
     failed: dict[int, str] = {}

@@ -39,7 +39,7 @@ LONGEST_MESSAGE_BYTES = 1 << 30
 MARK = b"\036cloudgpu\036"
 SECOND_NS = 1000000000
 SILENT_S = 120
-"""Longest pause of standard input. It is shorter than the time limit of another caller that waits for our claim."""
+"""Maximum pause in standard input, in seconds. Shorter than the time limit of a caller that waits for our claim."""
 
 
 class RefusedError(Exception):
@@ -73,7 +73,7 @@ def cut_off(_number: int, _frame: object) -> None:
 
 @contextlib.contextmanager
 def awaited() -> Iterator[None]:
-    """Limit the time for which the block waits for the sender."""
+    """Limit how long the block waits for the sender."""
     signal.setitimer(signal.ITIMER_REAL, SILENT_S)
     try:
         yield
@@ -106,7 +106,7 @@ def take_json(source: IO[bytes]) -> object:
 
 
 def take_entries(source: IO[bytes]) -> list[Entry]:
-    """Read a message that is a manifest."""
+    """Read a message that contains a manifest."""
     message = take_json(source)
     if not isinstance(message, list) or not all(is_entry(fields) for fields in message):
         raise RefusedError("the transfer is malformed")
@@ -277,7 +277,7 @@ def write(path: bytes, size: int, source: IO[bytes]) -> None:
 
 
 def poured(source: IO[bytes], size: int, file: int) -> int:
-    """Move bytes from the pipe to the file inside the kernel; return their number, or 0 without splice."""
+    """Move bytes from the pipe to the file inside the kernel; return how many, or 0 if splice is unavailable."""
     peek = getattr(source, "peek", None)
     if peek is None or not hasattr(os, "splice"):
         return 0
@@ -297,7 +297,7 @@ def poured(source: IO[bytes], size: int, file: int) -> int:
 
 
 def make_parents(root: bytes, path: bytes, ready: set[bytes]) -> None:
-    """Create the directories above `path`. Replace files, and links that would redirect the contents elsewhere."""
+    """Create the directories above `path`. Replace any that is a file or a link, which could lead elsewhere."""
     parent = path.rpartition(b"/")[0]
     if parent in ready:
         return
@@ -327,7 +327,7 @@ def prune(root: bytes, names: set[bytes]) -> None:
 
 
 def widened(source: IO[bytes]) -> IO[bytes]:
-    """Return standard input with a larger pipe buffer, which reduces switches between sender and writer."""
+    """Return standard input with a larger pipe buffer, which reduces context switches between sender and writer."""
     with contextlib.suppress(OSError):
         fcntl.fcntl(source.fileno(), SET_PIPE_SIZE, CHUNK_BYTES)
     return source

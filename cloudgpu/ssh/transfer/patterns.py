@@ -10,7 +10,7 @@ from cloudgpu.ssh.transfer.node_read import matches
 
 
 def glob_regex(pattern: str) -> str:
-    """Return the regular expression of a glob over the path's bytes, as text with surrogates that survives JSON.
+    """Return a glob's regular expression over path bytes, as text with surrogates, which JSON preserves exactly.
 
     Raises:
         UsageError: The pattern is not a valid glob.

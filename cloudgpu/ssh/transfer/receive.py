@@ -19,7 +19,7 @@ _DISTRUST = "do not trust other data from this node"
 
 
 _MOST = 1 << 62
-"""Limit of sizes and times. No real file exceeds it, and system calls do not accept larger numbers."""
+"""Upper limit for sizes and times. No real file exceeds it, and system calls do not accept larger numbers."""
 _LONGEST_NAME = 4096
 _LONGEST_REASON = 4096
 
@@ -86,7 +86,7 @@ def _plausible(size: int, mtime_ns: int) -> bool:
 
 
 def _writable(name: str) -> bool:
-    """Return True if the text can be a file name here: lone surrogates and zero bytes cannot."""
+    """Return True if the text can be encoded as a file name on this machine and contains no null byte."""
     try:
         return b"\0" not in os.fsencode(name)
     except UnicodeEncodeError:
@@ -98,14 +98,14 @@ def _malformed(who: str) -> StateError:
 
 
 class ReceiveStream:
-    """A byte stream that is read in pieces of known length."""
+    """A byte stream that is read in chunks of known length."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = memoryview(b"")
 
     def skip_past(self, mark: bytes, *, within: int) -> bool:
-        """Skip everything up to and including the marker. Return False if it does not occur within this many bytes."""
+        """Skip everything up to and including the marker. Return False if it is not among the first `within` bytes."""
         seen = b""
         dropped = 0
         while mark not in seen:
@@ -251,7 +251,7 @@ def _write(descriptor: int, view: memoryview) -> None:
 
 
 def _sweep(to: Path) -> None:
-    """Remove the temporary directories of killed processes."""
+    """Remove the temporary directories left by killed processes."""
     for folder in to.glob(f"{_PREFIX}*"):
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         with contextlib.suppress(PermissionError):

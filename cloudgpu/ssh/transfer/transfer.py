@@ -32,11 +32,11 @@ from cloudgpu.text import printable, size_text
 _ROUNDS = 3
 _NOT_FOUND = 127
 _NOISE_BYTES: Final = 16 << 20
-"""Maximum output of a login shell before the response. After more output, the transfer fails."""
+"""Maximum number of bytes that a login shell may print before the response. If it prints more, the transfer fails."""
 _ANSWER_BYTES: Final = 256 << 20
 """Maximum size of a response: a list of about a million files. It limits the memory that a node can make us use."""
 _STALLED_S: Final = 300.0
-"""Longest pause of a transfer, in seconds, during which the node neither accepts nor sends a byte."""
+"""Maximum time, in seconds, for which the node may neither accept nor send a byte during a transfer."""
 _DIGITS: Final = 10
 _REASON_LENGTH: Final = 500
 _SENT_FROM: Final = b"# -- sent from here on --\n"
@@ -70,13 +70,13 @@ exec cat -- "$from"
 
 
 class StartedCommand(Protocol):
-    """A running command whose output is read in pieces of bytes."""
+    """A running command whose output is read in chunks of bytes."""
 
     stderr: bytearray
 
     @property
     def exit_code(self) -> int:
-        """Exit code, valid after all output was read."""
+        """Exit code, valid once all output has been read."""
 
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
         """Yield standard output in pieces."""
@@ -142,7 +142,7 @@ def get_file(host: TransferConnection, path: str, to: Path) -> None:
 def send_tree(host: TransferConnection, source: Path, files: Sequence[str], to: str) -> int:
     """Make the remote directory contain exactly these files; return the number of content bytes sent.
 
-    Files that change while they are read are sent again, a few times.
+    Files that change while they are being read are resent, up to a few times.
 
     Raises:
         StateError: A local file cannot be read, or keeps changing.
@@ -221,7 +221,7 @@ def _listed(host: TransferConnection, answer: object, problem: str) -> tuple[lis
 
 
 def manifest_of(source: Path, files: Sequence[str]) -> list[Entry]:
-    """Return a manifest that lists exactly these files of `source`."""
+    """Return a manifest that lists exactly these files from `source`."""
     root = os.path.realpath(os.fsencode(source))
     entries = (portable_entry(root, os.fsencode(name)) for name in files)
     return [entry for entry in entries if entry is not None]  # omit files deleted in the meantime
@@ -322,7 +322,7 @@ def _require_space(to: Path, files: Sequence[Entry]) -> None:
 
 
 def _numbered(files: Sequence[Entry], report: object) -> Iterator[tuple[Entry, Any]]:
-    """Yield the requested files in a node's report, which refers to files by index. Other indices are ignored."""
+    """Yield each file in a node's report with its value. The report identifies files by index; skip invalid indices."""
     for index, value in report.items() if isinstance(report, dict) else ():
         if index.isdecimal() and index.isascii() and len(index) < _DIGITS and int(index) < len(files):
             yield files[int(index)], value

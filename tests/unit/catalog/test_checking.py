@@ -129,7 +129,7 @@ BROKEN: list[tuple[str, Callable[[], CatalogData], str]] = [
     ("check_months", lambda: month_with("24.12", source=""), "it has no source"),
     ("check_months", lambda: month_with("24.12", other_drivers=(560,)), "not all older than R560"),
     ("check_month_order", lambda: month_with("24.12", month="23.12"), "it is listed after 24.11"),
-    ("check_month_order", lambda: month_with("24.12", cuda="11.8"), "CUDA version 11.8 is older than 12.6.3 in release 24.11"),
+    ("check_month_order", lambda: month_with("24.12", cuda="11.8"), "11.8 is older than 12.6.3 in release 24.11"),
     ("check_month_order", lambda: month_with("24.12", driver=555), "driver R555 is older than R560 in release 24.11"),
     (
         "check_month_order",

@@ -52,7 +52,7 @@ class RegistryDeniedError(Exception):
 
 @dataclass(frozen=True)
 class Challenge:
-    """Authentication challenge of a registry: `basic`, or `bearer` with the realm that issues tokens."""
+    """Authentication challenge from a registry: `basic`, or `bearer` with the realm that issues tokens."""
 
     scheme: str
     realm: str = ""
@@ -146,7 +146,7 @@ class RegistryClient:
         return f"Bearer {token}"
 
     def _followed(self, url: str, accept: str) -> tuple[SourceResponse, bool]:
-        """Follow redirects. Return the response, and True if the registry sent it.
+        """Follow redirects. Return the response, and whether it came from the registry itself.
 
         The login is not sent to any other host.
         """

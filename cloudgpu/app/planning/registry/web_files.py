@@ -17,13 +17,13 @@ _AT_ONCE = 8
 _WITHIN_S = 30.0
 _HOPS = 10
 _SIZE = re.compile(r"[0-9]{1,18}")
-"""ASCII digits of a size below 2^63."""
+"""A size in ASCII digits, few enough to stay below 2^63."""
 _RANGE = re.compile(r"bytes 0-0/([0-9]{1,18})")
 _NO_RANGE = re.compile(r"bytes \*/([0-9]{1,18})")
 
 
 def list_web_files(dataset: Data, names: Sequence[str]) -> Sequence[RemoteFile]:
-    """Return the file at the dataset's address, or if the address ends with a slash, the named files below it.
+    """Return the file at the dataset's address or, if the address ends with a slash, the named files below it.
 
     Raises:
         RecipeError: A file does not exist, or the server does not report its size.

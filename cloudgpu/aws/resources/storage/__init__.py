@@ -1,1 +1,1 @@
-"""Handlers of storage resources: EFS, FSx for Lustre, EBS volumes and S3 buckets."""
+"""Handlers for storage resources: EFS, FSx for Lustre, EBS volumes and S3 buckets."""

@@ -16,7 +16,7 @@ _POLICIES: Mapping[str, str] = {"autoImportPolicy": "AutoImportPolicy", "autoExp
 
 
 class DataRepositoryAssociationHandler(FileSystemHandler):
-    """Handler of data repository associations, which link a Lustre directory to an S3 prefix.
+    """Handler for data repository associations, which link a Lustre directory to an S3 prefix.
 
     Deleting an association never deletes S3 objects. It deletes the files only if `deleteDataInFilesystem` is set.
     """

@@ -25,7 +25,7 @@ _DEFAULT_REGION: Final = "us-east-1"
 
 
 class BucketHandler(DescribedHandler):
-    """Handler of S3 buckets. The Pulumi ID is the bucket's name, which is globally unique."""
+    """Handler for S3 buckets. The Pulumi ID is the bucket's name, which is globally unique."""
 
     type: ClassVar[str] = "aws:s3/bucket:Bucket"
     accepts = frozenset({"bucket", "forceDestroy"})
@@ -39,7 +39,7 @@ class BucketHandler(DescribedHandler):
         Check first that it does not exist, because S3 in us-east-1 reports success if the caller already owns it.
 
         Raises:
-            BadRequestError: A bucket of this name already exists.
+            BadRequestError: A bucket with this name already exists.
         """
         name = inputs["bucket"]
         if bucket_tags(ctx.clients, name) is not None:
@@ -53,7 +53,7 @@ class BucketHandler(DescribedHandler):
         return self._settled(ctx, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the bucket that an interrupted create with this token left behind; None if there is none."""
+        """Return the bucket left behind by an interrupted `create` with this token; None if there is none."""
         tags = bucket_tags(ctx.clients, inputs["bucket"])
         return self._settled(ctx, inputs) if tags is not None and is_ours(ctx, tags) else None
 
@@ -63,7 +63,7 @@ class BucketHandler(DescribedHandler):
         return None if tags is None else _physical(ctx.clients, physical_id, {"tags": tags}, tags)
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
-        """Change the tags. S3 replaces all tags at once, so the tags that others have set are written back."""
+        """Change the tags. S3 replaces all tags at once, so tags set by others are written back."""
         present = require_existing(bucket_tags(ctx.clients, physical_id), f"bucket {physical_id}")
         removed = changed_tags(ctx, old).keys() - changed_tags(ctx, new).keys()
         tags = {key: value for key, value in present.items() if key not in removed} | changed_tags(ctx, new)
@@ -71,7 +71,7 @@ class BucketHandler(DescribedHandler):
         return _physical(ctx.clients, physical_id, new, tags)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
-        """Delete the bucket. If `forceDestroy` is set, delete its content first.
+        """Delete the bucket. If `forceDestroy` is set, delete its contents first.
 
         Raises:
             BadRequestError: The bucket is not empty.

@@ -1,4 +1,4 @@
-"""Handlers of bucket settings: public access block and encryption. AWS deletes the settings with the bucket."""
+"""Handlers for bucket settings: public access block and encryption. AWS deletes the settings with the bucket."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _NO_ENCRYPTION: Final = "ServerSideEncryptionConfigurationNotFoundError"
 
 
 class BucketPartHandler(DescribedHandler):
-    """Base class of handlers of one bucket setting. The Pulumi ID is the bucket's name."""
+    """Base class for handlers of a single bucket setting. The Pulumi ID is the bucket's name."""
 
     noun: ClassVar[str]
     requires = frozenset({"bucket"})

@@ -12,7 +12,7 @@ from cloudgpu.aws.session.session import Clients
 
 
 class EfsHandler(FileSystemHandler):
-    """Handler of EFS file systems. The call's token becomes the `creationToken`, unless the program sets one."""
+    """Handler for EFS file systems. The call's token becomes the `creationToken`, unless the program sets one."""
 
     type: ClassVar[str] = "aws:efs/fileSystem:FileSystem"
     noun = "EFS file system"

@@ -1,4 +1,4 @@
-"""Base class of the handlers of EFS, FSx and EBS resources, whose creation and deletion take minutes."""
+"""Base class for the handlers of EFS, FSx and EBS resources, whose creation and deletion take minutes."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ Found = dict[str, Any]
 
 
 class FileSystemHandler(DescribedHandler):
-    """Base class of handlers that wait until a creation, update or deletion has finished."""
+    """Base class for handlers that wait until a creation, update or deletion has finished."""
 
     noun: ClassVar[str]
     ready: ClassVar[frozenset[str]]
@@ -31,17 +31,17 @@ class FileSystemHandler(DescribedHandler):
     release_s: ClassVar[float] = 600
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the resource, tagged by the creating call, and wait until it is usable.
+        """Create and tag the resource in a single call, and wait until it is usable.
 
         Raises:
-            CloudError: A request failed, AWS could not create the resource, or the time limit passed.
+            CloudError: A request failed, AWS could not create the resource, or the time limit was exceeded.
         """
         with convert_errors(f"creating {self.noun}"):
             physical_id = self._make(ctx, inputs)
         return self._settled(ctx, physical_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the resource that an interrupted create with this token left behind, and wait until it is usable.
+        """Find the resource left behind by an interrupted `create` with this token, and wait until it is usable.
 
         Return a failed resource immediately, so that it can be deleted. Return None if there is no resource.
         """
@@ -120,7 +120,7 @@ class FileSystemHandler(DescribedHandler):
 
     @abstractmethod
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
-        """Return the ID of the resource that an interrupted create with this token left behind, or an empty string."""
+        """Return the ID of the resource left behind by an interrupted `create` with this token, or an empty string."""
 
     @abstractmethod
     def _look(self, clients: Clients, physical_id: str) -> Found | None:

@@ -23,7 +23,7 @@ _INTEGERS = ("perUnitStorageThroughput", "automaticBackupRetentionDays")
 
 
 class LustreHandler(FileSystemHandler):
-    """Handler of Lustre file systems. The client token makes creation idempotent."""
+    """Handler for Lustre file systems. The client token makes creation idempotent."""
 
     type: ClassVar[str] = "aws:fsx/lustreFileSystem:LustreFileSystem"
     noun = "Lustre file system"

@@ -11,7 +11,7 @@ from cloudgpu.errors import CloudGpuError
 
 
 class MountTargetHandler(FileSystemHandler):
-    """Handler of EFS mount targets, which are free and have no tags.
+    """Handler for EFS mount targets, which are free and have no tags.
 
     A file system has at most one mount target per zone, so the file system ID and the subnet identify the target.
     """

@@ -24,7 +24,7 @@ _CHANGEABLE = ("type", "size", "iops", "throughput")
 
 
 class VolumeHandler(FileSystemHandler):
-    """Handler of EBS volumes. The client token makes creation idempotent."""
+    """Handler for EBS volumes. The client token makes creation idempotent."""
 
     type: ClassVar[str] = "aws:ebs/volume:Volume"
     noun = "EBS volume"
@@ -91,6 +91,6 @@ def _request(inputs: Properties, keys: frozenset[str]) -> dict[str, Any]:
 
 
 def _described(clients: Clients, name: str, value: str) -> Found | None:
-    """Describe the volume by filter. For an unknown ID, AWS returns an error; for a filter, an empty list."""
+    """Describe the volume by filter: AWS returns an error for an unknown ID but an empty list for a filter."""
     response = clients.client("ec2").describe_volumes(Filters=[{"Name": name, "Values": [value]}])
     return next(iter(response["Volumes"]), None)

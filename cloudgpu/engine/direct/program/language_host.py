@@ -52,7 +52,7 @@ def run_program(run: ProgramRun, monitor: Monitor) -> None:
     """Run a program to completion. When this returns or raises, no operation is still in progress.
 
     Raises:
-        CloudGpuError: A resource failed; this is the error of the first failed resource.
+        CloudGpuError: A resource failed; the error is that of the first resource to fail.
         BadRequestError: The program itself failed; the message contains file and line.
     """
     with _ONE_AT_A_TIME:
@@ -60,13 +60,13 @@ def run_program(run: ProgramRun, monitor: Monitor) -> None:
 
 
 class _Console:
-    """Pulumi's `Engine` service. The service only logs, and the log must not be written to the terminal."""
+    """Pulumi's `Engine` service. Only logging is implemented, and messages must not be written to the terminal."""
 
     def __init__(self, on_log: Callable[[str, str], None]) -> None:
         self._on_log = on_log
 
     def Log(self, request: engine_pb2.LogRequest) -> None:  # noqa: N802
-        """Emit a log line of the program."""
+        """Forward a log message from the program."""
         severity = _SEVERITIES.get(request.severity)
         if severity is not None:
             self._on_log(severity, request.message)
@@ -163,7 +163,7 @@ def _within(module: object, directory: Path) -> bool:
 
 
 def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseException:
-    """Return the error to raise for a failed program. The error contains file and line unless it is already typed."""
+    """Return the error to raise for a failed program. Errors that have no cloudgpu type get file and line."""
     if isinstance(failure, CloudGpuError) or not isinstance(failure, Exception):
         return failure
     invoked = _failed_invoke(failure, monitor)
@@ -178,7 +178,7 @@ def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseEx
 
 
 def _failed_invoke(failure: Exception, monitor: Monitor) -> CloudGpuError | None:
-    """Return the typed error of a failed invoke, which the SDK replaces with a plain exception."""
+    """Return the typed error of a failed invoke, because the SDK raises only a plain exception."""
     text = str(failure)
     for token, err in monitor.invoke_failures.items():
         if f"invoke of {token} failed: {err.message}" in text:

@@ -1,6 +1,6 @@
 """Convert Pulumi's protobuf values to plain Python values and back, including secrets, unknowns and references.
 
-The signatures are constants of Pulumi's protocol.
+The signatures are constants defined by Pulumi's protocol.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Pulumi's `ResourceMonitor` service inside this process. The SDK calls it as it would call the CLI.
+"""Pulumi's `ResourceMonitor` service, run inside this process. The SDK calls it as it would call the CLI.
 
 The SDK makes every call on a separate thread, so independent resources are created in parallel. The first failure
 closes the monitor: operations in progress finish and are recorded, and no new operations start.
@@ -130,7 +130,7 @@ class Monitor:
         return self._guarded(lambda: self._exists(request))
 
     def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:  # noqa: N802
-        """Call a provider function. As with the CLI, the program handles a failure of the call."""
+        """Call a provider function. As with the CLI, the program handles the error if the call fails."""
         try:
             return self._guarded(lambda: self._invoke(request), passing=CloudGpuError)
         except CloudGpuError as err:
@@ -246,7 +246,7 @@ class Monitor:
         return ResourceRequest(place.urn, place.type, place.name, region, checked, masked, digest, options)
 
     def _provider(self, urn: str, request: resource_pb2.RegisterResourceRequest) -> Registered:
-        """Register an explicit provider. Only its region is supported; other settings are rejected by name."""
+        """Register an explicit provider. Only its region is used; errors for unsupported settings name them."""
         values = to_plain(request.object).values
         for name in values:
             if name not in _PROVIDER_INPUTS | _HARMLESS_PROVIDER_INPUTS:

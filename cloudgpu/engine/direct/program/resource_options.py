@@ -1,4 +1,4 @@
-"""Parse resource options. Unsupported options are rejected by name."""
+"""Parse resource options. Unsupported options are rejected with an error that names them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -95,7 +95,7 @@ def reject_unsupported_version(token: str, version: str) -> None:
 
 
 def parse_duration(text: str) -> float | None:
-    """Parse a Go duration, such as `1h30m`, to seconds; return None for an empty text.
+    """Parse a Go duration, such as `1h30m`, to seconds; return None for an empty string.
 
     Raises:
         BadRequestError: The text is not a valid duration.

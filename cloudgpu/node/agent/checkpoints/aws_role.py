@@ -1,4 +1,4 @@
-"""Credentials of the node's IAM role from the instance metadata service, and SigV4 request signing."""
+"""Fetch credentials for the node's IAM role from the instance metadata service, and sign requests with SigV4."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 @dataclass(frozen=True)
 class RoleKeys:
-    """Temporary credentials of the role. They are secret."""
+    """Temporary credentials for the role. They are secret."""
 
     access: str
     secret: str
@@ -122,7 +122,7 @@ def _read(document: Any) -> RoleKeys:  # noqa: ANN401 - unchecked JSON
 def sign_request(
     method: str, url: str, region: str, keys: RoleKeys, body: bytes, headers: dict[str, str]
 ) -> dict[str, str]:
-    """Return the signed headers of an S3 request. The signature covers the body's checksum."""
+    """Return the signed headers for an S3 request. The signature covers the body's checksum."""
     parts = urllib.parse.urlsplit(url)
     now = datetime.datetime.now(datetime.timezone.utc)
     stamp, date = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")

@@ -59,7 +59,7 @@ class CheckpointBucket:
         self._role.keys()
 
     def send(self, path: str, relative: str, state: dict[str, Any], keep: SaveState) -> int:
-        """Upload a file and return the bytes sent. `state` is the value that `keep` last received for the same content.
+        """Upload a file and return the bytes sent. `state` is the last value passed to `keep` for this content.
 
         Raises:
             AgentError: S3 rejected the upload or cannot be reached.
@@ -154,7 +154,7 @@ class CheckpointBucket:
 
 
 def _regular(path: str, flags: int) -> int:
-    """Open a regular file. A named pipe that has replaced the file does not block the call.
+    """Open a regular file. Does not block, even if a named pipe has replaced the file.
 
     Raises:
         OSError: The path is no longer a regular file.

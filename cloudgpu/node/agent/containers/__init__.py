@@ -1,1 +1,1 @@
-"""Docker images, their transfer between nodes, and the container of a node's ranks."""
+"""Docker images, their transfer between nodes, and the container that runs a node's ranks."""

@@ -1,4 +1,4 @@
-"""Client of the Docker Engine API. It uses the socket directly, so that registry logins are never written to disk."""
+"""Client for the Docker Engine API. It uses the socket directly, so that registry logins are never written to disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DockerEndpoint:
 
     @property
     def client(self) -> list[str]:
-        """First words of every command line for this engine."""
+        """Leading arguments of every `docker` command line for this engine."""
         return [self.docker, "--host", self.host]
 
 
@@ -115,7 +115,7 @@ class DockerApi:
             return require_object(description)
 
     def save(self, image_id: str, *, read_timeout_s: float) -> Iterator[bytes]:
-        """Yield the archive of an image in chunks.
+        """Yield an image as an archive, in chunks.
 
         Raises:
             AgentError: The engine cannot be reached.
@@ -133,7 +133,7 @@ class DockerApi:
             connection.close()
 
     def load(self, archive: Iterator[bytes], *, read_timeout_s: float) -> None:
-        """Load the images of an archive.
+        """Load the images in an archive.
 
         Raises:
             AgentError: The engine cannot be reached, or the archive cannot be downloaded.
@@ -147,7 +147,7 @@ class DockerApi:
     def lines(
         self, path: str, *, read_timeout_s: float, auth: str = "", body: Iterator[bytes] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Send a POST request and yield the JSON objects of the response. `read_timeout_s` limits periods without data.
+        """Send a POST request and yield the JSON objects of the response. `read_timeout_s` limits time without data.
 
         Raises:
             AgentError: The engine cannot be reached.

@@ -1,4 +1,4 @@
-"""Use Docker from a login session that is older than the user's membership in the docker group, through `sg`."""
+"""Use Docker, through `sg`, in a login session that predates the user's membership in the docker group."""
 
 from __future__ import annotations
 

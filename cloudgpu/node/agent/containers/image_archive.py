@@ -20,13 +20,13 @@ from .pull import require_free_space, size_text
 _COPIES = 2
 """Required disk space per byte of the image: the engine keeps a temporary copy while it saves or loads an archive."""
 _READ_TIMEOUT_S = 1800.0
-"""Time limit without data, in seconds. The engine sends nothing while it unpacks tens of gigabytes."""
+"""Maximum time without data, in seconds. The engine sends nothing while it unpacks tens of gigabytes."""
 _WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 _HINT = "set environment.container.share to each, so that every node pulls, or use a larger disk: resources.disk"
 
 
 def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
-    """Write the archive of an image to an unnamed file, which disappears with this process.
+    """Write an image archive to an unnamed file, which disappears when this process exits.
 
     Raises:
         AgentError: The engine cannot be used, the image is not on this node, or there is too little disk space.

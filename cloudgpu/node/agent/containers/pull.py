@@ -37,7 +37,7 @@ _HINTS = {
 }
 OnMessage = Callable[[str], None]
 Login = Dict[str, str]
-"""`{"username", "password", "server"}`; empty for no login."""
+"""`{"username", "password", "server"}`; empty if there is no login."""
 
 
 @dataclass
@@ -122,7 +122,7 @@ def pull(
 
 
 def pull_error(name: str, error: Exception, read_timeout_s: float = 0.0) -> AgentError:
-    """Classify an error of the engine or the registry. Only code `network` is worth a retry."""
+    """Classify an error from the engine or the registry. Only errors with code `network` are worth retrying."""
     if isinstance(error, TimeoutError) or ("timed out" in str(error) and isinstance(error, OSError)):
         return AgentError(f"cannot pull {name}: no data for {read_timeout_s:.0f} s", code="network", hint="try again")
     message = " ".join(str(error).split())
@@ -132,7 +132,7 @@ def pull_error(name: str, error: Exception, read_timeout_s: float = 0.0) -> Agen
 
 
 def login_header(login: Login) -> str:
-    """Return the login as a header value for one call of the engine's API. The login is never stored."""
+    """Return the login as a header value for one engine API call. The login is never stored."""
     if not login:
         return ""
     auth = {"username": login["username"], "password": login["password"], "serveraddress": login["server"]}

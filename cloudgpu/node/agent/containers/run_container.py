@@ -1,4 +1,4 @@
-"""The container of a node's ranks: started before the gang forms, removed before the final status is reported."""
+"""The container that runs a node's ranks: started before the gang forms, removed before the final status report."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..errors import AgentError
 from ..gang.spec import ContainerSpec
 
 _START_S = 180.0
-"""Time limit of a start, in seconds. The first container of an image with many layers starts slowly."""
+"""Time limit for starting a container, in seconds. The first container of an image with many layers starts slowly."""
 _REMOVE_S = 12.0
-"""Time limit of a removal, in seconds. It is shorter than `lost_s`, after which other nodes consider this node lost."""
+"""Time limit for removal, in seconds. It is shorter than `lost_s`, after which other nodes consider this node lost."""
 _LAST_TRIES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 _OWN_S = 8.0
 _TIMED_OUT = 124
@@ -63,7 +63,7 @@ _LIMITS = {
 
 
 class RankContainer:
-    """The container of a node's ranks. The watchdog can remove it too, because that requires only its name."""
+    """The container that runs a node's ranks. The watchdog can remove it too, because removal needs only the name."""
 
     def __init__(self, spec: ContainerSpec) -> None:
         self._spec = spec
@@ -84,7 +84,7 @@ class RankContainer:
         """Start the container and check that it has the node's GPUs.
 
         Raises:
-            AgentError: The container cannot be started or has the wrong GPUs. It has been removed.
+            AgentError: The container could not be started or had the wrong GPUs, and has been removed.
         """
         # The docker client settings of the node's user (plugins, proxies, logins) must not apply here.
         os.environ["DOCKER_CONFIG"] = os.path.join(run_dir, "docker")
@@ -147,7 +147,7 @@ class RankContainer:
         """Check the GPUs: in a container without GPUs, the run would silently train on the CPU.
 
         Raises:
-            AgentError: The GPUs in the container are not the expected GPUs of the node.
+            AgentError: The GPUs in the container differ from the node's expected GPUs.
         """
         if shutil.which(_SMI[0]) is None:
             return
@@ -171,7 +171,7 @@ class RankContainer:
 
 
 def why_not_started(container: RankContainer, inside: str, program: str, exit_code: int) -> str:
-    """Return an explanation if the exit code of `docker exec` means a failed start; otherwise an empty string."""
+    """Return an explanation if the exit code of `docker exec` means that the start failed, else an empty string."""
     if exit_code == 1 or exit_code >= 125:  # noqa: PLR2004
         if container.group(inside) is None:
             return f"docker could not start {program!r} in the container; see the rank's log"

@@ -19,7 +19,8 @@ from ..errors import AgentError
 from . import installer, package_sources
 
 Run = Callable[[str, List[str], Dict[str, str]], None]
-"""Function that runs a tool, given a description for progress lines, the command line, and extra variables."""
+"""Function that runs a tool, given a description for progress lines, the command line, and extra environment
+variables."""
 
 _MARKER = ".cloudgpu-complete.json"
 """File that is written last. An environment without this file was left by an interrupted build."""
@@ -28,7 +29,7 @@ _FORMAT = 1
 _CHECK_S = 60.0
 _BACKEND = re.compile(r"cu\d{2,3}")
 _UV = "uv>=0.7.14"
-"""The first version in which `--torch-backend` is stable."""
+"""Requirement for uv: the first version in which `--torch-backend` is stable."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class EnvironmentRequest:
     version: str | None
     root: str
     torch_backend: str | None = None
-    """PyTorch build, such as `cu126`, which only uv can select."""
+    """PyTorch build to install, such as `cu126`. Only uv can select a build."""
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
@@ -54,7 +55,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def provide_environment(request: EnvironmentRequest, progress: Callable[[str], None]) -> tuple[str, bool]:
-    """Find an interpreter or build its environment. Return the interpreter, and True if this call built it.
+    """Find a suitable interpreter or build an environment. Return the interpreter, and True if this call built it.
 
     Raises:
         AgentError: The requested Python version is not available, or the build failed.

@@ -8,7 +8,7 @@ from typing import Mapping
 
 _CHECK_S = 60.0
 _SECTIONS = ("global", "install", ":env:")
-"""In pip's order: later sections win."""
+"""Sections of pip's configuration, in pip's order: later sections win."""
 _UV_VARIABLES: dict[str, tuple[str, ...]] = {
     "index-url": ("UV_DEFAULT_INDEX",),
     "extra-index-url": ("UV_INDEX",),

@@ -14,7 +14,7 @@ from typing import Any, Callable, FrozenSet, List, Tuple
 
 Extras = FrozenSet[str]
 CheckResult = Tuple[bool, List[Tuple[str, Extras]]]
-"""Whether a requirement is met, and the requirements of its distribution."""
+"""Whether a requirement is met, and the requirements that its distribution declares."""
 
 _CLAUSE = r"(==|>=|<=|!=|<|>)\s*([0-9.]+)"
 _SIMPLE = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*((?:" + _CLAUSE + r"\s*,?\s*)*)$")

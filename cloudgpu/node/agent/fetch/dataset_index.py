@@ -82,7 +82,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def forget_all(folder: str) -> None:
-    """Delete every file that the records in a directory list. Used when a cluster releases this host.
+    """Delete every file listed in a directory's records. Used when a cluster releases this host.
 
     Raises:
         AgentError: A file cannot be deleted.

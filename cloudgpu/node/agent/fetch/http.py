@@ -111,7 +111,7 @@ class HttpConnections:
     def _check_range(
         self, wanted: RequestedFile, answer: http.client.HTTPResponse, first: int, last: int | None
     ) -> None:
-        """Compare the received range with the requested range. A file without a checksum has no other check.
+        """Compare the received range with the requested range. For a file without a checksum, this is the only check.
 
         Raises:
             WrongRangeError: The range is different.
@@ -147,7 +147,7 @@ class HttpConnections:
         raise AgentError("fetch: too many redirects", code="refused")
 
     def _drain(self, answer: http.client.HTTPResponse) -> None:
-        """Discard the rest of the response to reuse the connection, or close the connection if the rest is too long."""
+        """Discard the rest of the response so that the connection can be reused. If too much is left, close it."""
         try:
             if answer.length is not None and answer.length <= _MAX_DRAINED:
                 answer.read()

@@ -40,7 +40,7 @@ class MinimumSpeed:
         head_s: Time limit for status line and headers together.
         window_s: Interval in which at least `least_bytes` must arrive.
         least_bytes: Minimum bytes per window. 64 KiB per minute is less than any usable connection.
-        whole_s: Time limit for the whole response; None for a download, which may take as long as it progresses.
+        whole_s: Time limit for the whole response; None for a download, which has no limit while it makes progress.
     """
 
     head_s: float = 60.0
@@ -131,7 +131,7 @@ class BoundedResponse(http.client.HTTPResponse):
         """Read status line and headers.
 
         Raises:
-            OSError: The status line and headers are too slow or too long.
+            OSError: The status line and headers arrive too slowly or are too long.
         """
         self._paced.begin_head()
         super().begin()

@@ -1,6 +1,6 @@
 """Send one HTTP request with limits on time and size. Redirects are returned, never followed.
 
-urllib would follow them with all headers of the request, including logins and role credentials.
+urllib would follow them and resend all request headers, including logins and role credentials.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Client:
 
     Attributes:
         timeout_s: Time limit in seconds, both for silence and for a whole response.
-        most_bytes: Maximum bytes of the body to read.
+        most_bytes: Maximum number of body bytes to read.
         context: TLS context; None for the system's certificate authorities.
-        proxies: Use the proxies of the environment.
+        proxies: True to use the proxies configured in the environment.
     """
 
     timeout_s: float

@@ -15,7 +15,7 @@ from .request import RequestedFile
 
 _CHUNK = 1 << 20
 STEP = 16 << 20
-"""Bytes of a large file per request."""
+"""Number of bytes to request at a time from a large file."""
 
 
 def open_part(path: str) -> int:
@@ -71,7 +71,7 @@ def file_digest(path: str) -> str:
 
 
 def verify(part: int, file: RequestedFile, have: int, digest: str, *, resumed: bool) -> None:
-    """Check size and checksum of a part. A short part is kept; a wrong part is emptied, so that a retry can succeed.
+    """Check the size and checksum of a part. A short part is kept; a wrong part is emptied so that a retry can succeed.
 
     Raises:
         TransientError: The part is short, or its beginning may belong to an older version of the file.
@@ -101,7 +101,7 @@ def apply_attributes(part: int, file: RequestedFile) -> None:
 
 
 class PartMap:
-    """Map of the completed chunks of a large file, stored next to the part: a header and one byte per chunk."""
+    """Map of a large file's completed chunks, stored next to the part: a header and one byte per chunk."""
 
     def __init__(self, file: RequestedFile) -> None:
         """Read the map, or start a new map if the stored one describes different content.

@@ -14,11 +14,11 @@ from .part import STEP, PartMap
 from .request import RequestedFile
 
 LARGE = 2 * STEP
-"""Size in bytes from which a file is downloaded in ranges."""
+"""Minimum size, in bytes, of a file that is downloaded in ranges."""
 
 
 class RangeDownloads(Protocol):
-    """The part of `download.Downloads` that a download in ranges uses."""
+    """The subset of the `download.Downloads` interface that ranged downloads use."""
 
     web: HttpConnections
 

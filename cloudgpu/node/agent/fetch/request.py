@@ -1,4 +1,4 @@
-"""The request of `fetch`: files with URLs, sizes and checksums. Validated before anything is done."""
+"""The `fetch` request: files with URLs, sizes and checksums. It is validated before anything is done."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _requested_file(entry: Any) -> RequestedFile:  # noqa: ANN401 - unchecked in
 
 
 def _is_whole(value: Any) -> bool:  # noqa: ANN401 - unchecked input
-    """Return True if the value is valid as the size, time or mode of a file."""
+    """Return True if the value is a valid file size, time or mode."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 

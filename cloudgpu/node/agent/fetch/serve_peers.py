@@ -25,7 +25,7 @@ from ..errors import AgentError
 from .dataset_index import Record
 
 ARCHIVE = "archive"
-"""Path under which an image archive is requested."""
+"""URL path of an image archive."""
 _READ_TIMEOUT_S = 60.0
 _CHUNK = 1 << 20
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
@@ -62,7 +62,7 @@ class Folder:
         self._record = record
 
     def open(self, name: str) -> tuple[IO[bytes], str] | None:
-        """Open a file and return it with the source's identifier of its content, or None if it may not be served."""
+        """Open a file and return it with the source's content identifier, or None if it may not be served."""
         path = os.path.join(self._root, name)
         if "\0" in name or os.path.normpath(path) != path or os.path.realpath(path) != path:
             return None
@@ -92,7 +92,7 @@ class Archive:
 
 
 class _Server(ThreadingHTTPServer):
-    """Server with one thread per connection, which also does the TLS handshake: a silent peer does not block others."""
+    """Server with one thread per connection. That thread does the TLS handshake, so silent peers block no others."""
 
     daemon_threads = True
     request_queue_size = 128

@@ -22,7 +22,7 @@ def authorize(spec: StartSpec) -> None:
 
 
 def revoke(spec: StartSpec) -> None:
-    """Revoke the permission and, on the head, delete the key. Idempotent."""
+    """Revoke the head's access and, on the head, delete the key. Idempotent."""
     with suppress(OSError):
         os.unlink(os.path.join(spec.run_dir, _KEY))
     if spec.admits:

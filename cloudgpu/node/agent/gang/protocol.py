@@ -1,4 +1,4 @@
-"""The gang's protocol without sockets: mutual proof of the token, then frames that cannot be forged or replayed.
+"""The gang's protocol without sockets: mutual authentication by token, then frames that cannot be forged or replayed.
 
     head   -> worker   {"nonce": H}
     worker -> head     {"node": i, "nonce": W, "proof": HMAC(token, "worker", run, i, H, W)}

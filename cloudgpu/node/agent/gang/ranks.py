@@ -17,9 +17,9 @@ from .verdict import failure_record
 from .watchdog import Watchdog
 
 _CANNOT_START = 127
-"""Exit code of a rank whose program cannot be started, as a shell reports it."""
+"""Exit code of a rank whose program cannot be started. Shells use the same code."""
 _SWEEP_GRACE_S = 2.0
-"""Grace period for processes that an exited rank left running, in seconds."""
+"""Grace period, in seconds, for processes that an exited rank left running."""
 _UNKILLABLE_S = 10.0
 """Seconds after which a process that survives SIGKILL is abandoned, because it hangs in the kernel."""
 
@@ -164,7 +164,7 @@ class RankProcesses:
         return self._kill_at
 
     def _groups(self) -> list[int]:
-        """Return the groups that still have members. An empty group is not checked again: its ID may be reused."""
+        """Return the process groups that still have members. Empty ones are not checked again: an ID may be reused."""
         for rank in self.ranks:
             rank.group_gone = rank.group_gone or (
                 rank.state != "running" and (not rank.pid or not proc.is_group_alive(rank.pid))
@@ -183,7 +183,7 @@ class RankProcesses:
             self._container.signal(pid if _for_rank_only(number) else -pid, number)
 
     def _write_names(self, rank: RankSpec) -> None:
-        """Write the names of a container rank's variables. `docker exec` takes the values from its own environment."""
+        """Write the names of a container rank's environment variables. `docker exec` takes the values from its own."""
         if rank.inside:
             path = os.path.join(self._spec.run_dir, f"{rank.inside}.names")
             with open(path, "w", encoding="utf-8") as stream:

@@ -19,7 +19,7 @@ from .verdict import GangVerdict, HeadCore, Report, WorkerCore, read_order, read
 _GREETING_S = 5.0
 """Seconds within which a peer must prove that it has the token."""
 _MAX_UNAUTHENTICATED = 256
-"""Maximum number of connections whose peers have not proved yet that they have the token."""
+"""Maximum number of connections whose peers have not yet proved that they have the token."""
 _SPARE_HANDLES = 1024
 _RETRY_S = 0.25
 _FAREWELL_S = 2.0
@@ -115,7 +115,7 @@ class HeadGang(Gang):
             self._register(connection)
 
     def _register(self, connection: GangConnection) -> None:
-        """Register a node's connection. A node reconnects only if its old connection has failed, so close that one."""
+        """Register a node's connection. A node reconnects only if its old connection failed, so that one is closed."""
         self._unauthenticated.discard(connection)
         old = self._connections.pop(connection.protocol.peer or 0, None)
         if old is not None:
@@ -246,7 +246,7 @@ def _read(read: Callable[[dict[str, Any]], dict[str, Any]], message: dict[str, A
 
 
 def join_gang(spec: StartSpec, selector: selectors.BaseSelector) -> Gang:
-    """Create this node's end of the gang.
+    """Create this node's interface to the gang.
 
     Raises:
         AgentError: The head cannot listen on its port.

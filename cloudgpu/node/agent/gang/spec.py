@@ -1,4 +1,4 @@
-"""Parse and validate the request of `start`."""
+"""Parse and validate a `start` request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .status import run_dir
 T = TypeVar("T")
 _LONGEST_S = 366 * 86400.0
 KEY_COMMENT = "cloudgpu-run:"
-"""Prefix of the comment of a key that is authorized during a run. The run ID follows."""
+"""Comment prefix of a key that is authorized during a run. The run ID follows it."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,15 @@ class RankSpec:
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """The container of a node's ranks.
+    """The container that runs a node's ranks.
 
     Attributes:
         image: Name of the image, for display.
-        client: First words of a command line for the node's engine.
+        client: Leading arguments of every `docker` command line for the node's engine.
         run: Rest of the command line that starts the container.
         gpus: True if the container gets the node's GPUs.
         devices: Indices of the GPUs, if the container gets only some of them.
-        own: Directories whose files are given to the node's user after the run.
+        own: Directories whose files are chowned to the node's user after the run.
     """
 
     name: str

@@ -26,7 +26,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def run_dir(spec: dict[str, Any]) -> str:
-    """Return the run directory of a request.
+    """Return the run directory named in a request.
 
     Raises:
         AgentError: The field is missing or not an absolute path.
@@ -43,7 +43,7 @@ def status_path(folder: str) -> str:
 
 
 def log_path(folder: str, rank: int) -> str:
-    """Return the path of a rank's output."""
+    """Return the path of a rank's log."""
     return os.path.join(folder, f"rank-{rank}.log")
 
 

@@ -22,7 +22,7 @@ from .verdict import Report, read_cancel
 from .watchdog import Watchdog
 
 REQUEST = "stop-request.json"
-"""File with the signal and grace period that `stop` requests from the daemon."""
+"""File in which `stop` passes the signal and grace period to the daemon."""
 _TICK_S = 0.2
 _RESERVE = ".reserve"
 _RESERVE_BYTES = 64 * 1024
@@ -75,7 +75,7 @@ class Supervisor:
         self._gang.close()
 
     def _turn(self) -> None:
-        """Wait for events, at most one tick, and process them."""
+        """Wait at most one tick for events, then process them."""
         for key, _ in self._selector.select(self._wait_s()):
             key.data()
         self._gang.tick(self._report(), time.monotonic())

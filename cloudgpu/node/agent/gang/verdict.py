@@ -22,15 +22,15 @@ GangVerdict = Dict[str, Any]
 def failure_record(
     node_index: int, reason: str, *, rank: int | None = None, exit_code: int | None = None
 ) -> dict[str, Any]:
-    """Return the first failure as shown in every status. A negative exit code is the number of the fatal signal."""
+    """Return the first failure as shown in every status. A negative exit code is a negated signal number."""
     return {"rank": rank, "exit_code": exit_code, "node_index": node_index, "reason": reason}
 
 
 def read_report(message: dict[str, Any]) -> Report:
-    """Parse the report of another node, which may run a different version.
+    """Parse a report from another node, which may run a different version.
 
     Raises:
-        ValueError: The message is malformed; also the other errors of `untrusted_data.MALFORMED`.
+        ValueError: The message is malformed. Other exceptions in `untrusted_data.MALFORMED` are possible too.
     """
     reported_failure, cancel_request = message["failure"], message["cancel"]
     report: Report = {"done": bool(message["done"]), "failure": None, "cancel": None, "ended": bool(message["ended"])}
@@ -42,10 +42,10 @@ def read_report(message: dict[str, Any]) -> Report:
 
 
 def read_order(message: dict[str, Any]) -> dict[str, Any]:
-    """Parse an order of the head.
+    """Parse an order from the head.
 
     Raises:
-        ValueError: The message is malformed; also the other errors of `untrusted_data.MALFORMED`.
+        ValueError: The message is malformed. Other exceptions in `untrusted_data.MALFORMED` are possible too.
     """
     order: dict[str, Any] = {"formed": bool(message["formed"]), "verdict": None}
     decided = message["verdict"]
@@ -75,7 +75,7 @@ def read_cancel(request: dict[str, Any]) -> dict[str, Any]:
     """Parse the signal and grace period of a cancel request.
 
     Raises:
-        ValueError: The request is malformed; also the other errors of `untrusted_data.MALFORMED`.
+        ValueError: The request is malformed. Other exceptions in `untrusted_data.MALFORMED` are possible too.
     """
     if request["signal"] not in signal.Signals.__members__:
         raise ValueError("unknown signal")
@@ -83,7 +83,7 @@ def read_cancel(request: dict[str, Any]) -> dict[str, Any]:
 
 
 class HeadCore:
-    """The decisions of the head. Node 0, which is the head itself, reports like any other node."""
+    """The head's decisions. Node 0, which is the head itself, reports like any other node."""
 
     def __init__(self, nodes: int, limits: Limits, now: float) -> None:
         self.verdict: GangVerdict | None = None
@@ -105,7 +105,7 @@ class HeadCore:
         return {"formed": self.formed, "verdict": self.verdict}
 
     def receive(self, node: int, report: Report, now: float) -> None:
-        """Process the report of a node."""
+        """Process a node's report."""
         self._last_message_at[node] = now
         self._closed.pop(node, None)
         self._done[node] = report["done"]
@@ -179,7 +179,7 @@ class HeadCore:
 
 
 class WorkerCore:
-    """The decisions of a worker, which follows the head's orders and stops on its own if the head is unreachable."""
+    """A worker's decisions. A worker follows the head's orders and stops on its own if the head is unreachable."""
 
     _START_GRACE_S = 10.0
     """Seconds added to the head's start timeout, so that the head's report of missing nodes arrives first."""
@@ -205,7 +205,7 @@ class WorkerCore:
             self._cancelled_at, self._cancel = now, request
 
     def receive(self, order: dict[str, Any], now: float) -> None:
-        """Process an order of the head."""
+        """Process an order from the head."""
         self._last_message_at, self._closed = now, None
         self.formed = self.formed or order["formed"]
         self.verdict = self.verdict or order["verdict"]

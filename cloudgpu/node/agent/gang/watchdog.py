@@ -27,14 +27,14 @@ class Watchdog:
         self._send(b"%d\n" % group)
 
     def hold(self, *, exists: bool) -> None:
-        """Tell the watchdog whether a container exists that it must remove if the agent dies.
+        """Tell the watchdog whether there is a container to remove if the agent dies.
 
-        The watchdog must not remove a container by name after another attempt may have reused the name.
+        The watchdog must not remove a container by name once another attempt may have reused the name.
         """
         self._send(b"hold\n" if exists else b"free\n")
 
     def kill_marked_processes(self) -> None:
-        """Kill every process that has the run's mark, which the watchdog itself does not have."""
+        """Kill every process that has the run's mark. The watchdog itself does not have the mark."""
         proc.kill_marked(self.mark)
 
     def dismiss(self) -> None:

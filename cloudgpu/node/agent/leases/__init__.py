@@ -1,1 +1,1 @@
-"""Leases of a shared host's GPUs, and the cleanup when a lease expires or is released."""
+"""Leases on a shared host's GPUs, and the cleanup when a lease expires or is released."""

@@ -1,4 +1,4 @@
-"""`leave`: stop what a cluster runs on this host, release its GPUs, and delete everything created for it."""
+"""`leave`: stop everything that a cluster runs on this host, release its GPUs, and delete everything created for it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Clean up, then print the number of clusters, the released GPUs, and `left`: what could not be removed.
 
     It is not an error if there is nothing to clean up. `token` and `home` identify the cluster and its directory below
-    this user's `.cloudgpu/hosts`; without them, `cluster` and `owner` identify the cluster. After this user's last
-    cluster, environments and an empty `.cloudgpu` are removed too. `keep_cache` keeps downloaded datasets and
-    environments.
+    this user's `.cloudgpu/hosts`; without them, `cluster` and `owner` identify the cluster. With this
+    user's last cluster on the host, environments and an empty `.cloudgpu` are removed too. `keep_cache` keeps
+    downloaded datasets and environments.
     """
     grace_s, keep = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
     if spec.get("token"):
@@ -53,7 +53,7 @@ def _end_cluster(token: str, homes: list[str], *, grace_s: float, keep_cache: bo
 
 
 def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
-    """Stop and remove everything in one directory of a cluster. Return descriptions of what remains."""
+    """Stop and remove everything in one of a cluster's directories. Return descriptions of what remains."""
     left = [
         f"process {pid}"
         for pid in (*termination.stop_runs(home, grace_s=grace_s), *termination.kill_leftover_processes(home))
@@ -84,7 +84,7 @@ def _checked_home(home: str) -> str:
 
 
 def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
-    """Return the token and directory of each cluster of this user on this host with this name and owner."""
+    """Return the token and directory of each of this user's clusters on this host with this name and owner."""
     clusters = []
     for record_file in sorted(Path("~/.cloudgpu/hosts").expanduser().glob(f"*/{MARK}")):
         try:
@@ -139,7 +139,7 @@ def _remove(path: str) -> None:
 
 
 def _remove_base(home: str, *, keep_cache: bool) -> None:
-    """Delete environments and base directories if this was the last cluster of this user on this host."""
+    """Delete environments and base directories if this was this user's last cluster on this host."""
     hosts = os.path.dirname(home)
     base = os.path.dirname(hosts)
     try:

@@ -1,4 +1,4 @@
-"""`lease`: lease GPUs of this host for a cluster, show all leases, or extend one."""
+"""`lease`: lease GPUs on this host for a cluster, show all leases, or extend one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Perform the action `take`, `show` or `extend` and print the result.
 
     Raises:
-        AgentError: The GPUs are in use (`leased`, `in-use`) or too few (`no-gpu`), or the lease expired (`no-lease`).
+        AgentError: GPUs are in use (`leased`, `in-use`), too few exist (`no-gpu`), or the lease expired (`no-lease`).
     """
     actions = {"take": _take, "show": _show, "extend": _extend}
     action = actions.get(str(spec.get("action")))

@@ -1,4 +1,4 @@
-"""GPU leases of this machine: one file per lease in a directory that every login user may write to.
+"""GPU leases on this machine: one file per lease in a directory that every login user may write to.
 
 The directory is sticky, so only the user who took a lease can change or remove it, and everyone can read it. Changes
 require a `flock` on the directory, which the kernel releases when its holder exits. A lease ends at its expiry, so that

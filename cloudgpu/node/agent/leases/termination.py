@@ -48,7 +48,7 @@ def stop_runs(home: str, *, grace_s: float) -> list[int]:
 def kill_leftover_processes(home: str) -> list[int]:
     """Kill a cluster's verbs and transfers that outlived their connections. Return the processes that remain.
 
-    The processes may be suspended, or wait for input that never arrives. A process that is about to exit, such as
+    The processes may be suspended or waiting for input that never arrives. A process that is about to exit, such as
     `follow` after the end of its run, gets time to deliver its last line.
     """
     deadline = time.monotonic() + _LAST_LINES_S

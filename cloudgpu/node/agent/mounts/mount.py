@@ -1,4 +1,4 @@
-"""`mount` and `unmount`: mount datasets, with time limits and never at system directories.
+"""`mount` and `unmount`: mount datasets, with time limits and never over system directories.
 
 A mount belongs to the runs that use it. `~/.cloudgpu/mounts/` has a record of each mount, written before the mount
 is attempted, so that an interrupted mount is unmounted later. The last run that uses a mount unmounts it.
@@ -119,7 +119,7 @@ def _try_mount(what: str, program: str, argv: list[str], target: str, seconds: f
 
 
 def _install(mount: dict[str, Any], what: str, emit: Emit) -> None:
-    """Install the mount client, if the caller allows it, as on nodes that are deleted with their cluster."""
+    """Install the mount client if the request allows it, as it does for nodes that are deleted with their cluster."""
     program, package = str(mount.get("program") or ""), str(mount.get("package") or "")
     if not program or superuser.has_program(program):
         return
@@ -134,7 +134,7 @@ def _install(mount: dict[str, Any], what: str, emit: Emit) -> None:
 
 
 def unmount_all(folder: str) -> list[str]:
-    """Unmount the datasets of all records in a directory. Return those that are still mounted."""
+    """Unmount every dataset recorded in a directory. Return those that are still mounted."""
     return _release(None, folder)[1]
 
 
@@ -161,7 +161,7 @@ def _release(run: str | None, folder: str = "") -> tuple[list[str], list[str]]:
 
 
 def _unmount_target(target: str) -> bool:
-    """Unmount a target; if it hangs, detach it lazily."""
+    """Unmount a target; if the unmount hangs, detach the target lazily."""
     if not is_mounted(target):
         return True
     answer = superuser.run(["umount", target], _UNMOUNT_S)
@@ -232,5 +232,5 @@ def _text(spec: dict[str, Any], key: str) -> str:
 
 
 def _decoded_path(text: str) -> str:
-    """Decode a path in a mount table, which escapes space, tab, newline and backslash as octal numbers."""
+    """Decode a path from a mount table, which escapes space, tab, newline and backslash as octal numbers."""
     return text.encode().decode("unicode_escape").encode("latin-1").decode("utf-8", "replace") if "\\" in text else text

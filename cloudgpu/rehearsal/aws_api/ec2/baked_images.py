@@ -1,7 +1,7 @@
 """Images created from instances: validation, IDs, and the delay before an image becomes available.
 
-The node's disk is not copied. The image only records installed packages, so that a node booted from the image finds
-what the bootstrap installed.
+The node's disk is not copied. The image only records the installed packages, so that a node booted from the image
+has what the bootstrap installed.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class MadeAmi(Ami):
 
 @rule("CreateImage")
 def create_image(call: ParsedRequest) -> dict[str, str]:
-    """Create and tag an image and its snapshot. The image becomes available after the first describe call."""
+    """Create an image and its snapshot, with tags. The image becomes available after the first describe call."""
     name = str(call.params.get("Name") or "")
     if not _NAME.fullmatch(name):
         raise AwsError(

@@ -1,4 +1,4 @@
-"""Market tables: capacity per zone, service quotas of the account, and price overrides."""
+"""Market tables: capacity per zone, the account's service quotas, and price overrides."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -65,7 +65,7 @@ class Market:
         return _lowest_limit(self.capacity, (zone, instance_type, market))
 
     def quota_of(self, region: str, family: str, market: str) -> int | None:
-        """Return the limit of a quota family, or None if no row matches. The lowest matching limit applies."""
+        """Return the limit for a quota family, or None if no row matches. The lowest matching limit applies."""
         return _lowest_limit(self.quotas, (region, family, market))
 
     def price_of(self, region: str, instance_type: str, market: str) -> Decimal | None:

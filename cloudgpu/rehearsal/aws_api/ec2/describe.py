@@ -48,12 +48,12 @@ def describe_instances(call: ParsedRequest) -> dict[str, Any]:
 
 
 def _is_seen(call: ParsedRequest, instance: Any) -> bool:  # noqa: ANN401 - moto's instance
-    """Return True if the instance is old enough to be visible to searches."""
+    """Return True if searches can find the instance; a new instance can stay hidden for some calls."""
     return not call.world.behaviour.unseen(str(instance.id))
 
 
 def _advance_terminations(call: ParsedRequest, instances: list[Any]) -> None:
-    """Count down the describe calls until each shutting-down instance terminates."""
+    """Count one describe call toward each delayed termination, and finish terminations that have no calls left."""
     for instance in instances:
         record = call.records.nodes.get(instance.id)
         if record is not None and record.lingers and instance.state == "shutting-down":
@@ -64,7 +64,7 @@ def _advance_terminations(call: ParsedRequest, instances: list[Any]) -> None:
 
 @rule("GetConsoleOutput")
 def console_output(call: ParsedRequest) -> dict[str, Any]:
-    """Return the node's console log, as its cloud-init printed it."""
+    """Return the node's console log as printed by its cloud-init."""
     instance = find(call, [str(call.params.get("InstanceId") or "")])[0]
     text = base64.b64encode(_console(call, instance)[-_CONSOLE_BYTES:]).decode()
     return {"InstanceId": instance.id, "Timestamp": call.world.clock.now(), "Output": text}

@@ -1,11 +1,11 @@
-"""Elastic IP addresses: each region has a limit, and each address has at most one network interface."""
+"""Elastic IP addresses: each region has a limit, and each address is associated with at most one network interface."""
 
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 DEFAULT_ADDRESS_LIMIT = 5
-"""AWS's default limit per region; a row `region/elastic-ip/on-demand` of the quota table overrides the default."""
+"""AWS's default limit per region; a row `region/elastic-ip/on-demand` in the quota table overrides this limit."""
 
 
 def address_limit(call: ParsedRequest) -> int:
@@ -24,7 +24,7 @@ def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
 
 @rule("DescribeAccountAttributes")
 def account_attributes(call: ParsedRequest) -> dict[str, Any]:
-    """Return the account limits that EC2 reports, including the limit of Elastic IP addresses."""
+    """Return the account limits that EC2 reports, including the limit on Elastic IP addresses."""
     values = {"supported-platforms": "VPC", "vpc-max-elastic-ips": str(address_limit(call)), "max-elastic-ips": "5"}
     names = call.texts("AttributeNames") or list(values)
     rows = [
@@ -82,7 +82,7 @@ def release(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
 
 @rule("DescribeNetworkInterfaces")
 def describe_interfaces(call: ParsedRequest) -> dict[str, Any]:
-    """Describe interfaces by id and filter; moto lacks the filters on the attachment index."""
+    """Describe interfaces by id and filter; moto cannot filter by attachment index."""
     filters = call.filters()
     index_filters = {name: filters.pop(f"attachment.{name}", None) for name in ("device-index", "network-card-index")}
     interfaces = call.backend.get_all_network_interfaces(call.texts("NetworkInterfaceIds"), filters)
@@ -99,7 +99,7 @@ def _attachment_index(interface: Any, name: str) -> str:  # noqa: ANN401 - moto'
 
 @rule("DeleteNetworkInterface")
 def delete_interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
-    """Delete an interface, unless it is attached. As on AWS, the error code in that case is a generic one."""
+    """Delete an interface, unless it is attached. As on AWS, the error code for an attached interface is generic."""
     interface_id = str(call.params.get("NetworkInterfaceId") or "")
     interface = call.backend.enis.get(interface_id)
     if interface is not None and (interface.instance is not None or _serves_gateway(call, interface)):

@@ -31,8 +31,8 @@ class NodeKeeper:
     """Background worker that boots, stops and reconciles nodes.
 
     Changes that nodes make are saved with a short delay, when the server polls `changed`. After a crash, an instance
-    may therefore show an old state until `reconcile` updates it. Changes that API callers request are saved before the
-    response is sent, but not by this class.
+    may therefore show an old state until `reconcile` updates it. Changes that API callers request are saved elsewhere,
+    before the response is sent.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -108,7 +108,7 @@ class NodeKeeper:
             self._pool.submit(self._retry_until_done, work, region, instance_id)
 
     def _retry_until_done(self, work: Work, region: str, instance_id: str) -> None:
-        """Run the work until it succeeds, so that a node host restart does not leave an instance in shutting-down."""
+        """Retry the work until it succeeds, so that a node host restart does not leave an instance shutting down."""
         while not self._stopping.is_set():
             try:
                 work(region, instance_id)

@@ -31,7 +31,7 @@ def backends() -> list[Any]:
 
 
 def all_instances() -> Iterator[Any]:
-    """Yield every instance of every region, including terminated ones."""
+    """Yield every instance in every region, including terminated instances."""
     for backend in backends():
         yield from backend.all_instances()
 
@@ -135,7 +135,7 @@ def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str 
 
 
 def remove_terminated(backend: Any, before: datetime) -> list[str]:  # noqa: ANN401
-    """Remove instances that were terminated before this time. Return their ids."""
+    """Remove instances that were terminated before this time, and return their ids."""
     records = records_of(backend)
     expired = {name for name, record in records.nodes.items() if record.ended is not None and record.ended < before}
     empty_reservations = [

@@ -78,13 +78,13 @@ def quota_family(instance_type: str) -> str:
 
 
 def market_quota_family(instance_type: str, market: str) -> str:
-    """Return the quota family of a type in a market. Spot P5 and P6 instances share a separate quota, `p5`."""
+    """Return the quota family for a type in a market. Spot P5 and P6 instances share a separate quota, `p5`."""
     family = quota_family(instance_type)
     return "p5" if market == "spot" and instance_type.startswith(("p5", "p6")) else family
 
 
 def gpus(instance_type: str) -> tuple[str, int, int]:
-    """Return the name and number of a type's GPUs, and the memory of each in MiB. Without GPUs, return `("", 0, 0)`."""
+    """Return a type's GPU name, GPU count and memory per GPU in MiB. Without GPUs, return `("", 0, 0)`."""
     rows = INSTANCE_TYPES.get(instance_type, {}).get("GpuInfo", {}).get("Gpus", [])
     if not rows:
         return "", 0, 0
@@ -93,7 +93,7 @@ def gpus(instance_type: str) -> tuple[str, int, int]:
 
 @rule("DescribeInstanceTypes")
 def describe(call: ParsedRequest) -> dict[str, Any]:
-    """Describe the instance types that this region offers, with pagination; reject the names of other types."""
+    """Describe the instance types that this region offers, with pagination; reject any other type name."""
     requested, offered = call.texts("InstanceTypes"), zones_by_type(call.region)
     missing = [name for name in requested if name not in offered or is_retired(call, name)]
     if missing:

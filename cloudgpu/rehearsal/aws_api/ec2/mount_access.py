@@ -16,7 +16,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def mount_sources(backend: Any, instance: Any, role: str) -> Pairs:  # noqa: ANN401 - moto is untyped
-    """Return the instance's mount sources, sorted, each with the name of the directory that backs it."""
+    """Return the instance's mount sources in sorted order, each with the name of its backing directory."""
     primary = instance.nics.get(0)
     groups = {str(group.id) for group in primary.group_set} if primary is not None else set()
     region = str(backend.region_name)

@@ -7,7 +7,7 @@ from cloudgpu.rehearsal.aws_api.ec2.elastic_ips import detach_address
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule, tag_list
 
 _DESCRIBE_CALLS = 2
-"""Number of describe calls until a gateway leaves a transitional state."""
+"""Number of describe calls after which a gateway leaves a transitional state."""
 _VISIBLE_AFTER_DELETION = timedelta(hours=1)
 _TRANSITIONAL = ("pending", "deleting")
 

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AllowedTraffic:
-    """The traffic that is allowed: `ssh` from the caller to port 22, and `egress` from the node to the internet."""
+    """Which traffic is allowed: `ssh` from the caller to port 22, and `egress` from the node to the internet."""
 
     ssh: bool
     egress: bool

@@ -40,7 +40,7 @@ def _existing_ids(call: ParsedRequest) -> list[str]:
 
 
 def _update_copies(call: ParsedRequest, ids: list[str]) -> None:
-    """Update the copies of the tags that describe calls return."""
+    """Update the tag copies on launch templates and placement groups, which describe calls read."""
     for resource_id in ids:
         tags = dict(call.backend.tags.get(resource_id, {}))
         if resource_id in call.backend.launch_templates:

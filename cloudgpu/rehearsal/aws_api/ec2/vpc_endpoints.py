@@ -60,7 +60,7 @@ def modify(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
 
 @rule("DeleteVpcEndpoints")
 def delete(call: ParsedRequest) -> dict[str, Any]:
-    """Delete endpoints one by one; the response lists the endpoints that could not be deleted."""
+    """Delete each endpoint independently; the response lists the endpoints that could not be deleted."""
     failed: list[dict[str, Any]] = []
     for endpoint_id in call.texts("VpcEndpointIds"):
         endpoint = call.backend.vpc_end_points.get(endpoint_id)

@@ -1,4 +1,4 @@
-"""Data repository associations, which link a directory of a Lustre file system to a bucket prefix."""
+"""Data repository associations, which link a directory in a Lustre file system to a bucket prefix."""
 
 from collections.abc import Mapping
 from typing import Any

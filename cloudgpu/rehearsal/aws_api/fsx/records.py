@@ -1,4 +1,4 @@
-"""Records of Lustre file systems and their S3 links, stored on moto's EC2 backend next to their interfaces."""
+"""Records of Lustre file systems and their S3 links, stored on moto's EC2 backend with their network interfaces."""
 
 import secrets
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from cloudgpu.rehearsal.aws_api.json_service import JsonError
 
 _ATTRIBUTE: Final = "rehearsal_lustre"
 _TRANSITION_TIME: Final = timedelta(seconds=1)
-"""Duration of creating or deleting a file system or link; on AWS this takes minutes."""
+"""Time that creating or deleting a file system or link takes; on AWS it takes minutes."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ def ec2_backend(name: str) -> Any:  # noqa: ANN401 - moto's backend
 
 
 def region_records(backend: Any, now: datetime) -> Shelf:  # noqa: ANN401 - moto's backend
-    """Remove the records and interfaces of deleted resources. Return the remaining records of the region."""
+    """Remove the records and interfaces of deleted resources, and return the region's remaining records."""
     shelf = backend.__dict__.get(_ATTRIBUTE)
     if not isinstance(shelf, Shelf):
         shelf = Shelf()
@@ -79,7 +79,7 @@ def region_records(backend: Any, now: datetime) -> Shelf:  # noqa: ANN401 - moto
 
 
 def region_file_systems(backend: Any) -> list[Made]:  # noqa: ANN401 - moto's backend
-    """Return the file systems of a region, without removing records of deleted file systems."""
+    """Return a region's file systems, without removing the records of deleted ones."""
     shelf = backend.__dict__.get(_ATTRIBUTE)
     return list(shelf.systems.values()) if isinstance(shelf, Shelf) else []
 
@@ -107,7 +107,7 @@ def find_earlier_result(rows: Mapping[str, Made], params: Mapping[str, Any]) -> 
     """Return the resource that an earlier call with the same client token created, or None.
 
     Raises:
-        JsonError: The token was used with other parameters.
+        JsonError: The token was used with different parameters.
     """
     token = params.get("ClientRequestToken")
     for resource in rows.values() if token else ():

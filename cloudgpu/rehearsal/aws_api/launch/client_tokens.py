@@ -37,7 +37,7 @@ def find_saved_response(records: Records, key: Key, digest: str) -> SavedAnswer 
     """Return the saved response of the first call with this token, or None for a new token.
 
     Raises:
-        AwsError: The token was used with other parameters.
+        AwsError: The token was used with different parameters.
     """
     saved = records.answers.get(key)
     if saved is not None and saved.digest != digest:
@@ -49,7 +49,7 @@ def find_saved_response(records: Records, key: Key, digest: str) -> SavedAnswer 
 
 
 def save_response(records: Records, key: Key, answer: SavedAnswer) -> None:
-    """Save a response. Delete the oldest responses if their number exceeds the maximum."""
+    """Save a response. Delete the oldest saved responses if there are more than the maximum."""
     records.answers[key] = answer
     while len(records.answers) > _MAX_SAVED:
         del records.answers[next(iter(records.answers))]

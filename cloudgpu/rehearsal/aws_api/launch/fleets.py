@@ -66,7 +66,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DescribeFleetInstances")
 def describe_instances(call: ParsedRequest) -> dict[str, Any]:
-    """Reject the call for instant fleets, as AWS does."""
+    """Reject the call: as on AWS, it does not support instant fleets."""
     raise AwsError("Unsupported", f"Fleet {call.params.get('FleetId')} is of type instant: use DescribeFleets.")
 
 

@@ -1,4 +1,4 @@
-"""Create instances from validated requests in moto, and the records of their nodes."""
+"""Create moto instances and node records from validated launch requests."""
 
 import base64
 import secrets
@@ -84,7 +84,7 @@ def _moto_arguments(call: ParsedRequest, request: MergedLaunchRequest, origin: O
 
 
 def _moto_interface(row: dict[str, Any], subnet_id: str) -> dict[str, Any]:
-    """Return the interface for moto, which identifies interfaces by device index alone.
+    """Return the interface in moto's format; moto identifies interfaces by device index alone.
 
     Each network card therefore gets a separate range of device indexes.
     """

@@ -95,7 +95,7 @@ def template_data(
 ) -> tuple[dict[str, Any], tuple[str, int] | None]:
     """Return the data of a template version, with the template's id and the version number.
 
-    The data is empty and the pair is None if no template is specified.
+    If no template is specified, the data is empty and the (id, version) pair is None.
     """
     if not specification:
         return {}, None
@@ -111,7 +111,7 @@ def template_data(
 def _merged_tags(base: Mapping[str, Any], specified: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Merge the tag specifications of the template and the request; the request's tags take precedence.
 
-    The tags of the template itself are omitted.
+    The template's own tags are omitted.
     """
     merged: list[dict[str, Any]] = []
     for resource_type in _LAUNCH_TAGS:

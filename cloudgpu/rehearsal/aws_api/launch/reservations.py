@@ -12,14 +12,14 @@ from cloudgpu.rehearsal.state.records import CapacityReservation
 
 CAPACITY_BLOCK = "capacity-block"
 _CLOSED_BEFORE_END = timedelta(minutes=30)
-"""How long before its end a Capacity Block stops accepting launches."""
+"""Time before the end of a Capacity Block at which it stops accepting launches."""
 _LEAD_TIME = timedelta(minutes=30)
 _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class ReservationHeadroom:
-    """The headroom of a reservation: the number of free instances, and the error for a launch that exceeds it."""
+    """The headroom in a reservation: the number of free instances, and the error for a launch that needs more."""
 
     count: int
     why: AwsError

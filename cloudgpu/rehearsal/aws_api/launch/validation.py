@@ -1,4 +1,4 @@
-"""Validation of launch requests, in the order in which AWS runs its checks."""
+"""Validate launch requests, running the checks in the same order as AWS."""
 
 import re
 from collections.abc import Mapping

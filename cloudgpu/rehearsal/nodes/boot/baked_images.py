@@ -9,7 +9,7 @@ from cloudgpu.rehearsal.nodes import record
 
 
 class Images:
-    """The packages of the images in one rehearsal cloud, stored in one file."""
+    """The packages installed in a rehearsal cloud's images, stored in one file."""
 
     def __init__(self, path: Path) -> None:
         """Create the store without reading the file.

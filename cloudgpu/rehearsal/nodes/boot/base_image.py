@@ -31,7 +31,7 @@ exec {python} -I -S {program} "${{0##*/}}" "$@"
 NO_EGRESS_FILE = "no-egress"
 """Name of a file in a node's run directory; if it exists, the node cannot access the internet."""
 NETWORK_COMMANDS = ("curl", "wget", "docker")
-"""Programs that download. They run unchanged, except on a node that cannot access the internet."""
+"""Programs that download from the internet. They run unchanged unless the node cannot access the internet."""
 
 _FETCHING = """\
 #!/bin/sh
@@ -86,7 +86,7 @@ class Layer:
     surroundings: VisiblePaths
 
     def write_files(self, *, user: str, hostname: str, authorized_keys: tuple[str, ...], host_key_public: str) -> None:
-        """Write all files. Call this only before the first boot, because the node may later create symlinks there.
+        """Write all files. Call this only before the first boot, because a booted node may have created symlinks there.
 
         Raises:
             OSError: The disk is full or not writable.
@@ -103,7 +103,7 @@ class Layer:
             (self.folder / folder).mkdir(parents=True, exist_ok=True)
 
     def program(self, name: str) -> str:
-        """Return the path at which the node sees a program of the rehearsal cloud."""
+        """Return the path at which the node sees one of the rehearsal cloud's own programs."""
         return f"{self.shown}/{_PROGRAM_FOLDER}/{name}"
 
     def _lay_programs(self) -> None:
@@ -115,7 +115,7 @@ class Layer:
         self._write(f"{_PROGRAM_FOLDER}/standin", text, mode=0o755)
 
     def _lay_links(self) -> None:
-        """Symlink each simulated command in the first directory on PATH and wherever the machine has the real one."""
+        """Create symlinks for each simulated command in all directories where the node may look for it."""
         target = self.program("standin")
         for name in STUB_COMMANDS:
             for folder in self._folders_of(name):
@@ -178,7 +178,7 @@ class Layer:
 
 
 def _real_folder(folder: str) -> str:
-    """Resolve a directory such as `sbin`, often a symlink, because creating a directory there would hide files."""
+    """Resolve a directory such as `sbin`, which is often a symlink: creating a directory there would hide files."""
     return os.path.realpath(f"/{folder}").lstrip("/")
 
 

@@ -47,7 +47,7 @@ class CloudInit:
             body: Runtime that executes the parts of the user data.
             console: Console that receives the output.
             data: The parsed user data.
-            environment: Environment variables of each part.
+            environment: Environment variables for each part.
         """
         self._body = body
         self._console = console

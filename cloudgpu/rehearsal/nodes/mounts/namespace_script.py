@@ -71,7 +71,7 @@ class NamespacePaths:
 def init_script(cage: NamespacePaths) -> str:
     """Return the script of a node's init, which sets up the root, prints `ready` and then only reaps orphans.
 
-    The first line of its output contains the pid outside the node, and the last line is `ready`.
+    The first line of its output contains the init's pid as seen from outside the node, and the last line is `ready`.
     """
     lines = [
         "set -e",
@@ -134,7 +134,7 @@ _REAP = "while [ -e /run/cloudgpu/alive ]; do sleep 60 & wait $!; done"
 
 
 def machine_mounts(mountinfo: str) -> tuple[str, ...]:
-    """Return the mount points of the machine's file systems other than `/` and kernel file systems, outermost first."""
+    """Return the machine's mount points, except `/` and those of kernel file systems, outermost first."""
     points: dict[str, None] = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -183,7 +183,7 @@ def _own_mounts() -> list[str]:
 
 
 def _machine_lines(cage: NamespacePaths) -> list[str]:
-    """Mount other disks of the machine read-only, so that nodes can use the data and interpreters on them."""
+    """Mount the machine's other disks read-only, so that nodes can use the data and interpreters on them."""
     hidden = [str(path) for path in cage.surroundings.hidden]
     points = [point for point in cage.machine_mounts if not any(is_inside(point, path) for path in hidden)]
     return [

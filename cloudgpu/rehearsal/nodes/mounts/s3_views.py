@@ -1,4 +1,4 @@
-"""Mount a source on a node: symlink the directory that backs the source, or run s3fs for a bucket of the endpoint.
+"""Mount a source on a node: symlink the directory that backs the source, or run s3fs for a bucket with an endpoint URL.
 
 The superuser of a node is not permitted to mount. For a bucket with an endpoint URL, the host therefore starts the
 machine's s3fs in the node's namespaces, with the credentials of the node's role.
@@ -36,7 +36,7 @@ class Views:
     credentials: Callable[[], RoleCredentials | None]
 
     async def settle(self, program: str, reply: Reply) -> Reply | None:
-        """Mount or unmount the source of a simulated command. Return an error reply if this fails, else None."""
+        """Mount or unmount the source that a simulated command names. Return an error reply, or None on success."""
         mounted = reply.mounted or reply.unmounted
         if mounted is None:
             return None
@@ -71,7 +71,7 @@ class Views:
         return await self._outside("s3fs", [mounted.bucket, mounted.target, "-o", options], environment)
 
     async def _outside(self, program: str, arguments: Sequence[str], environment: dict[str, str]) -> str:
-        """Run a program of the machine in the node's namespaces, with privileges that the node does not have."""
+        """Run one of the machine's programs in the node's namespaces, with privileges that the node does not have."""
         enter = self.body.entering()
         real = shutil.which(program, path="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
         if not enter:

@@ -1,7 +1,7 @@
 """Simulated mounts: each file system is represented by a directory that all nodes share.
 
 The simulated AWS decides which sources a node may mount, based on security groups, zones and attachments. All other
-mounts fail as on AWS.
+mounts fail, as they would on AWS.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class MountRequest:
     target: str
     read_only: bool
     service: str = ""
-    """Endpoint URL of a bucket; empty for the default endpoint of AWS."""
+    """Endpoint URL of a bucket; empty for AWS's default endpoint."""
     prefix: str = ""
 
 

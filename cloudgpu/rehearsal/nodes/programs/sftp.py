@@ -1,6 +1,6 @@
 """An SFTP server (protocol version 3) on standard input and output, so that a node works without OpenSSH.
 
-Run as `python3 -I -S sftp.py`. It serves the files that its process can see, without mapping paths.
+Run as `python3 -I -S sftp.py`. The server exposes every file that its process can access, and does not translate paths.
 """
 
 import contextlib
@@ -135,7 +135,7 @@ class Server:
         }
 
     def serve(self) -> None:
-        """Process requests until the peer disconnects or sends a packet that is too short for a request number."""
+        """Process requests until the peer disconnects or sends a packet too short to contain a request ID."""
         while (packet := self._receive()) is not None:
             kind, body = packet[0], _Packet(packet[1:])
             if kind == _INIT:

@@ -53,7 +53,7 @@ def _send(request: bytes) -> bytes:
 
 
 def _units(program: str, arguments: list[str]) -> list[bytes]:
-    """Return the names and texts of a `systemctl` command's timer units and their services, which the host needs."""
+    """Return the names and texts of the timer units in a `systemctl` command, and of the services that they start."""
     if program != "systemctl":
         return []
     units = []

@@ -1,4 +1,4 @@
-"""Replies of simulated commands. This module has no side effects: changes to a node are returned as values."""
+"""Replies to simulated commands. This module has no side effects: changes to a node are returned as values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ class Reply:
     installed: tuple[str, ...] = ()
     """Packages installed by the command."""
     formatted: str = ""
-    """Name of the directory that backs the volume that the command formatted."""
+    """Name of the backing directory, if the command formatted a volume."""
 
 
 def simulate_command(program: str, arguments: Sequence[str], units: Mapping[str, str], scene: CommandContext) -> Reply:

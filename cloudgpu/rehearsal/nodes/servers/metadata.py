@@ -54,9 +54,9 @@ class MetadataService:
             spec: Specification of the node.
             address: Address of the node and of the service.
             port: Port of the service.
-            now_s: Clock for the expiry of tokens, in seconds.
+            now_s: Function that returns the current time for token expiry, in seconds.
             credentials: Function that returns the credentials of the node's role, or None.
-            notices: Function that returns the metadata entries of current notices, path -> text.
+            notices: Function that returns the metadata entries for current notices, by path.
         """
         self._spec = spec
         self._address = address

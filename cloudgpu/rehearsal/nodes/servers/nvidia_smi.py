@@ -44,7 +44,7 @@ def simulated_gpu_name(spec: NodeSpec) -> str:
 
 
 def simulate_nvidia_smi(spec: NodeSpec, arguments: Sequence[str]) -> tuple[str, int]:
-    """Return the output and the exit status that `nvidia-smi` has with these arguments."""
+    """Return the output and exit status of `nvidia-smi` for these arguments."""
     if not spec.gpus:
         return "No devices were found\n", 6
     options = dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)

@@ -35,7 +35,7 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class Unit:
-    """A transient unit of `systemd-run` or a timer unit file. If `due` is None, the command runs immediately."""
+    """A transient `systemd-run` unit, or a timer from a unit file. If `due` is None, the command runs immediately."""
 
     name: str
     command: tuple[str, ...]
@@ -66,7 +66,7 @@ def _delay_s(text: str, now: datetime) -> float:
 
 
 def immediate_action(command: Sequence[str]) -> Action | None:
-    """Return the power action of a command that takes effect immediately, or None."""
+    """Return the action of a command that immediately powers off or reboots the node, or None for other commands."""
     words = [word.rpartition("/")[2] if index == 0 else word for index, word in enumerate(command)]
     while words[:1] == ["sudo"]:
         words = [word for word in words[1:] if not word.startswith("-")]

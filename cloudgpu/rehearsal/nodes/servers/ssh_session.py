@@ -76,7 +76,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
     def pty_requested(
         self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Mapping[int, int]
     ) -> bool:
-        """Store the requested type of terminal."""
+        """Store the requested terminal type."""
         del term_modes
         self._terminal, self._size = term_type or "dumb", term_size
         return True
@@ -265,18 +265,18 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
     # Callbacks of the pipes.
 
     def output_received(self, data: bytes, kind: int | None) -> None:
-        """Forward bytes of the process to the client."""
+        """Forward bytes from the process to the client."""
         if self._channel is not None:
             self._channel.write(data, kind)
 
     def output_ended(self) -> None:
-        """Handle the end of an output, after every process has closed it."""
+        """Handle the end of an output stream, which occurs once every process has closed it."""
         self._open_outputs -= 1
         if self._open_outputs <= 0:
             self._ended.set()
 
     def input_ended(self) -> None:
-        """Handle the closed input pipe, whether this session or the process closed the pipe."""
+        """Handle the closing of the input pipe by either this session or the process."""
         self._input = None
 
     def input_full(self, *, full: bool) -> None:

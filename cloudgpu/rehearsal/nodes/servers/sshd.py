@@ -125,7 +125,7 @@ class SshDoors:
 
 
 class _Gate(asyncssh.SSHServer):
-    """The authentication of one connection, which accepts only public keys and only the node's login user."""
+    """The authenticator for one connection, which accepts only public keys and only the node's login user."""
 
     def __init__(self, server: NodeSshServer, body: NodeRuntime, login: LoginUser, keys: frozenset[bytes]) -> None:
         self._server = server
@@ -166,12 +166,12 @@ class _Gate(asyncssh.SSHServer):
         return bool(dest_port)
 
     def _is_in_same_cloud(self, host: str) -> bool:
-        """Return True for a node of the same state home, whose loopback address has the same first two octets."""
+        """Return True if the host is a node of the same state home, whose addresses share their first two octets."""
         prefix = self._login.address.split(".")[:2]
         return prefix != ["127", "0"] and host.split(".")[:2] == prefix
 
     def _variables(self) -> dict[str, str]:
-        """Return the environment with the variables that OpenSSH adds for a login."""
+        """Return the environment, including the variables that OpenSSH sets at login."""
         values = dict(self._login.environment)
         if self._connection is not None:
             peer = self._connection.get_extra_info("peername") or ("", 0)
