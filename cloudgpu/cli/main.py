@@ -1,46 +1,16 @@
-"""The entry point: register the commands and turn errors into exit codes."""
+"""The entry point: the table of commands, and the conversion of errors into exit codes."""
 
 import io
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from cloudgpu.cli.commands import (
-    attach,
-    cancel,
-    catalog,
-    config,
-    cost,
-    doctor,
-    down,
-    execute,
-    extend,
-    gpus,
-    hosts,
-    image,
-    images,
-    logs,
-    matrix,
-    offers,
-    plan,
-    quota,
-    recipe,
-    rehearsal,
-    ssh,
-    ssh_config,
-    status,
-    storage,
-    sweep,
-    train,
-    tunnel,
-    up,
-)
 from cloudgpu.cli.commands.options import expand_retry_option
 from cloudgpu.cli.context.resources import open_resources
+from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
 from cloudgpu.cli.render.error import failure_json
 from cloudgpu.cli.terminal.interruption import Interrupted
 from cloudgpu.cli.terminal.screen import Screen
@@ -49,8 +19,37 @@ from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.text import printable
 from cloudgpu.version import __version__
 
-FIRST_COMMANDS = ("gpus", "images", "recipe", "plan")
-"""Commands to list first, because new users need them first. By default, typer lists command groups last."""
+COMMANDS = (
+    LazyCommand("gpus", "gpus", "Compare GPUs by memory, speed and price."),
+    LazyCommand("images", "images", "List framework containers and the GPUs they run on."),
+    LazyCommand("recipe", "recipe", "Create, check, show and list recipes."),
+    LazyCommand("plan", "plan", "Show what a recipe would do and cost."),
+    LazyCommand("offers", "offers", "List the instance offers for a recipe in failover order."),
+    LazyCommand("up", "up", "Create a cluster from a recipe and keep it running."),
+    LazyCommand("train", "train", "Run a recipe: create a cluster, train, then delete it."),
+    LazyCommand("attach", "attach", "Reattach to a run and finish it."),
+    LazyCommand("status", "status", "List running clusters and their runs."),
+    LazyCommand("logs", "logs", "Show the output of a run's ranks."),
+    LazyCommand("cancel", "cancel", "Cancel a run and keep its cluster running."),
+    LazyCommand("extend", "extend", "Extend a cluster's expiry."),
+    LazyCommand("down", "down", "Delete clusters and confirm that nothing is left."),
+    LazyCommand("sweep", "sweep", "Find tagged clusters in the account and delete leftovers."),
+    LazyCommand("cost", "cost", "Show what was spent, by whom and on what."),
+    LazyCommand("ssh", "ssh", "Log in to a node, or run a command on it."),
+    LazyCommand("ssh-config", "ssh_config", "Add a cluster's nodes to ~/.ssh for ssh, scp and editors."),
+    LazyCommand("exec", "execute", "Run a command on every node and group the output."),
+    LazyCommand("tunnel", "tunnel", "Forward local ports to a node until Ctrl-C."),
+    LazyCommand("config", "config", "Show the settings and the source of each."),
+    LazyCommand("doctor", "doctor", "Check credentials, permissions, quotas and this machine."),
+    LazyCommand("quota", "quota", "Show how many nodes the account's quotas allow."),
+    LazyCommand("catalog", "catalog", "Show and refresh instance types and prices."),
+    LazyCommand("storage", "storage", "Manage storage that outlives clusters."),
+    LazyCommand("hosts", "hosts", "Manage self-managed hosts, used with --on ssh."),
+    LazyCommand("image", "image", "Manage your own machine images for nodes."),
+    LazyCommand("matrix", "matrix", "Show the results of run matrices."),
+    LazyCommand("rehearsal", "rehearsal", "Manage the simulated AWS on this machine."),
+)
+"""The commands in the order in which they are typically used, which is the order in which the help lists them."""
 FIRST_STEPS = """\b
 First steps, without an AWS account and at no cost:
   cloudgpu train quickstart --on rehearsal         a full run on this machine
@@ -62,20 +61,18 @@ Your own run:
 """
 
 
-class OrderedGroup(TyperGroup):
-    """A command group that lists commands in the order in which they are typically used."""
+_set_debug: Deferred[[], None] = Deferred("cloudgpu.cli.context.wiring.set_debug")
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer keeps its classes private
-        """Return the commands in registration order, with the most important ones first."""
-        names = super().list_commands(ctx)
-        return sorted(
-            names, key=lambda name: FIRST_COMMANDS.index(name) if name in FIRST_COMMANDS else len(FIRST_COMMANDS)
-        )
+
+class Commands(LazyGroup):
+    """The commands of cloudgpu."""
+
+    table = COMMANDS
 
 
 app = typer.Typer(
     name="cloudgpu",
-    cls=OrderedGroup,
+    cls=Commands,
     help="Run multi-node GPU training on AWS from one recipe file: plan and price the run, create the cluster, train, "
     "download the results, and delete every resource that was created.",
     epilog=FIRST_STEPS,
@@ -108,39 +105,7 @@ def _root(
         Screen().lines(context.get_help().splitlines())
         raise typer.Exit(UsageError.exit_code)
     if debug:
-        from cloudgpu.cli.context.wiring import set_debug
-
-        set_debug()
-
-
-app.add_typer(gpus.app, name="gpus")
-app.command("images")(images.images)
-app.command("plan")(plan.plan)
-app.command("offers")(offers.offers)
-app.command("up")(up.up)
-app.command("train")(train.train)
-app.command("attach")(attach.attach)
-app.command("status")(status.status)
-app.command("logs")(logs.logs)
-app.command("cancel")(cancel.cancel)
-app.command("extend")(extend.extend)
-app.command("down")(down.down)
-app.command("sweep")(sweep.sweep)
-app.command("cost")(cost.cost)
-app.command("ssh")(ssh.ssh)
-app.command("ssh-config")(ssh_config.ssh_config)
-app.command("exec")(execute.execute)
-app.command("tunnel")(tunnel.tunnel)
-app.command("config")(config.config)
-app.command("doctor")(doctor.doctor)
-app.command("quota")(quota.quota)
-app.add_typer(catalog.app, name="catalog")
-app.add_typer(storage.app, name="storage")
-app.add_typer(hosts.app, name="hosts")
-app.add_typer(image.app, name="image")
-app.add_typer(recipe.app, name="recipe")
-app.add_typer(matrix.app, name="matrix")
-app.add_typer(rehearsal.app, name="rehearsal")
+        _set_debug()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

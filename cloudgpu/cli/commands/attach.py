@@ -4,7 +4,12 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.app.runs.attach import find_run
 from cloudgpu.cli.commands.options import Json, RunName
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.run import exit_code, show_outcome
+from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
+from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 
 
 def attach(
@@ -17,11 +22,6 @@ def attach(
     Follows the run until it finishes, downloads its outputs, deletes the cluster if the run created it, and prints the
     cost. Ctrl-C detaches and leaves the run running.
     """
-    from cloudgpu.app.runs.attach import find_run
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.run import exit_code, show_outcome
-    from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines, report_clusters_on_signal
-
     wiring = wire(json=json)
     record = find_run(wiring.records, run)
     report_clusters_on_signal(wiring.records, record.cluster)

@@ -1,15 +1,15 @@
 """`cloudgpu cancel`: cancel a run without deleting its cluster."""
 
+from cloudgpu.app.runs.attach import find_run
 from cloudgpu.cli.commands.options import Json, RunName
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.terminal.interruption import print_on_interrupt
+from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.text import command
 
 
 def cancel(run: RunName = "", json: Json = False) -> None:
     """Cancel a run and keep its cluster running."""
-    from cloudgpu.app.runs.attach import find_run
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.terminal.interruption import print_on_interrupt, report_clusters_on_signal
-
     wiring = wire(json=json)
     record = find_run(wiring.records, run)
     report_clusters_on_signal(wiring.records, record.cluster)

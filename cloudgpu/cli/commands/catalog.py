@@ -4,8 +4,20 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.app.planning.catalog_age import read_catalog_status
+from cloudgpu.catalog import load
 from cloudgpu.cli.commands.options import Json, On, integer_parser
-from cloudgpu.errors import CloudError
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.catalog import (
+    catalog_status_json,
+    catalog_status_lines,
+    entry_lines,
+    history_json,
+    history_lines,
+    refresh_json,
+    refresh_lines,
+)
+from cloudgpu.errors import CloudError, UsageError
 from cloudgpu.text import command
 
 app = typer.Typer(help="Show and refresh instance types and prices.", no_args_is_help=True, rich_markup_mode=None)
@@ -32,9 +44,6 @@ def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = N
     Prints the changes; to undo them, use `catalog revert`. If a region or source cannot be read, keeps its previous
     data and exits 8.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.catalog import refresh_json, refresh_lines
-
     wiring = wire(json=json, target=on)
     selected = [] if all_regions else regions or [wiring.settings.region]
     result = wiring.catalog_refresh().refresh(selected, everywhere=all_regions)
@@ -56,11 +65,6 @@ def show(
 
     Makes no cloud calls.
     """
-    from cloudgpu.app.planning.catalog_age import read_catalog_status
-    from cloudgpu.catalog import load
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.catalog import catalog_status_json, catalog_status_lines
-
     wiring = wire(json=json, quits=True, target=on)
     catalog_status = read_catalog_status(wiring.catalog_snapshots, wiring.settings.target, load(), region)
     now = wiring.clock.now()
@@ -76,10 +80,6 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
 
     With a number, shows all changes made by that refresh. Makes no cloud calls.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.catalog import entry_lines, history_json, history_lines
-    from cloudgpu.errors import UsageError
-
     wiring = wire(json=json, quits=True, target=on)
     refreshes = wiring.catalog_snapshots.history()
     entry = None if number is None else refreshes.entry(number)
@@ -99,8 +99,6 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
     Without a number, undoes the active refresh. With 0, restores the catalog bundled with cloudgpu, even if the stored
     data is damaged. To return to a later refresh, give its number.
     """
-    from cloudgpu.cli.context.wiring import wire
-
     wiring = wire(json=json, target=on)
     target = wiring.settings.target
     before, after = wiring.catalog_snapshots.revert(number)

@@ -1,6 +1,7 @@
 """`cloudgpu config`: show every setting, its value and its source."""
 
 from cloudgpu.cli.commands.options import Json
+from cloudgpu.cli.context.wiring import wire
 from cloudgpu.cli.terminal.table import align_columns
 
 
@@ -9,8 +10,6 @@ def config(json: Json = False) -> None:
 
     Values come from options, environment variables and settings files. Passwords are masked.
     """
-    from cloudgpu.cli.context.wiring import wire
-
     wiring = wire(json=json)
     origins = wiring.settings.origins
     if json:

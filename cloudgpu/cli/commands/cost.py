@@ -4,7 +4,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from cloudgpu.backends.missing_rows import gap_error
 from cloudgpu.cli.commands.options import Json
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.cost import read_since, report_json, report_lines
 
 By = Literal["user", "team", "run", "recipe", "cluster"]
 
@@ -19,10 +22,6 @@ def cost(
     Reads only the ledger and makes no cloud calls. Simulated costs are marked and never added to real costs. Exits 13
     if this machine's records contain an instance or storage that is missing from the ledger.
     """
-    from cloudgpu.backends.missing_rows import gap_error
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.cost import read_since, report_json, report_lines
-
     wiring = wire(json=json)
     now = wiring.clock.now()
     report = wiring.ledger.report(by=by, since=read_since(since, now), now=now)

@@ -4,7 +4,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from cloudgpu.aws.iam.grants import policy as document
+from cloudgpu.aws.iam.permissions import GRANTS
+from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
 from cloudgpu.cli.commands.options import Json, OneRegion
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.doctor import diagnostic_lines
+from cloudgpu.errors import UnfitError
 
 
 def doctor(
@@ -23,19 +29,10 @@ def doctor(
     Creates, changes and deletes nothing: uses EC2 dry runs and, if permitted, the IAM policy simulator. A check that
     cannot run, for example without credentials, is shown as `unknown`. Exits 15 if a check fails.
     """
-    from cloudgpu.cli.context.wiring import wire
-
     wiring = wire(json=json or policy, target=on, region=region)
     if policy:
-        from cloudgpu.aws.iam.grants import policy as document
-        from cloudgpu.aws.iam.permissions import GRANTS
-        from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
-
         wiring.screen.document(document(STORAGE_GRANTS if storage else GRANTS))
         return
-    from cloudgpu.cli.render.doctor import diagnostic_lines
-    from cloudgpu.errors import UnfitError
-
     report = wiring.diagnose(storage=storage)
     if json:
         wiring.screen.document(report.as_json())

@@ -1,17 +1,19 @@
 """`cloudgpu down`: delete clusters and confirm with the cloud that nothing is left."""
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from cloudgpu.app.clusters.delete_many import ClusterSelection, TeardownResults, delete_clusters, select_clusters
+from cloudgpu.app.runs.stages import Stages
 from cloudgpu.cli.commands.options import Json, On, OneRegion, Yes
+from cloudgpu.cli.context.wiring import Wiring, wire
+from cloudgpu.cli.render.cluster import deletion_json, deletion_lines, deletions_json, deletions_lines, unfinished_json
+from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.text import command
-
-if TYPE_CHECKING:
-    from cloudgpu.app.runs.stages import Stages
-    from cloudgpu.cli.context.wiring import Wiring
 
 
 def down(  # noqa: PLR0917
@@ -35,10 +37,6 @@ def down(  # noqa: PLR0917
     tag still finds a resource, and 0 if the cluster was already deleted. To delete clusters that are not recorded on
     this machine, use `cloudgpu sweep`.
     """
-    from cloudgpu.app.clusters.delete_many import ClusterSelection, select_clusters
-    from cloudgpu.app.runs.stages import Stages
-    from cloudgpu.cli.context.wiring import wire
-
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
     stages = Stages(wiring.clock, wiring.emit)
     if names or every or mine or run:
@@ -57,13 +55,7 @@ def down(  # noqa: PLR0917
         _report_no_cluster(wiring.screen, simulated=wiring.settings.target == "rehearsal", json=json)
 
 
-def _delete_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) -> None:
-    from cloudgpu.cli.render.cluster import deletion_json, deletion_lines, unfinished_json
-    from cloudgpu.cli.terminal.interruption import (
-        print_on_interrupt,
-        report_clusters_on_signal,
-        reporting_partial_result,
-    )
+def _delete_one(wiring: Wiring, cluster: str, stages: Stages, *, json: bool) -> None:
 
     report_clusters_on_signal(wiring.records, cluster)
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', cluster)}"
@@ -79,14 +71,7 @@ def _delete_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool)
         wiring.screen.lines(deletion_lines(ended))
 
 
-def _delete_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", *, json: bool) -> None:
-    from cloudgpu.app.clusters.delete_many import TeardownResults, delete_clusters
-    from cloudgpu.cli.render.cluster import deletions_json, deletions_lines
-    from cloudgpu.cli.terminal.interruption import (
-        print_on_interrupt,
-        report_clusters_on_signal,
-        reporting_partial_result,
-    )
+def _delete_several(wiring: Wiring, clusters: tuple[str, ...], stages: Stages, *, json: bool) -> None:
 
     results = TeardownResults(())
     report_clusters_on_signal(wiring.records, *clusters)

@@ -4,12 +4,17 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
+from cloudgpu.app.access.execute import as_json, exit_code, parse_node_indices, shell_line
+from cloudgpu.app.access.execute import execute as run
 from cloudgpu.cli.commands.options import Json
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.node_output import line_printer, show_outcomes
+from cloudgpu.errors import UsageError
+from cloudgpu.files import read_input
 
 
 def _stdin_data() -> bytes:
-    from cloudgpu.errors import UsageError
-    from cloudgpu.files import read_input
 
     try:
         return read_input()
@@ -39,12 +44,6 @@ def execute(  # noqa: PLR0917
     Nodes with identical output are shown together. Exits 0 if the command succeeds on every node, 5 if it fails on any
     node, and 9 if a node cannot be reached. Ctrl-C stops the command on every node.
     """
-    from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
-    from cloudgpu.app.access.execute import as_json, exit_code, parse_node_indices, shell_line
-    from cloudgpu.app.access.execute import execute as run
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.node_output import line_printer, show_outcomes
-
     line = shell_line([*(command or []), *(context.obj or [])])
     wiring = wire(json=json)
     login = wiring.node_access.node_login

@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from cloudgpu import bounds
+from cloudgpu.app.clusters.extend import ClusterExtender
+from cloudgpu.backends.hosts.extend import HostExtending
 from cloudgpu.cli.commands.options import Json, option_seconds
+from cloudgpu.cli.context.local import as_target
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.expiry_extension import extension_json, extension_lines
+from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.errors import UsageError
 
 
@@ -34,12 +40,6 @@ def extend(
     Updates the power-off timer of every node, the cluster's expiry schedule and the expected cost in the ledger. The
     budget still applies, and no node can run for more than 14 days past its original expiry.
     """
-    from cloudgpu.app.clusters.extend import ClusterExtender
-    from cloudgpu.cli.context.local import as_target
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.expiry_extension import extension_json, extension_lines
-    from cloudgpu.cli.terminal.interruption import report_clusters_on_signal
-
     if bool(by) == bool(until):
         raise UsageError(
             "specify either --by or --until", hint="for example: cloudgpu extend --by 2h, or --until 2026-11-21T18:00Z"
@@ -52,8 +52,6 @@ def extend(
     report_clusters_on_signal(wiring.records, name)
     target = as_target(wiring.records.target(name) or wiring.settings.target)
     if target == "ssh":
-        from cloudgpu.backends.hosts.extend import HostExtending
-
         extended = HostExtending(wiring.hosts.context(wiring.ledger)).extend(name, until=expiry, by=longer, max_usd=cap)
     else:
         extending = ClusterExtender(wiring.cloud_context(wiring.cloud(target)), wiring.connect)

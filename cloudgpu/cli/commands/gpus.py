@@ -5,7 +5,13 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from cloudgpu.app.planning.gpu_search import GpuQuery, search_gpus
+from cloudgpu.catalog.profile import profile
+from cloudgpu.catalog.software import software
 from cloudgpu.cli.commands.options import Json, On, integer_parser
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.gpu import profile_json, profile_lines
+from cloudgpu.cli.render.gpus import gpu_search_json, gpu_search_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.text import command
 
@@ -73,10 +79,6 @@ def gpus(  # noqa: PLR0917
     json: Json = False,
 ) -> None:
     """Compare GPUs; see `HELP`."""
-    from cloudgpu.app.planning.gpu_search import GpuQuery, search_gpus
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.gpus import gpu_search_json, gpu_search_lines
-
     if context.invoked_subcommand is not None:
         _refuse_given(context)
         return
@@ -109,11 +111,6 @@ def show(
     Shows its specifications, the drivers, CUDA versions, containers and PyTorch wheels that support it, the instance
     types that have it, and possible replacements.
     """
-    from cloudgpu.catalog.profile import profile
-    from cloudgpu.catalog.software import software
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.gpu import profile_json, profile_lines
-
     wiring = wire(json=json, quits=True, target=on)
     gpu_profile = profile(wiring.catalog, software(), gpu, home_region=wiring.settings.region)
     if json:

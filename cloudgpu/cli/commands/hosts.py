@@ -1,19 +1,33 @@
 """`cloudgpu hosts`: manage the inventory of self-managed hosts."""
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from cloudgpu.backends.hosts import scan as host_scanning
+from cloudgpu.backends.hosts.prepare import find_missing_components, plan_install_steps, run_install_steps
+from cloudgpu.backends.hosts.scan import Trust
 from cloudgpu.cli.commands.options import Json, Yes
+from cloudgpu.cli.context.wiring import Wiring, wire
+from cloudgpu.cli.render.hosts import (
+    check_lines,
+    inventory_json,
+    inventory_lines,
+    missing_component_lines,
+    prepared_json,
+    scan_lines,
+    scanned_json,
+    step_lines,
+)
+from cloudgpu.errors import HostKeyError, StateError, UnfitError, UsageError
+from cloudgpu.files import SETTINGS_BYTES, read_text, write_for_user
+from cloudgpu.hosts.host import OwnHost
+from cloudgpu.hosts.inventory_update import fill_scanned_fields
+from cloudgpu.recipe.name_suggestions import suggestion
+from cloudgpu.ssh.host_key import ShownKey
+from cloudgpu.ssh.keys import same_fingerprint
 from cloudgpu.text import command
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cloudgpu.backends.hosts.scan import Trust
-    from cloudgpu.cli.context.wiring import Wiring
-    from cloudgpu.hosts.host import OwnHost
-    from cloudgpu.ssh.host_key import ShownKey
 
 app = typer.Typer(help="Manage self-managed hosts, used with --on ssh.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -29,9 +43,6 @@ def show(names: Names = None, hosts: Inventory = None, json: Json = False) -> No
 
     Reads only the inventory file and does not connect to the hosts.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.hosts import inventory_json, inventory_lines
-
     wiring = wire(json=json, hosts=hosts)
     chosen = _chosen(wiring, names)
     if json:
@@ -47,13 +58,8 @@ def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> N
     Connects to each host, compares its hardware with the inventory, and shows who is using its GPUs. Changes nothing.
     Exits 15 if a host cannot be reached or differs from the inventory.
     """
-    from cloudgpu.backends.hosts.scan import scan
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.hosts import check_lines, scanned_json
-    from cloudgpu.errors import UnfitError
-
     wiring = wire(json=json, hosts=hosts)
-    results = scan(wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, None)
+    results = host_scanning.scan(wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, None)
     if json:
         wiring.screen.document(scanned_json(results, {}))
     else:
@@ -79,12 +85,6 @@ def scan(
     Adds missing GPUs, drivers, cores, memory sizes and private addresses, and never overwrites existing values. Shows
     the fingerprint of each unknown host key, and pins the key only after you confirm it. Changes nothing on the hosts.
     """
-    from cloudgpu.backends.hosts import scan as host_scanning
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.hosts import scan_lines, scanned_json
-    from cloudgpu.errors import UnfitError
-    from cloudgpu.hosts.inventory_update import fill_scanned_fields
-
     wiring = wire(json=json, hosts=hosts)
     file = wiring.hosts.file
     results = host_scanning.scan(
@@ -121,10 +121,6 @@ def prepare(
 
     Installs only the components that you list with --install, and shows the commands before running them.
     """
-    from cloudgpu.backends.hosts.prepare import find_missing_components, plan_install_steps, run_install_steps
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.hosts import missing_component_lines, prepared_json, step_lines
-
     wiring = wire(json=json, hosts=hosts)
     backend, chosen = wiring.hosts.backend, _chosen(wiring, names)
     results = find_missing_components(backend, chosen, wiring.catalog)
@@ -138,22 +134,16 @@ def prepare(
         wiring.screen.document(prepared_json(results, planned))
 
 
-def _text_of(path: "Path") -> str:
+def _text_of(path: Path) -> str:
     """Return the text of the inventory file."""
-    from cloudgpu.errors import UsageError
-    from cloudgpu.files import SETTINGS_BYTES, read_text
-
     try:
         return read_text(path, SETTINGS_BYTES)
     except OSError as err:
         raise UsageError(f"cannot read {path}: {err.strerror}", hint="choose another inventory: --hosts FILE") from err
 
 
-def _rewrite(path: "Path", text: str) -> None:
+def _rewrite(path: Path, text: str) -> None:
     """Replace the inventory file and keep its permissions."""
-    from cloudgpu.errors import StateError
-    from cloudgpu.files import write_for_user
-
     try:
         write_for_user(path, text.encode())
     except OSError as err:
@@ -162,9 +152,7 @@ def _rewrite(path: "Path", text: str) -> None:
         ) from err
 
 
-def _chosen(wiring: "Wiring", names: list[str] | None) -> "list[OwnHost]":
-    from cloudgpu.errors import UsageError
-    from cloudgpu.recipe.name_suggestions import suggestion
+def _chosen(wiring: Wiring, names: list[str] | None) -> list[OwnHost]:
 
     file = wiring.hosts.file
     for name in names or []:
@@ -174,9 +162,7 @@ def _chosen(wiring: "Wiring", names: list[str] | None) -> "list[OwnHost]":
     return [file.by_name[name] for name in dict.fromkeys(names)] if names else list(file.hosts)
 
 
-def _trusting(wiring: "Wiring", pairs: list[str]) -> "Trust":
-    from cloudgpu.errors import HostKeyError, UsageError
-    from cloudgpu.ssh.keys import same_fingerprint
+def _trusting(wiring: Wiring, pairs: list[str]) -> Trust:
 
     known: dict[str, list[str]] = {}
     for pair in pairs:
@@ -188,7 +174,7 @@ def _trusting(wiring: "Wiring", pairs: list[str]) -> "Trust":
             )
         known.setdefault(name, []).append(fingerprint)
 
-    def trust(host: "OwnHost", key: "ShownKey") -> bool:
+    def trust(host: OwnHost, key: ShownKey) -> bool:
         if host.name in known:
             if any(same_fingerprint(fingerprint, key.fingerprint) for fingerprint in known[host.name]):
                 return True

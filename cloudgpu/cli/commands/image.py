@@ -4,7 +4,16 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.app.images.bake import bake_cluster_name, delete_image, image_json
+from cloudgpu.app.planning.planner import plan_error
+from cloudgpu.app.runs.stages import Stages
+from cloudgpu.backends.lenient_ledger import check_ledger
 from cloudgpu.cli.commands.options import Json, On, OneRegion, RecipeName, Region, Sets, Yes
+from cloudgpu.cli.context import plans
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.image import baked_lines, deleted_json, deleted_lines, image_lines
+from cloudgpu.cli.render.plan import plan_lines
+from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 
 app = typer.Typer(
     help="""Manage your own machine images for nodes.
@@ -34,15 +43,6 @@ def bake(  # noqa: PLR0917
     node, removes its keys, creates an image and terminates the node. Nodes that boot from the image skip the bootstrap
     steps.
     """
-    from cloudgpu.app.images.bake import bake_cluster_name
-    from cloudgpu.app.planning.planner import plan_error
-    from cloudgpu.app.runs.stages import Stages
-    from cloudgpu.cli.context import plans
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.image import baked_lines
-    from cloudgpu.cli.render.plan import plan_lines
-    from cloudgpu.cli.terminal.interruption import report_clusters_on_signal
-
     wiring = wire(json=json, target=on, region=region)
     planned = plans.plan_recipe(wiring, recipe, [*(sets or []), "resources.nodes=1"], offline=False)
     wiring.screen.lines(plan_lines(planned.plan, ""))
@@ -61,10 +61,6 @@ def bake(  # noqa: PLR0917
 @app.command("list")
 def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
     """List the images that cloudgpu has created in a region."""
-    from cloudgpu.app.images.bake import image_json
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.image import image_lines
-
     wiring = wire(json=json, quits=True, target=on, region=region)
     own_images = wiring.images(wiring.settings.target).found(wiring.settings.region)
     if json:
@@ -82,11 +78,6 @@ def delete(name: Name, on: On = None, region: OneRegion = None, yes: Yes = False
     Running clusters are not affected, but new nodes cannot boot from it. If `image bake` was interrupted, also
     terminates its node.
     """
-    from cloudgpu.app.images.bake import delete_image
-    from cloudgpu.backends.lenient_ledger import check_ledger
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.image import deleted_json, deleted_lines
-
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
     target, region_name = wiring.settings.target, wiring.settings.region
     wiring.prompts.confirm(f"Delete image {name} in {region_name}?", yes=yes)

@@ -4,7 +4,11 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.app.planning.image_search import ImageQuery, containers
+from cloudgpu.catalog.software import software
 from cloudgpu.cli.commands.options import Json
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.images import image_rows_json, images_lines
 
 
 def images(
@@ -25,11 +29,6 @@ def images(
     Lists container images of PyTorch, TensorFlow, MXNet and other frameworks. A container runs on a GPU if it contains
     native code for the GPU's compute capability. To manage the machine images that nodes boot, use `cloudgpu image`.
     """
-    from cloudgpu.app.planning.image_search import ImageQuery, containers
-    from cloudgpu.catalog.software import software
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.images import image_rows_json, images_lines
-
     wiring = wire(json=json, quits=True)
     listing = containers(ImageQuery(framework, gpu, latest_for), wiring.catalog, software())
     if json:

@@ -4,7 +4,13 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.app.runs.attach import explain_missing_lines, find_run, read_stored_lines
 from cloudgpu.cli.commands.options import RunName, integer_parser
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.run import report_final_state
+from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
+from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
+from cloudgpu.run.progress import RankLine
 from cloudgpu.text import command
 
 
@@ -21,12 +27,6 @@ def logs(
     copy; no line is lost or repeated. Does not finish the run: to download outputs and delete the cluster, use
     `cloudgpu attach`.
     """
-    from cloudgpu.app.runs.attach import explain_missing_lines, find_run, read_stored_lines
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.run import report_final_state
-    from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines, report_clusters_on_signal
-    from cloudgpu.run.progress import RankLine
-
     wiring = wire(quits=True)
     record = find_run(wiring.records, run)
     shown = 0

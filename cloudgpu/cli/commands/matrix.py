@@ -1,16 +1,17 @@
 """`cloudgpu matrix`: show the results of run matrices, which `train --matrix` creates."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from cloudgpu.app.matrix.outcome import MatrixOutcome, matrix_outcome
 from cloudgpu.cli.commands.options import Json
-
-if TYPE_CHECKING:
-    from cloudgpu.app.matrix.outcome import MatrixOutcome
-    from cloudgpu.cli.context.wiring import Wiring
-    from cloudgpu.state.matrix_records import MatrixRecord
+from cloudgpu.cli.context.wiring import Wiring, wire
+from cloudgpu.cli.render.matrix import list_lines, outcome_lines
+from cloudgpu.errors import UsageError
+from cloudgpu.files import write_for_user
+from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
 
 app = typer.Typer(
     help="""Show the results of run matrices.
@@ -30,10 +31,6 @@ def list_matrices(json: Json = False) -> None:
 
     For each matrix, shows the recipe, parameter values, start time and number of combinations with a result.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.matrix import list_lines
-    from cloudgpu.state.matrix_records import MatrixRecords
-
     wiring = wire(json=json, quits=True)
     records = MatrixRecords(wiring.home)
     known, damaged = records.all()
@@ -52,10 +49,6 @@ def show(name: MatrixName = "", json: Json = False) -> None:
 
     Lists every combination with its metrics, duration and cost.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.matrix import outcome_lines
-    from cloudgpu.state.matrix_records import MatrixRecords
-
     wiring = wire(json=json, quits=True)
     outcome = _outcome(wiring, MatrixRecords(wiring.home).found(name))
     if json:
@@ -72,9 +65,6 @@ def csv(
     ] = None,
 ) -> None:
     """Print the results of a matrix as CSV."""
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.state.matrix_records import MatrixRecords
-
     wiring = wire(quits=True)
     text = _outcome(wiring, MatrixRecords(wiring.home).found(name)).as_csv()
     if out is None:
@@ -90,9 +80,6 @@ def write_table(path: Path, text: str) -> None:
     Raises:
         UsageError: The file cannot be written.
     """
-    from cloudgpu.errors import UsageError
-    from cloudgpu.files import write_for_user
-
     try:
         write_for_user(path, text.encode())
     except OSError as err:
@@ -100,8 +87,7 @@ def write_table(path: Path, text: str) -> None:
         raise UsageError(message, hint="choose a file in an existing folder") from err
 
 
-def _outcome(wiring: "Wiring", record: "MatrixRecord") -> "MatrixOutcome":
-    from cloudgpu.app.matrix.outcome import matrix_outcome
+def _outcome(wiring: Wiring, record: MatrixRecord) -> MatrixOutcome:
 
     table = str(wiring.home.matrix(record.name).table)
     return matrix_outcome(record, wiring.records, wiring.ledger, wiring.clock.now(), table)

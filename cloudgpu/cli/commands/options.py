@@ -76,12 +76,6 @@ RetryUntilUp = Annotated[
 ]
 RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="Run ID. Default: the latest run.")]
 
-
-def with_preference(sets: list[str] | None, prefer: str | None) -> list[str]:
-    """Return the assignments of `--set`, followed by the assignment of `--prefer` so that it takes precedence."""
-    return [*(sets or []), *([f"resources.prefer={prefer}"] if prefer else [])]
-
-
 RETRY_UNTIL_UP = "24h"
 """Default duration of `--retry-until-up`."""
 _DURATION = re.compile(r"([0-9]+[dhms])+")

@@ -5,19 +5,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.commands.options import Json, On, PreferOption, RecipeName, Region, Sets, with_preference
+from cloudgpu.app.planning.plan_files import save
+from cloudgpu.app.planning.planner import Planned, plan_error
+from cloudgpu.cli.commands.option_groups import AssignmentOptions, with_option_groups
+from cloudgpu.cli.commands.options import Json, On, RecipeName, Region
+from cloudgpu.cli.commands.saved_plan import current_plan_inputs
+from cloudgpu.cli.context import plans
+from cloudgpu.cli.context.hosts import refuse_on_hosts
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.offers import explanation_json, explanation_lines
+from cloudgpu.cli.render.plan import plan_lines
+from cloudgpu.cli.terminal.progress import resource_words
+from cloudgpu.errors import UsageError
+from cloudgpu.plan.candidates import explain as explanations
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
     from cloudgpu.app.planning.forecast import ResourceForecast
-    from cloudgpu.app.planning.planner import Planned
 
 
-def plan(  # noqa: PLR0917
+@with_option_groups
+def plan(
+    *,
     recipe: RecipeName,
     on: On = None,
-    sets: Sets = None,
-    prefer: PreferOption = None,
+    changes: AssignmentOptions,
     offline: Annotated[bool, typer.Option("--offline", help="Use only the catalog; make no cloud calls.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the rule that accepted or rejected each offer.")
@@ -37,13 +49,6 @@ def plan(  # noqa: PLR0917
     Shows the candidates in the order they would be tried, their prices, the worst-case cost and every problem found.
     Changes nothing. Exits 3 if only the budget prevents the run, and 7 if any other problem does.
     """
-    from cloudgpu.app.planning.planner import plan_error
-    from cloudgpu.cli.context import plans
-    from cloudgpu.cli.context.hosts import refuse_on_hosts
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.plan import plan_lines
-    from cloudgpu.errors import UsageError
-
     if offline and (out is not None or resources):
         raise UsageError(
             "--out and --resources query the cloud, so they cannot be used with --offline",
@@ -52,7 +57,7 @@ def plan(  # noqa: PLR0917
     wiring = wire(json=json, target=on, region=region)
     if out is not None or resources or explain:
         refuse_on_hosts(wiring.settings.target, "--out, --resources and --explain")
-    assigned = with_preference(sets, prefer)
+    assigned = changes.assignments
     planned = plans.plan_recipe(wiring, recipe, assigned, offline=offline)
     forecasts = plans.forecast(wiring, planned.plan) if resources else None
     if json:
@@ -70,9 +75,6 @@ def plan(  # noqa: PLR0917
     if planned.plan.errors:
         raise typer.Exit(plan_error(planned.plan).exit_code)
     if out is not None:
-        from cloudgpu.app.planning.plan_files import save
-        from cloudgpu.cli.commands.saved_plan import current_plan_inputs
-
         now, world = wiring.clock.now(), current_plan_inputs(wiring, planned, out)
         save(out, planned, world, sets=assigned, region=wiring.settings.region, now=now)
         if not json:
@@ -86,7 +88,6 @@ def _resources_json(forecasts: "tuple[ResourceForecast, ...] | None") -> dict[st
 
 
 def _resource_lines(forecasts: "tuple[ResourceForecast, ...] | None") -> list[str]:
-    from cloudgpu.cli.terminal.progress import resource_words
 
     return (
         ["", "would create:", *(f"    + {resource_words(forecast.type)} {forecast.name}" for forecast in forecasts)]
@@ -95,15 +96,11 @@ def _resource_lines(forecasts: "tuple[ResourceForecast, ...] | None") -> list[st
     )
 
 
-def _explanation_lines(planned: "Planned") -> list[str]:
-    from cloudgpu.cli.render.offers import explanation_lines
-    from cloudgpu.plan.candidates.explain import explain
+def _explanation_lines(planned: Planned) -> list[str]:
 
-    return ["", *explanation_lines(planned.plan, explain(planned.question))]
+    return ["", *explanation_lines(planned.plan, explanations.explain(planned.question))]
 
 
-def _explanation_json(planned: "Planned") -> dict[str, Any]:
-    from cloudgpu.cli.render.offers import explanation_json
-    from cloudgpu.plan.candidates.explain import explain
+def _explanation_json(planned: Planned) -> dict[str, Any]:
 
-    return explanation_json(explain(planned.question))
+    return explanation_json(explanations.explain(planned.question))

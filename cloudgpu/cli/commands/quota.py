@@ -4,7 +4,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from cloudgpu.app.planning.quota_report import MARKETS, quota_report_lines, report_subjects
 from cloudgpu.cli.commands.options import Json, On, integer_parser
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.quota import quota_json, quota_lines
 from cloudgpu.errors import CloudError
 
 Gpu = Annotated[
@@ -39,10 +42,6 @@ def quota(  # noqa: PLR0917
     Shows the limit, usage and headroom in vCPUs, and how to request an increase. Quotas apply per region, separately
     to on-demand and spot instances. If a quota cannot be read, it is shown as unknown and the command exits 8.
     """
-    from cloudgpu.app.planning.quota_report import MARKETS, quota_report_lines, report_subjects
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.quota import quota_json, quota_lines
-
     wiring = wire(json=json, target=on)
     instance_types = report_subjects(wiring.catalog, gpu=gpu, instance_type=instance_type)
     target = wiring.settings.target

@@ -1,16 +1,25 @@
 """`cloudgpu recipe`: create, check, show and list recipes, and print their JSON Schema."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
+from cloudgpu.app.planning.planner import read_sets
+from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
 from cloudgpu.cli.commands.options import Json, On, RecipeName, Sets, integer_parser
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from cloudgpu.cli.render.recipe import CheckedRecipe
+from cloudgpu.cli.context.local import recipe_roots
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.recipe import CheckedRecipe, check_lines, invalid_recipes_error, list_lines
+from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
+from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.documentation import schema as recipe_schema
+from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe.loading.document import as_yaml
+from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.summary import summary
 
 app = typer.Typer(
     help="""Create, check, show and list recipes.
@@ -55,12 +64,6 @@ def new(  # noqa: PLR0917
     Creates recipes/NAME in the current folder: a recipe with comments on what to change, and a script that runs
     without changes.
     """
-    from pathlib import Path
-
-    from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
-
     wiring = wire(json=json)
     scaffold = make_scaffold(
         ScaffoldRequest(name, gpu, nodes, region, "spot" if spot else "on-demand", launcher),
@@ -81,11 +84,6 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
 
     Reports all problems, each with its file, line and field. For a folder of recipes, checks every recipe in it.
     """
-    from cloudgpu.cli.context.local import recipe_roots
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.recipe import check_lines, invalid_recipes_error
-    from cloudgpu.recipe.loading import loader
-
     wiring = wire(json=json)
     paths = loader.find_all(recipe, roots=recipe_roots())
     if len(paths) == 1:
@@ -109,13 +107,6 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
 
     Substitutes the parameters and, with `--on rehearsal`, applies the recipe's `rehearsal` section.
     """
-    from cloudgpu.app.planning.planner import read_sets
-    from cloudgpu.cli.context.local import recipe_roots
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.recipe.loading import loader
-    from cloudgpu.recipe.loading.document import as_yaml
-    from cloudgpu.recipe.loading.resolve import resolve
-
     wiring = wire(json=json, target=on)
     loaded = loader.load(loader.find(recipe, roots=recipe_roots()))
     rehearsed = on == "rehearsal"
@@ -132,13 +123,6 @@ def list_recipes(json: Json = False) -> None:
 
     Shows the hardware, launcher, software and reference value of each recipe. Invalid recipes are listed last.
     """
-    from cloudgpu.cli.context.local import recipe_roots
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.recipe import CheckedRecipe, list_lines
-    from cloudgpu.errors import RecipeError
-    from cloudgpu.recipe.loading import loader
-    from cloudgpu.recipe.summary import summary
-
     wiring = wire(json=json)
     summaries, invalid = [], []
     for path in loader.find_named_recipes(recipe_roots()):
@@ -153,26 +137,19 @@ def list_recipes(json: Json = False) -> None:
         wiring.screen.lines(list_lines(summaries, invalid))
 
 
-def _checked(path: "Path", sets: "Sequence[str]") -> "CheckedRecipe":
+def _checked(path: Path, sets: Sequence[str]) -> CheckedRecipe:
     """Check a recipe, both as written and with its `rehearsal` section applied.
 
     Raises:
         RecipeError: The recipe is invalid.
     """
-    from cloudgpu.app.planning.planner import read_sets
-    from cloudgpu.cli.render.recipe import CheckedRecipe
-    from cloudgpu.recipe.loading import loader
-    from cloudgpu.recipe.loading.resolve import resolve
-
     loaded = loader.load(path)
     for rehearsed in (False, True):
         resolve(loaded, sets=read_sets(sets), rehearsal=rehearsed)
     return CheckedRecipe(loaded.path, loaded.recipe.name)
 
 
-def _checked_with_problems(path: "Path", sets: "Sequence[str]") -> "CheckedRecipe":
-    from cloudgpu.cli.render.recipe import CheckedRecipe
-    from cloudgpu.errors import RecipeError
+def _checked_with_problems(path: Path, sets: Sequence[str]) -> CheckedRecipe:
 
     try:
         return _checked(path, sets)
@@ -183,7 +160,4 @@ def _checked_with_problems(path: "Path", sets: "Sequence[str]") -> "CheckedRecip
 @app.command("schema")
 def schema() -> None:
     """Print the JSON Schema of recipe files."""
-    from cloudgpu.cli.terminal.screen import Screen
-    from cloudgpu.recipe.documentation import schema as recipe_schema
-
     Screen().document(recipe_schema())

@@ -4,10 +4,26 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.commands import rehearsal_conditions, rehearsal_fault
+from cloudgpu.cli.commands import rehearsal_conditions
 from cloudgpu.cli.commands.options import Json, Yes
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
+from cloudgpu.cli.render.rehearsal import status_json, status_lines
+from cloudgpu.paths import Home
+from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal import reset as cloud_reset
+
+_pulumi_lines: Deferred[[Home], list[str]] = Deferred("cloudgpu.backends.aws.engines.pulumi_lines")
+
+
+class RehearsalCommands(LazyGroup):
+    """The commands of `cloudgpu rehearsal`. The fault library needs a YAML parser, which the other commands do not."""
+
+    table = (LazyCommand("fault", "rehearsal_fault", "Apply named faults to the simulated AWS."),)
+
 
 app = typer.Typer(
+    cls=RehearsalCommands,
     help="""Manage the simulated AWS on this machine.
 
     The rehearsal cloud simulates AWS for `--on rehearsal`: its nodes run on this machine, and nothing is charged.
@@ -24,8 +40,6 @@ def start(json: Json = False) -> None:
     Each CLOUDGPU_HOME has a simulated cloud of its own. Does nothing if the cloud is already running. Commands that
     need the cloud start it automatically.
     """
-    from cloudgpu.cli.context.wiring import wire
-
     wiring = wire(json=json)
     cloud = wiring.rehearsal()
     if json:
@@ -42,10 +56,6 @@ def status(json: Json = False) -> None:
 
     Shows the instance ID, type, zone, state, cluster, address, port, user and host key of every node.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.rehearsal import status_json, status_lines
-    from cloudgpu.rehearsal import client
-
     wiring = wire(json=json, needs_disk=False)
     cloud_status = client.status(wiring.home)
     if json:
@@ -60,9 +70,6 @@ def stop(json: Json = False) -> None:
 
     The cloud's records are kept, so that `down` can still verify that resources are deleted.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.rehearsal import client
-
     wiring = wire(json=json, needs_disk=False)
     was_running = client.stop(wiring.home)
     if json:
@@ -80,12 +87,9 @@ def reset(yes: Yes = False, json: Json = False) -> None:
     Stops the cloud's server and nodes, and deletes all its resources, S3 buckets, limits and its clock offset. Works
     even if its files are damaged. To clear the records of clusters that ran on it, use `cloudgpu down`.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.rehearsal import reset
-
     wiring = wire(json=json, needs_disk=False)
     wiring.prompts.confirm("Delete the simulated cloud of this state home and everything in it?", yes=yes)
-    existed = reset.reset(wiring.home)
+    existed = cloud_reset.reset(wiring.home)
     if json:
         wiring.screen.document({"simulated": True, "existed": existed})
     else:
@@ -103,15 +107,10 @@ def env(
     The variables direct AWS clients to the simulated cloud: `eval "$(cloudgpu rehearsal env)"`. The credentials are
     valid only there.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.rehearsal import client
-
     wiring = wire()
     lines = client.env_lines(wiring.rehearsal())
     if pulumi:
-        from cloudgpu.backends.aws.engines import pulumi_lines
-
-        lines += pulumi_lines(wiring.home)
+        lines += _pulumi_lines(wiring.home)
     # The output is for `eval`, so a pipe must receive it unchanged; `client.env_lines` quotes every value.
     wiring.screen.raw("".join(f"{line}\n" for line in lines))
 
@@ -120,5 +119,4 @@ app.command("capacity")(rehearsal_conditions.capacity)
 app.command("quota")(rehearsal_conditions.quota)
 app.command("prices")(rehearsal_conditions.prices)
 app.command("faults")(rehearsal_conditions.faults)
-app.add_typer(rehearsal_fault.app, name="fault")
 app.command("advance")(rehearsal_conditions.advance)

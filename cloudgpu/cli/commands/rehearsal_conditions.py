@@ -9,9 +9,13 @@ import typer
 
 from cloudgpu import bounds
 from cloudgpu.cli.commands.options import Json
+from cloudgpu.cli.context.wiring import wire
 from cloudgpu.cli.terminal.number_format import plural
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, parse_json, read_input, read_text
+from cloudgpu.recipe.units import DurationS
+from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.layout import LIMIT_DAYS
 
 CapacityRows = Annotated[
     list[str] | None,
@@ -48,9 +52,6 @@ def capacity(rows: CapacityRows = None, json: Json = False) -> None:
 
     Replaces all capacity limits; without arguments, removes them. Starts the rehearsal cloud if necessary.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.rehearsal import client
-
     table = read_rows(rows or [])
     wiring = wire(json=json)
     client.put_capacity(wiring.rehearsal(), table)
@@ -65,9 +66,6 @@ def quota(rows: QuotaRows = None, json: Json = False) -> None:
 
     Replaces all quotas; without arguments, removes them. Starts the rehearsal cloud if necessary.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.rehearsal import client
-
     table = read_rows(rows or [])
     wiring = wire(json=json)
     client.put_quotas(wiring.rehearsal(), table)
@@ -84,9 +82,6 @@ def prices(rows: PriceRows = None, json: Json = False) -> None:
     Replaces all price overrides; without arguments, removes them. MARKET is on-demand or spot. Plans use the new
     prices after `catalog refresh --on rehearsal`. Starts the rehearsal cloud if necessary.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.rehearsal import client
-
     table = read_prices(rows or [])
     wiring = wire(json=json)
     client.put_prices(wiring.rehearsal(), table)
@@ -105,9 +100,6 @@ def faults(file: FaultFile = "", json: Json = False) -> None:
     before or after the call takes effect. docs/reference/faults.md lists the fields of a rule. Starts the rehearsal
     cloud if necessary.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.rehearsal import client
-
     rules = read_rules(file)
     wiring = wire(json=json)
     cloud = wiring.rehearsal()
@@ -125,12 +117,6 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     Nodes whose expiry is reached power off, as they would on AWS. The clock stays ahead, even after a restart of the
     cloud, so nodes that are launched later may power off at boot. To move the clock back, use --back.
     """
-    from cloudgpu import bounds
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.recipe.units import DurationS
-    from cloudgpu.rehearsal import client
-    from cloudgpu.rehearsal.layout import LIMIT_DAYS
-
     try:
         seconds = bounds.duration_s(by, LIMIT_DAYS * 86400)
     except ValueError as err:

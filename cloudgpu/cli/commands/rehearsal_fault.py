@@ -5,7 +5,11 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.commands.options import Json
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.fault import active_fault_lines, library_json, library_lines, script_json, script_lines
 from cloudgpu.errors import UsageError
+from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.faults import scripts
 
 app = typer.Typer(help="Apply named faults to the simulated AWS.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -25,11 +29,6 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
     Replaces all previously applied faults, including limits on capacity and quotas. Starts the rehearsal cloud if
     necessary.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.fault import active_fault_lines
-    from cloudgpu.rehearsal import client
-    from cloudgpu.rehearsal.faults import scripts
-
     selected = [scripts.find_script(name) for name in names]
     combined = scripts.combine_scripts(selected, read_given(given or []))
     wiring = wire(json=json)
@@ -47,11 +46,6 @@ def list_all(json: Json = False) -> None:
 
     Does not start the rehearsal cloud.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.fault import library_json, library_lines
-    from cloudgpu.rehearsal import client
-    from cloudgpu.rehearsal.faults import scripts
-
     wiring = wire(json=json)
     cloud = client.find_running(wiring.home)
     applied = list(client.script(cloud)["names"]) if cloud else []
@@ -65,10 +59,6 @@ def list_all(json: Json = False) -> None:
 @app.command("show")
 def show(name: Name, json: Json = False) -> None:
     """Show the parameters and rules of a fault."""
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.fault import script_json, script_lines
-    from cloudgpu.rehearsal.faults import scripts
-
     script = scripts.find_script(name)
     wiring = wire(json=json)
     if json:
@@ -83,10 +73,6 @@ def clear(json: Json = False) -> None:
 
     Nodes that a fault has already affected are not repaired. Starts the rehearsal cloud if necessary.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.fault import active_fault_lines
-    from cloudgpu.rehearsal import client
-
     wiring = wire(json=json)
     now = client.put_script(wiring.rehearsal(), {})
     wiring.quota_headroom.forget("rehearsal")

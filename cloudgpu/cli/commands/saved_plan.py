@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from cloudgpu.cli.commands.options import with_preference
+from cloudgpu.app.planning import plan_files
+from cloudgpu.app.planning.planner import Planned, plan_error
+from cloudgpu.cli.commands.option_groups import PlanOptions
+from cloudgpu.cli.context.plans import plan_recipe
+from cloudgpu.cli.context.wiring import Wiring
+from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.errors import UsageError
-
-if TYPE_CHECKING:
-    from cloudgpu.app.planning.planner import Planned
-    from cloudgpu.cli.context.wiring import Wiring
-    from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
+from cloudgpu.paths import Home
+from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 
 
 @dataclass(frozen=True)
@@ -22,80 +24,65 @@ class PlanSource:
     recipe: str
     sets: tuple[str, ...]
     file: Path | None = None
-    stored: "StoredPlan | None" = None
+    stored: StoredPlan | None = None
 
-    def planned(self, wiring: "Wiring") -> "Planned":
+    def planned(self, wiring: Wiring) -> Planned:
         """Return a new plan, or the saved plan if its inputs have not changed.
 
         Raises:
             PlanError: The inputs of the saved plan have changed.
             CloudGpuError: The recipe cannot be planned.
         """
-        from cloudgpu.cli.context.plans import plan_recipe
-
         if self.file is not None and self.stored is not None:
             return _confirmed_plan(wiring, self.file, self.stored)
         return plan_recipe(wiring, self.recipe, self.sets, offline=False)
 
 
-def select_plan_source(
-    file: Path | None, recipe: str, sets: list[str] | None, prefer: str | None, **where: str | None
-) -> PlanSource:
+def select_plan_source(options: PlanOptions, recipe: str, **where: str | None) -> PlanSource:
     """Return the plan source that the command line selects. `where` contains the options `on` and `region`.
 
     Raises:
         UsageError: Neither a recipe nor a file is given, or an option is given that the file already sets.
     """
+    options.require_recipe(recipe)
+    file = options.plan
     if file is None:
-        if not recipe:
-            raise UsageError("missing argument RECIPE", hint="specify a recipe, or a saved plan with --plan FILE")
-        return PlanSource(where["on"], where["region"], recipe, tuple(with_preference(sets, prefer)))
-    given = {
+        return PlanSource(where["on"], where["region"], recipe, tuple(options.assignments))
+    given: dict[str, Any] = {
         "RECIPE": recipe,
-        "--set": sets,
-        "--prefer": prefer,
+        "--set": options.sets,
+        "--prefer": options.prefer,
         **{f"--{name}": value for name, value in where.items()},
     }
     repeated = [name for name, value in given.items() if value]
     if repeated:
-        options = ", ".join(repeated)
-        raise UsageError(f"--plan {file} already sets {options}", hint=f"remove --plan, or remove {options}")
-    from cloudgpu.app.planning.plan_files import load
-
-    stored = load(file)
+        listed = ", ".join(repeated)
+        raise UsageError(f"--plan {file} already sets {listed}", hint=f"remove --plan, or remove {listed}")
+    stored = plan_files.load(file)
     return PlanSource(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored)
 
 
-def show_plan(planned: "Planned", cluster: str, wiring: "Wiring") -> None:
+def show_plan(planned: Planned, cluster: str, wiring: Wiring) -> None:
     """Show the plan before the confirmation prompt.
 
     Raises:
         CloudGpuError: The plan has errors, so it cannot be applied.
     """
-    from cloudgpu.app.planning.planner import plan_error
-    from cloudgpu.cli.render.plan import plan_lines
-
     wiring.screen.lines(plan_lines(planned.plan, cluster))
     if planned.plan.errors:
         raise plan_error(planned.plan)
 
 
-def current_plan_inputs(wiring: "Wiring", planned: "Planned", file: Path) -> "PlanInputs":
+def current_plan_inputs(wiring: Wiring, planned: Planned, file: Path) -> PlanInputs:
     """Return the inputs of a plan, to save in the plan file or to compare with it."""
-    from cloudgpu.app.planning import plan_files
-    from cloudgpu.paths import Home
-
     return plan_files.collect_plan_inputs(planned, wiring.cloud(planned.plan.target), Home(wiring.settings.home), file)
 
 
-def _confirmed_plan(wiring: "Wiring", file: Path, stored: "StoredPlan") -> "Planned":
+def _confirmed_plan(wiring: Wiring, file: Path, stored: StoredPlan) -> Planned:
     """Return the plan of a file.
 
     Raises:
         PlanError: The inputs of the plan have changed.
     """
-    from cloudgpu.app.planning import plan_files
-    from cloudgpu.cli.context.plans import plan_recipe
-
     fresh = plan_recipe(wiring, stored.recipe, stored.sets, offline=False)
     return plan_files.verify_saved_plan(file, stored, fresh, current_plan_inputs(wiring, fresh, file))

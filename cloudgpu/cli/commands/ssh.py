@@ -1,11 +1,14 @@
 """`cloudgpu ssh`: log in to a node with OpenSSH and its pinned host key."""
 
 import os
+import shlex
 from typing import Annotated
 
 import typer
 
+from cloudgpu.app.access.ssh import build_login_command, parse_node_and_command
 from cloudgpu.cli.commands.options import integer_parser
+from cloudgpu.cli.context.wiring import wire
 
 
 def ssh(
@@ -32,11 +35,6 @@ def ssh(
 
     Runs OpenSSH with the node's pinned host key.
     """
-    import shlex
-
-    from cloudgpu.app.access.ssh import build_login_command, parse_node_and_command
-    from cloudgpu.cli.context.wiring import wire
-
     wiring = wire()
     name = cluster or wiring.only_cluster()
     index, command = parse_node_and_command(node, words or [], context.obj or [])

@@ -5,6 +5,11 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
+from cloudgpu.app.access.ssh_config import build_entries, write_entries
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.state.ssh_config_record import remove_entries as take_back
+from cloudgpu.state.user_ssh_config import SshFolder
 from cloudgpu.text import command
 
 
@@ -20,12 +25,6 @@ def ssh_config(
     Writes ~/.ssh/cloudgpu.d/NAME and, if it is missing, one Include line at the top of ~/.ssh/config. The nodes are
     named NAME-0, NAME-1 and so on, and NAME is the head node. Their host keys are pinned. `down` removes the entries.
     """
-    from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
-    from cloudgpu.app.access.ssh_config import build_entries, write_entries
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.state.ssh_config_record import remove_entries as take_back
-    from cloudgpu.state.user_ssh_config import SshFolder
-
     wiring = wire()
     name = cluster or wiring.only_cluster()
     folder = SshFolder(Path.home() / ".ssh")

@@ -4,7 +4,11 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.app.clusters.status import list_cluster_statuses, with_costs
+from cloudgpu.backends.missing_rows import node_gap
 from cloudgpu.cli.commands.options import Json
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
 
 
 def status(
@@ -16,11 +20,6 @@ def status(
 
     Lists every cluster in this machine's records whose deletion is not confirmed, with the age of each record.
     """
-    from cloudgpu.app.clusters.status import list_cluster_statuses, with_costs
-    from cloudgpu.backends.missing_rows import node_gap
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
-
     wiring = wire(json=json, needs_disk=False)
     now = wiring.clock.now()
     clusters = list_cluster_statuses(wiring.records, now, wiring.billing.lenient())

@@ -4,8 +4,22 @@ from typing import Annotated, Literal
 
 import typer
 
+from cloudgpu.app.storage.overview import list_storage
+from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
 from cloudgpu.bounds import MAX_SIZE_GIB
 from cloudgpu.cli.commands.options import Json, On, OneRegion, Owner, Team, Yes, integer_parser
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.status import damaged_line
+from cloudgpu.cli.render.storage import (
+    created_json,
+    created_lines,
+    creation_question,
+    deleted_json,
+    deleted_lines,
+    deletion_question,
+    storage_lines,
+)
+from cloudgpu.cli.terminal.still_running import report_storage_on_signal
 
 app = typer.Typer(help="Manage storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -64,11 +78,6 @@ def create(  # noqa: PLR0917
     Storage costs money until you delete it with `storage delete`. If storage with this name and the same options
     already exists, makes no changes. If creation fails, deletes the incomplete storage immediately.
     """
-    from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.storage import created_json, created_lines, creation_question
-    from cloudgpu.cli.terminal.interruption import report_storage_on_signal
-
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team)
     typed = StorageOptions(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
     storage_request = make_storage_request(typed, wiring.settings.region, wiring.existing_storage_resources)
@@ -90,11 +99,6 @@ def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
     Queries the cloud for every owner's storage, in the configured region and in every region where this machine has
     created storage. Costs cover capacity only.
     """
-    from cloudgpu.app.storage.overview import list_storage
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.status import damaged_line
-    from cloudgpu.cli.render.storage import storage_lines
-
     wiring = wire(json=json, quits=True, target=on, region=region)
     cloud = wiring.storage_cloud(wiring.settings.target)
     rows = list_storage(cloud, wiring.storage_records.all(), wiring.settings.region)
@@ -122,10 +126,6 @@ def delete(
     Fails if instances are using the storage. Requires --delete-data unless the storage was created with --disposable.
     Exits 6 if a resource could not be deleted.
     """
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.storage import deleted_json, deleted_lines, deletion_question
-    from cloudgpu.cli.terminal.interruption import report_storage_on_signal
-
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
     storage = wiring.storage(wiring.storage_target(name))
     present = storage.find_deletable(name, wiring.settings.region, delete_data=delete_data)

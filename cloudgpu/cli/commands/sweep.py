@@ -4,7 +4,13 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.app.sweep.cluster_resources import SweepRequest
+from cloudgpu.app.sweep.sweep import Sweep, SweepResult, sweep_error
 from cloudgpu.cli.commands.options import Json, On
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.render.sweep import findings_lines, sweep_json, swept_lines
+from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
+from cloudgpu.cli.terminal.still_running import report_sweep_on_signal
 
 
 def sweep(
@@ -32,12 +38,6 @@ def sweep(
     machine images, but deletes only disposable storage whose cluster is deleted. Exits 6 if a resource remains or a
     region could not be searched.
     """
-    from cloudgpu.app.sweep.cluster_resources import SweepRequest
-    from cloudgpu.app.sweep.sweep import Sweep, SweepResult, sweep_error
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.sweep import findings_lines, sweep_json, swept_lines
-    from cloudgpu.cli.terminal.interruption import print_on_interrupt, report_sweep_on_signal, reporting_partial_result
-
     wiring = wire(json=json, needs_disk=False, target=on)
     settings, screen = wiring.settings, wiring.screen
     sweeping = Sweep(wiring.cloud_cleanup_context(settings.target), wiring.images(settings.target))

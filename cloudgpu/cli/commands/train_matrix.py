@@ -1,60 +1,41 @@
 """`cloudgpu train RECIPE --matrix`: run every combination of parameter values, one run at a time on one cluster."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import typer
 
+from cloudgpu.app.matrix.planner import MatrixPlan, plan_matrix
+from cloudgpu.app.matrix.request import MatrixRequest
+from cloudgpu.app.planning.planner import Planned, read_sets
 from cloudgpu.cli.commands.matrix import write_table
 from cloudgpu.cli.commands.saved_plan import PlanSource, show_plan
+from cloudgpu.cli.commands.train_options import TrainOptions
+from cloudgpu.cli.context.local import environ, recipe_roots
+from cloudgpu.cli.context.plans import plan_recipe
+from cloudgpu.cli.context.wiring import Wiring
+from cloudgpu.cli.render.matrix import exit_code, outcome_lines, plan_lines
+from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.errors import UsageError
-
-if TYPE_CHECKING:
-    from cloudgpu.app.matrix.planner import MatrixPlan
-    from cloudgpu.app.matrix.request import MatrixRequest
-    from cloudgpu.cli.context.wiring import Wiring
-    from cloudgpu.recipe.matrix import Axis, Combination
+from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe.matrix import Axis, Combination, combinations, read_axes
+from cloudgpu.state.identifiers import require_cluster_name
 
 
-@dataclass(frozen=True)
-class MatrixOptions:
-    """The options of `train --matrix`. Fields not described here are options of `train` with their usual meaning.
-
-    Attributes:
-        axes: Axes as `name=value,value`, one for each parameter or field.
-        table: CSV file to which the results are also written, or None.
-        fail_fast: Whether to stop after the first failed run.
-        again: Whether to rerun combinations that already have a result.
-    """
-
-    axes: tuple[str, ...]
-    table: Path | None
-    fail_fast: bool
-    again: bool
-    detach: bool
-    cluster: str
-    keep: bool
-    keep_on_failure: bool
-    retry_s: int
-    on_interrupt: str
-    yes: bool
-
-
-def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...]":
-    """Return the axes, or an empty tuple if `--matrix` is not used. Called before the slow imports.
+def check_matrix_options(options: TrainOptions) -> tuple[Axis, ...]:
+    """Return the axes, or an empty tuple if `--matrix` is not used.
 
     Raises:
         UsageError: The options contradict each other, or an axis is invalid.
     """
-    if not options.axes:
-        alone = {"--csv": options.table, "--fail-fast": options.fail_fast, "--again": options.again}
+    matrix = options.matrix
+    if not matrix.axes:
+        alone = {"--csv": matrix.csv, "--fail-fast": matrix.fail_fast, "--again": matrix.again}
         given = [name for name, value in alone.items() if value]
         if given:
             raise UsageError(f"{given[0]} requires --matrix", hint="add --matrix NAME=VALUE,VALUE")
         return ()
-    if plan is not None:
+    if options.source.plan is not None:
         raise UsageError(
             "a saved plan is for a single run, but --matrix starts several", hint="specify the recipe instead of --plan"
         )
@@ -62,24 +43,19 @@ def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...
         message = "--detach cannot be used with --matrix, because the command must keep running to start each run"
         hint = "run the command in tmux, or with nohup and --yes; if it is killed, run it again to resume"
         raise UsageError(message, hint=hint)
-    if options.table is not None and not options.table.absolute().parent.is_dir():
-        message = f"--csv {options.table}: folder {options.table.parent} does not exist"
+    if matrix.csv is not None and not matrix.csv.absolute().parent.is_dir():
+        message = f"--csv {matrix.csv}: folder {matrix.csv.parent} does not exist"
         raise UsageError(message, hint="choose a file in an existing folder")
-    from cloudgpu.recipe.matrix import read_axes
-
-    return read_axes(options.axes)
+    return read_axes(matrix.axes)
 
 
-def train_matrix(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]", options: MatrixOptions) -> None:
+def train_matrix(wiring: Wiring, source: PlanSource, axes: Sequence[Axis], options: TrainOptions) -> None:
     """Plan the whole matrix, ask for confirmation, run the combinations without a result, and show the results.
 
     Raises:
         CloudGpuError: The matrix cannot be planned, or was aborted.
         typer.Exit: The matrix has finished; contains the exit code.
     """
-    from cloudgpu.cli.render.matrix import exit_code, outcome_lines, plan_lines
-    from cloudgpu.cli.terminal.interruption import report_clusters_on_signal
-
     request = _request(wiring, source, _planned(wiring, source, axes), options)
     matrices = wiring.matrices(wiring.settings.target)
     start = matrices.start_progress(request)
@@ -94,9 +70,10 @@ def train_matrix(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]", o
         wiring.screen.line("every combination has a result; to rerun them, add --again")
     report_clusters_on_signal(wiring.records, matrices.cluster_name(start, request))
     outcome = matrices.run(request)
-    if options.table is not None:
-        write_table(options.table, outcome.as_csv())
-        outcome = replace(outcome, table=str(options.table))
+    csv = options.matrix.csv
+    if csv is not None:
+        write_table(csv, outcome.as_csv())
+        outcome = replace(outcome, table=str(csv))
     if wiring.screen.json_mode:
         wiring.screen.document(outcome.as_json())
     else:
@@ -104,29 +81,20 @@ def train_matrix(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]", o
     raise typer.Exit(exit_code(outcome))
 
 
-def _planned(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]") -> "MatrixPlan":
-    from cloudgpu.app.matrix.planner import plan_matrix
-    from cloudgpu.app.planning.planner import Planned, read_sets
-    from cloudgpu.cli.context.local import recipe_roots
-    from cloudgpu.cli.context.plans import plan_recipe
-    from cloudgpu.recipe.loading import loader
-    from cloudgpu.recipe.matrix import combinations
+def _planned(wiring: Wiring, source: PlanSource, axes: Sequence[Axis]) -> MatrixPlan:
 
     loaded = loader.load(loader.find(source.recipe, roots=recipe_roots()))
     rehearsed = wiring.settings.target == "rehearsal"
     all_combinations = combinations(loaded, axes, read_sets(source.sets), rehearsal=rehearsed)
 
-    def plan_combination(combination: "Combination") -> Planned:
+    def plan_combination(combination: Combination) -> Planned:
         sets = [*source.sets, *(f"{name}={value}" for name, value in combination.values)]
         return plan_recipe(wiring, source.recipe, sets, offline=False)
 
     return plan_matrix(loaded, axes, all_combinations, plan_combination)
 
 
-def _request(wiring: "Wiring", source: PlanSource, plan: "MatrixPlan", options: MatrixOptions) -> "MatrixRequest":
-    from cloudgpu.app.matrix.request import MatrixRequest
-    from cloudgpu.cli.context.local import environ
-    from cloudgpu.state.identifiers import require_cluster_name
+def _request(wiring: Wiring, source: PlanSource, plan: MatrixPlan, options: TrainOptions) -> MatrixRequest:
 
     return MatrixRequest(
         plan=plan,
@@ -136,9 +104,9 @@ def _request(wiring: "Wiring", source: PlanSource, plan: "MatrixPlan", options: 
         cluster=require_cluster_name(options.cluster) if options.cluster else "",
         keep=options.keep,
         keep_on_failure=options.keep_on_failure,
-        fail_fast=options.fail_fast,
-        again=options.again,
-        retry_s=options.retry_s,
+        fail_fast=options.matrix.fail_fast,
+        again=options.matrix.again,
+        retry_s=options.provision.retry_s,
         environ=environ(),
-        delete_on_interrupt=wiring.prompts.delete_on_interrupt(options.on_interrupt),
+        delete_on_interrupt=wiring.prompts.delete_on_interrupt(options.provision.on_interrupt),
     )

@@ -4,7 +4,19 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
+from cloudgpu.app.access.tunnels import (
+    describe_tunnel,
+    is_port_forward,
+    keep_connected,
+    open_tunnels,
+    parse_port_forwards,
+    service_ports,
+)
+from cloudgpu.app.runs.service_urls import services_on
 from cloudgpu.cli.commands.options import Json, integer_parser
+from cloudgpu.cli.context.wiring import wire
+from cloudgpu.ssh.connection import SshHost
 
 _INTERRUPTED = 130
 
@@ -36,19 +48,6 @@ def tunnel(
 
     Listens only on 127.0.0.1. Reconnects if the connection to the node is lost.
     """
-    from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
-    from cloudgpu.app.access.tunnels import (
-        describe_tunnel,
-        is_port_forward,
-        keep_connected,
-        open_tunnels,
-        parse_port_forwards,
-        service_ports,
-    )
-    from cloudgpu.app.runs.service_urls import services_on
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.ssh.connection import SshHost
-
     wiring = wire(json=json)
     words = list(port or [])
     if cluster and is_port_forward(cluster) and wiring.records.cluster(cluster) is None:

@@ -4,74 +4,44 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.commands.options import (
-    EngineOption,
-    InstallPulumi,
-    Json,
-    On,
-    OnInterrupt,
-    OptionalRecipe,
-    Owner,
-    PlanFile,
-    PreferOption,
-    Region,
-    RetryUntilUp,
-    Sets,
-    SshCidr,
-    Team,
-    Yes,
-    option_seconds,
-)
+from cloudgpu.app.clusters.factory import cluster_creator
+from cloudgpu.app.runs.stages import Stages
+from cloudgpu.cli.commands.option_groups import PlanOptions, ProvisionOptions, with_option_groups
+from cloudgpu.cli.commands.options import Json, On, OptionalRecipe, Yes
 from cloudgpu.cli.commands.saved_plan import select_plan_source, show_plan
+from cloudgpu.cli.context.wiring import Wiring, wire
+from cloudgpu.cli.render.cluster import (
+    deletion_lines,
+    provisioned_json,
+    provisioned_rows,
+    provisioned_title,
+    unfinished_json,
+)
+from cloudgpu.cli.terminal.interruption import reporting_partial_result
+from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
+from cloudgpu.state.identifiers import require_cluster_name
+from cloudgpu.text import command
 
 
-def up(  # noqa: PLR0917
+@with_option_groups
+def up(
+    *,
     recipe: OptionalRecipe = "",
     on: On = None,
     name: Annotated[str, typer.Option("--name", help="Cluster name. Default: the recipe's name.")] = "",
-    sets: Sets = None,
-    prefer: PreferOption = None,
-    plan: PlanFile = None,
+    source: PlanOptions,
     yes: Yes = False,
-    retry_until_up: RetryUntilUp = "",
-    on_interrupt: OnInterrupt = "ask",
-    region: Region = None,
-    owner: Owner = None,
-    team: Team = None,
-    ssh_cidr: SshCidr = None,
-    engine: EngineOption = None,
-    install_pulumi: InstallPulumi = False,
+    provision: ProvisionOptions,
     json: Json = False,
 ) -> None:
     """Create a cluster from a recipe and keep it running.
 
     If the cluster already exists, verifies that it matches the recipe and makes no changes.
     """
-    # Parse this first, so that a missing recipe is reported before the slow imports.
-    source = select_plan_source(plan, recipe, sets, prefer, on=on, region=region)
-    from cloudgpu.app.clusters.factory import cluster_creator
-    from cloudgpu.app.runs.stages import Stages
-    from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.cluster import provisioned_json, provisioned_rows, provisioned_title, unfinished_json
-    from cloudgpu.cli.terminal.interruption import (
-        ask_about_cluster,
-        report_clusters_on_signal,
-        reporting_partial_result,
-    )
-    from cloudgpu.state.identifiers import require_cluster_name
-
-    retry_s = option_seconds(retry_until_up, "--retry-until-up")
-    wiring = wire(
-        json=json,
-        target=source.target,
-        region=source.region,
-        owner=owner,
-        team=team,
-        ssh_cidr=ssh_cidr,
-        engine=engine,
-        install_pulumi="true" if install_pulumi else None,
-    )
-    planned = source.planned(wiring)
+    chosen = select_plan_source(source, recipe, on=on, region=provision.region)
+    retry_s = provision.retry_s
+    wiring = wire(json=json, target=chosen.target, region=chosen.region, **provision.settings)
+    planned = chosen.planned(wiring)
     cluster = require_cluster_name(name or planned.plan.recipe.name)
     show_plan(planned, cluster, wiring)
     wiring.prompts.confirm("Go ahead?", yes=yes)
@@ -83,9 +53,31 @@ def up(  # noqa: PLR0917
             with stages.stage("provision"):
                 provisioned = provisioning.up(planned.plan, cluster, retry_s=retry_s)
         except KeyboardInterrupt:
-            ask_about_cluster(wiring, cluster, on_interrupt)
+            _ask_about_cluster(wiring, cluster, provision.on_interrupt)
             raise
     if json:
         wiring.screen.document(provisioned_json(provisioned, stages))
     else:
         wiring.screen.panel(provisioned_title(provisioned), provisioned_rows(provisioned), "green")
+
+
+def _ask_about_cluster(wiring: Wiring, cluster: str, choice: str) -> None:
+    """After Ctrl-C in `up`, delete the incomplete cluster if requested, or report its state and how to delete it.
+
+    Raises:
+        TeardownError: The cluster could not be deleted completely.
+    """
+    record = wiring.records.cluster(cluster)
+    if record is None:
+        wiring.screen.lines(["", "interrupted before any resource was created; nothing is left"])
+    elif record.state != "up" and wiring.prompts.delete_on_interrupt(choice, "may be incomplete")(f"cluster {cluster}"):
+        wiring.screen.lines(deletion_lines(wiring.teardown(cluster).down(cluster, record.region)))
+    else:
+        state = "is running" if record.state == "up" else "may be incomplete"
+        wiring.screen.lines(
+            [
+                "",
+                f"cluster {cluster} {state}; its nodes power off at {record.expires_at:%Y-%m-%d %H:%M} UTC",
+                f"delete it now: {command('cloudgpu', 'down', cluster)}    finish it: run the same `cloudgpu up` again",
+            ]
+        )

@@ -1,19 +1,12 @@
-"""Report what is still running after Ctrl-C, before the command exits with 130."""
+"""What a command reports after Ctrl-C, before it exits with 130: its partial result, and how to continue."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cli.terminal.signals import interruptions
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.text import command
-
-if TYPE_CHECKING:
-    from cloudgpu.app.sweep.cluster_resources import ClusterResources
-    from cloudgpu.cli.context.wiring import Wiring
-    from cloudgpu.state.cluster_and_run_records import RecordStore
-    from cloudgpu.state.storage_records import StorageRecords
 
 
 class Interrupted(BaseException):
@@ -49,54 +42,9 @@ def print_on_interrupt(screen: Screen, *lines: str) -> Iterator[None]:
         raise
 
 
-def report_clusters_on_signal(records: "RecordStore", *clusters: str) -> None:
-    """After a signal, report which clusters are still running: these and any that the command creates."""
-    from cloudgpu.app.sweep.still_running import StillRunning
-
-    interruptions.tell(StillRunning(records, clusters).lines)
-
-
-def report_storage_on_signal(records: "StorageRecords", name: str) -> None:
-    """After a signal, report whether this storage exists."""
-    from cloudgpu.app.sweep.still_running import storage_lines
-
-    interruptions.tell(lambda: storage_lines(records, name))
-
-
-def report_sweep_on_signal(clusters: "Sequence[ClusterResources]") -> None:
-    """After a signal, report which of these clusters may not be deleted yet."""
-    from cloudgpu.app.sweep.still_running import swept_clusters_lines
-
-    interruptions.tell(lambda: swept_clusters_lines(clusters))
-
-
 def reattach_lines(run_id: str) -> tuple[str, str]:
     """Return the lines that tell the user how to reattach to or cancel a run that continues."""
     return (
         f"run {run_id} continues without this command",
         f"to reattach: {command('cloudgpu', 'attach', run_id)}    to cancel: {command('cloudgpu', 'cancel', run_id)}",
     )
-
-
-def ask_about_cluster(wiring: "Wiring", cluster: str, choice: str) -> None:
-    """After Ctrl-C in `up`, delete the incomplete cluster if requested, or report its state and how to delete it.
-
-    Raises:
-        TeardownError: The cluster could not be deleted completely.
-    """
-    from cloudgpu.cli.render.cluster import deletion_lines
-
-    record = wiring.records.cluster(cluster)
-    if record is None:
-        wiring.screen.lines(["", "interrupted before any resource was created; nothing is left"])
-    elif record.state != "up" and wiring.prompts.delete_on_interrupt(choice, "may be incomplete")(f"cluster {cluster}"):
-        wiring.screen.lines(deletion_lines(wiring.teardown(cluster).down(cluster, record.region)))
-    else:
-        state = "is running" if record.state == "up" else "may be incomplete"
-        wiring.screen.lines(
-            [
-                "",
-                f"cluster {cluster} {state}; its nodes power off at {record.expires_at:%Y-%m-%d %H:%M} UTC",
-                f"delete it now: {command('cloudgpu', 'down', cluster)}    finish it: run the same `cloudgpu up` again",
-            ]
-        )

@@ -39,6 +39,8 @@ def load(*modules):
     """Import these beside what every command needs, and read the descriptions of AWS's services once for all."""
     for name in (*COMMANDS, *modules):
         importlib.import_module(name)
+    for row in sys.modules["cloudgpu.cli.main"].COMMANDS:
+        row.load()
     for name in PROVIDED:
         hasattr(getattr(sys.modules["pulumi_aws"], name), "any attribute")
     loader = importlib.import_module("botocore.loaders").JSONFileLoader

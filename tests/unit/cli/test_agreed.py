@@ -4,19 +4,22 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.cli.commands.option_groups import PlanOptions
 from cloudgpu.cli.commands.saved_plan import select_plan_source
 from cloudgpu.errors import UsageError
 
 
 def test_a_recipe_goes_with_its_assignments_and_the_preference_counts_last():
-    found = select_plan_source(None, "plain", ["a=1", "resources.prefer=order"], "price", on="rehearsal", region=None)
+    found = select_plan_source(
+        PlanOptions(["a=1", "resources.prefer=order"], "price"), "plain", on="rehearsal", region=None
+    )
     assert (found.recipe, found.target, found.region, found.stored) == ("plain", "rehearsal", None, None)
     assert found.sets == ("a=1", "resources.prefer=order", "resources.prefer=price")
 
 
 def test_nothing_at_all_is_a_mistake():
     with pytest.raises(UsageError, match="missing argument RECIPE") as caught:
-        select_plan_source(None, "", None, None, on=None, region=None)
+        select_plan_source(PlanOptions(), "", on=None, region=None)
     assert "--plan FILE" in caught.value.hint
 
 
@@ -32,9 +35,11 @@ def test_nothing_at_all_is_a_mistake():
 )
 def test_what_the_file_holds_already_cannot_be_said_beside_it(recipe, sets, prefer, where, told):
     with pytest.raises(UsageError, match=f"--plan agreed.json already sets {told}"):
-        select_plan_source(Path("agreed.json"), recipe, sets, prefer, **{"on": None, "region": None, **where})
+        select_plan_source(
+            PlanOptions(sets, prefer, Path("agreed.json")), recipe, **{"on": None, "region": None, **where}
+        )
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UsageError, match="cannot read plan file"):
-        select_plan_source(tmp_path / "none.json", "", None, None, on=None, region=None)
+        select_plan_source(PlanOptions(plan=tmp_path / "none.json"), "", on=None, region=None)

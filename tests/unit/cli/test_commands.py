@@ -283,6 +283,7 @@ print("LOADED", *sorted(set(sys.modules) & set({heavy!r})))
 @pytest.mark.parametrize(
     ("arguments", "heavy"),
     [
+        (["config"], HEAVY),
         (["status"], HEAVY),
         (["cost"], {*HEAVY} - {"sqlalchemy"}),
         (["logs", "no-such-run"], {*HEAVY} - {"paramiko", "yaml"}),

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.commands.train_matrix import MatrixOptions, check_options
+from cloudgpu.cli.commands.option_groups import PlanOptions
+from cloudgpu.cli.commands.train_matrix import check_matrix_options
+from cloudgpu.cli.commands.train_options import MatrixOptions, TrainOptions
 from cloudgpu.cli.main import main
 from cloudgpu.errors import UsageError
 
@@ -48,22 +50,10 @@ def test_what_cannot_be_meant_is_refused_with_what_can(argv, says, hint, capsys)
 
 
 def test_a_plan_of_one_run_is_no_matrix():
-    options = MatrixOptions(
-        axes=("epochs=1,2",),
-        table=None,
-        fail_fast=False,
-        again=False,
-        detach=False,
-        cluster="",
-        keep=False,
-        keep_on_failure=False,
-        retry_s=0,
-        on_interrupt="ask",
-        yes=False,
-    )
+    matrix = MatrixOptions(axes=["epochs=1,2"])
     with pytest.raises(UsageError, match="a saved plan is for a single run"):
-        check_options(options, Path("plan.json"))
-    (axis,) = check_options(options, None)
+        check_matrix_options(TrainOptions(matrix=matrix, source=PlanOptions(plan=Path("plan.json"))))
+    (axis,) = check_matrix_options(TrainOptions(matrix=matrix))
     assert axis.values == ("1", "2")
 
 

@@ -1,8 +1,10 @@
 """What the command line relies on in typer: its group class and its exceptions, which came with click in 0.26."""
 
+import inspect
+
 import pytest
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
@@ -66,3 +68,45 @@ def test_options_of_a_command_can_be_listed() -> None:
     left, right = option.get_help_record(typer.Context(command))
     assert left.startswith("--count")
     assert isinstance(right, str)
+
+
+class Listed(TyperGroup):
+    """Lists commands other than those that it has, as `LazyGroup` lists commands that are not imported."""
+
+    listing = TyperGroup(commands={"stub": TyperCommand("stub", help="Stand for it.", add_help_option=False)})
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.commands = {"own": self.commands["one"]}
+
+    def format_commands(self, ctx, formatter):
+        self.listing.format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx, incomplete):
+        return self.listing.shell_complete(typer.Context(self.listing), incomplete)
+
+
+def test_a_group_can_list_other_commands_than_it_calls(capsys) -> None:
+    listed = typer.Typer(cls=Listed, rich_markup_mode=None)
+    listed.command("one")(_one)
+    listed.command("two")(_two)
+    with pytest.raises(TyperException, match=r"Did you mean 'own'\?"):
+        listed(args=["owm"], standalone_mode=False)
+    assert listed(args=["own"], standalone_mode=False) == 7
+    listed(args=["--help"], standalone_mode=False)
+    assert "stub  Stand for it." in capsys.readouterr().out
+    command = get_command(listed)
+    assert [one.value for one in command.shell_complete(typer.Context(command), "s")] == ["stub"]
+
+
+def test_options_are_read_from_the_signature() -> None:
+    """`with_option_groups` replaces it."""
+
+    def command(**values: object) -> object:
+        return values
+
+    option = inspect.Parameter("size", inspect.Parameter.KEYWORD_ONLY, default=3, annotation=int)
+    command.__signature__ = inspect.Signature([option])
+    other = typer.Typer(rich_markup_mode=None)
+    other.command()(command)
+    assert other(args=["--size", "4"], standalone_mode=False) == {"size": 4}

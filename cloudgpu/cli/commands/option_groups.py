@@ -1,0 +1,140 @@
+"""Groups of options that several commands share, and the decorator that passes a group to a command as one value."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from typing import Any, TypedDict, get_type_hints
+
+from cloudgpu.cli.commands.options import (
+    EngineOption,
+    InstallPulumi,
+    OnInterrupt,
+    Owner,
+    PlanFile,
+    PreferOption,
+    Region,
+    RetryUntilUp,
+    Sets,
+    SshCidr,
+    Team,
+    option_seconds,
+)
+from cloudgpu.errors import UsageError
+
+
+@dataclass(frozen=True)
+class AssignmentOptions:
+    """The options that change a recipe for one command."""
+
+    sets: Sets = None
+    prefer: PreferOption = None
+
+    @property
+    def assignments(self) -> list[str]:
+        """The assignments of `--set`, followed by the assignment of `--prefer` so that it takes precedence."""
+        return [*(self.sets or []), *([f"resources.prefer={self.prefer}"] if self.prefer else [])]
+
+
+@dataclass(frozen=True)
+class PlanOptions(AssignmentOptions):
+    """The options that select what `up` and `train` apply: a recipe with assignments, or a saved plan."""
+
+    plan: PlanFile = None
+
+    def require_recipe(self, recipe: str) -> None:
+        """Reject a command line with neither a recipe nor a saved plan.
+
+        Raises:
+            UsageError: Neither is given.
+        """
+        if self.plan is None and not recipe:
+            raise UsageError("missing argument RECIPE", hint="specify a recipe, or a saved plan with --plan FILE")
+
+
+class ProvisionSettings(TypedDict):
+    """Settings that `ProvisionOptions` override, by name."""
+
+    owner: str | None
+    team: str | None
+    ssh_cidr: str | None
+    engine: str | None
+    install_pulumi: str | None
+
+
+@dataclass(frozen=True)
+class ProvisionOptions:
+    """The options of commands that create clusters."""
+
+    retry_until_up: RetryUntilUp = ""
+    on_interrupt: OnInterrupt = "ask"
+    region: Region = None
+    owner: Owner = None
+    team: Team = None
+    ssh_cidr: SshCidr = None
+    engine: EngineOption = None
+    install_pulumi: InstallPulumi = False
+
+    @property
+    def retry_s(self) -> int:
+        """The duration of `--retry-until-up` in seconds, or 0 if it was not given.
+
+        Raises:
+            UsageError: The duration is invalid.
+        """
+        return option_seconds(self.retry_until_up, "--retry-until-up")
+
+    @property
+    def settings(self) -> ProvisionSettings:
+        """The settings that the options override. The region is not among them, because a saved plan may define it."""
+        return {
+            "owner": self.owner,
+            "team": self.team,
+            "ssh_cidr": self.ssh_cidr,
+            "engine": self.engine,
+            "install_pulumi": "true" if self.install_pulumi else None,
+        }
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command declare a dataclass as a parameter. typer sees the fields of the dataclass in its place.
+
+    Fields may be dataclasses again. The order of the options in the help is the order of the parameters and fields.
+    """
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
+    groups = {parameter.name: parameter.annotation for parameter in parameters if is_dataclass(parameter.annotation)}
+
+    @wraps(command)
+    def call_with_groups(**values: Any) -> None:  # noqa: ANN401 - typer passes the value of every option
+        instances = {name: _take(group, values) for name, group in groups.items()}
+        command(**instances, **values)
+
+    expanded = [option for parameter in parameters for option in _expand(parameter)]
+    call_with_groups.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
+    return call_with_groups
+
+
+def _expand(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    if not is_dataclass(parameter.annotation):
+        return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    hints = get_type_hints(parameter.annotation, include_extras=True)
+    return [
+        option
+        for field in fields(parameter.annotation)
+        for option in _expand(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+        )
+    ]
+
+
+def _take(group: Any, values: dict[str, Any]) -> Any:  # noqa: ANN401 - a dataclass, and an instance of it
+    """Remove the values of a group's fields and return them as an instance of the group."""
+    hints = get_type_hints(group)
+    return group(
+        **{
+            field.name: _take(hints[field.name], values) if is_dataclass(hints[field.name]) else values.pop(field.name)
+            for field in fields(group)
+        }
+    )

@@ -1,0 +1,164 @@
+"""Commands are listed from a table, and imported when they are called."""
+
+import importlib
+import inspect
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import typer
+
+import cloudgpu.cli
+from cloudgpu.cli import commands
+from cloudgpu.cli.commands.rehearsal import RehearsalCommands
+from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
+from cloudgpu.cli.main import COMMANDS, app
+
+ROWS = [*COMMANDS, *RehearsalCommands.table]
+PARTS = {
+    "option_groups",
+    "options",
+    "rehearsal_conditions",
+    "saved_plan",
+    "train_matrix",
+    "train_options",
+    "train_run",
+}
+"""Modules of the package that define no command of their own, but parts of several commands or of a long one."""
+COMPLETE = {"_CLOUDGPU_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_table_says_what_the_command_says_of_itself(row):
+    assert row.help == row.load().help.strip().split("\n")[0]
+
+
+def test_every_command_of_the_package_is_in_a_table():
+    modules = [row.module for row in ROWS]
+    assert len(set(modules)) == len(modules)
+    assert {*modules} | PARTS == {found.name for found in pkgutil.iter_modules(commands.__path__)}
+    assert not {*modules} & PARTS
+
+
+def run(arguments: list[str], **environ: str) -> tuple[set[str], str]:
+    """Run a command in its own process; return the command modules that it loaded, and what it printed."""
+    program = f"""
+import json, sys
+from cloudgpu.cli.main import main
+main({arguments!r})
+sys.stderr.write("\\n" + json.dumps([name for name in sys.modules if name.startswith("cloudgpu.cli.commands.")]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, **environ},
+    )
+    loaded = {name.rpartition(".")[2] for name in json.loads(done.stderr.splitlines()[-1])}
+    return loaded - {"options"}, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--help"], "Run a recipe: create a cluster, train, then delete it."),
+        ([], "Manage the simulated AWS on this machine."),
+        (["--version"], "cloudgpu "),
+        (["traim"], "no such command 'traim'. Did you mean 'train'?"),
+        (["--nope"], "no such option: --nope"),
+    ],
+)
+def test_what_needs_no_command_imports_none(arguments, says):
+    loaded, printed = run(arguments)
+    assert loaded == set()
+    assert says in printed
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("t", ["train", "tunnel"]), ("ssh", ["ssh", "ssh-config"]), ("--v", ["--version"])]
+)
+def test_shell_completion_of_names_imports_no_command(typed, offered):
+    loaded, printed = run([], **COMPLETE, COMP_WORDS=f"cloudgpu {typed}")
+    assert loaded == set()
+    assert printed.splitlines()[: len(offered)] == offered
+
+
+def test_shell_completion_within_a_command_knows_its_options():
+    loaded, printed = run([], _CLOUDGPU_COMPLETE="complete_bash", COMP_CWORD="2", COMP_WORDS="cloudgpu status --ref")
+    assert loaded == {"status"}
+    assert printed.splitlines()[0] == "--refresh"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "modules"),
+    [
+        (["config"], {"config"}),
+        (["status"], {"status"}),
+        (["cost"], {"cost"}),
+        (["train"], {"train", "train_options", "option_groups"}),
+        (["rehearsal", "--help"], {"rehearsal", "rehearsal_conditions"}),
+        (["rehearsal", "fault", "--help"], {"rehearsal", "rehearsal_conditions", "rehearsal_fault"}),
+    ],
+    ids=" ".join,
+)
+def test_a_command_imports_its_own_modules_only(arguments, modules, home):
+    assert run(arguments, CLOUDGPU_HOME=str(home.root))[0] == modules
+
+
+def test_commands_that_are_registered_come_before_those_of_the_table():
+    class Few(LazyGroup):
+        table = (LazyCommand("show-config", "config", "Show the settings and the source of each."),)
+
+    few = typer.Typer(cls=Few)
+    few.command("here")(lambda: None)
+    few.command("there")(lambda: None)
+    group = typer.main.get_command(few)
+    assert group.list_commands(None) == list(group.commands) == ["here", "there", "show-config"]
+    assert group.get_command(None, "show-config").name == "show-config"
+    assert group.get_command(None, "config") is None
+    assert isinstance(typer.main.get_command(app), LazyGroup)
+
+
+def test_the_names_are_listed_without_an_import():
+    class Broken(LazyGroup):
+        table = (LazyCommand("broken", "no_such_module", "Fail when called."),)
+
+    group = Broken(name="group")
+    assert group.list_commands(None) == ["broken"]
+    with pytest.raises(ModuleNotFoundError):
+        group.get_command(None, "broken")
+
+
+def deferred() -> Iterator[tuple[str, Deferred[..., Any], Any]]:
+    """The deferred functions of the command line, with their declared types."""
+    for found in pkgutil.walk_packages(cloudgpu.cli.__path__, "cloudgpu.cli."):
+        module = importlib.import_module(found.name)
+        for name, value in list(vars(module).items()):
+            if isinstance(value, Deferred) and name in inspect.get_annotations(module):
+                yield f"{found.name}.{name}", value, get_type_hints(module)[name]
+
+
+DEFERRED = list(deferred())
+
+
+@pytest.mark.parametrize(("value", "declared"), [found[1:] for found in DEFERRED], ids=[found[0] for found in DEFERRED])
+def test_a_deferred_function_has_the_type_that_is_declared_for_it(value, declared):
+    """No type checker looks through the path of the function."""
+    function = value.load()
+    hints = get_type_hints(function)
+    parameters = [hints[name] for name in inspect.signature(function).parameters]
+    declared_parameters, declared_result = get_args(declared)
+    assert parameters == list(declared_parameters)
+    assert (declared_result or NoneType) == hints["return"]
+
+
+def test_deferred_functions_are_found():
+    assert {"cloudgpu.cli.main._set_debug", "cloudgpu.cli.commands.train._run_training"} <= {one[0] for one in DEFERRED}

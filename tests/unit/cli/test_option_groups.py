@@ -1,0 +1,100 @@
+"""A dataclass as a parameter of a command: its fields are the options, and the command gets one value."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cloudgpu.cli.commands.option_groups import AssignmentOptions, PlanOptions, ProvisionOptions, with_option_groups
+from cloudgpu.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Inner:
+    size: Annotated[int, typer.Option("--size", help="A size.")] = 3
+    words: Annotated[list[str] | None, typer.Option("--word", help="A word.")] = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    first: Annotated[str, typer.Option("--first", help="The first.")] = "a"
+    inner: Inner = field(default_factory=Inner)
+    last: Annotated[bool, typer.Option("--last", help="The last.")] = False
+
+
+@pytest.fixture
+def called():
+    """A command with a nested group between two options; returns what it was called with."""
+    calls = []
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @with_option_groups
+    def command(
+        *,
+        name: Annotated[str, typer.Argument(help="A name.")],
+        outer: Outer,
+        yes: Annotated[bool, typer.Option("--yes", help="No question.")] = False,
+    ) -> None:
+        """Do something."""
+        calls.append((name, outer, yes))
+
+    def call(*arguments):
+        return CliRunner().invoke(app, list(arguments)), calls
+
+    return call
+
+
+def test_the_command_gets_one_value(called):
+    result, calls = called("x", "--size", "5", "--word", "a", "--word", "b", "--last", "--yes")
+    assert result.exit_code == 0, result.output
+    assert calls == [("x", Outer("a", Inner(5, ["a", "b"]), last=True), True)]
+
+
+def test_what_is_not_given_has_the_defaults_of_the_fields(called):
+    result, calls = called("x")
+    assert result.exit_code == 0, result.output
+    assert calls == [("x", Outer(), False)]
+
+
+def test_the_help_lists_the_fields_where_the_group_stands(called):
+    shown = called("--help")[0].output
+    places = [shown.index(option) for option in ("Do something.", "--first", "--size", "--word", "--last", "--yes")]
+    assert places == sorted(places)
+
+
+def test_an_invalid_value_names_its_option(called):
+    result, calls = called("x", "--size", "many")
+    assert result.exit_code == 2
+    assert "--size" in result.output
+    assert calls == []
+
+
+def test_the_preference_counts_last():
+    assert AssignmentOptions(["a=1"], "price").assignments == ["a=1", "resources.prefer=price"]
+    assert AssignmentOptions().assignments == []
+
+
+def test_a_recipe_is_needed_unless_a_plan_is_given(tmp_path):
+    with pytest.raises(UsageError, match="missing argument RECIPE"):
+        PlanOptions().require_recipe("")
+    PlanOptions().require_recipe("quickstart")
+    PlanOptions(plan=tmp_path / "saved.json").require_recipe("")
+
+
+def test_provision_options_become_settings():
+    given = ProvisionOptions("90m", owner="ada", install_pulumi=True)
+    assert given.retry_s == 5400
+    assert ProvisionOptions().retry_s == 0
+    assert given.settings == {
+        "owner": "ada",
+        "team": None,
+        "ssh_cidr": None,
+        "engine": None,
+        "install_pulumi": "true",
+    }
+    assert set(ProvisionOptions().settings.values()) == {None}
+    with pytest.raises(UsageError, match="--retry-until-up soon"):
+        _ = ProvisionOptions("soon").retry_s
