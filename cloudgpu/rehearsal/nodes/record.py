@@ -1,6 +1,7 @@
 """The stored record of a node, which the next host process needs to adopt the node."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -157,6 +158,43 @@ class NodePaths:
         for folder in (self.root, self.disk, self.run):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.run / "alive").touch()
+
+
+class StoredRecord:
+    """The current record of a node. Every change is written to the node's record file."""
+
+    def __init__(self, record: SimulatedNodeRecord, path: Path, process: Callable[[], tuple[int, int]]) -> None:
+        """Store the arguments without writing the file.
+
+        Args:
+            record: The record as it is on disk.
+            path: The record file.
+            process: Function that returns the pid and start time of the node's init.
+        """
+        self.current = record
+        self._path = path
+        self._process = process
+
+    def change(self, **changes: object) -> None:
+        """Change fields of the record, and record the init that runs now.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        pid, started = self._process()
+        self._replace(replace(self.current, pid=pid, pid_started=started, **changes))  # type: ignore[arg-type]
+
+    def power_off(self, reason: str, *, unheard: bool) -> None:
+        """Record that the node is off.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        self._replace(self.current.off(reason, unheard=unheard))
+
+    def _replace(self, record: SimulatedNodeRecord) -> None:
+        self.current = record
+        save(self._path, record)
 
 
 def save(path: Path, record: SimulatedNodeRecord) -> None:

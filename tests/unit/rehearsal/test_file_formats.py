@@ -15,7 +15,7 @@ from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes import host, record
+from cloudgpu.rehearsal.nodes import host_state, record
 from cloudgpu.rehearsal.nodes.boot.baked_images import Images
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
@@ -51,10 +51,6 @@ def files(tmp_path):
     return RehearsalFiles(tmp_path / "rehearsal")
 
 
-def host_options(folder):
-    return host.HostOptions(folder, folder, folder, "plain")
-
-
 def test_the_record_of_a_node(files):
     assert record.load(files.root / "record.json") == RECORD
 
@@ -68,9 +64,7 @@ def test_the_packages_of_images(files):
 
 
 def test_the_clock_and_the_credentials_of_the_node_host(files):
-    options = host_options(files.root)
-    assert host._stored_offset(options) == 3600.0
-    assert host._stored_credentials(options) == CREDENTIALS
+    assert host_state.load(files.root / "host.json") == host_state.HostState(3600.0, CREDENTIALS)
 
 
 def test_the_keys(files):
