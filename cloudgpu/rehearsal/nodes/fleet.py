@@ -68,6 +68,7 @@ class NodeFleet:
 
         Raises:
             OSError: The directory cannot be read or written.
+            NewerFormatError: A newer version wrote a record. Its node must not be deleted like one without a record.
         """
         self._instances.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in sorted(self._instances.iterdir()):
@@ -258,15 +259,16 @@ class NodeFleet:
 
     async def _create(self, spec: NodeSpec) -> SimulatedNode:
         old = self._nodes.get(spec.instance_id)
+        installed = self._images.installed(spec.image_id)
         paths = NodePaths(self._instances / spec.instance_id)
         paths.create()
         key = asyncssh.generate_private_key("ssh-ed25519")
-        record.write_private(paths.host_key, key.export_private_key().decode())
+        record.write_private(paths.host_key, key.export_private_key())
         claim = addresses.claim_free_address(
             self._directory, old.record.address if old else spec.address, self._used(spec.instance_id)
         )
         stored = SimulatedNodeRecord(
-            installed=self._images.installed(spec.image_id),
+            installed=installed,
             spec=spec, address=claim.address, port=claim.port, metadata_port=claim.metadata_port,
             host_key=key.get_fingerprint(), isolation=self._isolation,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from cloudgpu import files
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.rehearsal.nodes import host_state, namespaces, sockets, visible_paths
+from cloudgpu.rehearsal.nodes import host_state, namespaces, record, sockets, visible_paths
 from cloudgpu.rehearsal.nodes.control import ControlServer
 from cloudgpu.rehearsal.nodes.fleet import NodeFleet
 from cloudgpu.rehearsal.nodes.host_state import HostState
@@ -74,8 +74,8 @@ def _child(settings: HostOptions, lock: int, notify: int) -> int:
     try:
         asyncio.run(_serve(settings, lock, notify))
     except (CloudGpuError, OSError) as err:
-        sys.stderr.write(f"{err}\n")
         _LOG.exception("the node host failed")
+        sys.stderr.write(f"{err}\n")  # the caller shows the last line
         return 1
     return 0
 
@@ -94,6 +94,8 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     seen = visible_paths.find_visible_paths(
         settings.home, settings.envs, os.environ, shared_storage.create_shared_folder(settings.directory)
     )
+    # Before the detach, while the caller can still read the error.
+    record.refuse_newer(settings.directory / "instances")
     stored = host_state.load(settings.state)
     fleet = NodeFleet(settings.directory, seen, isolation, stored.offset_s)
     fleet.credentials = stored.credentials

@@ -1,16 +1,17 @@
 """The state that a node host passes to its next process: the offset of the timer clock and the role's credentials."""
 
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from cloudgpu import files
 from cloudgpu.decoding import decode_as
 from cloudgpu.rehearsal.layout import shift_within_limits
 from cloudgpu.rehearsal.nodes import record
 from cloudgpu.rehearsal.nodes.values import RoleCredentials, credentials_to_json
+from cloudgpu.rehearsal.state.document import DocumentFormat
 
+_FORMAT: Final = DocumentFormat("state of the node host")
 _LOG = logging.getLogger(__name__)
 
 
@@ -23,9 +24,13 @@ class HostState:
 
 
 def load(path: Path) -> HostState:
-    """Read the state. A value that is missing or not valid takes its default."""
+    """Read the state. A value that is missing or not valid takes its default.
+
+    Raises:
+        NewerFormatError: A newer version wrote the file.
+    """
     try:
-        values = decode_as(dict[str, object], files.read_json(path, files.SETTINGS_BYTES))
+        values = _FORMAT.read(path)
     except (OSError, ValueError):
         return HostState()
     return HostState(_offset(values, path), _credentials(values, path))
@@ -38,7 +43,7 @@ def save(path: Path, state: HostState) -> None:
         OSError: The disk is full or not writable.
     """
     credentials = credentials_to_json(state.credentials) if state.credentials else None
-    record.write_private(path, json.dumps({"offset_s": state.offset_s, "credentials": credentials}))
+    record.write_private(path, _FORMAT.encode({"offset_s": state.offset_s, "credentials": credentials}))
 
 
 def _offset(values: dict[str, object], path: Path) -> float:

@@ -1,6 +1,6 @@
 """The stored record of a node, which the next host process needs to adopt the node."""
 
-import json
+import contextlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -11,7 +11,9 @@ from cloudgpu.decoding import decode_as
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_to_json
+from cloudgpu.rehearsal.state.document import DocumentFormat
 
+_FORMAT: Final = DocumentFormat("node record")
 _LARGEST: Final = 253_402_300_799
 """The last second that a date can represent. All valid numbers in a record are far smaller."""
 _SHOWN_CHARACTERS: Final = 40
@@ -203,8 +205,7 @@ def save(path: Path, record: SimulatedNodeRecord) -> None:
     Raises:
         OSError: The disk is full or not writable.
     """
-    values = asdict(record) | {"spec": spec_to_json(record.spec)}
-    write_private(path, json.dumps(values))
+    write_private(path, _FORMAT.encode(asdict(record) | {"spec": spec_to_json(record.spec)}))
 
 
 def load(path: Path) -> SimulatedNodeRecord:
@@ -213,8 +214,9 @@ def load(path: Path) -> SimulatedNodeRecord:
     Raises:
         OSError: The file cannot be read.
         ValueError: The record is damaged or incomplete.
+        NewerFormatError: A newer version wrote the record.
     """
-    record = decode_as(SimulatedNodeRecord, files.read_json(path))
+    record = decode_as(SimulatedNodeRecord, _FORMAT.read(path, files.RECORD_BYTES))
     for part in (record, record.spec, *record.timers, *record.mounted):
         _check_numbers(part)
     return record
@@ -226,12 +228,24 @@ def load_in(folder: Path) -> SimulatedNodeRecord:
     Raises:
         OSError: The file cannot be read.
         ValueError: The record is damaged or incomplete, or it belongs to another node.
+        NewerFormatError: A newer version wrote the record.
     """
     record = load(folder / "record.json")
     if record.spec.instance_id != folder.name:
         message = f"the record belongs to another node, {record.spec.instance_id!r}"
         raise ValueError(message)
     return record
+
+
+def refuse_newer(instances: Path) -> None:
+    """Reject the records of a newer version in the nodes' directories. Damaged records are ignored here.
+
+    Raises:
+        NewerFormatError: A newer version wrote at least one record.
+    """
+    for path in sorted(instances.glob("*/record.json")):
+        with contextlib.suppress(OSError, ValueError):
+            _FORMAT.read(path, files.RECORD_BYTES)
 
 
 def _check_numbers(part: Any) -> None:  # noqa: ANN401 - any dataclass
@@ -247,10 +261,10 @@ def _check_numbers(part: Any) -> None:  # noqa: ANN401 - any dataclass
             raise ValueError(message)
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, content: bytes) -> None:
     """Write a file atomically, readable only by its owner.
 
     Raises:
         OSError: The disk is full or not writable.
     """
-    files.replace(path, text.encode(), durable=False)
+    files.replace(path, content, durable=False)

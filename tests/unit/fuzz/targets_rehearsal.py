@@ -108,7 +108,9 @@ def _user_data(content: bytes) -> None:
 
 
 def _node_record(content: bytes) -> None:
-    found = record.load(written("record.json", content))
+    path = written("nodes/i-1/record.json", content)
+    record.refuse_newer(path.parent.parent)
+    found = record.load(path)
     conforms(record.SimulatedNodeRecord, found)
     record.save(scratch() / "record2.json", found)
     assert record.load(scratch() / "record2.json") == found

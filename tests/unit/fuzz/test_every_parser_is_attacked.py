@@ -46,6 +46,11 @@ PARSERS = frozenset(
             "compose",
             "load_ssh_private_key",
         ),
+        *(
+            "_FORMAT.read",
+            "ENDPOINT_FORMAT.read",
+            "FAILURE_FORMAT.read",
+        ),
     )
 )
 """Calls that make values of bytes or text, by the end of their names."""
