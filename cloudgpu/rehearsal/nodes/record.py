@@ -94,7 +94,7 @@ class SimulatedNodeRecord:
             reason=self.reason,
         )
 
-    def after(self, reply: "Changes") -> "SimulatedNodeRecord":
+    def after(self, reply: Changes) -> "SimulatedNodeRecord":
         """Return the record with the changes of a simulated command applied."""
         timers = tuple(timer for timer in self.timers if timer.unit != reply.disarm)
         if reply.arm is not None:

@@ -62,7 +62,6 @@ class RehearsalServer:
         self._last_failure = ""
         self._cloud: Any = None
         self._row: dict[str, Any] = {}
-        self._started = clock.now().isoformat()
         self.keyring = access_keys.load_or_create(self._files.keys)
         self.faults = FaultRules()
         self.market = Market(self._files.market)
@@ -101,7 +100,6 @@ class RehearsalServer:
         self._row = {
             "url": f"http://127.0.0.1:{self.port}",
             "pid": os.getpid(),
-            "started": self._started,
             "access_key_id": self.keyring.caller.access_key_id,
         }
         write_durably(self._files.endpoint, ENDPOINT_FORMAT.encode(self._row))
@@ -115,7 +113,6 @@ class RehearsalServer:
         """Return the server's identity, readiness, remaining idle time and memory use."""
         return {
             "pid": os.getpid(),
-            "home": str(self._files.root),
             "ready": self._loaded.is_set(),
             "failure": self._failure.message if self._failure else "",
             "regions": sorted(self._cloud.regions()) if self._loaded.is_set() and self._cloud else [],

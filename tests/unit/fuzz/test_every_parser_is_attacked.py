@@ -98,7 +98,6 @@ NOT_ATTACKED = {
     "plan/candidates/host_sets.py:find_host_sets": OTHER,
     "engine/pulumi_cli/state.py:_secrets": OTHER,
     "rehearsal/client.py:_exchange": WIRED,
-    "rehearsal/fake_nodes.py:FakeNodeHost._nodes": OWN,
     "rehearsal/nodes/control.py:ControlServer._credentials": OTHER,
     "rehearsal/nodes/control.py:_same_user": OWN,
     "rehearsal/nodes/host_client.py:NodeHostClient._call": WIRED,

@@ -49,7 +49,6 @@ ALLOWED = {
     "node/bootstrap/rendering.py": (1, "a script of ours"),
     "node/payload.py": (2, "modules of ours, and an archive in memory"),
     "engine/pulumi_cli/command.py": (3, "files of /proc by their folders"),
-    "rehearsal/fake_nodes.py": (2, "a double for tests"),
     "rehearsal/nodes/namespaces.py": (
         3,
         "a script in a new folder, and files of /proc by their folders",
