@@ -12,13 +12,14 @@ from typing import Any
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, RehearsalError
-from cloudgpu.files import SETTINGS_BYTES, parse_json, read_json
+from cloudgpu.files import parse_json
 from cloudgpu.paths import Home, ensure_writable
-from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.layout import ENDPOINT_FORMAT, FAILURE_FORMAT, RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys, process
 from cloudgpu.rehearsal.server.access_keys import load
 from cloudgpu.rehearsal.server.control_auth import HEADER, sign_call
+from cloudgpu.rehearsal.state.document import NewerFormatError
 from cloudgpu.text import command
 
 _START_LIMIT_S = 60.0
@@ -106,7 +107,11 @@ def ensure_running(
 
 
 def find_running(home: Home) -> RehearsalClient | None:
-    """Return the state home's rehearsal cloud if it is running and ready, or None."""
+    """Return the state home's rehearsal cloud if it is running and ready, or None.
+
+    Raises:
+        NewerFormatError: A newer version wrote the endpoint file or the keys.
+    """
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     if cloud is None:
@@ -314,13 +319,19 @@ def _exchange(cloud: RehearsalClient, method: str, target: str, body: bytes, lim
 
 
 def _recorded(files: RehearsalFiles) -> RehearsalClient | None:
-    """Return the cloud recorded in the endpoint file; its server may have exited."""
+    """Return the cloud recorded in the endpoint file; its server may have exited.
+
+    Raises:
+        NewerFormatError: A newer version wrote the endpoint file or the keys, so its server cannot be found.
+    """
     try:
-        row = read_json(files.endpoint, SETTINGS_BYTES)
+        row = ENDPOINT_FORMAT.read(files.endpoint)
         key = load(files.keys).caller
         if not str(row["url"]).startswith("http://127.0.0.1:"):
             return None
         return RehearsalClient(str(row["url"]), key.access_key_id, key.secret_access_key, pid=int(row["pid"]))
+    except NewerFormatError:
+        raise
     except (OSError, *MALFORMED, CloudGpuError):
         return None
 
@@ -357,9 +368,13 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[st
 
 
 def saved_key_id(files: RehearsalFiles) -> str:
-    """Return the access key ID in the endpoint file, or an empty string."""
+    """Return the access key ID in the endpoint file, or an empty string.
+
+    Raises:
+        NewerFormatError: A newer version wrote the endpoint file.
+    """
     try:
-        return str(read_json(files.endpoint, SETTINGS_BYTES)["access_key_id"])
+        return str(ENDPOINT_FORMAT.read(files.endpoint)["access_key_id"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
@@ -371,7 +386,7 @@ def _start_error(files: RehearsalFiles) -> RehearsalError:
         StateError: The disk is full, so the server could not save its error.
     """
     try:
-        failure = read_json(files.failure, SETTINGS_BYTES)
+        failure = FAILURE_FORMAT.read(files.failure)
         return RehearsalError(str(failure["message"]), hint=str(failure["hint"]))
     except (OSError, ValueError, KeyError, TypeError):
         ensure_writable(files.root, _START_BYTES)

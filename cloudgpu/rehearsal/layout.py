@@ -5,6 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu.paths import Home
+from cloudgpu.rehearsal.state.document import DocumentFormat
+
+ENDPOINT_FORMAT: Final = DocumentFormat("server address")
+FAILURE_FORMAT: Final = DocumentFormat("start-up error")
 
 LIMIT_DAYS: Final = 3650
 """Maximum offset of the simulated clock from the machine's clock. A larger offset may overflow date arithmetic."""

@@ -29,9 +29,9 @@ def reset(home: Home) -> bool:
     files = RehearsalFiles.of(home)
     if not os.path.lexists(files.root):
         return False
-    # If the server holds its lock but does not respond, `stop` would wait for the whole start limit.
-    if client.find_running(home) is not None or process.running_server_pid(files) is None:
-        with contextlib.suppress(CloudGpuError):
+    with contextlib.suppress(CloudGpuError):
+        # If the server holds its lock but does not respond, `stop` would wait for the whole start limit.
+        if client.find_running(home) is not None or process.running_server_pid(files) is None:
             client.stop(home)
     _kill_server(files)
     _stop_nodes(files)

@@ -1,6 +1,5 @@
 """The clock for timers and schedules: the machine's clock plus the offset set by `rehearsal advance`."""
 
-import json
 import logging
 import math
 import threading
@@ -9,12 +8,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from cloudgpu import files
 from cloudgpu.clock import Clock
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
+from cloudgpu.rehearsal.state.document import DocumentFormat
 from cloudgpu.rehearsal.state.durable import write_durably
 
+_FORMAT: Final = DocumentFormat("simulated time")
 _LIMIT: Final = timedelta(days=LIMIT_DAYS)
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,11 @@ class SimulatedTime:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def now(self) -> datetime:
-        """Return the simulated time, in UTC."""
+        """Return the simulated time, in UTC.
+
+        Raises:
+            NewerFormatError: A newer version wrote the file.
+        """
         return self.clock.now() + self.offset()
 
     def advance(self, seconds: float) -> None:
@@ -36,19 +40,23 @@ class SimulatedTime:
 
         Raises:
             ValueError: The offset is NaN or would exceed the maximum distance from the machine's clock.
-            StateError: The disk is full or unwritable.
+            StateError: The disk is full or unwritable, or a newer version wrote the file.
         """
         with self._lock:
             ahead_s = self.offset().total_seconds() + seconds
             if not shift_within_limits(ahead_s):
                 message = f"the simulated clock can be at most {_LIMIT.days} days from this machine's clock"
                 raise ValueError(message)
-            write_durably(self.path, json.dumps({"ahead_s": ahead_s}).encode())
+            write_durably(self.path, _FORMAT.encode({"ahead_s": ahead_s}))
 
     def offset(self) -> timedelta:
-        """Return the offset from the machine's clock. If the file is damaged, rename it and return zero."""
+        """Return the offset from the machine's clock. If the file is damaged, rename it and return zero.
+
+        Raises:
+            NewerFormatError: A newer version wrote the file.
+        """
         try:
-            ahead_s = files.read_json(self.path, files.SETTINGS_BYTES)["ahead_s"]
+            ahead_s = _FORMAT.read(self.path)["ahead_s"]
         except FileNotFoundError:
             return timedelta()
         except (OSError, *MALFORMED):

@@ -49,7 +49,7 @@ def test_the_page_of_faults(workspace):
     told = run_all(workspace, lines("docs/guides/faults.md"))
     assert any("us-east-1c/p3dn.24xlarge/* = 0" in one for one in told)
     assert client.find_running(workspace.home) is not None
-    limits = client.call(workspace.cloud, "GET", "capacity"), client.faults(workspace.cloud)["rules"]
+    limits = client.script(workspace.cloud)["capacity"], client.faults(workspace.cloud)["rules"]
     assert limits == ({}, [])
 
 

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any
 
 from cloudgpu.decoding import MALFORMED, decode_as
@@ -56,7 +55,6 @@ class ControlServer:
             "faults": self._faults,
             "reach": self._reach,
             "keep_image": self._keep_image,
-            "resident": self._resident,
         }
         self._closing: list[asyncio.StreamWriter] = []
 
@@ -126,12 +124,7 @@ class ControlServer:
         self._save()
 
     async def _credentials(self, request: dict[str, Any]) -> None:
-        self._fleet.credentials = RoleCredentials(
-            access_key_id=str(request["access_key_id"]),
-            secret_access_key=str(request["secret_access_key"]),
-            session_token=str(request["session_token"]),
-            expires_at=decode_as(datetime, request["expires_at"]),
-        )
+        self._fleet.credentials = decode_as(RoleCredentials, request)
         self._save()
 
     async def _reach(self, request: dict[str, Any]) -> None:
@@ -143,9 +136,6 @@ class ControlServer:
 
     async def _faults(self, request: dict[str, Any]) -> None:
         await self._fleet.put_faults([node_fault_from(row) for row in request["faults"]])
-
-    async def _resident(self, _: dict[str, Any]) -> float:
-        return self._fleet.resident_mib()
 
     async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Send unacknowledged events one at a time. If one is not acknowledged, the next listener receives it."""

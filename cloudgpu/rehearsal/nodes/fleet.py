@@ -2,11 +2,8 @@
 
 import asyncio
 import logging
-import os
 import re
 import shutil
-import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,12 +16,11 @@ from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes import addresses, record
+from cloudgpu.rehearsal.nodes import addresses, namespaces, record
 from cloudgpu.rehearsal.nodes.boot.baked_images import Images
-from cloudgpu.rehearsal.nodes.fault_injection import FaultInjector
+from cloudgpu.rehearsal.nodes.faults import FaultInjector, NodeFaults
 from cloudgpu.rehearsal.nodes.mounts import namespace_script
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
-from cloudgpu.rehearsal.nodes.namespaces import CagedBody
 from cloudgpu.rehearsal.nodes.node import HostServices, SimulatedNode
 from cloudgpu.rehearsal.nodes.plain_processes import PlainBody
 from cloudgpu.rehearsal.nodes.processes import NodeRuntime
@@ -72,6 +68,7 @@ class NodeFleet:
 
         Raises:
             OSError: The directory cannot be read or written.
+            NewerFormatError: A newer version wrote a record. Its node must not be deleted like one without a record.
         """
         self._instances.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in sorted(self._instances.iterdir()):
@@ -81,7 +78,7 @@ class NodeFleet:
                 _LOG.warning("removing %s: its record cannot be used (%s)", folder.name, err)
                 continue
             self._nodes[folder.name] = self._node(stored)
-        _kill_unrecorded(self._instances, {node.record.pid for node in self._nodes.values()})
+        namespaces.kill_unrecorded_inits(self._instances, {node.record.pid for node in self._nodes.values()})
         for folder in self._instances.iterdir():
             if folder.name not in self._nodes:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -180,7 +177,7 @@ class NodeFleet:
     def reports(self) -> list[NodeReport]:
         """Return a report on every node."""
         return [
-            replace(node.record.report(), befallen=tuple(fault.do for fault in node.faults))
+            replace(node.record.report(), befallen=tuple(fault.do for fault in node.faults.active))
             for node in self._nodes.values()
         ]
 
@@ -257,27 +254,21 @@ class NodeFleet:
         for node in self._nodes.values():
             node.console.trim()
 
-    def resident_mib(self) -> float:
-        """Return the memory usage of this process and of all nodes' processes, in MiB."""
-        folders = {Path("/proc/self")}
-        for node in self._nodes.values():
-            folders.update(node.body.resident_files())
-        return sum(_resident_kib(folder) for folder in folders) / 1024
-
     def _lock(self, instance_id: str) -> asyncio.Lock:
         return self._locks.setdefault(instance_id, asyncio.Lock())
 
     async def _create(self, spec: NodeSpec) -> SimulatedNode:
         old = self._nodes.get(spec.instance_id)
+        installed = self._images.installed(spec.image_id)
         paths = NodePaths(self._instances / spec.instance_id)
         paths.create()
         key = asyncssh.generate_private_key("ssh-ed25519")
-        record.write_private(paths.host_key, key.export_private_key().decode())
+        record.write_private(paths.host_key, key.export_private_key())
         claim = addresses.claim_free_address(
             self._directory, old.record.address if old else spec.address, self._used(spec.instance_id)
         )
         stored = SimulatedNodeRecord(
-            installed=self._images.installed(spec.image_id),
+            installed=installed,
             spec=spec, address=claim.address, port=claim.port, metadata_port=claim.metadata_port,
             host_key=key.get_fingerprint(), isolation=self._isolation,
         )  # fmt: skip
@@ -316,11 +307,11 @@ class NodeFleet:
             surroundings=self._surroundings,
             machine_mounts=self._mounts,
         )
-        return CagedBody(cage)
+        return namespaces.CagedBody(cage)
 
     async def _power_on(self, node: SimulatedNode) -> None:
         claim = self._claim(node.record)
-        node.faults = self._fault_injector.at_boot(node.record.spec)
+        node.faults = NodeFaults(self._fault_injector.at_boot(node.record.spec))
         try:
             await node.power_on(claim)
         except OSError as err:
@@ -368,29 +359,3 @@ class NodeFleet:
 def _mount_table() -> str:
     table = Path("/proc/self/mountinfo")
     return table.read_text() if table.exists() else ""
-
-
-def _resident_kib(folder: Path) -> int:
-    try:
-        # Use the proportional set size, because hundreds of inits share the same pages.
-        match = re.search(r"^Pss:\s+(\d+)", (folder / "smaps_rollup").read_text(), re.MULTILINE)
-    except OSError:
-        return 0
-    return int(match[1]) if match else 0
-
-
-def _kill_unrecorded(instances: Path, known: set[int]) -> None:
-    """Kill the inits of nodes that an earlier host process started but did not record before it was killed."""
-    if sys.platform != "linux":
-        return
-    marker = f"{instances}/".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            children = (folder / "task" / folder.name / "children").read_text().split()
-        except OSError:
-            continue
-        ours = words[0].endswith(b"unshare") and any(word.startswith(marker) for word in words)
-        if ours and not known & {int(child) for child in children}:
-            _LOG.warning("killing process %s, which started an unrecorded node init", folder.name)
-            os.kill(int(folder.name), signal.SIGKILL)

@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import shutil
@@ -16,18 +15,16 @@ import signal
 import sys
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu import files
-from cloudgpu.decoding import decode_as
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.rehearsal.layout import shift_within_limits
-from cloudgpu.rehearsal.nodes import namespaces, record, sockets, visible_paths
+from cloudgpu.rehearsal.nodes import host_state, namespaces, record, sockets, visible_paths
 from cloudgpu.rehearsal.nodes.control import ControlServer
 from cloudgpu.rehearsal.nodes.fleet import NodeFleet
+from cloudgpu.rehearsal.nodes.host_state import HostState
 from cloudgpu.rehearsal.nodes.mounts import shared_storage
-from cloudgpu.rehearsal.nodes.values import RoleCredentials
 
 _LOG = logging.getLogger("cloudgpu.rehearsal.nodes.host")
 _CHECK_INTERVAL_S = 5.0
@@ -45,8 +42,8 @@ class HostOptions:
     isolation: str
 
     @property
-    def clock(self) -> Path:
-        """Return the path of the file with the offset of the timer clock and the role credentials."""
+    def state(self) -> Path:
+        """Return the path of the file with the state that the next host process takes over."""
         return self.directory / "host.json"
 
 
@@ -77,8 +74,8 @@ def _child(settings: HostOptions, lock: int, notify: int) -> int:
     try:
         asyncio.run(_serve(settings, lock, notify))
     except (CloudGpuError, OSError) as err:
-        sys.stderr.write(f"{err}\n")
         _LOG.exception("the node host failed")
+        sys.stderr.write(f"{err}\n")  # the caller shows the last line
         return 1
     return 0
 
@@ -97,9 +94,14 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     seen = visible_paths.find_visible_paths(
         settings.home, settings.envs, os.environ, shared_storage.create_shared_folder(settings.directory)
     )
-    fleet = NodeFleet(settings.directory, seen, isolation, _stored_offset(settings))
-    fleet.credentials = _stored_credentials(settings)
-    control = ControlServer(fleet, lambda: _store(settings, fleet))
+    # Before the detach, while the caller can still read the error.
+    record.refuse_newer(settings.directory / "instances")
+    stored = host_state.load(settings.state)
+    fleet = NodeFleet(settings.directory, seen, isolation, stored.offset_s)
+    fleet.credentials = stored.credentials
+    control = ControlServer(
+        fleet, lambda: host_state.save(settings.state, HostState(fleet.offset_s, fleet.credentials))
+    )
     bound = sockets.bind(settings.directory / "host.sock")
     _detach(settings.directory / "host.log")
     _LOG.info("host %s with isolation %s", os.getpid(), isolation)
@@ -156,39 +158,6 @@ def _isolation(settings: HostOptions) -> str:
     if refusal:
         _LOG.warning("nodes share this machine's files: %s", refusal)
     return "plain" if refusal else "cage"
-
-
-def _stored_offset(settings: HostOptions) -> float:
-    """Return the stored offset of the timer clock, or 0 if it is not valid."""
-    offset_s = _stored(settings).get("offset_s") or 0.0
-    if isinstance(offset_s, int | float) and shift_within_limits(offset_s):
-        return float(offset_s)
-    _LOG.warning("%s: %r is not a valid clock offset; using the machine's clock", settings.clock, offset_s)
-    return 0.0
-
-
-def _stored_credentials(settings: HostOptions) -> RoleCredentials | None:
-    stored = _stored(settings).get("credentials")
-    if stored is None:
-        return None
-    try:
-        return decode_as(RoleCredentials, stored)
-    except ValueError as err:
-        _LOG.warning("%s: cannot read the role credentials: %s", settings.clock, err)
-        return None  # the server sends them again
-
-
-def _stored(settings: HostOptions) -> dict[str, object]:
-    try:
-        return decode_as(dict[str, object], files.read_json(settings.clock, files.SETTINGS_BYTES))
-    except (OSError, ValueError):
-        return {}
-
-
-def _store(settings: HostOptions, fleet: NodeFleet) -> None:
-    keys = fleet.credentials
-    credentials = asdict(keys) | {"expires_at": keys.expires_at.isoformat()} if keys else None
-    record.write_private(settings.clock, json.dumps({"offset_s": fleet.offset_s, "credentials": credentials}))
 
 
 def _detach(log: Path) -> None:

@@ -24,6 +24,7 @@ from cloudgpu.rehearsal.nodes.values import (
     PoweredOff,
     RoleCredentials,
     StartedNode,
+    credentials_to_json,
     spec_to_json,
 )
 
@@ -130,7 +131,7 @@ class NodeHostClient:
         Raises:
             RehearsalError: The host did not respond.
         """
-        self._call("credentials", **(asdict(credentials) | {"expires_at": credentials.expires_at.isoformat()}))
+        self._call("credentials", **credentials_to_json(credentials))
 
     def set_access(self, instance_id: str, opened: Opened) -> None:
         """Set whether a node accepts SSH, whether it can reach the internet, and what it may mount.
@@ -155,14 +156,6 @@ class NodeHostClient:
             RehearsalError: The host did not respond.
         """
         self._call("faults", faults=[node_fault_json(fault) for fault in faults])
-
-    def resident_mib(self) -> float:
-        """Return the memory usage of the host and of all nodes' processes in MiB, or 0 if it is unknown.
-
-        Raises:
-            RehearsalError: The host did not respond.
-        """
-        return float(self._call("resident"))
 
     def events(self) -> Iterator[PoweredOff]:
         """Yield an event for each node that powers itself off, first the unacknowledged ones. Blocks between events.

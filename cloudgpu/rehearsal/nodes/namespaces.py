@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import logging
 import os
 import signal
 import struct
@@ -14,6 +15,7 @@ from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.nodes.boot.base_image import Layer
 from cloudgpu.rehearsal.nodes.mounts import namespace_script
 
+_LOG = logging.getLogger(__name__)
 _BOOT_TIMEOUT_S = 30.0
 _DEATH_TIMEOUT_S = 20.0
 _TIOCSPTLCK = 0x40045431
@@ -147,14 +149,6 @@ class CagedBody:
         os.close(self._pidfd)
         self._pidfd, self.process = -1, (0, 0)
 
-    def resident_files(self) -> list[Path]:
-        """Return the `/proc` directories of all processes in the node's namespace."""
-        try:
-            namespace = str(Path(f"/proc/{self.process[0]}/ns/pid").readlink())
-        except OSError:
-            return []
-        return [folder for folder in Path("/proc").glob("[0-9]*") if _link_target(folder / "ns" / "pid") == namespace]
-
     def _prepare(self) -> None:
         disk = self._cage.disk
         for name in ("upper", "work", "merged", "own", "own/home"):
@@ -168,6 +162,23 @@ class CagedBody:
     def _take(self, pid: int) -> None:
         self._pidfd = os.pidfd_open(pid)
         self.process = (pid, _started(pid))
+
+
+def kill_unrecorded_inits(instances: Path, known: set[int]) -> None:
+    """Kill the inits of nodes that an earlier host process started but did not record before it was killed."""
+    if sys.platform != "linux":
+        return
+    marker = f"{instances}/".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            children = (folder / "task" / folder.name / "children").read_text().split()
+        except OSError:
+            continue
+        ours = words[0].endswith(b"unshare") and any(word.startswith(marker) for word in words)
+        if ours and not known & {int(child) for child in children}:
+            _LOG.warning("killing process %s, which started an unrecorded node init", folder.name)
+            os.kill(int(folder.name), signal.SIGKILL)
 
 
 async def _until_ready(process: asyncio.subprocess.Process) -> int:
@@ -191,13 +202,6 @@ def _started(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def _link_target(path: Path) -> str:
-    try:
-        return str(path.readlink())
-    except OSError:
-        return ""
 
 
 def unsupported_reason(probe: Path) -> str:

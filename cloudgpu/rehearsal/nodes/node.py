@@ -1,4 +1,4 @@
-"""A simulated node: power state, servers, boot and timers."""
+"""A simulated node: its power state, its servers, and the commands that it simulates."""
 
 import asyncio
 import contextlib
@@ -11,21 +11,21 @@ from datetime import UTC, datetime
 import asyncssh
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.faults.node_faults import NodeFault, NodeFaultKind
-from cloudgpu.rehearsal.nodes import addresses, record, superuser
-from cloudgpu.rehearsal.nodes.boot import user_data
+from cloudgpu.rehearsal.faults.node_faults import NodeFault
+from cloudgpu.rehearsal.nodes import addresses, superuser
 from cloudgpu.rehearsal.nodes.boot.base_image import NO_EGRESS_FILE
-from cloudgpu.rehearsal.nodes.boot.boot import CloudInit, HostKeyText
+from cloudgpu.rehearsal.nodes.boot.boot import NodeBoot
 from cloudgpu.rehearsal.nodes.boot.console import Console
+from cloudgpu.rehearsal.nodes.faults import NodeFaults
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
 from cloudgpu.rehearsal.nodes.mounts.s3_views import Views
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
 from cloudgpu.rehearsal.nodes.processes import NodeRuntime
-from cloudgpu.rehearsal.nodes.record import NodePaths, SimulatedNodeRecord, Timer
+from cloudgpu.rehearsal.nodes.record import NodePaths, SimulatedNodeRecord, StoredRecord
 from cloudgpu.rehearsal.nodes.servers import command_answers, spot_notices
 from cloudgpu.rehearsal.nodes.servers.command_stubs import StandInServer
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, hostname
-from cloudgpu.rehearsal.nodes.servers.power_commands import Action, immediate_action
+from cloudgpu.rehearsal.nodes.servers.power_commands import Action
 from cloudgpu.rehearsal.nodes.servers.sshd import LoginUser, NodeSshServer, SshDoors
 from cloudgpu.rehearsal.nodes.timers import NodeTimers
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials
@@ -46,7 +46,14 @@ class HostServices:
 
 
 class SimulatedNode:
-    """A simulated instance. `NodeFleet` serializes the calls to its methods."""
+    """A simulated instance. `NodeFleet` serializes the calls to its methods.
+
+    Attributes:
+        paths: Files of the node.
+        body: Runtime of the node's processes.
+        console: Console output of the node.
+        faults: Faults that affect the current boot or, while the node is off, the next boot.
+    """
 
     def __init__(self, stored: SimulatedNodeRecord, paths: NodePaths, body: NodeRuntime, host: HostServices) -> None:
         """Create the node without starting it.
@@ -57,24 +64,28 @@ class SimulatedNode:
             body: Runtime of the node's processes.
             host: Services of the node host.
         """
-        self.record = stored
         self.paths = paths
         self.body = body
         self.console = Console(paths.console)
-        self.booting = False
-        self.faults: tuple[NodeFault, ...] = ()
-        """Faults that affect the current boot or, while the node is off, the next boot."""
+        self.faults = NodeFaults()
         self._host = host
+        self._stored = StoredRecord(stored, paths.record, lambda: body.process)
+        self._boot = NodeBoot(body, self.console, self._stored, paths.host_key)
+        self._timers = NodeTimers(
+            self._stored, now_s=self._now_s, cloud_now_s=host.now_s, run=self._start_command, end=self._end
+        )
         self._claim: addresses.BoundAddress | None = None
         self._doors = SshDoors(self.paths.run)
+        self._listening = asyncio.Event()
         self._metadata: MetadataService | None = None
         self._views = Views(body, host.shared, self._run, host.credentials)
-        self._standins = StandInServer(self._asked, self._answered)
+        self._standins = StandInServer(self._simulate, self._after_reply)
         self._tasks: set[asyncio.Task[int | None]] = set()
-        self._alarms = NodeTimers(self._ring)
-        self._boot_failed = False
-        self._boot_over = asyncio.Event()
-        self._listening = asyncio.Event()
+
+    @property
+    def record(self) -> SimulatedNodeRecord:
+        """Return the node's current record."""
+        return self._stored.current
 
     async def power_on(self, claim: addresses.BoundAddress) -> None:
         """Boot the node. Return once SSH listens, or after a minute if a boot hook takes longer.
@@ -83,22 +94,22 @@ class SimulatedNode:
             RehearsalError: The node's processes cannot be started on this machine.
             OSError: The disk is full or not writable.
         """
-        self._boot_over.clear()
+        self._boot.begin()
         self._listening.clear()
         self.console.write("")
-        if self._active_fault("boot-hangs"):
-            self._claim = claim
-            self._keep(state="running", reason="", unheard=False, booted=False, timers=())
+        hangs = self.faults.has("boot-hangs")
+        if not hangs:
+            self.body.limit_home(self.faults.home_limit_kib)
+            await self.body.power_on()
+        self._claim = claim
+        self._stored.change(state="running", reason="", unheard=False, booted=False, timers=())
+        if hangs:
             return
-        tiny = self._active_fault("disk-full")
-        self.body.limit_home(tiny.kib if tiny else 0)
-        await self.body.power_on()
-        self._keep(state="running", reason="", unheard=False, booted=False, timers=())
         await self._serve(claim)
         self._show_egress()
         await self._show_disks()
         await self.apply_faults(())
-        self._spawn(self._boot(claim))
+        self._spawn(self._boot.run(self._environment(), lambda: self._listen(claim)))
         waiting = asyncio.ensure_future(self._listening.wait())
         await asyncio.wait({waiting}, timeout=_HOOK_TIMEOUT_S)
         waiting.cancel()
@@ -109,10 +120,10 @@ class SimulatedNode:
         Raises:
             OSError: A socket cannot be used.
         """
-        self._keep(address=claim.address, port=claim.port, metadata_port=claim.metadata_port)
+        self._stored.change(address=claim.address, port=claim.port, metadata_port=claim.metadata_port)
         await self._serve(claim)
         await self._listen(claim)
-        self._boot_over.set()
+        self._boot.end()
         self.arm()
 
     async def power_off(self, reason: str, *, unheard: bool) -> None:
@@ -126,10 +137,9 @@ class SimulatedNode:
         await self._doors.close()
         await self.body.power_off()
         self._close_sockets()
-        self._boot_over.set()
+        self._boot.end()
         self._listening.set()
-        self.record = self.record.off(reason, unheard=unheard)
-        record.save(self.paths.record, self.record)
+        self._stored.power_off(reason, unheard=unheard)
 
     async def remove_disk(self) -> None:
         """Delete the disk of the node, which must be off.
@@ -141,7 +151,7 @@ class SimulatedNode:
         if self.paths.disk.exists():
             await loop.run_in_executor(None, shutil.rmtree, self.paths.disk)
         shutil.rmtree(self.paths.run, ignore_errors=True)
-        self._keep(disk=False)
+        self._stored.change(disk=False)
 
     async def apply_faults(self, added: Sequence[NodeFault]) -> None:
         """Add faults to the running node, then apply all its faults that can affect a running node.
@@ -149,20 +159,18 @@ class SimulatedNode:
         Raises:
             OSError: The record cannot be written, or another process uses the port.
         """
-        self.faults = (*self.faults, *added)
-        if self._active_fault("metadata-off") and self._metadata is not None:
+        self.faults = self.faults.plus(added)
+        if self.faults.has("metadata-off") and self._metadata is not None:
             self._metadata.close()
-        if self._active_fault("sshd-dies"):
+        if self.faults.has("sshd-dies"):
             await self._doors.close()
         elif any(fault.do == "host-key-changes" for fault in added) and self._doors.is_open:
             await self._doors.close()
             await self._listen_again()
-        notice = self._active_fault("spot-notice")
-        if notice and not self.record.spot_end_epoch_s:
-            self._keep(spot_end_epoch_s=self._host.now_s() + notice.seconds)
+        notices = self.faults.new_notices(self.record, self._host.now_s())
+        if notices:
+            self._stored.change(**notices)
             self.arm()
-        if self._active_fault("rebalance") and not self.record.rebalance_epoch_s:
-            self._keep(rebalance_epoch_s=self._host.now_s())
 
     async def set_access(self, opened: Opened) -> None:
         """Allow or block SSH, internet access and storage access. Open connections are kept.
@@ -171,7 +179,7 @@ class SimulatedNode:
             OSError: The record cannot be written, or another process uses the port.
         """
         before = self.record.spec
-        self._keep(spec=replace(before, ssh_open=opened.ssh, egress=opened.egress, mountable=opened.mountable))
+        self._stored.change(spec=replace(before, ssh_open=opened.ssh, egress=opened.egress, mountable=opened.mountable))
         self._show_egress()
         if self.record.state != "running":
             return
@@ -185,11 +193,7 @@ class SimulatedNode:
 
     def arm(self) -> None:
         """Reschedule all timers after a timer or the clock changed."""
-        now = self._now_s()
-        waits_s = [timer.due_epoch_s - now for timer in self.record.timers]
-        if self.record.spot_end_epoch_s:
-            waits_s.append(self.record.spot_end_epoch_s - self._host.now_s())
-        self._alarms.put(waits_s)
+        self._timers.arm()
 
     def acknowledge(self) -> None:
         """Record that a client acknowledged the node's power-off event.
@@ -197,30 +201,9 @@ class SimulatedNode:
         Raises:
             OSError: The record cannot be written.
         """
-        self._keep(unheard=False)
+        self._stored.change(unheard=False)
 
-    # Boot.
-
-    async def _boot(self, claim: addresses.BoundAddress) -> None:
-        self.booting = True
-        key = HostKeyText.read(self.paths.host_key)
-        name = hostname(self.record.address)
-        environment = self._environment() | {"INSTANCE_ID": self.record.spec.instance_id}
-        boot = CloudInit(self.body, self.console, user_data.parse(self.record.spec.user_data), environment)
-        try:
-            await boot.run_boot_hooks(name, key)
-            await self._listen(claim)
-            await boot.run_per_boot_scripts()
-            if not self.record.scripts_done:
-                # Saved before the scripts run, as in cloud-init, so that a reboot during a script does not rerun it.
-                self._keep(scripts_done=True)
-                await boot.scripts()
-            boot.print_final_messages(name, key)
-        finally:
-            self.booting = False
-        self._boot_failed = boot.failed
-        self._keep(booted=True)
-        self._boot_over.set()
+    # Servers and what the node can reach.
 
     async def _serve(self, claim: addresses.BoundAddress) -> None:
         self._claim = claim
@@ -233,7 +216,7 @@ class SimulatedNode:
         self._spawn(self._watch())
 
     async def _listen(self, claim: addresses.BoundAddress) -> None:
-        if self._active_fault("sshd-dies"):
+        if self.faults.has("sshd-dies"):
             self._listening.set()
             return
         spec = self.record.spec
@@ -251,13 +234,13 @@ class SimulatedNode:
 
     def _shown_key(self) -> asyncssh.SSHKey:
         """Return the host key that the console printed, or a new key if the `host-key-changes` fault is active."""
-        if self._active_fault("host-key-changes"):
+        if self.faults.has("host-key-changes"):
             return asyncssh.generate_private_key("ssh-ed25519")
         return asyncssh.read_private_key(self.paths.host_key)
 
     async def _listen_again(self) -> None:
         """Listen on the same port again, because closing the server closed its socket."""
-        if self._claim is not None and not self._active_fault("sshd-dies"):
+        if self._claim is not None and not self.faults.has("sshd-dies"):
             self._claim = addresses.rebind_ssh_port(self._claim, self.record.port)
             await self._listen(self._claim)
 
@@ -275,6 +258,9 @@ class SimulatedNode:
         if command:
             await self._run(command)
 
+    def _notices(self) -> Mapping[str, str]:
+        return spot_notices.notice_entries(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)
+
     def _environment(self) -> dict[str, str]:
         endpoint = f"http://{self.record.address}:{self.record.metadata_port}"
         root = "/root" if not self.body.layer.shown else self.body.layer.shown
@@ -283,89 +269,62 @@ class SimulatedNode:
 
     async def _watch(self) -> None:
         await self.body.ended()
-        self._host.ended(self, "off", "its init exited")
+        self._end("off", "its init exited")
 
-    # Simulated commands and timers.
+    def _end(self, action: Action, reason: str) -> None:
+        self._host.ended(self, action, reason)
 
-    async def _asked(self, program: str, arguments: Sequence[str], units: Mapping[str, str]) -> command_answers.Reply:
-        reply = command_answers.simulate_command(program, arguments, units, self._scene())
+    # Simulated commands.
+
+    async def _simulate(
+        self, program: str, arguments: Sequence[str], units: Mapping[str, str]
+    ) -> command_answers.Reply:
+        reply = command_answers.simulate_command(program, arguments, units, self._context())
         if reply.wait_for_boot:
-            await self._boot_over.wait()
-            reply = command_answers.simulate_command(program, arguments, units, self._scene())
+            await self._boot.wait()
+            reply = command_answers.simulate_command(program, arguments, units, self._context())
         if reply.formatted:
             self._host.shared.format(reply.formatted)
         failed = await self._views.settle(program, reply)
         if failed is not None:
             return failed
-        self._follow(self.record.after(reply))
+        after = self.record.after(reply)
+        if after != self.record:
+            self._stored.change(timers=after.timers, mounted=after.mounted, installed=after.installed)
         if reply.log:
             await self._run(["/bin/sh", "-c", _NOTE, "note", self.body.layer.shown, reply.log])
         return reply
 
-    def _follow(self, after: SimulatedNodeRecord) -> None:
-        if after != self.record:
-            self._keep(timers=after.timers, mounted=after.mounted, installed=after.installed)
-
-    def _answered(self, reply: command_answers.Reply) -> None:
+    def _after_reply(self, reply: command_answers.Reply) -> None:
         """Apply a reply after it was sent to the command, because applying it may power off the node."""
         if reply.run:
-            self._spawn(self._run(list(reply.run)))
+            self._start_command(reply.run)
         if reply.arm is not None or reply.disarm:
             self.arm()
         if reply.end is not None:
-            self._host.ended(self, reply.end, "it powered itself off" if reply.end == "off" else "it rebooted itself")
+            self._end(reply.end, "it powered itself off" if reply.end == "off" else "it rebooted itself")
 
-    def _scene(self) -> command_answers.CommandContext:
+    def _context(self) -> command_answers.CommandContext:
         now = datetime.fromtimestamp(self._now_s(), UTC)
         spec, mounted, root = self.record.spec, self.record.mounted, self.body.layer.shown
         return command_answers.CommandContext(
-            spec, now, self.record.timers, boot_finished=not self.booting, boot_failed=self._boot_failed,
-            installed=self.record.installed, bare=self._active_fault("bare-image") is not None,
+            spec, now, self.record.timers, boot_finished=not self._boot.running, boot_failed=self._boot.failed,
+            installed=self.record.installed, bare=self.faults.has("bare-image"),
             disks=shared_folders.NodeMounts(dict(spec.mountable), mounted, root, self._host.shared.formatted()),
         )  # fmt: skip
 
-    def _ring(self) -> None:
-        if 0 < self.record.spot_end_epoch_s <= self._host.now_s():
-            self._host.ended(self, "off", spot_notices.SPOT_RECLAIM_REASON)
-            return
-        now = self._now_s()
-        due = [timer for timer in self.record.timers if timer.due_epoch_s <= now]
-        if due:
-            self._keep(timers=tuple(timer for timer in self.record.timers if timer not in due))
-        self.arm()
-        for timer in due:
-            self._fire(timer)
+    def _now_s(self) -> float:
+        """Return the node's time, which a fault may skew."""
+        return self._host.now_s() + self.faults.clock_skew_s
 
-    def _fire(self, timer: Timer) -> None:
-        action = immediate_action(timer.command)
-        if action is None:
-            self._spawn(self._run(list(timer.command)))
-        else:
-            self._host.ended(self, action, f"its timer {timer.unit} fired")
+    # Processes and tasks.
+
+    def _start_command(self, argv: Sequence[str]) -> None:
+        self._spawn(self._run(list(argv)))
 
     async def _run(self, argv: list[str]) -> int:
         """Run a command as the node's superuser and write its output to the console. Return the exit status."""
         return await superuser.run(self.body, self.console, argv, self._environment())
-
-    # Faults.
-
-    def _active_fault(self, kind: NodeFaultKind) -> NodeFault | None:
-        return next((fault for fault in self.faults if fault.do == kind), None)
-
-    def _now_s(self) -> float:
-        """Return the current time for the node's timers, which a fault may skew."""
-        skew = self._active_fault("clock-skew")
-        return self._host.now_s() + (skew.seconds if skew else 0.0)
-
-    def _notices(self) -> Mapping[str, str]:
-        return spot_notices.notice_entries(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)
-
-    # Record and tasks.
-
-    def _keep(self, **changes: object) -> None:
-        pid, started = self.body.process
-        self.record = replace(self.record, pid=pid, pid_started=started, **changes)  # type: ignore[arg-type]
-        record.save(self.paths.record, self.record)
 
     def _spawn(self, work: Coroutine[None, None, int | None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -381,7 +340,7 @@ class SimulatedNode:
                     self.console.write(f"cloud-init: the boot failed: {err}\n")
 
     def _stop_tasks(self) -> None:
-        self._alarms.clear()
+        self._timers.disarm()
         for task in tuple(self._tasks):
             task.cancel()
         self._standins.close()

@@ -111,10 +111,6 @@ class PlainBody:
             await asyncio.sleep(_ROUND_S)
         raise RehearsalError(f"processes of the node in {self._root} did not exit")
 
-    def resident_files(self) -> list[Path]:
-        """Return the `/proc` directories of the node's processes, or an empty list on systems without `/proc`."""
-        return [Path(f"/proc/{pid}") for pid in self._processes()] if sys.platform == "linux" else []
-
     @staticmethod
     def _kill(pid: int) -> None:
         try:

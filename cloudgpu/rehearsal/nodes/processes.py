@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from cloudgpu.rehearsal.nodes.boot.base_image import Layer
@@ -70,6 +69,3 @@ class NodeRuntime(Protocol):
         Raises:
             RehearsalError: A process did not exit.
         """
-
-    def resident_files(self) -> list[Path]:
-        """Return the `/proc` directories of the node's processes, if the machine has `/proc`."""

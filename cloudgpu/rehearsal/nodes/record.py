@@ -1,6 +1,7 @@
 """The stored record of a node, which the next host process needs to adopt the node."""
 
-import json
+import contextlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -10,7 +11,9 @@ from cloudgpu.decoding import decode_as
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_to_json
+from cloudgpu.rehearsal.state.document import DocumentFormat
 
+_FORMAT: Final = DocumentFormat("node record")
 _LARGEST: Final = 253_402_300_799
 """The last second that a date can represent. All valid numbers in a record are far smaller."""
 _SHOWN_CHARACTERS: Final = 40
@@ -91,7 +94,7 @@ class SimulatedNodeRecord:
             reason=self.reason,
         )
 
-    def after(self, reply: "Changes") -> "SimulatedNodeRecord":
+    def after(self, reply: Changes) -> "SimulatedNodeRecord":
         """Return the record with the changes of a simulated command applied."""
         timers = tuple(timer for timer in self.timers if timer.unit != reply.disarm)
         if reply.arm is not None:
@@ -159,14 +162,50 @@ class NodePaths:
         (self.run / "alive").touch()
 
 
+class StoredRecord:
+    """The current record of a node. Every change is written to the node's record file."""
+
+    def __init__(self, record: SimulatedNodeRecord, path: Path, process: Callable[[], tuple[int, int]]) -> None:
+        """Store the arguments without writing the file.
+
+        Args:
+            record: The record as it is on disk.
+            path: The record file.
+            process: Function that returns the pid and start time of the node's init.
+        """
+        self.current = record
+        self._path = path
+        self._process = process
+
+    def change(self, **changes: object) -> None:
+        """Change fields of the record, and record the init that runs now.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        pid, started = self._process()
+        self._replace(replace(self.current, pid=pid, pid_started=started, **changes))  # type: ignore[arg-type]
+
+    def power_off(self, reason: str, *, unheard: bool) -> None:
+        """Record that the node is off.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        self._replace(self.current.off(reason, unheard=unheard))
+
+    def _replace(self, record: SimulatedNodeRecord) -> None:
+        self.current = record
+        save(self._path, record)
+
+
 def save(path: Path, record: SimulatedNodeRecord) -> None:
     """Replace the stored record atomically.
 
     Raises:
         OSError: The disk is full or not writable.
     """
-    values = asdict(record) | {"spec": spec_to_json(record.spec)}
-    write_private(path, json.dumps(values))
+    write_private(path, _FORMAT.encode(asdict(record) | {"spec": spec_to_json(record.spec)}))
 
 
 def load(path: Path) -> SimulatedNodeRecord:
@@ -175,8 +214,9 @@ def load(path: Path) -> SimulatedNodeRecord:
     Raises:
         OSError: The file cannot be read.
         ValueError: The record is damaged or incomplete.
+        NewerFormatError: A newer version wrote the record.
     """
-    record = decode_as(SimulatedNodeRecord, files.read_json(path))
+    record = decode_as(SimulatedNodeRecord, _FORMAT.read(path, files.RECORD_BYTES))
     for part in (record, record.spec, *record.timers, *record.mounted):
         _check_numbers(part)
     return record
@@ -188,12 +228,24 @@ def load_in(folder: Path) -> SimulatedNodeRecord:
     Raises:
         OSError: The file cannot be read.
         ValueError: The record is damaged or incomplete, or it belongs to another node.
+        NewerFormatError: A newer version wrote the record.
     """
     record = load(folder / "record.json")
     if record.spec.instance_id != folder.name:
         message = f"the record belongs to another node, {record.spec.instance_id!r}"
         raise ValueError(message)
     return record
+
+
+def refuse_newer(instances: Path) -> None:
+    """Reject the records of a newer version in the nodes' directories. Damaged records are ignored here.
+
+    Raises:
+        NewerFormatError: A newer version wrote at least one record.
+    """
+    for path in sorted(instances.glob("*/record.json")):
+        with contextlib.suppress(OSError, ValueError):
+            _FORMAT.read(path, files.RECORD_BYTES)
 
 
 def _check_numbers(part: Any) -> None:  # noqa: ANN401 - any dataclass
@@ -209,10 +261,10 @@ def _check_numbers(part: Any) -> None:  # noqa: ANN401 - any dataclass
             raise ValueError(message)
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, content: bytes) -> None:
     """Write a file atomically, readable only by its owner.
 
     Raises:
         OSError: The disk is full or not writable.
     """
-    files.replace(path, text.encode(), durable=False)
+    files.replace(path, content, durable=False)

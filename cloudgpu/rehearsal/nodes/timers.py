@@ -1,30 +1,76 @@
-"""Timers of a node."""
+"""The timers of a node: the expiry and other scheduled commands, a delayed shutdown and the spot interruption."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+
+from cloudgpu.rehearsal.nodes.record import StoredRecord, Timer
+from cloudgpu.rehearsal.nodes.servers.power_commands import Action, immediate_action
+from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_RECLAIM_REASON
 
 _LONGEST_SLEEP_S = 3600.0
+"""Limit for a wait, because a suspended machine stops the event loop's clock; the timers are then checked again."""
 
 
 class NodeTimers:
-    """The timers of a node.
+    """The timers of one running node. Their times are in the node's record, so they survive the node host."""
 
-    Timers with a long wait fire early, so the callback must check the time and call `put` again. Waits are limited
-    because the machine may be suspended, which stops the event loop's clock.
-    """
+    def __init__(
+        self,
+        stored: StoredRecord,
+        *,
+        now_s: Callable[[], float],
+        cloud_now_s: Callable[[], float],
+        run: Callable[[Sequence[str]], None],
+        end: Callable[[Action, str], None],
+    ) -> None:
+        """Create the timers without arming them.
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
-        self._set: list[asyncio.TimerHandle] = []
+        Args:
+            stored: Record of the node.
+            now_s: Function that returns the node's time, which a fault may skew.
+            cloud_now_s: Function that returns the cloud's time, at which AWS interrupts spot instances.
+            run: Function that runs a command in the node.
+            end: Function that powers off or reboots the node; called with the action and the reason.
+        """
+        self._stored = stored
+        self._now_s = now_s
+        self._cloud_now_s = cloud_now_s
+        self._run = run
+        self._end = end
+        self._waiting: list[asyncio.TimerHandle] = []
 
-    def put(self, waits_s: Iterable[float]) -> None:
-        """Replace all timers. Each fires after its number of seconds, or immediately if it is already due."""
-        self.clear()
+    def arm(self) -> None:
+        """Schedule all timers again after one of them or a clock changed. Timers that are due fire immediately."""
+        self.disarm()
+        record, now_s = self._stored.current, self._now_s()
+        waits_s = [timer.due_epoch_s - now_s for timer in record.timers]
+        if record.spot_end_epoch_s:
+            waits_s.append(record.spot_end_epoch_s - self._cloud_now_s())
         loop = asyncio.get_running_loop()
-        self._set = [loop.call_later(min(max(0.0, wait_s), _LONGEST_SLEEP_S), self._ring) for wait_s in waits_s]
+        self._waiting = [loop.call_later(min(max(0.0, wait_s), _LONGEST_SLEEP_S), self._fire_due) for wait_s in waits_s]
 
-    def clear(self) -> None:
-        """Cancel all timers."""
-        for alarm in self._set:
-            alarm.cancel()
-        self._set = []
+    def disarm(self) -> None:
+        """Cancel all timers. The record keeps their times."""
+        for handle in self._waiting:
+            handle.cancel()
+        self._waiting = []
+
+    def _fire_due(self) -> None:
+        record = self._stored.current
+        if 0 < record.spot_end_epoch_s <= self._cloud_now_s():
+            self._end("off", SPOT_RECLAIM_REASON)
+            return
+        now_s = self._now_s()
+        due = [timer for timer in record.timers if timer.due_epoch_s <= now_s]
+        if due:
+            self._stored.change(timers=tuple(timer for timer in record.timers if timer not in due))
+        self.arm()
+        for timer in due:
+            self._fire(timer)
+
+    def _fire(self, timer: Timer) -> None:
+        action = immediate_action(timer.command)
+        if action is None:
+            self._run(timer.command)
+        else:
+            self._end(action, f"its timer {timer.unit} fired")

@@ -70,6 +70,11 @@ def string_pairs(rows: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
     return tuple((str(first), str(second)) for first, second in rows)
 
 
+def credentials_to_json(credentials: RoleCredentials) -> dict[str, str]:
+    """Return credentials as JSON values."""
+    return asdict(credentials) | {"expires_at": credentials.expires_at.isoformat()}
+
+
 def spec_to_json(spec: NodeSpec) -> dict[str, Any]:
     """Return a spec as JSON values, with user data in base64."""
     return asdict(spec) | {

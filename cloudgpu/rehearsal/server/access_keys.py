@@ -1,20 +1,21 @@
 """Access keys of a rehearsal cloud: random for each state home, so that no other user or web page can call its API."""
 
 import base64
-import json
 import os
 import re
 import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Final
 
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import StateError
-from cloudgpu.files import SETTINGS_BYTES, read_json
 from cloudgpu.paths import unwritable_error
+from cloudgpu.rehearsal.state.document import DocumentFormat, NewerFormatError
 from cloudgpu.rehearsal.state.durable import write_durably
 from cloudgpu.text import command
 
+_FORMAT: Final = DocumentFormat("access keys")
 _KEY_ID = re.compile(r"AKIA[A-Z2-7]{16}")
 
 
@@ -56,10 +57,10 @@ def load(path: Path) -> Keyring:
     """Read the state home's keys.
 
     Raises:
-        StateError: The key file is missing or damaged.
+        StateError: The key file is missing or damaged, or a newer version wrote it.
     """
     try:
-        row = read_json(path, SETTINGS_BYTES)
+        row = _FORMAT.read(path)
         return Keyring(_key(row["caller"]), _key(row["role"]))
     except (OSError, *MALFORMED) as err:
         message = f"cannot read the rehearsal keys in {path}: {err}"
@@ -79,10 +80,12 @@ def repair(path: Path, known_id: str) -> Keyring:
         known_id: The user's access key id according to the cluster records, or an empty string.
 
     Raises:
-        StateError: The disk is full or not writable.
+        StateError: The disk is full or not writable, or a newer version wrote the keys.
     """
     try:
         return load_or_create(path)
+    except NewerFormatError:
+        raise  # these keys are not damaged
     except StateError:
         caller = _random_key()
         if _KEY_ID.fullmatch(known_id):
@@ -95,8 +98,7 @@ def repair(path: Path, known_id: str) -> Keyring:
 def _create(path: Path) -> None:
     """Write the keys to a temporary file and hard-link it, so that the first of several concurrent callers wins."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    keyring = Keyring(_random_key(), _random_key())
-    write_durably(draft, json.dumps({"caller": asdict(keyring.caller), "role": asdict(keyring.role)}).encode())
+    write(draft, Keyring(_random_key(), _random_key()))
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -121,7 +123,7 @@ def write(path: Path, keyring: Keyring) -> None:
     Raises:
         StateError: The disk is full or not writable.
     """
-    write_durably(path, json.dumps(asdict(keyring)).encode())
+    write_durably(path, _FORMAT.encode(asdict(keyring)))
 
 
 def _random_key() -> AccessKey:

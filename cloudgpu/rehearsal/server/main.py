@@ -5,7 +5,6 @@ import contextlib
 import fcntl
 import gc
 import importlib
-import json
 import logging
 import os
 import signal
@@ -21,14 +20,14 @@ from typing import Any
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, RehearsalError, StateError
-from cloudgpu.files import SETTINGS_BYTES, open_for_appending, read_json
+from cloudgpu.files import open_for_appending
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost, Parts
 from cloudgpu.rehearsal.faults.active import ActiveFaults
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
-from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.layout import ENDPOINT_FORMAT, FAILURE_FORMAT, RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys
 from cloudgpu.rehearsal.server.control import ControlApi
@@ -63,12 +62,12 @@ class RehearsalServer:
         self._last_failure = ""
         self._cloud: Any = None
         self._row: dict[str, Any] = {}
-        self._started = clock.now().isoformat()
         self.keyring = access_keys.load_or_create(self._files.keys)
         self.faults = FaultRules()
         self.market = Market(self._files.market)
         self.behaviour = ActiveConditions(clock)
         self._time = SimulatedTime(self._files.time, clock)
+        self._time.offset()  # the file of a newer version stops the server now, not at the first use of the time
         role = self.keyring.role
         self._parts = Parts(self._files, clock, self.market, host, self._lock, role, self.behaviour, self._time)
         self._http = _create_http_server(self._application, self._guard, self._files.endpoint)
@@ -101,10 +100,9 @@ class RehearsalServer:
         self._row = {
             "url": f"http://127.0.0.1:{self.port}",
             "pid": os.getpid(),
-            "started": self._started,
             "access_key_id": self.keyring.caller.access_key_id,
         }
-        write_durably(self._files.endpoint, json.dumps(self._row).encode())
+        write_durably(self._files.endpoint, ENDPOINT_FORMAT.encode(self._row))
         while not self._stop.wait(_HOUSEKEEPING_S):
             self._try_to_housekeep()
         self._close()
@@ -115,7 +113,6 @@ class RehearsalServer:
         """Return the server's identity, readiness, remaining idle time and memory use."""
         return {
             "pid": os.getpid(),
-            "home": str(self._files.root),
             "ready": self._loaded.is_set(),
             "failure": self._failure.message if self._failure else "",
             "regions": sorted(self._cloud.regions()) if self._loaded.is_set() and self._cloud else [],
@@ -218,11 +215,11 @@ class RehearsalServer:
     def _repair_files(self) -> None:
         """Rewrite the files that clients need to find and stop this server, if they are damaged."""
         try:
-            intact = read_json(self._files.endpoint, SETTINGS_BYTES) == self._row
-        except (OSError, ValueError):
+            intact = ENDPOINT_FORMAT.read(self._files.endpoint) == self._row
+        except (OSError, ValueError, StateError):
             intact = False
         if not intact and self._files.root.is_dir():
-            write_durably(self._files.endpoint, json.dumps(self._row).encode())
+            write_durably(self._files.endpoint, ENDPOINT_FORMAT.encode(self._row))
         try:
             intact = access_keys.load(self._files.keys) == self.keyring
         except StateError:
@@ -257,9 +254,12 @@ def _create_http_server(application: Application, guard: LargeBodyGuard, endpoin
     """Create a server on the port of this state home's previous server or, if that port is taken, on any free port.
 
     Reusing the port keeps presigned URLs valid across restarts.
+
+    Raises:
+        NewerFormatError: A newer version wrote the endpoint file.
     """
     try:
-        port = int(read_json(endpoint, SETTINGS_BYTES)["url"].rpartition(":")[2])
+        port = int(ENDPOINT_FORMAT.read(endpoint)["url"].rpartition(":")[2])
         return LoopbackServer(application, guard, port)
     except (OSError, *MALFORMED):
         return LoopbackServer(application, guard)
@@ -307,7 +307,7 @@ def _clean_environment() -> None:
 def _save_failure(files: RehearsalFiles, err: CloudGpuError) -> None:
     """Save the error and its hint for the command that is waiting for this server."""
     with contextlib.suppress(StateError):
-        write_durably(files.failure, json.dumps({"message": err.message, "hint": err.hint}).encode())
+        write_durably(files.failure, FAILURE_FORMAT.encode({"message": err.message, "hint": err.hint}))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -45,14 +45,11 @@ class FleetRecord:
 class NodeRecord:
     """The record of the simulated machine behind an instance."""
 
-    instance_id: str
     user: str
     user_data: bytes
     authorized_keys: tuple[str, ...]
     efa_interfaces: int
     role: str = ""
-    placement_group: str = ""
-    fleet_id: str = ""
     reservation: str = ""
     """Capacity reservation that the instance uses."""
     address: str = ""

@@ -102,19 +102,6 @@ class Store:
                 self._written[name] = _digest(content)
         self._drop_orphans()
 
-    def snapshot(self) -> dict[str, bytes]:
-        """Return the current state by service and region, for `bring_back`. This does not write to disk."""
-        contents = {name: self._dump(name, backend) for name, backend in _live()}
-        return {name: content for name, content in contents.items() if content}
-
-    def bring_back(self, snapshot: Mapping[str, bytes]) -> None:
-        """Replace the current state with one that `snapshot` returned."""
-        BackendDict.reset()
-        self._written.clear()
-        # Sorted as in `load`, because file systems refer to EC2's subnets.
-        for name, content in sorted(snapshot.items()):
-            _shelve(name, _Unpickler(io.BytesIO(content), self._objects).load())
-
     def _write(self, changed: Mapping[str, bytes]) -> None:
         """Write all of these snapshots or none of them."""
         if len(changed) > 1 or (changed and self._batch.exists()):

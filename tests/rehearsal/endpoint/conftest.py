@@ -22,9 +22,9 @@ from moto.core.base_backend import BackendDict
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.fake_nodes import FakeNodeHost
 from cloudgpu.rehearsal.server.main import RehearsalServer
 from tests.rehearsal.endpoint.life import Life
+from tests.rehearsal.fake_nodes import FakeNodeHost
 
 UBUNTU = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
 PUBLIC_KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGCHCKJNLxRUh3U3Lw1QvU6cZv0cT3Y7v0H1lq0m1v8Z test"

@@ -25,8 +25,8 @@ _MODELS = ("ec2", "efs", "iam", "s3", "scheduler", "ssm")
 def _serve(root: str, faults: list[dict[str, Any]], prepare: Callable[[], None] | None) -> None:
     """A server in a forked process, where moto is loaded already: starting it costs milliseconds."""
     from cloudgpu.clock import SystemClock
-    from cloudgpu.rehearsal.fake_nodes import FakeNodeHost
     from cloudgpu.rehearsal.server.main import RehearsalServer
+    from tests.rehearsal.fake_nodes import FakeNodeHost
 
     if prepare is not None:
         prepare()

@@ -5,6 +5,7 @@
 every answer says how many calls are `under_way`, those of callers that are dead too.
 """
 
+import io
 import json
 import logging
 import os
@@ -16,14 +17,16 @@ from pathlib import Path
 
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # read when moto is imported
 
+from moto.core.base_backend import BackendDict
 from shared_clock import SharedClock
 
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.aws_api import simulated_cloud
-from cloudgpu.rehearsal.fake_nodes import FakeNodeHost
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.server.endpoint import EndpointApplication
 from cloudgpu.rehearsal.server.main import RehearsalServer
+from cloudgpu.rehearsal.state import store as state_store
+from tests.rehearsal.fake_nodes import FakeNodeHost
 
 
 class AwaitedClock(SharedClock):
@@ -57,6 +60,21 @@ class UnderWay:
             self.count += number
 
 
+def snapshot(store):
+    """The state by service and region, as it is in memory."""
+    contents = {name: store._dump(name, backend) for name, backend in state_store._live()}
+    return {name: content for name, content in contents.items() if content}
+
+
+def bring_back(store, contents):
+    """Replace the state in memory by one that `snapshot` returned."""
+    BackendDict.reset()
+    store._written.clear()
+    # Sorted as the store loads them: file systems refer to EC2's subnets.
+    for name, content in sorted(contents.items()):
+        state_store._shelve(name, state_store._Unpickler(io.BytesIO(content), store._objects).load())
+
+
 class Keeper:
     """Keeps states of one server."""
 
@@ -68,17 +86,17 @@ class Keeper:
     def keep(self, name):
         with self._server._lock:
             nodes = self._nodes.read_bytes() if self._nodes.exists() else b"{}"
-            self._kept[name] = (self._server._ready_cloud()._store.snapshot(), nodes)
+            self._kept[name] = (snapshot(self._server._ready_cloud()._store), nodes)
 
     def look(self, _name):
         """Only for the answer."""
 
     def bring(self, name):
-        snapshot, nodes = self._kept[name]
+        contents, nodes = self._kept[name]
         with self._server._lock:
             cloud = self._server._ready_cloud()
             self._server.faults.put([])
-            cloud._store.bring_back(snapshot)
+            bring_back(cloud._store, contents)
             self._nodes.write_bytes(nodes)
             cloud._keeper.reconcile()
 

@@ -20,17 +20,16 @@ from cloudgpu.rehearsal.faults import conditions, scripts
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes import host, record
+from cloudgpu.rehearsal.nodes import host_state, record
 from cloudgpu.rehearsal.nodes.boot import user_data
 from cloudgpu.rehearsal.nodes.boot.baked_images import Images
 from cloudgpu.rehearsal.nodes.control import _request
-from cloudgpu.rehearsal.nodes.host import HostOptions
 from cloudgpu.rehearsal.nodes.programs.sftp import Server
 from cloudgpu.rehearsal.nodes.servers import power_commands
 from cloudgpu.rehearsal.nodes.servers.command_stubs import _parsed as _parsed_command
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, parse_head
 from cloudgpu.rehearsal.nodes.servers.nvidia_smi import simulate_nvidia_smi as nvidia_smi
-from cloudgpu.rehearsal.nodes.values import RoleCredentials, spec_from_json, spec_to_json
+from cloudgpu.rehearsal.nodes.values import spec_from_json, spec_to_json
 from cloudgpu.rehearsal.server import aws_chunked
 from cloudgpu.rehearsal.server.access_keys import AccessKey, Keyring
 from cloudgpu.rehearsal.server.access_keys import load as load_keys
@@ -109,7 +108,9 @@ def _user_data(content: bytes) -> None:
 
 
 def _node_record(content: bytes) -> None:
-    found = record.load(written("record.json", content))
+    path = written("nodes/i-1/record.json", content)
+    record.refuse_newer(path.parent.parent)
+    found = record.load(path)
     conforms(record.SimulatedNodeRecord, found)
     record.save(scratch() / "record2.json", found)
     assert record.load(scratch() / "record2.json") == found
@@ -132,11 +133,8 @@ def _time(content: bytes) -> None:
 
 def _host_state(content: bytes) -> None:
     path = written("host.json", content)
-    settings = HostOptions(path.parent, path.parent, path.parent, "plain")
-    assert settings.clock == path
-    assert isinstance(host._stored_offset(settings), float)
-    found = host._stored_credentials(settings)
-    assert found is None or conforms(RoleCredentials, found)
+    found = host_state.load(path)
+    conforms(host_state.HostState, found)
 
 
 def _endpoint(content: bytes) -> None:

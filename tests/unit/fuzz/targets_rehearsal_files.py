@@ -6,6 +6,7 @@ from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.server.request_guard import body_error
+from cloudgpu.rehearsal.state.document import NewerFormatError
 from tests.unit.fuzz.hostile import files, spoiled
 from tests.unit.fuzz.target import Target, scratch, written
 
@@ -34,7 +35,7 @@ def _body(content: bytes) -> None:
 
 TARGETS = (
     Target("endpoint that was left", files({"access_key_id": "A", "url": "http://127.0.0.1:1"}), _endpoint),
-    Target("failure that was left", files({"message": "a", "hint": "b"}), _failure, (RehearsalError,)),
+    Target("failure that was left", files({"message": "a", "hint": "b"}), _failure, (RehearsalError, NewerFormatError)),
     Target("fault script file", files([{"action": "CreateFleet", "code": "InternalError"}]), _fault_script),
     Target("request body", spoiled(b"Action=RunInstances&Tag.1.Key=a&Tag.1.Value=b", b'{"a": 1}'), _body),
 )

@@ -46,6 +46,11 @@ PARSERS = frozenset(
             "compose",
             "load_ssh_private_key",
         ),
+        *(
+            "_FORMAT.read",
+            "ENDPOINT_FORMAT.read",
+            "FAILURE_FORMAT.read",
+        ),
     )
 )
 """Calls that make values of bytes or text, by the end of their names."""
@@ -93,7 +98,6 @@ NOT_ATTACKED = {
     "plan/candidates/host_sets.py:find_host_sets": OTHER,
     "engine/pulumi_cli/state.py:_secrets": OTHER,
     "rehearsal/client.py:_exchange": WIRED,
-    "rehearsal/fake_nodes.py:FakeNodeHost._nodes": OWN,
     "rehearsal/nodes/control.py:ControlServer._credentials": OTHER,
     "rehearsal/nodes/control.py:_same_user": OWN,
     "rehearsal/nodes/host_client.py:NodeHostClient._call": WIRED,

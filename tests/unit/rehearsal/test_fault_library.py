@@ -16,7 +16,7 @@ from cloudgpu.rehearsal.faults import scripts
 from cloudgpu.rehearsal.faults.conditions import Conditions
 from cloudgpu.rehearsal.faults.node_faults import NodeFault, NodeFaultKind, node_fault_from, node_fault_json
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.fault_injection import FaultInjector
+from cloudgpu.rehearsal.nodes.faults import FaultInjector
 
 
 def spec(number: int, *, spot: bool = False, zone: str = "us-east-1c") -> NodeSpec:

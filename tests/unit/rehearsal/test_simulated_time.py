@@ -48,4 +48,4 @@ def test_a_file_that_makes_no_sense_is_put_aside(time, text):
     assert not time.path.exists()
     assert time.path.with_suffix(".damaged").read_text() == text
     time.advance(60)
-    assert json.loads(time.path.read_text()) == {"ahead_s": 60}
+    assert json.loads(time.path.read_text()) == {"format": 1, "ahead_s": 60}

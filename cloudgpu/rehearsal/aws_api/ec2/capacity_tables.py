@@ -1,18 +1,18 @@
 """Market tables: capacity per zone, the account's service quotas, and price overrides."""
 
-import json
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import StateError
-from cloudgpu.files import SETTINGS_BYTES, read_json
+from cloudgpu.rehearsal.state.document import DocumentFormat
 from cloudgpu.rehearsal.state.durable import write_durably
 from cloudgpu.text import command
 
+_FORMAT: Final = DocumentFormat("market tables")
 _PARTS = 3
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class Market:
 
     def _load(self) -> None:
         try:
-            row = read_json(self._path, SETTINGS_BYTES)
+            row = _FORMAT.read(self._path)
             self.capacity, self.quotas = _validated_limits(row["capacity"]), _validated_limits(row["quotas"])
             self.prices = _validated_prices(row.get("prices", {}))
         except (OSError, *MALFORMED) as err:
@@ -86,7 +86,7 @@ class Market:
 
     def _save(self) -> None:
         tables = {"capacity": self.capacity, "quotas": self.quotas, "prices": self.prices}
-        write_durably(self._path, json.dumps(tables).encode())
+        write_durably(self._path, _FORMAT.encode(tables))
 
 
 def _lowest_limit(table: Mapping[str, int], key: tuple[str, str, str]) -> int | None:

@@ -129,14 +129,11 @@ def _finish(call: ParsedRequest, request: MergedLaunchRequest, instance: Any, or
     if request.market == "spot":
         instance.spot_instance_request_id = f"sir-{secrets.token_hex(4)}"
     call.records.nodes[instance.id] = NodeRecord(
-        instance_id=instance.id,
         user=public_images.login_of(call.backend, instance.image_id),
         user_data=request.user_data,
         authorized_keys=_authorized_keys(call, request),
         efa_interfaces=sum(row.get("InterfaceType") in _EFA for row in request.interfaces),
         role=role,
-        placement_group=instance.placement.group_name,
-        fleet_id=origin.fleet_id,
         reservation=request.reservation,
         original_address=str(instance.private_ip),
     )

@@ -1,11 +1,15 @@
 """Packages installed in images that were created from nodes."""
 
-import json
 from pathlib import Path
+from typing import Final
 
-from cloudgpu import files
 from cloudgpu.decoding import decode_as
+from cloudgpu.files import RECORD_BYTES
 from cloudgpu.rehearsal.nodes import record
+from cloudgpu.rehearsal.state.document import DocumentFormat
+
+_FORMAT: Final = DocumentFormat("image package list")
+"""The format number is next to the image IDs, all of which begin with `ami-`."""
 
 
 class Images:
@@ -20,7 +24,11 @@ class Images:
         self._path = path
 
     def installed(self, image_id: str) -> tuple[str, ...]:
-        """Return the packages installed in an image; empty if the image was not created from a node."""
+        """Return the packages installed in an image; empty if the image was not created from a node.
+
+        Raises:
+            NewerFormatError: A newer version wrote the file.
+        """
         return tuple(self._read().get(image_id, ()))
 
     def keep(self, image_id: str, installed: tuple[str, ...]) -> None:
@@ -28,11 +36,12 @@ class Images:
 
         Raises:
             OSError: The file cannot be written.
+            NewerFormatError: A newer version wrote the file.
         """
-        record.write_private(self._path, json.dumps(self._read() | {image_id: list(installed)}))
+        record.write_private(self._path, _FORMAT.encode(self._read() | {image_id: list(installed)}))
 
     def _read(self) -> dict[str, list[str]]:
         try:
-            return decode_as(dict[str, list[str]], files.read_json(self._path))
+            return decode_as(dict[str, list[str]], _FORMAT.read(self._path, RECORD_BYTES))
         except (OSError, ValueError):
             return {}
