@@ -1,7 +1,7 @@
 """Render the bootstrap script of an Ubuntu node. Pure: node properties in, shell text out.
 
 The script is the second part of the user data; the first part arms the expiry timer. Every path starts with
-`${CLOUDGPU_NODE_ROOT:-}`, so that the script also runs on nodes without their own file system.
+`${CLOUDGPU_NODE_ROOT:-}`, so that the script also runs on nodes without a separate file system.
 """
 
 from collections.abc import Iterator

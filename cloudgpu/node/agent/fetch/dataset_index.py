@@ -93,7 +93,7 @@ def forget_all(folder: str) -> None:
 
 
 def _removed(listed: dict[str, list[Any]]) -> tuple[int, int]:
-    """Delete the files and the directories that become empty. Return the number of files and the bytes freed."""
+    """Delete the files and the directories that become empty. Return the number of listed files and the bytes freed."""
     freed, folders = 0, set()
     for path, (size, *_) in listed.items():
         try:

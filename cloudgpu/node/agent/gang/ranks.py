@@ -183,7 +183,7 @@ class RankProcesses:
             self._container.signal(pid if _for_rank_only(number) else -pid, number)
 
     def _write_names(self, rank: RankSpec) -> None:
-        """Write the names of a container rank's environment variables. `docker exec` takes the values from its own."""
+        """List a container rank's environment variables for `docker exec`, which takes their values from its own."""
         if rank.inside:
             path = os.path.join(self._spec.run_dir, f"{rank.inside}.names")
             with open(path, "w", encoding="utf-8") as stream:

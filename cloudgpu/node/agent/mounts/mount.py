@@ -59,7 +59,7 @@ def unmount(spec: dict[str, Any], emit: Emit) -> None:
 
 
 def _mount(mount: dict[str, Any], run: str, emit: Emit) -> bool:
-    """Mount a source. Return False if another run has already mounted that source."""
+    """Mount a source. Return False if it is already mounted for a run."""
     target = _target(mount, str(mount.get("root") or ""))
     with _record(target) as (path, record):
         requested = {"target": target, "source": _text(mount, "source"), "argv": list(mount["argv"])}
@@ -171,9 +171,9 @@ def _unmount_target(target: str) -> bool:
 
 
 def is_mounted(target: str) -> bool:
-    """Return True if the target is in the kernel's mount table.
+    """Return True if the target is a mount point.
 
-    The mount itself is not accessed, because it may hang.
+    The kernel's mount table is read first, because access to a mount may hang.
     """
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
