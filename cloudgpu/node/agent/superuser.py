@@ -34,7 +34,7 @@ class CommandResult:
 
 
 def run(argv: Sequence[str], within_s: float) -> CommandResult:
-    """Run a command as root. After `within_s` seconds its process group is killed."""
+    """Run a command as root. After `within_s` seconds, kill its process group."""
     command = [*([] if os.geteuid() == 0 else _SUDO), *argv]
     env = {**os.environ, "PATH": _search_path()}
     # A file instead of a pipe: a server that the command leaves behind would keep a pipe open.

@@ -19,7 +19,7 @@ _STEPS: dict[str, tuple[str, ...]] = {
 }
 """Bootstrap steps by part. A part that is not listed has one step of the same name. Each mount is a separate step."""
 _NVSWITCH = ("A100", "H100", "H200", "B200", "B300", "GB200")
-"""GPUs that need the fabric manager on larger nodes. On a node without NVSwitch, the fabric manager just exits."""
+"""GPUs that need the fabric manager on nodes with NVSwitch. On other nodes, the fabric manager just exits."""
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class RankContainer:
         """Check the GPUs: in a container without GPUs, the run would silently train on the CPU.
 
         Raises:
-            AgentError: The GPUs in the container differ from the node's expected GPUs.
+            AgentError: The GPUs in the container differ from those that the run is meant to use.
         """
         if shutil.which(_SMI[0]) is None:
             return

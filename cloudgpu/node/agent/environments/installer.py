@@ -35,7 +35,7 @@ _CHECK_S = 60.0
 
 
 def find_uv() -> str | None:
-    """Return the path of uv, which may be in a directory that is not on the PATH of an SSH command."""
+    """Return the path of uv, or None. uv may be in a directory that is not on the PATH of an SSH command."""
     return shutil.which("uv") or shutil.which("uv", path=os.path.expanduser("~/.local/bin"))
 
 

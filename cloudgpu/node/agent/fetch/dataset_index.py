@@ -1,4 +1,4 @@
-"""Index of the verified dataset files on a node, with size, mtime and checksum.
+"""Index of the verified dataset files on a node: their size, mtime and content identifier.
 
 `~/.cloudgpu/data/` contains one record per dataset and target directory. A file that still has the recorded size and
 mtime is neither downloaded nor read again.

@@ -115,7 +115,7 @@ class HeadGang(Gang):
             self._register(connection)
 
     def _register(self, connection: GangConnection) -> None:
-        """Register a node's connection. A node reconnects only if its old connection failed, so that one is closed."""
+        """Register a node's connection. A node reconnects only after its old connection failed, so close that one."""
         self._unauthenticated.discard(connection)
         old = self._connections.pop(connection.protocol.peer or 0, None)
         if old is not None:

@@ -1,4 +1,4 @@
-"""GPU leases on this machine: one file per lease in a directory that every login user may write to.
+"""GPU leases on this machine: one file per lease in a directory that every login user can write to.
 
 The directory is sticky, so only the user who took a lease can change or remove it, and everyone can read it. Changes
 require a `flock` on the directory, which the kernel releases when its holder exits. A lease ends at its expiry, so that
@@ -32,7 +32,7 @@ _LATEST_S = 4_102_444_799
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease of GPUs. `user` is the owner of the file, regardless of the file's content.
+    """A lease on GPUs. `user` is the owner of the file, regardless of the file's content.
 
     `home` is the cluster's directory, recorded because a later login may have a different home directory.
     """

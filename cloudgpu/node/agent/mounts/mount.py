@@ -188,7 +188,7 @@ def _target(mount: dict[str, Any], root: str) -> str:
     """Return the mount target with symlinks resolved, so that no symlink redirects it to a system directory.
 
     Raises:
-        AgentError: The target is not a plain path, or is a system directory.
+        AgentError: The target is not a plain absolute path, or is a system or home directory.
     """
     target = _text(mount, "target")
     if not os.path.isabs(target) or os.path.normpath(target) != target:
@@ -199,7 +199,7 @@ def _target(mount: dict[str, Any], root: str) -> str:
     parts = inside.strip("/").split("/")
     home = os.path.realpath(os.path.expanduser("~"))
     if parts[0] in ("", *_SYSTEM) or resolved == home or (parts[0] == "home" and len(parts) < 3):  # noqa: PLR2004
-        raise AgentError(f"mount: {target} is a system directory of the node", code="outside")
+        raise AgentError(f"mount: {target} is a system or home directory on the node", code="outside")
     return resolved
 
 
