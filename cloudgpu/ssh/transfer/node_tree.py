@@ -39,7 +39,7 @@ LONGEST_MESSAGE_BYTES = 1 << 30
 MARK = b"\036cloudgpu\036"
 SECOND_NS = 1000000000
 SILENT_S = 120
-"""Maximum pause in standard input, in seconds. Shorter than the time limit of a caller that waits for our claim."""
+"""Maximum pause in standard input, in seconds. Shorter than the time limit of transfers that wait for our lock."""
 
 
 class RefusedError(Exception):
