@@ -125,7 +125,7 @@ def build(folder: Path) -> tuple[Path, Path]:
     """Build the wheel and the sdist from the committed files, twice, to show that the builds are reproducible.
 
     Raises:
-        StopError: The builds differ, so the release is not reproducible.
+        StopError: A command failed, or the builds differ, so the release is not reproducible.
     """
     epoch = run("git", "log", "-1", "--format=%ct").strip()
     digests = []
