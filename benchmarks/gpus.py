@@ -1,6 +1,7 @@
 """Measure `cloudgpu gpus` on the whole catalog.
 
-Aims: <= 0.3 s, and <= 3x `cloudgpu --version`, so that the command adds little to typer's own option parsing.
+Aims: <= 0.3 s, and <= 3x the CPU time of `cloudgpu --version`, so that the command adds little to startup and option
+parsing.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""Helpers of the benchmarks: measure the best of several runs of a process, and print results with their aims."""
+"""Helpers for the benchmarks: measure the best of several runs of a process, and print results with their aims."""
 
 import os
 import subprocess

@@ -3,7 +3,7 @@
 `up` is measured until every node responds over SSH.
 
 Aims: `up` with 64 nodes <= 25 s, `down` with 200 nodes <= 15 s, and the same number of mutating calls for any number of
-nodes. Host keys are read from each node's console, so the number of these calls grows with the number of nodes.
+nodes above 1. The calls that read host keys from the consoles grow with the number of nodes and are shown separately.
 
 `scale.py 1 16` measures other sizes. CPU seconds are those of the command and of the rehearsal cloud with its nodes.
 """
@@ -58,7 +58,7 @@ class Took:
 
 
 def cloud_cpu_s(home: Path) -> float:
-    """Return the CPU seconds that a state home's rehearsal cloud has used, including its child processes."""
+    """Return the CPU seconds that a state home's rehearsal cloud and its child processes have used."""
     stats = dict(filter(None, map(_stat, Path("/proc").glob("[0-9]*"))))
     ours = {pid for pid, (_, _, words) in stats.items() if b"cloudgpu.rehearsal" in words and bytes(home) in words}
     while more := {pid for pid, (parent, _, _) in stats.items() if parent in ours} - ours:

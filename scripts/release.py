@@ -28,7 +28,7 @@ CARRIED = (
 )
 STRANGE = re.compile(r"(^|/)(__pycache__|tests?|\.git|\.venv|\.cache|\.\w+_cache)/|\.(pyc|orig|rej|log|swp)$")
 LARGEST_WHEEL = 3 << 20
-"""Maximum size in bytes: twice the current size, which a dataset or cache included by mistake would exceed."""
+"""Maximum size in bytes: twice the current size. A dataset or cache that is included by mistake would exceed it."""
 _UNRELEASED = "## [Unreleased]"
 
 
@@ -73,7 +73,7 @@ def content_problems(names: Iterable[str], size: int) -> list[str]:
         f"the wheel contains {path}, which must not be released" for path in sorted(inside) if STRANGE.search(path)
     ]
     top = {path.split("/")[0] for path in inside if ".dist-info/" not in path}
-    wrong += [f"the wheel installs {path} beside cloudgpu" for path in sorted(top - {"cloudgpu"})]
+    wrong += [f"the wheel installs {path} outside of cloudgpu" for path in sorted(top - {"cloudgpu"})]
     if size > LARGEST_WHEEL:
         wrong.append(f"the wheel is {size:,} bytes, more than the limit of {LARGEST_WHEEL:,}")
     return wrong
@@ -125,7 +125,7 @@ def build(folder: Path) -> tuple[Path, Path]:
     """Build the wheel and the sdist from the committed files, twice, to show that the builds are reproducible.
 
     Raises:
-        StopError: The builds differ, so the release is not reproducible.
+        StopError: A command failed, or the builds differ, so the release is not reproducible.
     """
     epoch = run("git", "log", "-1", "--format=%ct").strip()
     digests = []
@@ -236,7 +236,7 @@ def release(options: argparse.Namespace) -> int:
         prove(wheel, folder, version, quickstart=options.quickstart)
         keep(wheel, sdist)
     for problem in wrong:
-        say(f"this would stop the release: {problem}")
+        say(f"this would prevent the release: {problem}")
     if options.dry_run:
         say(f"dry run: v{version} was not tagged")
         return int(bool(wrong))

@@ -40,7 +40,7 @@ def main(line: str, *, reads: bool) -> int:
 
 
 def _watch(stop_requested: threading.Event) -> None:
-    """Wait until standard output is no longer read."""
+    """Request a stop once standard output is no longer read."""
     poll = select.poll()
     poll.register(1, 0)  # no events requested: poll always reports errors and hang-ups
     poll.poll()

@@ -1,7 +1,8 @@
-"""Build the command that extends the expiry timer of a node, and parse its output.
+"""Build the command that extends a node's expiry, and parse its output.
 
-The script on the node comes with its user data (`infra/gpu_cluster/user_data.py`). It rejects times more than
-`EXTENDABLE` after the first expiry, writes the time to disk, arms the new timer, and only then removes the old one.
+The command runs a script that the node's user data (`infra/gpu_cluster/user_data.py`) installs. The script rejects
+times more than `EXTENDABLE` after the first expiry, writes the time to disk, arms the new timer, and only then removes
+the old one.
 """
 
 import re

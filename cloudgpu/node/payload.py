@@ -13,7 +13,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @cache
 def agent_source() -> bytes:
-    """Return the file that is copied to the nodes and run as `python3 FILE VERB`."""
+    """Return the content of the file that is copied to the nodes and run as `python3 FILE VERB`."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, "__main__.py", _MAIN.encode())
@@ -26,7 +26,7 @@ def agent_source() -> bytes:
 
 @cache
 def agent_name() -> str:
-    """Return the agent's file name, which contains a hash of its content: a run in progress keeps its agent version."""
+    """Return the agent's file name. It contains a hash of the content, so that a run in progress keeps its version."""
     return f"agent-{hashlib.sha256(agent_source()).hexdigest()[:16]}.py"
 
 

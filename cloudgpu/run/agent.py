@@ -136,7 +136,7 @@ class Agent:
             message = f"node {node.index} ({node.instance_id}): {_text_field(answer, 'error')}"
             raise AgentReplyError(message, code=_text_field(answer, "code"), hint=_text_field(answer, "hint"))
         if not answer:
-            message = f"node {node.index} ({node.instance_id}): the agent did not respond to `{verb}`"
+            message = f"node {node.index} ({node.instance_id}): the agent exited without a response to `{verb}`"
             raise RemoteCommandError(message, hint="check that the node has python3")
         return AgentReply(answer, f"node {node.index} ({node.instance_id}): the agent's response")
 
@@ -161,7 +161,7 @@ def install_agent(host: Host) -> Agent:
     """Install the agent on a node unless this version is already there.
 
     Raises:
-        RemoteCommandError: The node's shell does not work.
+        RemoteCommandError: The login shell does not report the home directory, or the agent cannot be written.
         ConnectError: The node cannot be reached.
     """
     name = agent_name()

@@ -16,7 +16,7 @@ from cloudgpu.ssh.base import Stream
 from cloudgpu.ssh.handshake import AuthRefusedError
 
 LOST_CONTACT_S: Final = 180.0
-"""Seconds a node may be unreachable before it counts as lost. The other nodes are still followed."""
+"""Seconds that a node may be unreachable before it counts as lost. The other nodes are still followed."""
 _RETRY_S: Final = 1.0
 _RETRY_LOST_S: Final = 15.0
 """Seconds between attempts after contact is lost. Longer than `_RETRY_S`, because a run may last for days."""
@@ -114,7 +114,7 @@ class Reader(threading.Thread):
             self._feed.put(err)
 
     def hang_up(self) -> None:
-        """Close the connection. The ranks keep running."""
+        """Stop reading. The ranks keep running."""
         if self._stream is not None:
             with contextlib.suppress(ConnectError):
                 self._stream.close()

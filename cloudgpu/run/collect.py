@@ -50,7 +50,7 @@ class Collected:
         failures: One line per node whose outputs could not be downloaded or uploaded to S3, and one per output that
             could not be read.
         gone: One line per terminated node whose outputs are lost.
-        remarks: Locations of checkpoints and outputs, and datasets that could not be unmounted.
+        remarks: Locations of uploaded checkpoints and outputs, and errors of nodes that could not release datasets.
         skipped: Paths that matched but were not downloaded.
     """
 
@@ -146,7 +146,7 @@ def _dangling(index: int, target: Path, names: Sequence[str]) -> Iterator[Skippe
         place = target / name
         if place.is_symlink() and not place.exists():
             missing = os.path.normpath(Path(name).parent / place.readlink())
-            yield SkippedOutput(index, name, f"link to {missing}, which was not fetched with it")
+            yield SkippedOutput(index, name, f"symlink to {missing}, which was not fetched")
 
 
 def _matched(pattern: str, files: Sequence[str]) -> bool:

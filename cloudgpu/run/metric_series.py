@@ -22,8 +22,8 @@ MOST_KEPT = 1 << 20
 class Series:
     """The values of one metric that one rank printed. Individual values are stored only for a median.
 
-    Fewer than `MOST_KEPT` values are stored. Beyond that limit only every second value is stored, then every fourth and
-    so on, so that endless output does not fill the caller's memory.
+    Fewer than `MOST_KEPT` values are stored. Beyond that limit, only every second value is stored, then every fourth
+    and so on, so that endless output does not fill the caller's memory.
     """
 
     def __init__(self, metric: Metric) -> None:

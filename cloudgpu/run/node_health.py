@@ -15,7 +15,7 @@ from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 
 _BOOTSTRAP_LIMIT_S = 900
 _BEGIN_LIMIT_S = 120
-"""Seconds within which the bootstrap must start. A node without a running bootstrap has no expiry timer."""
+"""Seconds within which the bootstrap must start. A node that does not run its user data has no expiry timer either."""
 _REBOOT_LIMIT_S = 300
 """Seconds that a node may be unreachable while the bootstrap reboots it."""
 _WHY = ("not finished", "not started")
@@ -124,7 +124,7 @@ def _check_facts(node: Node, facts: Mapping[str, Any]) -> Health:
     gpus = tuple(str(gpu["name"]) for gpu in used)
     if len(gpus) != node.gpus:
         error = f" ({facts['gpu_error']})" if facts.get("gpu_error") else ""
-        raise _unhealthy(node, f"it has {len(gpus)} GPUs instead of the {node.gpus} of {node.instance_type}{error}")
+        raise _unhealthy(node, f"it has {len(gpus)} GPUs instead of {node.gpus} ({node.instance_type}){error}")
     broken = [str(gpu["name"]) for gpu in used if count_field(gpu, "ecc_errors", 0) > 0]
     if broken:
         raise _unhealthy(node, f"uncorrected ECC errors on {', '.join(broken)}")

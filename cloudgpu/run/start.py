@@ -107,7 +107,7 @@ def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[st
         try:
             _start_nodes(job, agents, gang, secrets, attempt, staged)
         except AgentReplyError as err:
-            # Another run uses the port. The head binds the port before it responds, so no rank was started yet.
+            # Another run uses the port. The head node binds the port before it responds, so no rank has started yet.
             if err.code != "port-in-use" or attempt == _PORT_ATTEMPTS - 1:
                 raise
         else:

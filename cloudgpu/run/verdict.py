@@ -17,7 +17,7 @@ _GRAVITY = ("failed", "cancelled", "lost")
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of one rank's log and its offset in the log file.
+    """Part of a rank's log, and its offset in the log file.
 
     Bytes that are not UTF-8 are kept in `text` as surrogate escapes, so that the local copy is exact.
     """

@@ -27,7 +27,7 @@ class Certificate:
 
 
 def generate_certificate(now: datetime) -> Certificate:
-    """Generate a new certificate."""
+    """Generate a key and a self-signed certificate that is valid for two days before and after `now`."""
     key = generate_private_key(SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cloudgpu node")])
     certificate = (

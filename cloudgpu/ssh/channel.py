@@ -19,7 +19,7 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
     exists and closes the whole connection, which also interrupts every other command on it.
 
     Attributes:
-        closed_by_peer: Whether the server closed the channel. False if the channel closed because the connection broke.
+        closed_by_peer: Whether the server closed the channel. False if it closed because the connection was lost.
         refused: Whether the server rejected a request on the channel.
     """
 

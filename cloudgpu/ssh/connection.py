@@ -1,4 +1,4 @@
-"""An SSH connection to one node, shared by all calls and reopened when it breaks."""
+"""An SSH connection to one node, shared by all calls and reopened after it is lost."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +29,7 @@ _MOST_OUTPUT_BYTES = 256 << 20
 
 
 class SilentPortError(ConnectError):
-    """The node is reachable, but nothing listens at this address and port."""
+    """The node is reachable, but it cannot connect to the requested address and port."""
 
 
 def connect(
@@ -158,7 +158,7 @@ class SshHost:
         )
 
     def _read(self, session: CommandSession, timeout_s: float) -> bytes:
-        """Read all output from a command. The size is limited, because the output is kept in memory.
+        """Read all of a command's standard output. The size is limited, because the output is kept in memory.
 
         Raises:
             RemoteCommandError: The output exceeds the limit.
@@ -294,7 +294,7 @@ class SshHost:
         with self._lock:
             is_tunnel = shared and any(tunnel.port == port for tunnel in self._tunnels.values())
         silent = SilentPortError(
-            f"{node_label(self.node)} cannot connect to {port}: a tunnel occupies that port", hint="close that tunnel"
+            f"{node_label(self.node)} cannot connect to port {port}: a tunnel uses it", hint="close that tunnel"
         )
         for address in dict.fromkeys(addresses):
             if is_tunnel and address == "127.0.0.1":
@@ -372,7 +372,7 @@ class SshHost:
         )
 
     def _lane(self, index: int) -> Link:
-        """Return the connection at `index`, opening it if it is missing or broken."""
+        """Return the connection at `index`, opening it if it is missing or lost."""
         with self._lock:
             self._links = [link for link in self._links if link.is_active()]
             while len(self._links) <= index:

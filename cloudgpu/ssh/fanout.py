@@ -73,7 +73,7 @@ def wait_for_all(
     final, and stops the retries for all nodes.
 
     Args:
-        nodes: The nodes.
+        nodes: Nodes to connect to.
         key: The private key.
         clock: Clock for waiting.
         deadline_s: Time limit per node, in seconds.

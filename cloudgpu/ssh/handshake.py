@@ -1,4 +1,4 @@
-"""Open an authenticated SSH link: TCP, key exchange, host key check, login, in that order."""
+"""Open an authenticated SSH connection: TCP, key exchange, host key check, login, in that order."""
 
 import io
 import socket

@@ -32,7 +32,7 @@ def render_config(entries: Sequence[HostEntry], key: Path, heading: Sequence[str
     """Return the content of the configuration file.
 
     Raises:
-        StateError: A value contains a line break, which would inject another option.
+        StateError: A value contains characters that OpenSSH would misread, such as a line break.
     """
     blocks = ["\n".join(_line(line) for line in _block(entry, key)) for entry in entries]
     return "\n\n".join(["\n".join(_line(f"# {line}") for line in heading), *blocks]) + "\n"

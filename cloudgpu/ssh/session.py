@@ -91,10 +91,10 @@ class CommandSession:
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
         """Yield standard output as it arrives, and keep the last MiB of standard error.
 
-        The time limit starts now, and restarts at each `renew` and with each piece of standard input that is sent.
+        The time limit starts now, and restarts at each `renew` and with each chunk of standard input that is sent.
 
         Raises:
-            TimeLimitError: `timeout_s` passed. The command was sent SIGTERM.
+            TimeLimitError: The time limit of `timeout_s` expired. The command has been sent SIGTERM.
             ConnectError: The connection was lost or the server stopped responding.
         """
         self._limit_s = timeout_s
@@ -140,7 +140,7 @@ class CommandSession:
         self.close()
 
     def _take(self) -> bytes:
-        """Read at most one piece of stderr and one of stdout, so that endless output cannot bypass the time limit."""
+        """Read at most one chunk each of stderr and stdout, so that endless output cannot bypass the time limit."""
         try:
             if self._channel.recv_stderr_ready():
                 piece = bytes(self._channel.recv_stderr(_CHUNK_BYTES))
@@ -172,7 +172,7 @@ class CommandSession:
         left_s = self._left_s()
         if left_s is not None and left_s <= 0:
             self.end()
-            message = f"{self.who}: the command did not finish within {self._limit_s:g} s"
+            message = f"{self.who}: the command exceeded its time limit of {self._limit_s:g} s"
             raise TimeLimitError(message, hint=self.hint)
 
     def _check_alive(self, silent_s: float) -> None:
@@ -204,7 +204,7 @@ class CommandSession:
         stops reading early is not an error here; its exit code shows whether it failed.
         """
         # Send packet by packet, because paramiko's sendall copies the whole remainder for each packet. Paramiko
-        # reserves 64 bytes of each packet, and splits a longer piece into two packets.
+        # reserves 64 bytes of each packet, and splits a longer chunk into two packets.
         step = max(_LEAST_BYTES, self._channel.out_max_packet_size - _OVERHEAD_BYTES)
         with contextlib.suppress(*LOST):
             try:
@@ -255,7 +255,7 @@ class SessionStream:
         if len(line) > LONGEST_LINE:
             self.close()
             raise RemoteCommandError(
-                f"{self._session.who} sent a line of more than {LONGEST_LINE >> 20} MiB", hint=self._session.hint
+                f"{self._session.who} sent a line longer than {LONGEST_LINE >> 20} MiB", hint=self._session.hint
             )
 
     def renew(self) -> None:

@@ -66,7 +66,7 @@ class ProgramCarrier:
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
                 env=dict(command.environ),
-                start_new_session=True,  # this process handles Ctrl-C, which must not break the connections of a run
+                start_new_session=True,  # this process handles Ctrl-C, which must not close a run's connections
             )
         except OSError as err:
             ours.close()

@@ -14,7 +14,7 @@ from paramiko.packet import Packetizer
 from cloudgpu.ssh.channel import HANDLERS, OrderlyChannel
 
 LOST = (paramiko.SSHException, EOFError, OSError)
-"""Exceptions that paramiko raises when a connection cannot be opened or breaks."""
+"""Exceptions that paramiko raises when a connection cannot be opened or is lost."""
 
 _WINDOW_BYTES = 16 << 20
 _PACKET_BYTES = 1 << 15
@@ -80,8 +80,8 @@ def _preferred_first(preferred: Sequence[str], known: Sequence[str]) -> tuple[st
 class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
     """An SSH transport with cloudgpu's choice of algorithms.
 
-    AES-GCM needs one pass, while CTR with an HMAC needs two. curve25519 is the cheapest key exchange that every server
-    supports.
+    AES-GCM needs one pass, while CTR with an HMAC needs two. curve25519 is the cheapest key exchange that all current
+    servers support.
     """
 
     _preferred_ciphers = _preferred_first(
@@ -149,7 +149,7 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         return channel
 
     def probe(self) -> None:
-        """Send an unknown request. Servers reject it, and any response proves that the connection works."""
+        """Send OpenSSH's keepalive request. Any response, even a rejection, proves that the connection works."""
         message = paramiko.Message()
         message.add_byte(_MSG_GLOBAL_REQUEST)
         message.add_string("keepalive@openssh.com")

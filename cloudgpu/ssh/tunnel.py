@@ -84,7 +84,7 @@ def _copy_to_node(local: socket.socket, remote: OrderlyChannel) -> None:
 
 
 def _copy_to_caller(remote: OrderlyChannel, local: socket.socket) -> None:
-    """Copy from the node to the caller. A broken connection is reset, so that it does not look complete."""
+    """Copy from the node to the caller. If the node's end is lost, reset the caller's, so that it looks incomplete."""
     with contextlib.suppress(*LOST):
         while piece := remote.recv(_CHUNK_BYTES):
             local.sendall(piece)
@@ -110,10 +110,10 @@ def listen_on_loopback(port: int = 0) -> socket.socket:
             message = f"no local port is available for a tunnel: {err.strerror}"
             raise StateError(message, hint="close other tunnels or programs") from err
         if err.errno not in (errno.EADDRINUSE, errno.EACCES):
-            message = f"port {port} of this machine cannot be used: {err.strerror}"
+            message = f"port {port} on this machine cannot be used: {err.strerror}"
             raise StateError(message, hint="choose another port with --local") from err
         why = "is in use" if err.errno == errno.EADDRINUSE else "requires root"
-        raise UsageError(f"port {port} of this machine {why}", hint=f"use port {_next_free(port)}") from err
+        raise UsageError(f"port {port} on this machine {why}", hint=f"use port {_next_free(port)}") from err
 
 
 def listen_on_next_free_port(port: int) -> socket.socket:

@@ -54,7 +54,7 @@ def test_links_that_training_libraries_leave_lose_nothing(workspace):
     }
     assert sorted(run["outputs"]["files"]) == ["outputs/ckpt-100/model.pt", "outputs/latest"]
     assert any(
-        "outputs/scratch: link that points outside the directory, to /etc/hostname" in one for one in run["notes"]
+        "outputs/scratch: symlink that points outside the directory, to /etc/hostname" in one for one in run["notes"]
     )
     assert workspace.left() == {}
 

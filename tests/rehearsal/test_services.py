@@ -244,7 +244,7 @@ def test_what_a_tunnel_says(lab, watch):
         get(f"http://127.0.0.1:{local}/")
     tunnel.until("nothing listens on port 8001 of node 1; every new connection tries again")
     busy = lab.run("tunnel", "lab", "80", "--local", local, code=2).stderr
-    assert f"port {local} of this machine is in use" in busy
+    assert f"port {local} on this machine is in use" in busy
     closed = tunnel.interrupted()
     assert "tunnel closed; the service on the node is still running" in closed
     assert closed.count('"cluster": "lab"') == 1

@@ -1,4 +1,4 @@
-"""Directories next to the agent's own file, for data that outlives a run."""
+"""Directories next to the agent's file, for data that outlives a run."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _addresses() -> list[dict[str, str]]:
 
 
 def _output_of(argv: list[str]) -> str:
-    """Return a tool's output, or an empty string if the tool is missing, fails or hangs."""
+    """Return a tool's standard output, or an empty string if the tool is missing, fails or hangs."""
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_TOOL_S,

@@ -12,4 +12,4 @@ class AgentError(Exception):
 
 
 class DamagedError(AgentError, ValueError):
-    """A file of the agent is corrupt."""
+    """One of the agent's files is corrupt."""

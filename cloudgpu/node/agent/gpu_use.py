@@ -35,7 +35,7 @@ def gpu_ids() -> dict[str, int]:
     """Return a mapping from each GPU's UUID to its index.
 
     Raises:
-        AgentError: The driver is missing or does not respond.
+        AgentError: `nvidia-smi` is missing, fails or does not respond.
     """
     rows = _query("--query-gpu=uuid,index")
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and _is_number(row[1])}
@@ -45,7 +45,7 @@ def gpu_processes(ids: dict[str, int]) -> list[GpuProcess]:
     """Return every compute process on a GPU. If this user may not see the owner, `user` is `another user`.
 
     Raises:
-        AgentError: The driver does not respond.
+        AgentError: `nvidia-smi` is missing, fails or does not respond.
     """
     rows = _query("--query-compute-apps=gpu_uuid,pid,used_memory")
     return [_process(row, ids) for row in rows if len(row) > 2 and row[0] in ids and _is_number(row[1])]  # noqa: PLR2004

@@ -34,7 +34,11 @@ class Heartbeat:
         signal.setitimer(signal.ITIMER_REAL, EVERY_S, EVERY_S)
 
     def stop(self) -> None:
-        """Stop the timer. Call this before the interpreter shuts down, which removes signal handlers first."""
+        """Stop the timer.
+
+        Call this before the interpreter shuts down: shutdown first removes signal handlers, and SIGALRM would then kill
+        the process.
+        """
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def write(self, text: str) -> None:

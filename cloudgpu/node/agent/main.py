@@ -53,7 +53,11 @@ def entry() -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one verb and return the exit code."""
+    """Run one verb and return the exit code.
+
+    Raises:
+        SystemExit: An internal error occurred; its traceback is on standard error.
+    """
     try:
         return _run(argv)
     except AgentError as error:
@@ -94,5 +98,5 @@ def _spec() -> dict[str, Any]:
 
 
 def _discard_stdout() -> None:
-    """Prevent a broken-pipe message from the interpreter when it flushes standard output at exit."""
+    """Redirect standard output to /dev/null, because the interpreter's flush at exit would report the broken pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

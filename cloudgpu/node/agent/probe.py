@@ -27,7 +27,7 @@ _MIB = 1 << 20
 
 
 def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Print the node's facts. Broken hardware is part of the response, not an error of the probe."""
+    """Print the node's facts. The response reports broken hardware; the probe itself does not fail."""
     gpus, gpu_error = _gpus()
     emit(
         {
@@ -72,8 +72,8 @@ def bootstrap_state(root: str) -> dict[str, Any]:
     """Return the bootstrap state: `done`, `running`, `rebooting`, `failed` (with step and reason) or `none`.
 
     A node accepts SSH before cloud-init reaches the bootstrap, so an unfinished cloud-init is also `running`.
-    `bootstrap_step_s` is the time since the current step began; `bootstrap_steps` lists the result and duration
-    of each step.
+    `bootstrap_step_s` is the number of seconds since the current step began, or 0 unless the bootstrap is running;
+    `bootstrap_steps` lists the result and duration of each step.
     """
     path = Path(f"{root}/var/lib/cloudgpu/bootstrap.json")
     instance = Path(f"{root}/var/lib/cloud/instance")

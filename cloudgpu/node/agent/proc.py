@@ -62,7 +62,10 @@ class DeathSignal:
         self._prctl: Any | None = ctypes.CDLL(None, use_errno=True).prctl if _LINUX else None
 
     def adopt_orphans(self) -> None:
-        """Become the subreaper for orphaned descendants: if init did not reap them, their groups would stay alive."""
+        """Become the subreaper for orphaned descendants.
+
+        In a container, init may not reap them, and a process group that contains only zombies still counts as alive.
+        """
         if self._prctl is not None:
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -94,7 +97,7 @@ def signal_group(group: int, number: int) -> None:
 
 
 def marked_processes(mark: str) -> list[int]:
-    """Return every process that has the run's mark in its environment, in any group or session. Linux only."""
+    """Return every other process that has the run's mark in its environment, in any group or session. Linux only."""
     needle = f"{MARK}={mark}".encode()
     pids = []
     for entry in os.listdir("/proc") if _LINUX else ():

@@ -1,7 +1,7 @@
 """Run commands as root with a time limit, and kill the processes that they leave behind.
 
-A mount program forks a server into its own session. This process adopts such orphans, so that a hanging mount is killed
-completely.
+A mount program forks a server into a new session. This process adopts such orphans, so that it can kill every process
+of a mount that hangs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CommandResult:
 
 
 def run(argv: Sequence[str], within_s: float) -> CommandResult:
-    """Run a command as root. After `within_s` seconds its process group is killed."""
+    """Run a command as root. After `within_s` seconds, kill its process group."""
     command = [*([] if os.geteuid() == 0 else _SUDO), *argv]
     env = {**os.environ, "PATH": _search_path()}
     # A file instead of a pipe: a server that the command leaves behind would keep a pipe open.
@@ -60,7 +60,7 @@ def has_program(program: str) -> bool:
 
 @contextmanager
 def adopt_orphans() -> Iterator[None]:
-    """Adopt orphaned descendants as children of this process. Linux only."""
+    """Adopt orphaned descendants as children of this process, during the block and after it. Linux only."""
     proc.DeathSignal().adopt_orphans()
     yield
 
@@ -82,7 +82,7 @@ def descendants() -> set[int]:
 
 
 def kill_new_descendants(before: set[int]) -> None:
-    """Kill every descendant of this process that is not in `before`, and wait until they have exited.
+    """Kill every descendant of this process that is not in `before`, and wait up to five seconds for them to exit.
 
     The processes may belong to root, and may fork while they are being killed.
     """

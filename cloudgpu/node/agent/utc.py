@@ -11,5 +11,5 @@ def utc(seconds: float) -> str:
 
 
 def now() -> str:
-    """Return the current time."""
+    """Return the current time, formatted by `utc`."""
     return utc(time.time())

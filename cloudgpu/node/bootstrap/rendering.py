@@ -1,7 +1,7 @@
 """Render the bootstrap script of an Ubuntu node. Pure: node properties in, shell text out.
 
 The script is the second part of the user data; the first part arms the expiry timer. Every path starts with
-`${CLOUDGPU_NODE_ROOT:-}`, so that the script also runs on nodes without their own file system.
+`${CLOUDGPU_NODE_ROOT:-}`, so that the script also runs on nodes without a separate file system.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _STEPS: dict[str, tuple[str, ...]] = {
 }
 """Bootstrap steps by part. A part that is not listed has one step of the same name. Each mount is a separate step."""
 _NVSWITCH = ("A100", "H100", "H200", "B200", "B300", "GB200")
-"""GPUs that need the fabric manager on larger nodes. On a node without NVSwitch, the fabric manager just exits."""
+"""GPUs that need the fabric manager on nodes with NVSwitch. On other nodes, the fabric manager just exits."""
 
 
 @dataclass(frozen=True)

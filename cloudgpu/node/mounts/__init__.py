@@ -1,4 +1,4 @@
-"""Programs, options and commands that mount a file system or a bucket on a node. Nothing is executed here."""
+"""Build the commands with which a node's agent mounts file systems and buckets."""
 
 from cloudgpu.node.mounts.command import DataMount, MountOrder, build_mount_order
 

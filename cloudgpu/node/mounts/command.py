@@ -1,4 +1,4 @@
-"""Build the command that mounts a dataset. Nothing is executed here."""
+"""Build the command with which a node's agent mounts a dataset."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class DataMount:
 
     Attributes:
         to: Mount point on the node, including the path prefix of a rehearsal node.
-        region: Region of the node; determines the bucket's endpoint and the EFS address.
+        region: Region of the bucket or of the EFS file system.
         endpoint: Endpoint of the bucket; empty for AWS.
         options: Mount options from the recipe, which are added after the default options.
         within_s: Time limit for the mount, in seconds.
@@ -55,7 +55,7 @@ class DataMount:
 
 @dataclass(frozen=True)
 class MountOrder:
-    """A mount request for the agent of a node.
+    """A mount request for a node's agent.
 
     Attributes:
         argv: Command to run as root.
@@ -116,7 +116,7 @@ def _s3fs(mount: DataMount) -> MountOrder:
         "umask=0000" if mount.writable else "umask=0222",
         f"endpoint={mount.region}",
         f"url={mount.endpoint or s3_endpoint(mount.region)}",
-        # A bucket outside AWS has no DNS name.
+        # A bucket outside AWS may have no DNS name.
         *(["use_path_request_style"] if mount.endpoint else []),
         *([] if mount.writable else ["ro"]),
         *([mount.options] if mount.options else []),

@@ -1,4 +1,4 @@
-"""Mount options and source addresses, used to mount both storage and datasets.
+"""Options and source addresses for mounting storage and datasets.
 
 The options follow AWS's documentation on mounting EFS, FSx for Lustre and S3, and Alibaba Cloud's on mounting NAS.
 """

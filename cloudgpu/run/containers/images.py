@@ -77,7 +77,7 @@ def provide_image(
 def _pull_on_head(
     agents: Sequence[Agent], head: Agent, request: Mapping[str, Any], report: Report
 ) -> dict[int, _Provided]:
-    """Pull the image on the head and transfer it to the nodes that lack it, so that those nodes need no login."""
+    """Pull the image on the head node and transfer it to nodes that lack it, so that those nodes need no login."""
     head_image = _request_image(head, request, report)
     request_by_id = {**request, "id": head_image.id, "login": {}}
     rest = [agent for agent in agents if agent is not head]

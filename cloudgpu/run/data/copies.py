@@ -124,7 +124,7 @@ def _renewed(dataset: Data, batch: Sequence[RemoteFile], way: DistributionSettin
     for file in batch:
         current = fresh.get(file.relative)
         if current is None or (current.size, current.etag) != (file.size, file.etag):
-            message = f"dataset {dataset.name}: {file.relative} was changed at the source during the copy"
+            message = f"dataset {dataset.name}: {file.relative} was changed or deleted at the source during the copy"
             raise AgentReplyError(message, code="changed", hint="run the command again")
     return [fresh[file.relative] for file in batch]
 

@@ -30,7 +30,7 @@ class S3Service:
     """The S3 service that hosts a bucket.
 
     Attributes:
-        region: Region of the bucket; empty if it is the region that the nodes are in.
+        region: Region of the bucket; empty for the nodes' region.
         endpoint: URL of an S3-compatible service; empty for AWS.
     """
 

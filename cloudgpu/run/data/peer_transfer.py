@@ -28,7 +28,7 @@ PeerAddress = Mapping[str, Any]
 def transfer_rounds(have: int, want: int, width: int = WIDTH) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Return the transfers for each round as (source, target) positions. The first `have` positions have the files.
 
-    In a round each source serves at most `width` targets, evenly distributed.
+    In a round, each source serves at most `width` targets, evenly distributed.
     """
     have_now, transfers = have, []
     while have_now < have + want:
@@ -102,7 +102,7 @@ def serve_files(agent: Agent, what: Mapping[str, Any], report: Report) -> Iterat
             report(Note(str(answer.get("progress", "")), node.index))
         if "port" not in answer:
             raise RemoteCommandError(
-                f"node {node.index} ({node.instance_id}) stopped serving files: its agent exited",
+                f"node {node.index} ({node.instance_id}): the agent exited before it could serve files",
                 tail=stream.stderr.strip().splitlines()[-10:],
                 hint="set share: each, so that every node downloads from the source",
             )

@@ -42,7 +42,10 @@ def provide_dataset(dataset: Data, job: Job, agents: Sequence[Agent], way: Distr
 
 
 def release_datasets(job: Job, agents: Sequence[Agent]) -> tuple[str, ...]:
-    """Unmount this run's datasets, remove copies without `keep`, and return one message per node that failed."""
+    """Unmount this run's datasets, and delete the copies of those that do not set `keep`.
+
+    Return one message per node that failed.
+    """
     mounted = any(dataset.mode == "mount" for dataset in job.recipe.data)
     removed = [dataset for dataset in job.recipe.data if dataset.mode == "copy" and not dataset.keep]
 

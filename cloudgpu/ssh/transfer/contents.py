@@ -28,7 +28,7 @@ class Contents:
         self.problem: OSError | None = None
 
     def after(self, header: bytes) -> Iterator[bytes]:
-        """Yield the header and then the contents, with small files combined into pieces of about one MiB."""
+        """Yield the header and then the contents, with small files combined into chunks of about one MiB."""
         gathered = bytearray(header)
         try:
             for piece in self._pieces():

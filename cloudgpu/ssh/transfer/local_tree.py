@@ -119,7 +119,7 @@ def _problem(root: bytes, path: bytes, mode: int) -> str:
             return ""
         return relative_link(root, path)[1]
     if not stat.S_ISREG(mode):
-        return KINDS.get(stat.S_IFMT(mode), "neither a file nor a link")
+        return KINDS.get(stat.S_IFMT(mode), "neither a file nor a symlink")
     return "" if os.access(full, os.R_OK) else "cannot be read: permission denied"
 
 

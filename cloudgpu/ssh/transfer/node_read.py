@@ -29,10 +29,11 @@ KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "named pipe", stat.S_IFCHR: "dev
 
 
 def stays_inside(path: bytes, target: bytes) -> bool:
-    """Return True if a link at `path` (relative to a root) with this text stays below the root.
+    """Return True if a symlink at `path` (relative to a root) with this target stays below the root.
 
-    `..` is allowed only at the start: after a name, it could follow another link out of the root. The text of the link
-    is sufficient, because the parents of a link are real directories and every other link obeys the same rule.
+    `..` is allowed only at the start: after a name, it could follow another symlink out of the root. The text of the
+    target is sufficient, because the parents of a symlink are real directories, and every other symlink must follow the
+    same rule.
     """
     if target.startswith(b"/") or not target:
         return False
@@ -42,10 +43,10 @@ def stays_inside(path: bytes, target: bytes) -> bool:
 
 
 def relative_link(root: bytes, path: bytes) -> tuple[bytes, str]:
-    """Return the link text that keeps the target inside a copy of `root`, or empty text and the reason there is none.
+    """Return a symlink target that stays inside a copy of `root`, or an empty target and the reason there is none.
 
-    A link that stays inside keeps its text. Any other link that resolves to a path below `root`, such as an absolute
-    link, becomes relative. `root` must be a real path.
+    A target that stays inside is kept. Any other symlink that resolves to a path below `root`, such as an absolute one,
+    becomes relative. `root` must be a real path.
     """
     full = os.path.join(root, path)
     text = os.readlink(full)
@@ -54,22 +55,22 @@ def relative_link(root: bytes, path: bytes) -> tuple[bytes, str]:
         return b"", reason
     real = os.path.realpath(full)
     if not below(root, real):
-        return b"", "link that points outside the directory, to " + shown(text)
+        return b"", "symlink that points outside the directory, to " + shown(text)
     if stays_inside(path, text):
         return text, ""
-    # The path as written preserves a chain of links, but it is used only if it leads to the same target.
+    # The path as written preserves a chain of symlinks, but it is used only if it leads to the same target.
     written = os.path.normpath(os.path.join(os.path.dirname(full), text))
     target = written if below(root, written) and os.path.realpath(written) == real else real
     return os.path.relpath(target, os.path.dirname(full)), ""
 
 
 def unresolved(link: bytes, text: bytes) -> str:
-    """Return the reason why a link does not resolve; empty if it does."""
+    """Return the reason why a symlink does not resolve; empty if it does."""
     try:
         os.stat(link)
     except OSError as err:
-        known = {errno.ELOOP: "link that leads in a circle, to ", errno.ENOENT: "dangling link, to "}
-        return known.get(err.errno or 0, str(err.strerror) + ": link to ") + shown(text)
+        known = {errno.ELOOP: "symlink loop, to ", errno.ENOENT: "dangling symlink, to "}
+        return known.get(err.errno or 0, str(err.strerror) + ": symlink to ") + shown(text)
     return ""
 
 
@@ -79,7 +80,7 @@ def below(root: bytes, path: bytes) -> bool:
 
 
 def portable_entry(root: bytes, path: bytes) -> Entry | None:
-    """Return the manifest entry of the file or link at `path`, with the link's text made relative if possible."""
+    """Return the manifest entry of the file or symlink at `path`, with the symlink made relative if possible."""
     entry = entry_at(root, path)
     if entry is None or entry.link is None or stays_inside(path, encoded(entry.link)):
         return entry

@@ -39,7 +39,7 @@ LONGEST_MESSAGE_BYTES = 1 << 30
 MARK = b"\036cloudgpu\036"
 SECOND_NS = 1000000000
 SILENT_S = 120
-"""Maximum pause in standard input, in seconds. Shorter than the time limit of a caller that waits for our claim."""
+"""Maximum pause in standard input, in seconds. Shorter than the time limit of transfers that wait for our lock."""
 
 
 class RefusedError(Exception):
@@ -47,7 +47,7 @@ class RefusedError(Exception):
 
 
 class Entry(NamedTuple):
-    """A file or link. The size, time and mode of a link are 0."""
+    """A file or symlink. The size, time and mode of a symlink are 0."""
 
     path: str
     size: int
@@ -130,7 +130,7 @@ def answer(value: object) -> None:
 
 
 def entry_at(root: bytes, path: bytes) -> Entry | None:
-    """Return the manifest entry of `path`, or None if it is neither a file nor a link."""
+    """Return the manifest entry of `path`, or None if it is neither a regular file nor a symlink."""
     full = os.path.join(root, path)
     try:
         status = os.lstat(full)
@@ -297,7 +297,7 @@ def poured(source: IO[bytes], size: int, file: int) -> int:
 
 
 def make_parents(root: bytes, path: bytes, ready: set[bytes]) -> None:
-    """Create the directories above `path`. Replace any that is a file or a link, which could lead elsewhere."""
+    """Create the directories above `path`. Replace any that is a file, or a symlink, which could lead elsewhere."""
     parent = path.rpartition(b"/")[0]
     if parent in ready:
         return
@@ -311,7 +311,7 @@ def make_parents(root: bytes, path: bytes, ready: set[bytes]) -> None:
 
 
 def prune(root: bytes, names: set[bytes]) -> None:
-    """Remove files and links that are not in the manifest, and directories that are empty afterwards."""
+    """Remove files and symlinks that are not in the manifest, and directories that are empty afterwards."""
     parents = {b"", PART}
     for name in names:
         parents.update(name[:at] for at, byte in enumerate(name) if byte == ord("/"))

@@ -47,7 +47,7 @@ def validate_entry(who: str, fields: object) -> Entry:
     """Validate a manifest entry from a node.
 
     Raises:
-        StateError: The entry is malformed, or its name or link points outside the directory.
+        StateError: The entry is malformed, or its path or symlink target is outside the directory.
     """
     match fields:
         case [str(path), int(size), int(mtime_ns), int(mode), None | str() as link] if _plausible(size, mtime_ns):
@@ -58,7 +58,7 @@ def validate_entry(who: str, fields: object) -> Entry:
     plain = not any(name in ("", ".", "..") for name in names)
     if not plain or not (link is None or _inside(path, link)):
         raise StateError(
-            f"{who} sent a file with a path outside the download directory: {path!r}",
+            f"{who} sent a path or symlink that leads outside the download directory: {path!r}",
             hint=_DISTRUST,
         )
     return entry
@@ -119,7 +119,7 @@ class ReceiveStream:
         return True
 
     def take(self, size: int) -> Iterator[memoryview]:
-        """Yield the next `size` bytes in pieces; fewer if the stream ends."""
+        """Yield the next `size` bytes in chunks; fewer if the stream ends."""
         while size:
             if not self._rest:
                 self._rest = memoryview(next(self._pieces, b""))
@@ -139,7 +139,7 @@ class ReceiveStream:
         return text if len(text) == size else None
 
     def ended(self) -> bool:
-        """Return True if the stream has no more data. Waits for at most one more piece."""
+        """Return True if the stream has no more data. Waits for at most one more chunk."""
         if not self._rest:
             self._rest = memoryview(next(self._pieces, b""))
         return not self._rest
@@ -191,7 +191,7 @@ class DownloadDirectory:
         A file that the node could not open is announced as such and has no contents.
 
         Raises:
-            StateError: A local link, file or directory blocks the path of the file.
+            StateError: A local symlink, file or directory blocks the path of the file.
         """
         announced = b"".join(arriving.take(1))
         if announced != FOLLOWS:
@@ -221,17 +221,17 @@ class DownloadDirectory:
             (self._to / entry.path).unlink()
 
     def link(self, entry: Entry) -> None:
-        """Create a link.
+        """Create a symlink.
 
         Raises:
-            StateError: A local link, file or directory blocks the path of the link.
+            StateError: A local symlink, file or directory blocks the path of the symlink.
         """
         self._part.unlink(missing_ok=True)
         self._part.symlink_to(entry.link or ".")
         self._move_into_place(entry)
 
     def _move_into_place(self, entry: Entry) -> None:
-        """Move the received file or link into place, and reject links among its parents, which could lead anywhere."""
+        """Move the received file or symlink into place. Reject symlinks among its parents: they could lead anywhere."""
         here = self._to
         for name in PurePosixPath(entry.path).parts[:-1]:
             here = here / name

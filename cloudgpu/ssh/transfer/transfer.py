@@ -79,7 +79,7 @@ class StartedCommand(Protocol):
         """Exit code, valid once all output has been read."""
 
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
-        """Yield standard output in pieces."""
+        """Yield standard output in chunks."""
 
     def renew(self) -> None:
         """Restart the time limit of `output`."""
@@ -162,7 +162,7 @@ def send_tree(host: TransferConnection, source: Path, files: Sequence[str], to: 
         if not changed:
             return sent
     raise StateError(
-        f"{source} keeps changing while it is sent: {', '.join(changed[:3])}",
+        f"{source} keeps changing while it is being sent: {', '.join(changed[:3])}",
         hint="stop the program that writes to this directory, or list the files in .cloudgpuignore",
     )
 
@@ -281,7 +281,7 @@ def _apply(host: TransferConnection, to: str, header: bytes, contents: Contents)
 
 
 def _receive(host: TransferConnection, source: str, entries: Sequence[Entry], to: Path) -> list[SkippedDownload]:
-    """Receive the contents and move each complete file into place, then create the links.
+    """Receive the contents and move each complete file into place, then create the symlinks.
 
     Returns the files that the node could not send although it had listed them.
     """

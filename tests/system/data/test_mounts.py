@@ -89,7 +89,7 @@ def test_nothing_is_mounted_over_the_system_also_not_by_a_link(ask, order, tmp_p
     spec = order(argv=["true"])
     spec["mounts"][0]["target"] = f"{tmp_path}{target}".rstrip("/")
     answer = ask("mount", spec, ok=False)
-    assert (answer["code"], "a system directory of the node" in answer["error"]) == ("outside", True)
+    assert (answer["code"], "a system or home directory on the node" in answer["error"]) == ("outside", True)
 
 
 def test_a_program_that_is_missing_is_installed_only_where_that_was_said(ask, order, tmp_path):

@@ -86,7 +86,7 @@ def test_there_and_back_exactly(host: SshHost, sshd: Sshd, source: Path, tmp_pat
     assert snapshot(sshd.home / "work") == snapshot(source)
     skipped: list[SkippedDownload] = []
     names = host.fetch_tree("~/work", [], tmp_path / "back", skipped.append)
-    assert [(one.path, one.reason) for one in skipped] == [("dead", "dangling link, to nowhere")]
+    assert [(one.path, one.reason) for one in skipped] == [("dead", "dangling symlink, to nowhere")]
     (source / "dead").unlink()
     assert snapshot(tmp_path / "back") == snapshot(source)
     assert sorted(names) == sorted(files_to_send(source).files)

@@ -98,7 +98,7 @@ def test_a_refusal_without_a_code_stays_whole():
         ("Installing collected packages: a, b, c", "installing 3 packages"),
         ("Successfully installed six-1.17.0", "installed six-1.17.0"),
         ("installing the requirements",) * 2,
-        ("waiting for another node to build the same environment",) * 2,
+        ("waiting for another process to build the same environment",) * 2,
     ],
 )
 def test_installers_are_kept_short(line, shown):

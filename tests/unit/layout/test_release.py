@@ -59,7 +59,7 @@ def test_a_complete_wheel_is_right(release: ModuleType, names: list[str]) -> Non
         ("cloudgpu/__pycache__/a.cpython-311.pyc", "contains"),
         ("cloudgpu/recipes/x/.mypy_cache/a", "contains"),
         ("cloudgpu/a.py.orig", "contains"),
-        ("tests/a.py", "beside cloudgpu"),
+        ("tests/a.py", "outside of cloudgpu"),
     ],
 )
 def test_what_does_not_belong_into_a_wheel_is_named(

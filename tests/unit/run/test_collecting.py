@@ -61,11 +61,11 @@ def test_an_output_that_cannot_be_read_is_a_failure(agents: list[Agent], tmp_pat
 def test_a_pattern_of_which_everything_was_skipped_is_a_failure(agents: list[Agent], tmp_path: Path) -> None:
     agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
     agents[0].host.skipped = [
-        SkippedDownload("latest", "link that points outside the directory, to /scratch/7", lost=False)
+        SkippedDownload("latest", "symlink that points outside the directory, to /scratch/7", lost=False)
     ]
     collected = collect(job("out/", "latest", "*.csv"), agents, tmp_path)
     (line,) = collected.failures
-    assert line.startswith("no file that matches latest could be fetched: node 0: latest: link that points outside")
+    assert line.startswith("no file that matches latest could be fetched: node 0: latest: symlink that points outside")
     assert collected.missing == ("*.csv",)
 
 
@@ -81,7 +81,7 @@ def test_a_link_whose_target_matches_no_pattern_is_named(
     monkeypatch.setattr(agents[0].host, "fetch_tree", fetch)
     collected = collect(job("out/"), agents[:1], tmp_path)
     assert [(one.path, one.reason) for one in collected.skipped] == [
-        ("out/best", "link to ckpt/7.pt, which was not fetched with it")
+        ("out/best", "symlink to ckpt/7.pt, which was not fetched")
     ]
     assert collected.failures == ()
     (tmp_path / "out/model.pt").unlink()

@@ -48,7 +48,7 @@ def test_it_waits_for_the_bootstrap_and_says_so():
 @pytest.mark.parametrize(
     ("facts", "why"),
     [
-        ({"gpus": [GPU] * 3}, "has 3 GPUs instead of the 4 of g4dn.12xlarge"),
+        ({"gpus": [GPU] * 3}, "it has 3 GPUs instead of 4 (g4dn.12xlarge)"),
         ({"gpus": []}, "it has 0 GPUs"),
         ({"gpus": [GPU] * 3 + [{**GPU, "ecc_errors": 2}]}, "uncorrected ECC errors"),
         ({"disk_free_mib": 3}, "only 3 MiB of disk"),

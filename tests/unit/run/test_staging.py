@@ -66,7 +66,7 @@ def test_what_is_not_sent_is_named_and_the_rest_counted(tmp_path):
         (tmp_path / f"link{number}").symlink_to("/etc/passwd")
     heard = []
     send_workdir(job(), agents(1), tmp_path, lambda note: heard.append(note.text))
-    assert "not sent: link0: link that points outside the directory, to /etc/passwd" in heard
+    assert "not sent: link0: symlink that points outside the directory, to /etc/passwd" in heard
     assert heard[-1] == "not sent: 2 more"
 
 

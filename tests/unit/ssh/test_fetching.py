@@ -155,12 +155,12 @@ def test_what_cannot_be_fetched_is_named_and_the_rest_is_fetched(work: Path, to:
         names, skipped = fetch(work, to, "outputs/")
     assert names == ["outputs/ckpt-100/model.pt", "outputs/ckpt-200/model.pt"]
     assert {path.removeprefix("outputs/"): one.reason.partition(",")[0] for path, one in skipped.items()} == {
-        "out": "link that points outside the directory",
-        "up": "link that points outside the directory",
-        "hidden": "dangling link",
-        "dead": "dangling link",
-        "under-a-file": "Not a directory: link to ckpt-100/model.pt/x",
-        "loop": "link that leads in a circle",
+        "out": "symlink that points outside the directory",
+        "up": "symlink that points outside the directory",
+        "hidden": "dangling symlink",
+        "dead": "dangling symlink",
+        "under-a-file": "Not a directory: symlink to ckpt-100/model.pt/x",
+        "loop": "symlink loop",
         "pipe": "named pipe",
         "socket": "socket",
     }

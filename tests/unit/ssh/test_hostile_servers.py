@@ -149,7 +149,7 @@ class Flood:
 def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "LONGEST_LINE", 100_000)
     flood = Flood()
-    with pytest.raises(RemoteCommandError, match="node 0 sent a line of more than"):
+    with pytest.raises(RemoteCommandError, match="node 0 sent a line longer than"):
         list(SessionStream(flood).lines())
     assert flood.closed
 

@@ -175,7 +175,7 @@ def test_a_node_that_cannot_be_reached_is_told_and_the_next_connection_tries_aga
 def test_a_port_in_use_is_told_with_the_next_free_one():
     with listen_on_loopback() as held:
         port = held.getsockname()[1]
-        with pytest.raises(UsageError, match=f"port {port} of this machine is in use") as raised:
+        with pytest.raises(UsageError, match=f"port {port} on this machine is in use") as raised:
             listen_on_loopback(port)
         free = int(raised.value.hint.split()[2])
         with listen_on_loopback(free) as other, listen_on_next_free_port(port) as near:

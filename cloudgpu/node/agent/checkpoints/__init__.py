@@ -1,1 +1,1 @@
-"""Upload checkpoints and outputs to S3 while a run writes them."""
+"""Upload checkpoints to S3 during a run, and outputs after it."""

@@ -48,7 +48,7 @@ class InstanceRole:
         """Return credentials that stay valid for at least five minutes.
 
         Raises:
-            AgentError: The node has no role, or the metadata service does not respond.
+            AgentError: The node has no role, or the metadata service does not provide valid credentials.
         """
         if self._keys is None or self._keys.until - time.time() < _FRESH_S:
             self._keys = _fetch_keys()
@@ -59,7 +59,7 @@ def read_metadata(path: str) -> str | None:
     """Return a metadata document, or None if it does not exist.
 
     Raises:
-        OSError: The metadata service does not respond.
+        OSError: The metadata service does not respond or returns an error.
     """
     base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "").rstrip("/") or _METADATA
     # The metadata service is link-local: a proxy would return another machine's metadata.
@@ -90,7 +90,7 @@ def _fetch_keys() -> RoleKeys:
         text = read_metadata(_ROLES + name) if name else None
     except OSError as error:
         raise AgentError(
-            f"the instance metadata service does not respond: {error}", hint=hint, code="no-role"
+            f"cannot get credentials from the instance metadata service: {error}", hint=hint, code="no-role"
         ) from None
     if not text:
         raise AgentError("this node has no IAM role", hint=hint, code="no-role")
@@ -99,7 +99,7 @@ def _fetch_keys() -> RoleKeys:
     except (ValueError, TypeError, KeyError, RecursionError):
         # Neither the text nor the parser's excerpt of it is shown: it may contain the credentials.
         raise AgentError(
-            "the instance metadata service returned no readable credentials", hint=hint, code="no-role"
+            "the instance metadata service returned malformed credentials", hint=hint, code="no-role"
         ) from None
 
 

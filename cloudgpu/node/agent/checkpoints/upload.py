@@ -74,7 +74,7 @@ def kept(spec: dict[str, Any], emit: Emit) -> None:
 
 
 class Uploader:
-    """Scans a directory repeatedly and uploads its files."""
+    """Uploader for one directory. Each scan uploads the files that are complete."""
 
     def __init__(self, folder: str, name: str) -> None:
         self._path = _path(folder, name)

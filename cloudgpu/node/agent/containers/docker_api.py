@@ -207,7 +207,7 @@ def find_docker_endpoint() -> DockerEndpoint:
         raise AgentError(
             f"the Docker engine at {host} is not local to this node",
             code="no-docker",
-            hint="unset DOCKER_HOST on the node",
+            hint="on the node, unset DOCKER_HOST, or select the local engine: docker context use default",
         )
     return DockerEndpoint(docker, host)
 

@@ -18,8 +18,8 @@ _UNIX = "unix://"
 def restart_with_docker_group(host: str, verb: str, spec: dict[str, Any]) -> None:
     """Restart this verb with the socket's group if the user is a member but this login session is not.
 
-    The node's bootstrap adds the user to the group, possibly after this session started. Returns if no restart is
-    needed.
+    The node's bootstrap adds the user to the group, possibly after this session started. Return if a restart is
+    not needed or not possible.
     """
     path = host[len(_UNIX) :]
     if _ENTERED in os.environ or not os.path.exists(path) or os.access(path, os.R_OK | os.W_OK):

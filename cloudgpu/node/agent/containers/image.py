@@ -183,7 +183,7 @@ def _by_tag(request: dict[str, Any]) -> str:
 
 
 def _digest(image: dict[str, Any], repository: str) -> str:
-    """Return the image's digest in the registry; empty if the image did not come from a registry."""
+    """Return the image's digest in this repository; empty if it was not pulled from there."""
     short_name = repository.replace("docker.io/library/", "").replace("docker.io/", "")
     with raise_malformed_as(_malformed_description):
         pairs = [digest.partition("@") for digest in image.get("RepoDigests") or ()]
@@ -224,7 +224,7 @@ def _devices(folder: str) -> list[str]:
 
 
 def _huge_pages() -> bool:
-    """Return True if the node has huge pages and mounts them."""
+    """Return True if the node has huge pages and the directory `/dev/hugepages`."""
     try:
         with open("/proc/sys/vm/nr_hugepages", encoding="ascii") as stream:
             return int(stream.read()) > 0 and os.path.isdir("/dev/hugepages")

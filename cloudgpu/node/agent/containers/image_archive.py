@@ -55,10 +55,11 @@ def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
 
 
 def load_from_peer(engine: DockerApi, info: dict[str, Any], image_id: str, size: int, peer: Peer) -> None:
-    """Load an image from the archive that another node serves. A broken transfer is resumed.
+    """Load an image from the archive that another node serves. An interrupted transfer is resumed.
 
     Raises:
-        AgentError: The archive could not be downloaded, the disk is too small, or the loaded image has a different ID.
+        AgentError: The disk is too small, the archive could not be downloaded, the engine did not load it, or the
+            loaded image has a different ID.
     """
     _has_room(str(info.get("DockerRootDir") or "/"), size * _COPIES)
     try:

@@ -147,7 +147,7 @@ class RankContainer:
         """Check the GPUs: in a container without GPUs, the run would silently train on the CPU.
 
         Raises:
-            AgentError: The GPUs in the container differ from the node's expected GPUs.
+            AgentError: The GPUs in the container differ from those that the run is meant to use.
         """
         if shutil.which(_SMI[0]) is None:
             return
@@ -171,7 +171,7 @@ class RankContainer:
 
 
 def why_not_started(container: RankContainer, inside: str, program: str, exit_code: int) -> str:
-    """Return an explanation if the exit code of `docker exec` means that the start failed, else an empty string."""
+    """Explain why a program did not start if the exit code of `docker exec` shows it, or return an empty string."""
     if exit_code == 1 or exit_code >= 125:  # noqa: PLR2004
         if container.group(inside) is None:
             return f"docker could not start {program!r} in the container; see the rank's log"

@@ -1,4 +1,4 @@
-"""`env`: find a Python interpreter that meets the recipe's requirements, or build one once per requirement set."""
+"""`env`: find a Python interpreter that meets the recipe's requirements, or build an environment that does."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Print progress lines, then `{"interpreter": path, "built": bool}`.
 
     Raises:
-        AgentError: The request is invalid, that Python version is not available, or the build failed.
+        AgentError: The request is invalid, the Python version is not available, or the build failed.
     """
     request = _read(spec)
     interpreter, built = provide_environment(request, lambda text: emit({"progress": text}))
@@ -166,7 +166,7 @@ def _build_once(
         raise AgentError(f"cannot write {request.root}: {error.strerror}", hint="set CLOUDGPU_ENVS") from error
     try:
         if not files.try_lock(lock):
-            progress("waiting for another node to build the same environment")
+            progress("waiting for another process to build the same environment")
             files.wait_lock(lock)
         if _complete(folder):
             return _python(folder), False
@@ -240,13 +240,13 @@ def _make(request: EnvironmentRequest, base: str, folder: str, requirements_file
 
 
 def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[str | None, dict[str, str]]:
-    """Install uv into the environment with pip, and translate pip's package sources to uv's variables.
+    """Install uv into the environment with pip, because uv is faster.
 
-    uv installs PyTorch four times as fast as pip. Returns None if uv is not available or would use other sources,
-    unless the request needs uv.
+    Return its path and the variables that make it use pip's package sources. Return `(None, {})` if it cannot use them
+    or cannot be installed, unless the request names a PyTorch build, which only uv can select.
 
     Raises:
-        AgentError: The request names a PyTorch build, which only uv can select, and pip cannot install uv.
+        AgentError: The request names a PyTorch build, and pip cannot install uv.
     """
     python = _python(folder)
     needed = request.torch_backend is not None

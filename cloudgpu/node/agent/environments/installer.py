@@ -35,7 +35,7 @@ _CHECK_S = 60.0
 
 
 def find_uv() -> str | None:
-    """Return the path of uv, which may be in a directory that is not on the PATH of an SSH command."""
+    """Return the path of uv, or None. uv may be in a directory that is not on the PATH of an SSH command."""
     return shutil.which("uv") or shutil.which("uv", path=os.path.expanduser("~/.local/bin"))
 
 
@@ -52,7 +52,7 @@ def chosen_uv(base: str) -> str | None:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment variables except those of an active virtual environment, which could mislead tools."""
+    """Return the environment without the variables of an active virtual environment, which could mislead tools."""
     dropped = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "CONDA_PREFIX")
     # pip uses the system's CA store, including company CAs; uv does so only if one of these variables is set.
     trust = {"UV_SYSTEM_CERTS": "true", "UV_NATIVE_TLS": "true"}

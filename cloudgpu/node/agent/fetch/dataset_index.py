@@ -1,4 +1,4 @@
-"""Index of the verified dataset files on a node, with size, mtime and checksum.
+"""Index of the verified dataset files on a node: their size, mtime and content identifier.
 
 `~/.cloudgpu/data/` contains one record per dataset and target directory. A file that still has the recorded size and
 mtime is neither downloaded nor read again.
@@ -93,7 +93,7 @@ def forget_all(folder: str) -> None:
 
 
 def _removed(listed: dict[str, list[Any]]) -> tuple[int, int]:
-    """Delete the files and the directories that become empty. Return the number of files and the bytes freed."""
+    """Delete the files and the directories that become empty. Return the number of listed files and the bytes freed."""
     freed, folders = 0, set()
     for path, (size, *_) in listed.items():
         try:

@@ -48,7 +48,7 @@ class HttpConnections:
     """A pool of persistent connections, separate for each thread."""
 
     def __init__(self, peer: Peer | None = None) -> None:
-        """Prepare connections to the internet or, given a peer, only to that node, without a proxy."""
+        """Prepare connections to any server or, given a peer, to that node without a proxy."""
         self._per_thread = threading.local()
         self._made: list[http.client.HTTPConnection] = []
         self._proxies = {} if peer else urllib.request.getproxies()
@@ -83,7 +83,7 @@ class HttpConnections:
         """Yield the body in chunks. The next chunk overwrites the previous one.
 
         Raises:
-            TransientError: The connection broke.
+            TransientError: The connection was lost.
         """
         buffer = memoryview(bytearray(_CHUNK))
         while True:
@@ -91,7 +91,7 @@ class HttpConnections:
                 count = answer.readinto(buffer)
             except (OSError, http.client.HTTPException) as error:
                 self.drop()
-                raise TransientError(f"the connection broke: {describe_error(error)}") from None
+                raise TransientError(f"the connection was lost: {describe_error(error)}") from None
             if not count:
                 return
             yield buffer[:count]
@@ -229,7 +229,7 @@ def _bad_redirect() -> AgentError:
 
 def changed_object_error(wanted: RequestedFile) -> AgentError:
     """Return the error for an object that has changed since it was listed."""
-    hint = "run the command again, and do not write to a dataset while it is copied"
+    hint = "run the command again, and do not write to a dataset while it is being copied"
     return AgentError(f"{wanted.path}: changed at the source during the copy", hint=hint, code="changed")
 
 

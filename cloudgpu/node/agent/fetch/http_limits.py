@@ -29,7 +29,7 @@ class LocalAddressError(PermissionError):
     """A server redirected to an address on this machine."""
 
     def __init__(self) -> None:
-        super().__init__(errno.EACCES, "the server redirects to an address of this machine")
+        super().__init__(errno.EACCES, "the server redirects to an address on this machine")
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """Return True for addresses on this machine or its local link, such as that of the instance metadata service."""
+    """Return True for addresses on this machine or its local link, such as the instance metadata service."""
     address = _address(host)
     if address is None:
         return host == "localhost" or host.endswith(".localhost")

@@ -66,7 +66,7 @@ class Client:
 
     def _answer(self, status: int, headers: Any, response: Any) -> SourceResponse:  # noqa: ANN401 - urllib's own
         body = response.read(self.most_bytes) if self.most_bytes else b""
-        # With a limit, http.client treats a broken connection as the end of the body.
+        # With a limit, http.client treats a lost connection as the end of the body.
         if len(body) < self.most_bytes and getattr(response, "length", None):
             raise http.client.IncompleteRead(body, response.length)
         merged: dict[str, str] = {}

@@ -88,7 +88,7 @@ def verify(part: int, file: RequestedFile, have: int, digest: str, *, resumed: b
         os.ftruncate(part, 0)
         if resumed:
             raise TransientError(fault)  # the beginning may belong to an older version: download the whole file again
-        hint = "check the file at the source: it has changed or is damaged"
+        hint = "check the file at the source: it may have changed or be damaged"
         raise AgentError(f"{file.path}: {fault}", hint=hint, code="checksum")
 
 

@@ -77,7 +77,7 @@ def _settle(steps: Sequence[Future[None] | None]) -> None:
 
 
 def _step(downloads: RangeDownloads, part: int, wanted: RequestedFile, part_map: PartMap, number: int) -> None:
-    """Download one range. After a broken connection, resume where the download stopped."""
+    """Download one range. After a lost connection, resume where the download stopped."""
     first, end = number * STEP, min((number + 1) * STEP, wanted.size)
     have = first
 

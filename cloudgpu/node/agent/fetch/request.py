@@ -1,4 +1,4 @@
-"""The `fetch` request: files with URLs, sizes and checksums. It is validated before anything is done."""
+"""The `fetch` request: files with URLs, sizes and checksums. It is validated before any download starts."""
 
 from __future__ import annotations
 

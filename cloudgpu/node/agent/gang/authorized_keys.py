@@ -1,4 +1,4 @@
-"""Let the head of a run log in to this node while the run lasts, with a key made for that run."""
+"""Let a run's head node log in to this node during the run, with a key generated for that run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEY = os.path.join("ssh", "id_ed25519")
 
 
 def authorize(spec: StartSpec) -> None:
-    """Let the run's head log in until `revoke` is called.
+    """Let the run's head node log in until `revoke` is called.
 
     Raises:
         OSError: The file cannot be written.
@@ -22,7 +22,7 @@ def authorize(spec: StartSpec) -> None:
 
 
 def revoke(spec: StartSpec) -> None:
-    """Revoke the head's access and, on the head, delete the key. Idempotent."""
+    """Revoke the head node's access and, on the head node, delete the key. Idempotent."""
     with suppress(OSError):
         os.unlink(os.path.join(spec.run_dir, _KEY))
     if spec.admits:

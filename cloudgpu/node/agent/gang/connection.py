@@ -14,7 +14,7 @@ _BACKLOG_BYTES = 1 << 20
 
 
 class GangConnection:
-    """A connection between the head and a worker, at either end."""
+    """One end of a connection between the head node and a worker."""
 
     def __init__(
         self,

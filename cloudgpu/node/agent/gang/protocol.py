@@ -1,5 +1,7 @@
 """The gang's protocol without sockets: mutual authentication by token, then frames that cannot be forged or replayed.
 
+The head node (node 0) and each worker exchange lines of text:
+
     head   -> worker   {"nonce": H}
     worker -> head     {"node": i, "nonce": W, "proof": HMAC(token, "worker", run, i, H, W)}
     head   -> worker   {"proof": HMAC(token, "head", run, i, H, W)}
@@ -104,7 +106,7 @@ class GangProtocol:
 
 
 class HeadProtocol(GangProtocol):
-    """The head's end, which speaks first and authenticates the worker."""
+    """The head node's end, which sends the first message and authenticates the worker."""
 
     def __init__(self, token: str, run_id: str, nodes: int) -> None:
         super().__init__(token, run_id)
@@ -122,7 +124,7 @@ class HeadProtocol(GangProtocol):
 
 
 class WorkerProtocol(GangProtocol):
-    """A worker's end, which authenticates itself and the head."""
+    """A worker's end, which proves that it has the token and then authenticates the head node."""
 
     def __init__(self, token: str, run_id: str, node: int) -> None:
         super().__init__(token, run_id)

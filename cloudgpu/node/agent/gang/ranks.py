@@ -79,7 +79,7 @@ class RankProcesses:
         return not any(rank.state == "running" for rank in self.ranks) and not self._groups()
 
     def first_failure(self, node_index: int, now: float) -> dict[str, Any] | None:
-        """Return the rank that failed first, with the seconds since its failure."""
+        """Return the failure of the rank that failed first, with its age in seconds, or None."""
         failed = [rank for rank in self.ranks if rank.state == "failed"]
         if not failed:
             return None
@@ -139,7 +139,7 @@ class RankProcesses:
                 proc.signal_group(pid, signal.SIGKILL)
 
     def _hasten(self, kill_at: float, now: float) -> None:
-        """End the grace period early once every rank has exited on its own.
+        """Shorten the grace period once every rank has exited on its own.
 
         A rank that was killed by the signal may have been a shell around the real program, which may still be writing
         its checkpoint.
@@ -183,7 +183,7 @@ class RankProcesses:
             self._container.signal(pid if _for_rank_only(number) else -pid, number)
 
     def _write_names(self, rank: RankSpec) -> None:
-        """Write the names of a container rank's environment variables. `docker exec` takes the values from its own."""
+        """List a container rank's environment variables for `docker exec`, which takes their values from its own."""
         if rank.inside:
             path = os.path.join(self._spec.run_dir, f"{rank.inside}.names")
             with open(path, "w", encoding="utf-8") as stream:

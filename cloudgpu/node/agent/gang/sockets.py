@@ -1,4 +1,4 @@
-"""Sockets of the gang: the head listens on its private address, and workers connect and reconnect."""
+"""Sockets of the gang: the head node listens on its private address, and workers connect and reconnect."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class HeadGang(Gang):
             self._register(connection)
 
     def _register(self, connection: GangConnection) -> None:
-        """Register a node's connection. A node reconnects only if its old connection failed, so that one is closed."""
+        """Register a node's connection. A node reconnects only after its old connection failed, so close that one."""
         self._unauthenticated.discard(connection)
         old = self._connections.pop(connection.protocol.peer or 0, None)
         if old is not None:
@@ -143,7 +143,7 @@ class HeadGang(Gang):
 
 
 class WorkerGang(Gang):
-    """The gang as seen by a worker, which connects to the head, sends reports, and follows the head's orders."""
+    """The gang as seen by a worker, which connects to the head node, sends reports and follows orders."""
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
         super().__init__(spec, selector)
@@ -180,7 +180,7 @@ class WorkerGang(Gang):
         self._core.tick(now)
 
     def released(self, now: float) -> bool:
-        """Return True if this node has finished and the head has been informed or cannot be reached."""
+        """Return True if this node has finished and has informed the head node or cannot reach it."""
         if self._ended_at is None:
             return False
         delivered = self._connection is None or (
@@ -197,7 +197,7 @@ class WorkerGang(Gang):
         connection = self._connection
         if connection is not None:
             stuck = not connection.protocol.ready and now - connection.opened > _GREETING_S
-            # A connection may fail silently. Reconnect early enough that the head still waits for this node.
+            # A connection may fail silently. Reconnect early enough that the head node still waits for this node.
             if stuck or now - max(connection.opened, self._core.last_message_at) > self._spec.limits.lost_s / 2:
                 self._drop()
         if self._connection is not None or now < self._retry_at or self._ended_at is not None:
@@ -249,7 +249,7 @@ def join_gang(spec: StartSpec, selector: selectors.BaseSelector) -> Gang:
     """Create this node's interface to the gang.
 
     Raises:
-        AgentError: The head cannot listen on its port.
+        AgentError: This is the head node, and it cannot listen on its port.
     """
     if spec.gang.nodes == 1:
         return Gang(spec, selector)
@@ -267,7 +267,7 @@ def _listen(address: str, port: int) -> socket.socket:
         sock.close()
         busy = error.errno == errno.EADDRINUSE
         raise AgentError(
-            f"the head cannot listen on {address} port {port}: {error.strerror}",
+            f"the head node cannot listen on {address} port {port}: {error.strerror}",
             code="port-in-use" if busy else "cannot-listen",
             hint="use another port: another run may use this one" if busy else "check the node's private address",
         ) from error
@@ -276,7 +276,7 @@ def _listen(address: str, port: int) -> socket.socket:
 
 
 def _allow_handles(needed: int) -> None:
-    """Raise the limit on open files, because the head has one connection per node and the default is 1024."""
+    """Raise the limit on open files: the head node has one connection per node, and the default limit is 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     new_limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < new_limit:
@@ -284,7 +284,7 @@ def _allow_handles(needed: int) -> None:
 
 
 def _begin_connect(address: str, port: int) -> socket.socket:
-    """Start a non-blocking connect. The first read reports a failure, because the head sends the first message."""
+    """Start a non-blocking connect. The head node sends the first message, so the first read reports a failure."""
     family, socket_type, protocol, _, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, socket_type, protocol)
     sock.settimeout(0)

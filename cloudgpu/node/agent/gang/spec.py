@@ -25,7 +25,7 @@ class Limits:
         lost_s: Silence after which another node counts as lost.
         reconnect_s: Time within which a disconnected node must reconnect.
         heartbeat_s: Interval between heartbeats.
-        settle_s: Time that the head waits for reports of an earlier failure.
+        settle_s: Time that the head node waits for reports of an earlier failure.
     """
 
     grace_s: float = 10.0
@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class GangSpec:
-    """The size of the gang and the address of its head. The token is secret."""
+    """The size of the gang and the address of its head node. The token is secret."""
 
     head_address: str
     port: int
@@ -98,7 +98,7 @@ class StartSpec:
     limits: Limits
     container: ContainerSpec | None = None
     admits: str = ""
-    """`authorized_keys` line that lets the run's head log in to this node during the run."""
+    """`authorized_keys` line that lets the run's head node log in to this node during the run."""
 
     def __repr__(self) -> str:
         return f"StartSpec(run_id={self.run_id!r}, node_index={self.node_index})"
@@ -116,7 +116,7 @@ def read_start(request: dict[str, Any]) -> StartSpec:
     gang = _gang(_object(request, "gang"))
     node_index = _field(request, "node_index", int)
     if not 0 <= node_index < gang.nodes:
-        raise AgentError(f"start: node_index {node_index} is not one of {gang.nodes} nodes")
+        raise AgentError(f"start: node_index {node_index} is out of range for {gang.nodes} nodes")
     return StartSpec(
         run_id=_field(request, "run_id", str),
         run_dir=run_dir(request),

@@ -1,4 +1,4 @@
-"""`start`: become a daemon that runs this node's part of a run and outlives the caller."""
+"""`start`: start a daemon that runs this node's part of a run and outlives the caller."""
 
 from __future__ import annotations
 

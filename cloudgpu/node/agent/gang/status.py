@@ -90,9 +90,9 @@ def _lost_reason(stored: dict[str, Any], silent_s: float) -> str:
     if stored["state"] in FINAL:
         return ""
     if not proc.is_alive(stored["agent"]):
-        return f"the agent of node {stored['node_index']} died"
+        return f"the agent on node {stored['node_index']} died"
     if silent_s > max(_SILENT_S, 3 * stored["lost_s"]):
-        return f"the agent of node {stored['node_index']} has been silent for {silent_s:.0f} s"
+        return f"the agent on node {stored['node_index']} has been silent for {silent_s:.0f} s"
     return ""
 
 

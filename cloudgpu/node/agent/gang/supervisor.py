@@ -38,7 +38,7 @@ class Supervisor:
         The gang forms only after every node has started its container.
 
         Raises:
-            AgentError: The head cannot listen, or the container cannot be started.
+            AgentError: The head node cannot listen on its port, or the container cannot be started.
             OSError: The run directory cannot be written.
         """
         self._spec = spec

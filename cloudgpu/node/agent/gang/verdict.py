@@ -1,7 +1,7 @@
 """Decide the final status of a run from the nodes' reports, without clocks or sockets. Times are monotonic seconds.
 
-Every heartbeat contains a node's whole report or the head's whole order, so no information is lost when a connection
-breaks. Only the head decides. A worker decides on its own only if it cannot reach the head.
+Every heartbeat contains a node's whole report or the head node's whole order, so no information is lost with a
+connection. The head node decides. A worker decides on its own only if it cannot reach the head node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_report(message: dict[str, Any]) -> Report:
 
 
 def read_order(message: dict[str, Any]) -> dict[str, Any]:
-    """Parse an order from the head.
+    """Parse an order from the head node.
 
     Raises:
         ValueError: The message is malformed. Other exceptions in `untrusted_data.MALFORMED` are possible too.
@@ -83,7 +83,7 @@ def read_cancel(request: dict[str, Any]) -> dict[str, Any]:
 
 
 class HeadCore:
-    """The head's decisions. Node 0, which is the head itself, reports like any other node."""
+    """The head node's decisions. The head node itself, which is node 0, reports like any other node."""
 
     def __init__(self, nodes: int, limits: Limits, now: float) -> None:
         self.verdict: GangVerdict | None = None
@@ -139,7 +139,7 @@ class HeadCore:
             self._decide("succeeded", None)
 
     def released(self, now: float) -> bool:
-        """Return True if every worker has finished or is lost, so that the head may exit."""
+        """Return True if the head node may exit: the run is decided, and every worker has finished or is lost."""
         return self.verdict is not None and all(
             self._ended.get(node) or node in self._closed or self._silent_s(node, now) > self._limits.lost_s
             for node in range(1, self._nodes)
@@ -179,10 +179,10 @@ class HeadCore:
 
 
 class WorkerCore:
-    """A worker's decisions. A worker follows the head's orders and stops on its own if the head is unreachable."""
+    """A worker's decisions. It follows the head node's orders, and stops on its own if the head node is unreachable."""
 
     _START_GRACE_S = 10.0
-    """Seconds added to the head's start timeout, so that the head's report of missing nodes arrives first."""
+    """Seconds added to the start timeout, so that the head node's report of missing nodes arrives first."""
 
     def __init__(self, limits: Limits, now: float) -> None:
         self.verdict: GangVerdict | None = None
@@ -196,16 +196,16 @@ class WorkerCore:
 
     @property
     def last_message_at(self) -> float:
-        """Time of the last message from the head, or the start time if there is none."""
+        """Time of the last message from the head node, or the start time if there is none."""
         return self._began if self._last_message_at is None else self._last_message_at
 
     def cancel(self, request: dict[str, Any], now: float) -> None:
-        """Request cancellation. The head decides; if it does not respond, this node stops on its own."""
+        """Request cancellation. The head node decides; if it does not respond, this node stops on its own."""
         if self._cancelled_at is None:
             self._cancelled_at, self._cancel = now, request
 
     def receive(self, order: dict[str, Any], now: float) -> None:
-        """Process an order from the head."""
+        """Process an order from the head node."""
         self._last_message_at, self._closed = now, None
         self.formed = self.formed or order["formed"]
         self.verdict = self.verdict or order["verdict"]
@@ -215,7 +215,7 @@ class WorkerCore:
         self._closed = now if self._closed is None else self._closed
 
     def tick(self, now: float) -> None:
-        """Decide without the head if the head has not responded in time."""
+        """Decide without the head node if it has not responded in time."""
         if self.verdict is not None:
             return
         if self._cancelled_at is not None and now - self._cancelled_at > self._limits.reconnect_s:

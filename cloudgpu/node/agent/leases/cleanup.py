@@ -93,7 +93,7 @@ def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
             continue
         if (record.get("cluster"), record.get("owner")) == (cluster, owner):
             clusters.append((str(record.get("token")), str(record_file.parent)))
-    # This login's home directory may differ from that of the login that took the lease.
+    # The login that took the lease may have had a different home directory than this login.
     clusters += [
         (lease.token, _checked_home(lease.home))
         for lease in store.active_leases()

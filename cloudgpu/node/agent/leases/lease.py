@@ -102,7 +102,9 @@ def _extend(spec: dict[str, Any]) -> dict[str, Any]:
     with store.lease_lock():
         current = store.find_own_lease(_text(spec, "token"))
         if current is None or current.expired:
-            raise AgentError("the lease has expired", code="no-lease", hint="run `cloudgpu down`, then start again")
+            raise AgentError(
+                "the lease on this host has expired", code="no-lease", hint="run `cloudgpu down`, then start again"
+            )
         until = _number(spec, "expires_epoch_s")
         store.write_lease(replace(current, expires_epoch_s=until))
     daemon.ensure_daemon_running(current.token, current.home or _text(spec, "home"))

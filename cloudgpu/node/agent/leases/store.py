@@ -1,4 +1,4 @@
-"""GPU leases on this machine: one file per lease in a directory that every login user may write to.
+"""GPU leases on this machine: one file per lease in a directory that every login user can write to.
 
 The directory is sticky, so only the user who took a lease can change or remove it, and everyone can read it. Changes
 require a `flock` on the directory, which the kernel releases when its holder exits. A lease ends at its expiry, so that
@@ -32,7 +32,7 @@ _LATEST_S = 4_102_444_799
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease of GPUs. `user` is the owner of the file, regardless of the file's content.
+    """A lease on GPUs. `user` is the owner of the file, regardless of the file's content.
 
     `home` is the cluster's directory, recorded because a later login may have a different home directory.
     """
@@ -71,7 +71,8 @@ def lease_lock() -> Iterator[None]:
     """Hold the directory's lock, creating the directory if necessary.
 
     Raises:
-        AgentError: The directory is unsuitable, or another process holds its lock for too long.
+        AgentError: The lease directory cannot be created, any user may delete leases in it, or another process holds
+            its lock for too long.
     """
     handle = _locked()
     try:
@@ -201,7 +202,7 @@ def _create_folder() -> None:
             raise AgentError(f"{FOLDER} is not a directory", hint="ask its owner to remove it") from None
         if about.st_mode & stat.S_IWOTH and not about.st_mode & stat.S_ISVTX:
             raise AgentError(
-                f"any user may remove leases from {FOLDER}", hint=f"run: chmod 1777 {shlex.quote(FOLDER)}"
+                f"any user can delete other users' leases in {FOLDER}", hint=f"run: chmod 1777 {shlex.quote(FOLDER)}"
             ) from None
     except OSError as error:
         raise AgentError(f"cannot create {FOLDER}: {error.strerror}", hint="check that the disk is not full") from error

@@ -30,7 +30,7 @@ def run_dirs(home: str) -> list[str]:
 
 
 def stop_runs(home: str, *, grace_s: float) -> list[int]:
-    """Ask every run to stop, wait for the grace period, then kill. Return the remaining processes, normally none."""
+    """Ask every run to stop, wait for the grace period, then kill what is left. Return the processes that survive."""
     asked = [folder for folder in run_dirs(home) if _request_stop(folder, grace_s)]
     deadline = time.monotonic() + grace_s + _EXTRA_S
     while any(_running(folder) for folder in asked) and time.monotonic() < deadline:
@@ -46,7 +46,7 @@ def stop_runs(home: str, *, grace_s: float) -> list[int]:
 
 
 def kill_leftover_processes(home: str) -> list[int]:
-    """Kill a cluster's verbs and transfers that outlived their connections. Return the processes that remain.
+    """Kill a cluster's agent commands and transfers that outlived their connections. Return the remaining processes.
 
     The processes may be suspended or waiting for input that never arrives. A process that is about to exit, such as
     `follow` after the end of its run, gets time to deliver its last line.

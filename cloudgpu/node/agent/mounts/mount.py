@@ -59,7 +59,7 @@ def unmount(spec: dict[str, Any], emit: Emit) -> None:
 
 
 def _mount(mount: dict[str, Any], run: str, emit: Emit) -> bool:
-    """Mount a source. Return False if another run has already mounted that source."""
+    """Mount a source. Return False if it is already mounted for a run."""
     target = _target(mount, str(mount.get("root") or ""))
     with _record(target) as (path, record):
         requested = {"target": target, "source": _text(mount, "source"), "argv": list(mount["argv"])}
@@ -171,9 +171,9 @@ def _unmount_target(target: str) -> bool:
 
 
 def is_mounted(target: str) -> bool:
-    """Return True if the target is in the kernel's mount table.
+    """Return True if the target is a mount point.
 
-    The mount itself is not accessed, because it may hang.
+    The kernel's mount table is read first, because access to a mount may hang.
     """
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
@@ -188,7 +188,7 @@ def _target(mount: dict[str, Any], root: str) -> str:
     """Return the mount target with symlinks resolved, so that no symlink redirects it to a system directory.
 
     Raises:
-        AgentError: The target is not a plain path, or is a system directory.
+        AgentError: The target is not a plain absolute path, or is a system or home directory.
     """
     target = _text(mount, "target")
     if not os.path.isabs(target) or os.path.normpath(target) != target:
@@ -199,7 +199,7 @@ def _target(mount: dict[str, Any], root: str) -> str:
     parts = inside.strip("/").split("/")
     home = os.path.realpath(os.path.expanduser("~"))
     if parts[0] in ("", *_SYSTEM) or resolved == home or (parts[0] == "home" and len(parts) < 3):  # noqa: PLR2004
-        raise AgentError(f"mount: {target} is a system directory of the node", code="outside")
+        raise AgentError(f"mount: {target} is a system or home directory on the node", code="outside")
     return resolved
 
 
