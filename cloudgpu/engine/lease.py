@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from cloudgpu import bounds, files
 from cloudgpu.clock import Clock
@@ -29,6 +29,8 @@ HEARTBEAT_EVERY_S: Final = 5.0
 STALE_AFTER_S: Final = 60.0
 _WATCHED_S: Final = 3 * HEARTBEAT_EVERY_S
 _LOOK_EVERY_S: Final = 1.0
+_FORMAT: Final = 1
+"""Number of the file's format, in its field `format`. A file without the field has format 1."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class ClusterLease:
 
         Raises:
             BusyError: Another process holds the lease; the message contains its owner, host and start time.
-            StateError: The lease is required, but its file cannot be written.
+            StateError: The lease is required, but its file cannot be written; or a newer version of cloudgpu wrote the
+                file, so that the holder is unknown.
         """
         try:
             holder = self._acquire()
@@ -183,22 +186,34 @@ class ClusterLease:
         """Return the recorded holder, or None if the file is missing or malformed.
 
         Writers rename the file into place, so it is never partial.
+
+        Raises:
+            StateError: The file cannot be read, or a newer version of cloudgpu wrote it.
         """
         try:
-            holder = decode_as(Holder, files.read_json(self.path, files.SETTINGS_BYTES))
+            return self._load()
+        except OSError as err:
+            raise unwritable_error(self.path, err) from err
+
+    def _read_if_possible(self) -> Holder | None:
+        """Return the recorded holder, or None if the file is missing, malformed or unreadable.
+
+        Raises:
+            StateError: A newer version of cloudgpu wrote the file.
+        """
+        try:
+            return self._load()
+        except OSError:
+            return None
+
+    def _load(self) -> Holder | None:
+        try:
+            content = files.read_json(self.path, files.SETTINGS_BYTES)
+            _reject_newer_format(self.path, content)
+            return decode_as(Holder, content)
         except FileNotFoundError:
             return None
         except (*MALFORMED, files.FileRefusedError):
-            return None
-        except OSError as err:
-            raise unwritable_error(self.path, err) from err
-        return holder
-
-    def _read_if_possible(self) -> Holder | None:
-        """Return the recorded holder, or None if the file is missing, malformed or unreadable."""
-        try:
-            return self._read()
-        except StateError:
             return None
 
     def _write(self, holder: Holder) -> None:
@@ -210,7 +225,7 @@ class ClusterLease:
     def _replace(self, holder: Holder) -> None:
         fresh = self._fresh_path
         try:
-            files.create(fresh, json.dumps(asdict(holder)).encode(), durable=False)
+            files.create(fresh, json.dumps({"format": _FORMAT, **asdict(holder)}).encode(), durable=False)
             fresh.replace(self.path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -255,6 +270,15 @@ class ClusterLease:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
+
+
+def _reject_newer_format(path: Path, content: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Reject a newer format, which would look malformed here, so that the lease would be taken from its holder."""
+    number = content.get("format") if isinstance(content, dict) else None
+    if isinstance(number, int) and number > _FORMAT:
+        message = f"the lease {path} has format {number}, but this cloudgpu reads formats up to {_FORMAT}"
+        hint = "a newer version wrote it: upgrade cloudgpu, or delete the file if no command of that version is running"
+        raise StateError(message, hint=hint)
 
 
 def _busy(path: Path, holder: Holder) -> BusyError:

@@ -1,4 +1,4 @@
-"""Group tagged resources by cluster, with owner and cost, and decide which clusters may be deleted. No I/O."""
+"""Group tagged resources by cluster, with owner, expiry and cost. No I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,6 @@ from cloudgpu.app.clusters.tagged_resources import OWNER_TAG, TOKEN_TAG
 from cloudgpu.backends.base import BillableResource
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.other_prices import HOURS_PER_MONTH, PricedThing, other_price
-from cloudgpu.text import command
 
 CLUSTER_TAG: Final = "cloudgpu:cluster"
 _EXPIRES: Final = "cloudgpu:expires-at"
@@ -24,7 +23,6 @@ _EXACT: Final = Decimal("0.0001")
 _GRACE: Final = timedelta(minutes=10)
 """Grace period after the expiry, so that the nodes' timers and the expiry schedule can act before a sweep does."""
 _RUNNING: Final = frozenset({"pending", "running"})
-_NOT_KNOWN: Final = "yours, with no record in this state home"
 _BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
     "elastic-ip": "public_ipv4_hour_usd",
     "nat-gateway": "nat_gateway_hour_usd",
@@ -45,6 +43,7 @@ class ClusterResources:
         unreadable_expiry: Value of an invalid expiry tag, or empty.
         unpriced: Resource kinds, other than instances, with an unknown price. The totals exclude them.
         billed_in: Regions of the cluster's open ledger rows if no resource was found, otherwise empty.
+        may_appear_until: Latest time at which a launch for the open rows can appear; None if a resource was found.
     """
 
     cluster: str
@@ -59,12 +58,18 @@ class ClusterResources:
     spent_usd: Decimal | None
     unpriced: tuple[str, ...]
     billed_in: tuple[str, ...] = ()
+    may_appear_until: datetime | None = None
     unreadable_expiry: str = ""
 
     @property
     def label(self) -> str:
         """Name of the cluster."""
         return self.cluster
+
+    @property
+    def owners(self) -> frozenset[str]:
+        """Every owner that a tag of the cluster names. Several owners mean that somebody edited or copied the tags."""
+        return frozenset({self.owner, *(resource.tags.get(OWNER_TAG, "") for resource in self.things)} - {""})
 
     @property
     def instances(self) -> tuple[BillableResource, ...]:
@@ -116,43 +121,6 @@ class ClusterResources:
         }
 
 
-@dataclass(frozen=True)
-class SweepRequest:
-    """The caller, and the clusters that may be deleted in addition to expired clusters.
-
-    Attributes:
-        owners: Owners whose clusters are deleted. If not empty, clusters of other owners are ignored.
-        all_mine: Whether to delete the caller's running clusters too.
-    """
-
-    caller: str
-    owners: frozenset[str] = frozenset()
-    all_mine: bool = False
-
-
-@dataclass(frozen=True)
-class LocalKnowledge:
-    """State of a cluster according to this state home's records.
-
-    Attributes:
-        known: Whether this state home has a record with the cluster's token.
-        up: Whether the record's state is `up`.
-        busy: Whether another command that uses this state home is working on a cluster with this name.
-    """
-
-    known: bool = False
-    up: bool = False
-    busy: bool = False
-
-
-@dataclass(frozen=True)
-class SweepDecision:
-    """Whether a resource may be deleted, and the reason."""
-
-    may_delete: bool
-    why: str
-
-
 def group_by_cluster(
     found: Iterable[BillableResource], catalog: Catalog, now: datetime
 ) -> tuple[ClusterResources, ...]:
@@ -171,26 +139,6 @@ def group_by_cluster(
         clusters, key=lambda cluster: (-(cluster.hourly_usd or Decimal(0)), cluster.cluster, cluster.token)
     )
     return tuple(by_cost)
-
-
-def decide_on_cluster(
-    cluster: ClusterResources, here: LocalKnowledge, request: SweepRequest, now: datetime
-) -> SweepDecision:
-    """Decide whether a cluster may be deleted. The first applicable rule decides."""
-    by_owner = command("--owner", cluster.owner)
-    rules = (
-        (here.busy, False, "another command is working on it"),
-        (bool(cluster.owner) and cluster.owner in request.owners, True, f"{cluster.owner}'s, as requested"),
-        (cluster.expired(now), True, "past its expiry"),
-        (not cluster.owner, False, "no owner tag; removed after its expiry"),
-        (cluster.owner != request.caller, False, f"{cluster.owner}'s and not past its expiry; {by_owner} removes it"),
-        (here.up and not request.all_mine, False, "yours, up and not past its expiry; --all-mine removes it too"),
-        (here.known, True, "yours"),
-    )
-    return next(
-        (SweepDecision(may_delete, why) for holds, may_delete, why in rules if holds),
-        SweepDecision(may_delete=True, why=_NOT_KNOWN),
-    )
 
 
 def _cluster(

@@ -13,7 +13,6 @@ from itertools import groupby
 from cloudgpu.app.sweep.cluster_resources import ClusterResources
 from cloudgpu.engine.direct.unanswered_delays import RETRY_PERIOD, delays_at, launch_visible_by
 from cloudgpu.ledger.entry import LedgerEntry
-from cloudgpu.state.identity import BackendIdentity
 
 
 @dataclass(frozen=True)
@@ -30,25 +29,30 @@ class SearchCoverage:
 
 
 def clusters_without_resources(
-    entries: Sequence[LedgerEntry], identity: BackendIdentity, searched: SearchCoverage
+    entries: Sequence[LedgerEntry], endpoint: str, searched: SearchCoverage
 ) -> tuple[ClusterResources, ...]:
-    """Return the clusters of this account and endpoint that have open ledger rows but no resources.
+    """Return the clusters that have open ledger rows but no resources.
 
     A cluster with a row in a region that could not be searched is omitted, because it may still have resources there.
+
+    Args:
+        entries: Every row, open or closed, of the account's clusters that have an open row.
+        endpoint: Endpoint of the account; empty for AWS.
+        searched: The parts of the account that were searched.
     """
-    here = (identity.target, identity.account(), identity.endpoint)
-    rows = [
-        row
-        for row in entries
-        if row.state == "open" and row.spending.nodes and cluster_token(row) not in searched.tokens
-        if (row.spending.target, row.spending.account, row.spending.endpoint) == here
-    ]
-    clusters = [(key, tuple(group)) for key, group in groupby(sorted(rows, key=_cluster), key=_cluster)]
+    rows = sorted((row for row in entries if cluster_token(row) not in searched.tokens), key=_cluster)
+    clusters = [(name, token, tuple(group)) for (name, token), group in groupby(rows, key=_cluster)]
     return tuple(
-        _cluster_resources(name, token, group)
-        for (name, token), group in clusters
-        if {row.spending.region for row in group} <= searched.regions
+        _cluster_resources(name, token, opened, latest_appearance(group, endpoint))
+        for name, token, group in clusters
+        if (opened := [row for row in group if is_open(row)])
+        if {row.spending.region for row in opened} <= searched.regions
     )
+
+
+def is_open(row: LedgerEntry) -> bool:
+    """Return True if the row was opened for nodes and is not closed."""
+    return row.state == "open" and row.spending.nodes > 0
 
 
 def cluster_token(row: LedgerEntry) -> str:
@@ -70,7 +74,9 @@ def _cluster(row: LedgerEntry) -> tuple[str, str]:
     return row.spending.cluster, cluster_token(row)
 
 
-def _cluster_resources(name: str, token: str, rows: Sequence[LedgerEntry]) -> ClusterResources:
+def _cluster_resources(
+    name: str, token: str, rows: Sequence[LedgerEntry], may_appear_until: datetime
+) -> ClusterResources:
     first = rows[0].spending
     return ClusterResources(
         cluster=name,
@@ -85,4 +91,5 @@ def _cluster_resources(name: str, token: str, rows: Sequence[LedgerEntry]) -> Cl
         spent_usd=Decimal(0),
         unpriced=(),
         billed_in=tuple(sorted({row.spending.region for row in rows})),
+        may_appear_until=may_appear_until,
     )

@@ -1,6 +1,5 @@
-"""Describe storage and machine images for a sweep, and decide which may be deleted. No I/O."""
+"""Describe storage and machine images, which outlive clusters. No I/O."""
 
-from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -8,7 +7,6 @@ from typing import Any, Literal
 
 from cloudgpu.app.images.bake import monthly_usd as image_monthly_usd
 from cloudgpu.app.storage.overview import monthly_usd as storage_monthly_usd
-from cloudgpu.app.sweep.cluster_resources import SweepDecision, SweepRequest
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.text import command
@@ -104,50 +102,3 @@ def retained_image(image: OwnImage) -> RetainedResource:
         size_gib=Decimal(image.size_gib),
         monthly_usd=image_monthly_usd(image),
     )
-
-
-@dataclass(frozen=True)
-class StorageUsers:
-    """The clusters for which storage may have been created.
-
-    Attributes:
-        clusters: Names of all clusters with resources, of any owner.
-        here: Names of clusters with a record in this state home.
-        all_asked: Whether every region was searched.
-    """
-
-    clusters: Set[str]
-    here: Set[str]
-    all_asked: bool
-
-
-def decide_on_resource(resource: RetainedResource, around: StorageUsers, request: SweepRequest) -> SweepDecision:
-    """Decide whether a resource may be deleted. The first applicable rule decides; protected data is never deleted."""
-    cluster = resource.made_for
-    # Nodes of the storage's own cluster do not count: they are deleted first, and the users are checked again.
-    others = [user for user in resource.users if not (cluster and user.endswith(f"(cluster {cluster})"))]
-    rules = (
-        (resource.noun == "image", False, f"delete it with `{resource.delete_command}`"),
-        (bool(others), False, f"in use by {', '.join(others)}"),
-        (not resource.disposable, False, f"contains protected data; delete it with `{resource.delete_command}`"),
-        (not cluster, False, f"disposable, but not created for a cluster; delete it with `{resource.delete_command}`"),
-        (cluster in around.clusters, False, f"will be deleted with cluster {cluster}, which still exists"),
-        (
-            cluster in around.here,
-            False,
-            f"will be deleted with cluster {cluster}: `{command('cloudgpu', 'down', cluster)}`",
-        ),
-        (
-            not around.all_asked,
-            False,
-            f"belongs to cluster {cluster}, which may be in a region that was not searched",
-        ),
-        (resource.owner in request.owners, True, f"{resource.owner}'s, as requested, and cluster {cluster} is deleted"),
-        (
-            resource.owner != request.caller,
-            False,
-            f"{resource.owner or 'unknown owner'}'s; {command('--owner', resource.owner)} removes it",
-        ),
-    )
-    orphaned = SweepDecision(may_delete=True, why=f"disposable, and its cluster {cluster} is deleted")
-    return next((SweepDecision(may_delete, why) for holds, may_delete, why in rules if holds), orphaned)

@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.sweep.cluster_resources import SweepRequest
-from cloudgpu.app.sweep.sweep import Sweep, SweepResult, sweep_error
+from cloudgpu.app.sweep.classify import SweepRequest
+from cloudgpu.app.sweep.plan import SweepResult, sweep_error
+from cloudgpu.app.sweep.sweep import Sweep
 from cloudgpu.cli.commands.options import Json, On
 from cloudgpu.cli.context.wiring import wire
-from cloudgpu.cli.render.sweep import findings_lines, sweep_json, swept_lines
+from cloudgpu.cli.render.sweep import sweep_json, sweep_plan_lines, swept_lines
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.still_running import report_sweep_on_signal
 
@@ -40,24 +41,24 @@ def sweep(
     """
     wiring = wire(json=json, needs_disk=False, target=on)
     settings, screen = wiring.settings, wiring.screen
-    sweeping = Sweep(wiring.cloud_cleanup_context(settings.target), wiring.images(settings.target))
-    seen = sweeping.look(regions or [], SweepRequest(settings.owner, frozenset(owners or ()), all_mine))
+    sweeping = Sweep(wiring.cloud_cleanup_context(settings.target), wiring.images(settings.target), settings.region)
+    plan = sweeping.plan(regions or [], SweepRequest(settings.owner, frozenset(owners or ()), all_mine))
     now, simulated, swept = wiring.clock.now(), settings.target == "rehearsal", SweepResult(())
     if not json:
-        screen.lines(findings_lines(seen, now, simulated=simulated))
+        screen.lines(sweep_plan_lines(plan, now, simulated=simulated))
     with (
-        reporting_partial_result(lambda: sweep_json(seen, swept, now, simulated=simulated)),
+        reporting_partial_result(lambda: sweep_json(plan, swept, now, simulated=simulated)),
         print_on_interrupt(screen, "not everything is deleted yet; to continue: cloudgpu sweep --yes"),
     ):
         if yes:
-            report_sweep_on_signal(seen.going)
-            swept = sweeping.end(seen.going, settings.region)
-            swept = swept.combined_with(sweeping.delete_storage(seen.deletable_storage, swept))
+            report_sweep_on_signal(plan.clusters_to_delete)
+            swept = sweeping.delete_clusters(plan)
+            swept = swept.combined_with(sweeping.delete_storage(plan, swept))
         if not json:
-            screen.lines(swept_lines(seen, swept, yes=yes))
-        failure = sweep_error(seen, swept)
+            screen.lines(swept_lines(plan, swept, yes=yes))
+        failure = sweep_error(plan, swept)
         if failure is not None:
             raise failure
         sweeping.check_recorded(swept)
     if json:
-        screen.document(sweep_json(seen, swept, now, simulated=simulated))
+        screen.document(sweep_json(plan, swept, now, simulated=simulated))

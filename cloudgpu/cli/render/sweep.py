@@ -7,23 +7,23 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app.clusters.delete_many import leftover_lines
-from cloudgpu.app.sweep.cluster_resources import ClusterResources, SweepDecision
+from cloudgpu.app.sweep.cluster_resources import ClusterResources
+from cloudgpu.app.sweep.plan import SweepDecision, SweepPlan, SweepResult
 from cloudgpu.app.sweep.retained_resources import RetainedResource
-from cloudgpu.app.sweep.sweep import SweepFindings, SweepResult
 from cloudgpu.cli.terminal.number_format import age, format_time, money, plural, relative_time
 
 _UNKNOWN = "unknown"
 _NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC", "vpc-endpoint": "VPC endpoint"}
 
 
-def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, simulated: bool) -> dict[str, Any]:
+def sweep_json(plan: SweepPlan, swept: SweepResult, now: datetime, *, simulated: bool) -> dict[str, Any]:
     """Return the documented output of `sweep --json`."""
     ended = {(resource.label, resource.token) for resource in swept.ended}
     return {
         "simulated": simulated,
-        "regions": list(findings.regions),
-        "unknown": [{"region": region, "why": why} for region, why in findings.unknown],
-        "unseen_storage": [{"region": region, "why": why} for region, why in findings.unseen],
+        "regions": list(plan.regions),
+        "unknown": [{"region": region, "why": why} for region, why in plan.unknown],
+        "unseen_storage": [{"region": region, "why": why} for region, why in plan.unseen],
         "clusters": [
             {
                 **resource.as_json(now),
@@ -31,7 +31,7 @@ def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, si
                 "why": decision.why,
                 "ended": (resource.label, resource.token) in ended,
             }
-            for resource, decision in findings.clusters
+            for resource, decision in plan.clusters
         ],
         **{
             key: [
@@ -41,7 +41,7 @@ def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, si
                     "why": decision.why,
                     "ended": (resource.label, resource.token) in ended,
                 }
-                for resource, decision in findings.retained
+                for resource, decision in plan.retained
                 if resource.noun == noun
             ]
             for key, noun in (("storage", "storage"), ("images", "image"))
@@ -50,30 +50,30 @@ def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, si
     }
 
 
-def findings_lines(findings: SweepFindings, now: datetime, *, simulated: bool) -> list[str]:
+def sweep_plan_lines(plan: SweepPlan, now: datetime, *, simulated: bool) -> list[str]:
     """Return one block per cluster, storage and image, then the regions that could not be searched."""
-    where = plural(len(findings.regions), "region")
-    clusters = plural(len(findings.clusters), "cluster") if findings.clusters else "no cluster resources"
+    where = plural(len(plan.regions), "region")
+    clusters = plural(len(plan.clusters), "cluster") if plan.clusters else "no cluster resources"
     head = f"{clusters} in {where}{' (simulated)' if simulated else ''}"
-    blocks = [line for resource, decision in findings.clusters for line in _block(resource, decision, now)]
-    blocks += [line for resource, decision in findings.retained for line in _retained_lines(resource, decision, now)]
-    blocks += [f"storage and images in {region}: unknown: {why}" for region, why in findings.unseen]
-    return [head, *blocks, *(f"{_place(region)}: unknown: {why}" for region, why in findings.unknown)]
+    blocks = [line for resource, decision in plan.clusters for line in _block(resource, decision, now)]
+    blocks += [line for resource, decision in plan.retained for line in _retained_lines(resource, decision, now)]
+    blocks += [f"storage and images in {region}: unknown: {why}" for region, why in plan.unseen]
+    return [head, *blocks, *(f"{_place(region)}: unknown: {why}" for region, why in plan.unknown)]
 
 
-def swept_lines(findings: SweepFindings, swept: SweepResult, *, yes: bool) -> list[str]:
+def swept_lines(plan: SweepPlan, swept: SweepResult, *, yes: bool) -> list[str]:
     """Return the lines about deleted resources, or how to delete them. Failures are reported by the command's error."""
     if yes:
         return [f"deleted {resource.label}, verified by tag search" for resource in swept.ended]
-    going = [
-        *(resource.label for resource in findings.going),
-        *(resource.label for resource in findings.deletable_storage),
+    to_delete = [
+        *(resource.label for resource in plan.clusters_to_delete),
+        *(resource.label for resource in plan.storage_to_delete),
     ]
-    if not going:
+    if not to_delete:
         return []
-    counts = [(len(findings.going), "cluster"), (len(findings.deletable_storage), "storage resource")]
+    counts = [(len(plan.clusters_to_delete), "cluster"), (len(plan.storage_to_delete), "storage resource")]
     what = " and ".join(plural(count, noun) for count, noun in counts if count)
-    return [f"nothing was deleted; to delete {what}, add --yes: {', '.join(going)}"]
+    return [f"nothing was deleted; to delete {what}, add --yes: {', '.join(to_delete)}"]
 
 
 def _retained_lines(resource: RetainedResource, decision: SweepDecision, now: datetime) -> Iterator[str]:

@@ -6,11 +6,11 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import SweepDecision, group_by_cluster
+from cloudgpu.app.sweep.cluster_resources import group_by_cluster
+from cloudgpu.app.sweep.plan import SweepDecision, SweepPlan, SweepResult
 from cloudgpu.app.sweep.retained_resources import RetainedResource
-from cloudgpu.app.sweep.sweep import SweepFindings, SweepResult
 from cloudgpu.catalog import load
-from cloudgpu.cli.render.sweep import findings_lines, sweep_json, swept_lines
+from cloudgpu.cli.render.sweep import sweep_json, sweep_plan_lines, swept_lines
 from cloudgpu.errors import AuthError
 
 
@@ -59,13 +59,11 @@ def seen(clusters):
         "old": SweepDecision(may_delete=False, why="nobody known owns it"),
     }
     judged = tuple((one, why[one.cluster]) for one in clusters)
-    return SweepFindings(
-        ("eu-west-1", "us-east-1"), (("us-west-1", "cannot reach it"), ("global", "left alone")), judged
-    )
+    return SweepPlan(("eu-west-1", "us-east-1"), (("us-west-1", "cannot reach it"), ("global", "left alone")), judged)
 
 
 def test_as_text(seen, now):
-    assert findings_lines(seen, now, simulated=True) == [
+    assert sweep_plan_lines(seen, now, simulated=True) == [
         "3 clusters in 2 regions (simulated)",
         "lab  owner ann, team vision; expires 2026-11-21 05:30 UTC, in 2 h",
         "  2 x p3dn.24xlarge on-demand in us-east-1 and IAM, for 2 h",
@@ -92,11 +90,11 @@ def test_what_was_ended_and_what_would_be(seen, clusters):
         "nothing was deleted; to delete 1 cluster, add --yes: spot"
     ]
     assert swept_lines(seen, SweepResult((spot,)), yes=True) == ["deleted spot, verified by tag search"]
-    assert swept_lines(SweepFindings((), (), ()), SweepResult(()), yes=False) == []
+    assert swept_lines(SweepPlan((), (), ()), SweepResult(()), yes=False) == []
 
 
 def test_nothing_is_said_too(now):
-    assert findings_lines(SweepFindings(("us-east-1",), (), ()), now, simulated=False) == [
+    assert sweep_plan_lines(SweepPlan(("us-east-1",), (), ()), now, simulated=False) == [
         "no cluster resources in 1 region"
     ]
 
@@ -147,7 +145,7 @@ def test_storage_and_images_are_listed_with_what_ends_them(now):
     made = now - timedelta(days=3)
     base = RetainedResource("image", "base", "i", "Volta", "bob", "us-west-2", "ami-1", made, Decimal(200), Decimal(10))
     logs = RetainedResource("storage", "logs", "l", "s3", "", "us-east-1", "cloudgpu-logs", None, None, None)
-    seen = SweepFindings(
+    seen = SweepPlan(
         ("us-east-1", "us-west-2"),
         (),
         (),
@@ -160,7 +158,7 @@ def test_storage_and_images_are_listed_with_what_ends_them(now):
             ),
         ),
     )
-    assert findings_lines(seen, now, simulated=False) == [
+    assert sweep_plan_lines(seen, now, simulated=False) == [
         "no cluster resources in 2 regions",
         "storage scratch-1  owner ann; lustre fs-1 in us-east-1",
         "  1200 GiB, $168.00 a month, created 5 h ago",

@@ -243,3 +243,27 @@ def test_a_disk_that_fails_while_it_is_held_ends_no_work(path, monkeypatch):
         monkeypatch.setattr(lease_module.os, "open", failing)
     assert not lease.problem
     assert path.exists()
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_lease_of_a_newer_format_is_refused_by_its_number_and_left_alone(path, required):
+    """Its holder cannot be read, and may be running. A deletion, which goes on without a lease, is no exception."""
+    path.parent.mkdir()
+    content = json.dumps({"format": 2, "holders": [{"owner": "ada"}]})
+    path.write_text(content)
+    lease = ClusterLease(path, ManualClock(START), "bob")
+    refused = pytest.raises(StateError, match="has format 2, but this cloudgpu reads formats up to 1")
+    with refused as caught, lease.hold(required=required):
+        pass
+    assert "upgrade cloudgpu" in caught.value.hint
+    with pytest.raises(StateError, match="format 2"):
+        lease.holder()
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize("number", ["x", None, True, [], 0])
+def test_a_format_that_is_no_newer_number_is_ignored(path, number):
+    path.parent.mkdir()
+    path.write_text(json.dumps({"format": number}))
+    with ClusterLease(path, ManualClock(START), "bob").hold():
+        assert json.loads(path.read_text())["format"] == 1

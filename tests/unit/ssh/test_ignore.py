@@ -30,6 +30,17 @@ def by_git(root: Path) -> list[str]:
     return sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)
 
 
+def by_check_ignore(root: Path, files: list[str]) -> list[str]:
+    """The files that `git check-ignore` does not ignore."""
+    asked = ["git", "check-ignore", "--no-index", "-z", "--stdin"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(root), "GIT_CONFIG_NOSYSTEM": "1"}
+    names = "\0".join(files).encode()
+    done = subprocess.run(asked, cwd=root, input=names, capture_output=True, env=environment, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    left_out = {os.fsdecode(name) for name in done.stdout.split(b"\0")}
+    return [name for name in sorted(files) if name not in left_out]
+
+
 def plant(root: Path, files: list[str]) -> None:
     for name in files:
         path = root / name
@@ -57,6 +68,55 @@ def test_the_same_files_as_git_lists(
     (root / ".gitignore").write_text(top, newline="")
     (root / where / ".gitignore").write_text(nested, newline="")
     assert list(files_to_send(root).files) == by_git(root)
+
+
+LINES_PEOPLE_WRITE = """
+    *.log build/ /build build keep/* !keep/a keep/** !keep/sub/ * !*/ !*.py lib/**/foo **/a /a a/ !a lib/a/**
+    !lib/a/b/ foo* !foo.py .env .* */ !keep sub/ keep/sub !keep/sub/a **/build ** /* !/lib !lib/** /keep/**/a
+    lib/*/ [z] ? [a-c] [!a]b keep**/foo sub[!a] foo.??
+"""
+USUAL_LINES = LINES_PEOPLE_WRITE.split()
+FILES_PEOPLE_HAVE = """
+    a ab b foo foo.py x.log build/a build/foo.py build/sub/x.log keep/a keep/b keep/sub/a keep/sub/deep/x.log
+    lib/a/b/foo lib/a/foo lib/b/a lib/build/a lib/foo.py [z] .env .hid/a
+"""
+USUAL_FILES = FILES_PEOPLE_HAVE.split()
+
+
+@pytest.fixture(scope="module")
+def usual_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("usual")
+    git(root, "init", "-q")
+    plant(root, USUAL_FILES)
+    return root
+
+
+@example(lines=["keep/*", "!keep"], own=False)
+@example(lines=["*", "!lib/**"], own=False)
+@example(lines=["*/", "!/lib"], own=True)
+@example(lines=["keep/**", "!a"], own=False)
+@settings(max_examples=300, deadline=None)
+@given(lines=st.lists(st.sampled_from(USUAL_LINES), min_size=1, max_size=4), own=st.booleans())
+def test_usual_lines_mean_what_git_check_ignore_says(usual_tree: Path, lines: list[str], own: bool) -> None:
+    """These lines decide on nearly every tree, and most of them re-include a part of what another one ignores."""
+    ignore_file = usual_tree / ".gitignore"
+    ignore_file.write_text("\n".join(lines) + "\n")
+    expected = by_check_ignore(usual_tree, USUAL_FILES)
+    if own:
+        ignore_file = ignore_file.rename(usual_tree / ".cloudgpuignore")
+    sent = files_to_send(usual_tree).files
+    ignore_file.unlink()
+    assert [name for name in sent if name != ignore_file.name] == expected
+
+
+def test_an_ignored_directory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual environment below the work directory has more files than everything that is sent."""
+    plant(tmp_path, ["a.py", ".venv/lib/x", "data/raw/x", "data/sample/x"])
+    (tmp_path / ".gitignore").write_text(".venv/\ndata/*\n!data/sample\n")
+    scandir, read = os.scandir, []
+    monkeypatch.setattr(os, "scandir", lambda path: read.append(os.fsdecode(path)) or scandir(path))
+    assert files_to_send(tmp_path).files == (".gitignore", "a.py", "data/sample/x")
+    assert [Path(path).name for path in read] == [tmp_path.name, "data", "sample"]
 
 
 @pytest.mark.parametrize(

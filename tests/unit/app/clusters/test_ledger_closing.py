@@ -9,6 +9,7 @@ import pytest
 from cloudgpu.app.clusters.ledger_closing import record_node_ends
 from cloudgpu.app.clusters.status import list_cluster_statuses
 from cloudgpu.app.sweep.cluster_resources import group_by_cluster
+from cloudgpu.app.sweep.plan import SweepDecision, SweepPlan
 from cloudgpu.app.sweep.sweep import Sweep
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.backends.billing import ClusterBilling
@@ -180,7 +181,9 @@ def test_sweep_of_what_no_record_knows_closes_by_the_clouds_times(workspace, mak
     tags = {"cloudgpu:cluster": "demo", "cloudgpu:token": standing.token, "cloudgpu:owner": "ann"}
     thing = TaggedResource("volume", "vol-1", "us-east-1", tags)
     workspace.cloud.orphans = [thing]
-    swept = Sweep(workspace.context, None).end(group_by_cluster([thing], load(), workspace.clock.now()), "us-east-1")
+    (cluster,) = group_by_cluster([thing], load(), workspace.clock.now())
+    plan = SweepPlan((), (), ((cluster, SweepDecision(may_delete=True, why="yours")),))
+    swept = Sweep(workspace.context, None, "us-east-1").delete_clusters(plan)
     assert swept.failed == ()
     assert closed(workspace).closed_at == standing.created_at + timedelta(hours=2)
     assert ClusterBilling(workspace.context).usd(workspace.ledger.entries(), workspace.clock.now()) == HOURLY * 2

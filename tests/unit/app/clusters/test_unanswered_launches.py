@@ -6,8 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import SweepRequest
-from cloudgpu.app.sweep.sweep import Sweep, sweep_error
+from cloudgpu.app.sweep.classify import SweepRequest
+from cloudgpu.app.sweep.plan import sweep_error
+from cloudgpu.app.sweep.sweep import Sweep
 from cloudgpu.aws.ec2.tagged_types import SearchResult
 from cloudgpu.errors import CapacityError, CloudError, LedgerError, NoCapacityError
 
@@ -84,9 +85,9 @@ def closed_at_zero(workspace):
 
 
 def sweep(workspace, *regions, **request):
-    sweeping = Sweep(workspace.context, NoImages())
-    seen = sweeping.look(regions, SweepRequest("ann", **request))
-    return seen, sweeping.end(seen.going, "us-east-1")
+    sweeping = Sweep(workspace.context, NoImages(), "us-east-1")
+    plan = sweeping.plan(regions, SweepRequest("ann", **request))
+    return plan, sweeping.delete_clusters(plan)
 
 
 def appears_after_the_first_search(workspace, things):
@@ -156,7 +157,7 @@ def test_a_node_that_ended_meanwhile_is_billed_although_nobody_saw_its_launch(ki
 def test_sweep_closes_what_a_killed_command_of_this_home_opened(killed):
     write_journal(killed)
     seen, swept = sweep(killed)
-    assert [(one.cluster, one.billed_in) for one in seen.going] == [("demo", ("us-east-1",))]
+    assert [(one.cluster, one.billed_in) for one in seen.clusters_to_delete] == [("demo", ("us-east-1",))]
     assert sweep_error(seen, swept) is None
     assert closed_at_zero(killed)
     assert killed.records.clusters() == []
@@ -184,7 +185,7 @@ def test_sweep_closes_nothing_where_a_region_did_not_answer(killed, silent):
 
     killed.cloud.anybodys = anybodys
     seen, _ = sweep(killed)
-    assert [one.cluster for one in seen.going] == ([] if silent == "us-east-1" else ["demo"])
+    assert [one.cluster for one in seen.clusters_to_delete] == ([] if silent == "us-east-1" else ["demo"])
 
 
 def test_sweep_of_another_region_says_nothing_of_it(killed):
@@ -196,10 +197,10 @@ def test_sweep_leaves_the_row_of_somebody_else_until_it_has_expired(killed):
     lose_record(killed)
     killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
     killed.owner = "bob"
-    sweeping = Sweep(killed.context, NoImages())
-    assert sweeping.look((), SweepRequest("bob")).going == ()
+    sweeping = Sweep(killed.context, NoImages(), "us-east-1")
+    assert sweeping.plan((), SweepRequest("bob")).clusters_to_delete == ()
     killed.clock.sleep(timedelta(hours=2).total_seconds())
-    assert [one.cluster for one in sweeping.look((), SweepRequest("bob")).going] == ["demo"]
+    assert [one.cluster for one in sweeping.plan((), SweepRequest("bob")).clusters_to_delete] == ["demo"]
 
 
 def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch):
@@ -212,8 +213,8 @@ def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch
         raise LedgerError("the ledger is damaged")
 
     context = replace(killed.context, ledger=LenientLedger(broken))
-    sweeping = Sweep(context, NoImages())
-    sweeping.end(sweeping.look((), SweepRequest("ann")).going, "us-east-1")
+    sweeping = Sweep(context, NoImages(), "us-east-1")
+    sweeping.delete_clusters(sweeping.plan((), SweepRequest("ann")))
     assert killed.cloud.orphans == []
 
 

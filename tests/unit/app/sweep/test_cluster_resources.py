@@ -1,4 +1,4 @@
-"""What is put together from tags, what it costs, and who may end it. Values in, values out."""
+"""Clusters as their tags describe them, and what they cost."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import LocalKnowledge, SweepRequest, decide_on_cluster, group_by_cluster
+from cloudgpu.app.sweep.cluster_resources import group_by_cluster
 from cloudgpu.catalog import load
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -103,61 +103,3 @@ def test_the_latest_expiry_that_anything_of_it_says_counts():
     assert lab.expires_at == NOW + HOUR
     assert one(node(1, expires=None)).expires_at is None
     assert one(node(1, expires=None, **{"cloudgpu:expires-at": "soon"})).expires_at is None
-
-
-GONE, LIVING, UNKNOWN = NOW - HOUR, NOW + HOUR, None
-NOBODY, MINE, HIS = "", "ann", "bob"
-UP, KNOWN, STRANGE, BUSY = (
-    LocalKnowledge(known=True, up=True),
-    LocalKnowledge(known=True),
-    LocalKnowledge(),
-    LocalKnowledge(known=True, up=True, busy=True),
-)
-
-
-@pytest.mark.parametrize(
-    ("owner", "expires", "here", "goes"),
-    [
-        (MINE, GONE, STRANGE, True),
-        (MINE, GONE, UP, True),
-        (HIS, GONE, STRANGE, True),
-        (NOBODY, GONE, STRANGE, True),
-        (MINE, LIVING, STRANGE, True),
-        (MINE, LIVING, KNOWN, True),
-        (MINE, LIVING, UP, False),
-        (MINE, UNKNOWN, STRANGE, True),
-        (HIS, LIVING, STRANGE, False),
-        (HIS, UNKNOWN, STRANGE, False),
-        (NOBODY, LIVING, STRANGE, False),
-        (NOBODY, UNKNOWN, STRANGE, False),
-        (MINE, GONE, BUSY, False),
-    ],
-)
-def test_who_may_end_what(owner, expires, here, goes):
-    lab = one(node(1, owner=owner, expires=expires))
-    assert decide_on_cluster(lab, here, SweepRequest("ann"), NOW).may_delete is goes
-
-
-@pytest.mark.parametrize(
-    ("options", "owner", "here", "goes"),
-    [
-        (SweepRequest("ann", all_mine=True), MINE, UP, True),
-        (SweepRequest("ann", all_mine=True), HIS, STRANGE, False),
-        (SweepRequest("ann", all_mine=True), MINE, BUSY, False),
-        (SweepRequest("ann", frozenset({"bob"})), HIS, STRANGE, True),
-        (SweepRequest("ann", frozenset({"bob"})), MINE, UP, False),
-        (SweepRequest("ann", frozenset({"bob"})), "", STRANGE, False),
-        (SweepRequest("ann", frozenset({"ann"})), MINE, UP, True),
-    ],
-)
-def test_what_is_asked_for_by_name_may_go_too(options, owner, here, goes):
-    lab = one(node(1, owner=owner))
-    what = decide_on_cluster(lab, here, options, NOW)
-    assert what.may_delete is goes
-    assert what.why
-
-
-def test_timers_come_before_sweeps():
-    """A minute after its expiry a cluster is ending itself: nobody needs to help."""
-    fresh = one(node(1, owner="bob", expires=NOW - timedelta(minutes=1)))
-    assert not decide_on_cluster(fresh, LocalKnowledge(), SweepRequest("ann"), NOW).may_delete

@@ -6,10 +6,12 @@ from io import StringIO
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import SweepRequest, group_by_cluster
-from cloudgpu.app.sweep.sweep import Sweep, sweep_error
+from cloudgpu.app.sweep.classify import SweepRequest
+from cloudgpu.app.sweep.cluster_resources import group_by_cluster
+from cloudgpu.app.sweep.plan import sweep_error
+from cloudgpu.app.sweep.sweep import Sweep
 from cloudgpu.catalog import load
-from cloudgpu.cli.render.sweep import findings_lines, sweep_json
+from cloudgpu.cli.render.sweep import sweep_json, sweep_plan_lines
 from cloudgpu.cli.terminal.output import Output
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -56,7 +58,7 @@ def sweeping(workspace):
     cloud = workspace.cloud
     cloud.regions = lambda: ("us-east-1",)
     cloud.anybodys = lambda region: [one for one in cloud.orphans if one.region == region]
-    return Sweep(workspace.context, NoImages())
+    return Sweep(workspace.context, NoImages(), "us-east-1")
 
 
 @pytest.mark.parametrize("expires", EXPIRIES)
@@ -65,13 +67,13 @@ def test_an_expiry_that_is_none_is_shown_and_the_others_still_go(workspace, swee
         thing("sg-1", kind="security-group", cluster="odd", expires=expires),
         thing("i-1", cluster="old"),
     ]
-    seen = sweeping.look((), SweepRequest("ann"))
-    assert [one.cluster for one in seen.going] == ["old"]
+    seen = sweeping.plan((), SweepRequest("ann"))
+    assert [one.cluster for one in seen.clusters_to_delete] == ["old"]
     odd = next(one for one, _ in seen.clusters if one.cluster == "odd")
     assert odd.expires_at is None
     assert odd.unreadable_expiry == expires
-    assert any("expiry unreadable: " in line for line in findings_lines(seen, NOW, simulated=False))
-    swept = sweeping.end(seen.going, "us-east-1")
+    assert any("expiry unreadable: " in line for line in sweep_plan_lines(seen, NOW, simulated=False))
+    swept = sweeping.delete_clusters(seen)
     assert sweep_error(seen, swept) is None
     rows = sweep_json(seen, swept, NOW, simulated=False)["clusters"]
     assert {row["cluster"]: row["unreadable_expiry"] for row in rows} == {"odd": expires, "old": None}
@@ -97,10 +99,10 @@ def test_every_odd_tag_is_shown_and_stops_nothing(workspace, sweeping, tag):
     for one, name in zip(odd, NAMES, strict=True):
         one.tags[f"cloudgpu:{tag}"] = name
     workspace.cloud.orphans = [*odd, thing("i-old", cluster="old")]
-    seen = sweeping.look((), SweepRequest("ann"))
-    assert len(seen.going) == len(NAMES) + 1
+    seen = sweeping.plan((), SweepRequest("ann"))
+    assert len(seen.clusters_to_delete) == len(NAMES) + 1
     stream = StringIO()
-    Output(stream, colour=False).lines(findings_lines(seen, NOW, simulated=False))
+    Output(stream, colour=False).lines(sweep_plan_lines(seen, NOW, simulated=False))
     assert all(line.isprintable() for line in stream.getvalue().split("\n"))
-    assert sweep_error(seen, sweeping.end(seen.going, "us-east-1")) is None
+    assert sweep_error(seen, sweeping.delete_clusters(seen)) is None
     assert workspace.cloud.orphans == []

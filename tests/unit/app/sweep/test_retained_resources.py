@@ -1,4 +1,4 @@
-"""Storage and images in a sweep: what may go, and that data which is to be kept never does."""
+"""Storage and images in a sweep, from the search to the deletion."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -6,43 +6,16 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import SweepRequest
-from cloudgpu.app.sweep.retained_resources import RetainedResource, StorageUsers, decide_on_resource, retained_image
-from cloudgpu.app.sweep.sweep import Sweep, SweepResult, sweep_error
+from cloudgpu.app.sweep.classify import SweepRequest
+from cloudgpu.app.sweep.plan import SweepResult, sweep_error
+from cloudgpu.app.sweep.retained_resources import retained_image
+from cloudgpu.app.sweep.sweep import Sweep
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.errors import AuthError, CloudError
 
 MADE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
-OWN = RetainedResource(
-    "storage", "scratch-1", "t", "lustre", "ann", "us-east-1", "fs-1", MADE, Decimal(1200), Decimal(168)
-)
-GOING = replace(OWN, disposable=True, made_for="lab")
-NOTHING = StorageUsers(frozenset(), frozenset(), all_asked=True)
-ANN, BOSS = SweepRequest("ann"), SweepRequest("boss", frozenset({"ann"}))
-
-
-@pytest.mark.parametrize(
-    ("one", "around", "options", "goes", "why"),
-    [
-        (GOING, NOTHING, ANN, True, "its cluster lab is deleted"),
-        (GOING, NOTHING, BOSS, True, "as requested"),
-        (GOING, NOTHING, SweepRequest("boss"), False, "--owner ann"),
-        (GOING, replace(NOTHING, clusters=frozenset({"lab"})), BOSS, False, "which still exists"),
-        (GOING, replace(NOTHING, here=frozenset({"lab"})), ANN, False, "cloudgpu down lab"),
-        (GOING, replace(NOTHING, all_asked=False), ANN, False, "in a region that was not searched"),
-        (replace(GOING, users=("i-1",)), NOTHING, ANN, False, "in use by i-1"),
-        (replace(GOING, users=("i-1 (cluster lab)",)), NOTHING, ANN, True, "its cluster lab is deleted"),
-        (replace(GOING, made_for=""), NOTHING, BOSS, False, "storage delete scratch-1 --region us-east-1"),
-        (OWN, NOTHING, BOSS, False, "--delete-data"),
-        (replace(GOING, disposable=False), NOTHING, BOSS, False, "--delete-data"),
-        (replace(GOING, noun="image"), NOTHING, BOSS, False, "cloudgpu image delete scratch-1"),
-    ],
-)
-def test_only_disposable_storage_whose_cluster_is_gone_may_go(one, around, options, goes, why):
-    found = decide_on_resource(one, around, options)
-    assert found.may_delete is goes
-    assert why in found.why
+ANN = SweepRequest("ann")
 
 
 def stored(name, *, keep="false", made_for="lab", owner="ann"):
@@ -90,17 +63,17 @@ def sweeping(workspace):
     workspace.cloud.regions = lambda: ("us-east-1",)
     workspace.cloud.anybodys = lambda region: []
     workspace.cloud.stores = Stores([stored("going"), stored("kept", keep="true", made_for="")])
-    return Sweep(workspace.context, Images())
+    return Sweep(workspace.context, Images(), "us-east-1")
 
 
 def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(workspace, sweeping):
-    seen = sweeping.look([], ANN)
+    seen = sweeping.plan([], ANN)
     assert [(one.label, what.may_delete) for one, what in seen.retained] == [
         ("storage going", True),
         ("storage kept", False),
         ("image base", False),
     ]
-    swept = sweeping.delete_storage(seen.deletable_storage, SweepResult(()))
+    swept = sweeping.delete_storage(seen, SweepResult(()))
     assert [one.name for one in swept.ended] == ["going"]
     assert [one.name for one in workspace.cloud.stores.there] == ["kept"]
     assert sweep_error(seen, swept) is None
@@ -108,8 +81,8 @@ def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(workspace, sweep
 
 def test_what_will_not_end_is_named(workspace, sweeping):
     workspace.cloud.stores.stubborn = True
-    seen = sweeping.look([], ANN)
-    failure = sweep_error(seen, sweeping.delete_storage(seen.deletable_storage, SweepResult(())))
+    seen = sweeping.plan([], ANN)
+    failure = sweep_error(seen, sweeping.delete_storage(seen, SweepResult(())))
     assert "1 piece of storage is not confirmed deleted" in failure.message
     assert any("it will not" in line for line in failure.left)
 
@@ -119,7 +92,7 @@ def test_a_region_whose_storage_is_silent_is_unknown(workspace, sweeping):
         raise CloudError("no answer")
 
     workspace.cloud.stores.found = silent
-    seen = sweeping.look([], ANN)
+    seen = sweeping.plan([], ANN)
     assert dict(seen.unknown)["us-east-1"] == "no answer"
     assert seen.retained == ()
 
@@ -129,7 +102,7 @@ def test_who_may_not_look_at_storage_sweeps_clusters_all_the_same(workspace, swe
         raise AuthError("not authorized to perform elasticfilesystem:DescribeFileSystems")
 
     workspace.cloud.stores.found = denied
-    seen = sweeping.look([], ANN)
+    seen = sweeping.plan([], ANN)
     assert seen.regions == ("us-east-1",)
     assert "DescribeFileSystems" in dict(seen.unseen)["us-east-1"]
     assert sweep_error(seen, SweepResult(())) is None
@@ -144,16 +117,16 @@ def test_storage_of_a_cluster_that_goes_goes_after_it_and_not_without_it(workspa
     tags = {"cloudgpu:cluster": "lab", "cloudgpu:owner": "ann", "cloudgpu:token": "t"}
     node = Thing("instance", "i-1", "us-east-1", tags)
     workspace.cloud.anybodys = lambda region: [node] if region == "us-east-1" else []
-    seen = sweeping.look([], ANN)
-    assert [one.name for one in seen.deletable_storage] == ["going"]
-    failed = SweepResult((), ((seen.going[0], CloudError("no")),))
-    assert sweeping.delete_storage(seen.deletable_storage, failed) == SweepResult(())
-    assert sweeping.delete_storage(seen.deletable_storage, SweepResult(seen.going)).ended == seen.deletable_storage
+    seen = sweeping.plan([], ANN)
+    assert [one.name for one in seen.storage_to_delete] == ["going"]
+    failed = SweepResult((), ((seen.clusters_to_delete[0], CloudError("no")),))
+    assert sweeping.delete_storage(seen, failed) == SweepResult(())
+    assert sweeping.delete_storage(seen, SweepResult(seen.clusters_to_delete)).ended == seen.storage_to_delete
 
 
 def test_what_is_still_in_use_when_its_turn_comes_is_left_alone(workspace, sweeping):
-    going = sweeping.look([], ANN).deletable_storage
+    plan = sweeping.plan([], ANN)
     workspace.cloud.stores.there[0] = replace(workspace.cloud.stores.there[0], users=("i-9 (cluster lab)",))
-    ((one, err),) = sweeping.delete_storage(going, SweepResult(())).failed
+    ((one, err),) = sweeping.delete_storage(plan, SweepResult(())).failed
     assert (one.name, "i-9" in err.message) == ("going", True)
     assert len(workspace.cloud.stores.there) == 2

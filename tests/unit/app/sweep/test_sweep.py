@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import SweepRequest
-from cloudgpu.app.sweep.sweep import Sweep, sweep_error
+from cloudgpu.app.sweep.classify import SweepRequest
+from cloudgpu.app.sweep.plan import sweep_error
+from cloudgpu.app.sweep.sweep import Sweep
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, CloudError, UsageError
 
@@ -58,11 +59,11 @@ class NoImages:
 
 
 def look(workspace, *regions, **request):
-    return Sweep(workspace.context, NoImages()).look(regions, SweepRequest("ann", **request))
+    return Sweep(workspace.context, NoImages(), "us-east-1").plan(regions, SweepRequest("ann", **request))
 
 
 def end(workspace, seen):
-    return Sweep(workspace.context, NoImages()).end(seen.going, "us-east-1")
+    return Sweep(workspace.context, NoImages(), "us-east-1").delete_clusters(seen)
 
 
 def test_every_enabled_region_and_iam_are_asked_once(account):
@@ -105,7 +106,7 @@ def test_all_is_well_when_everything_answered_and_ended(account):
 
 def test_what_is_another_persons_stays_until_it_is_asked_for(account):
     account.cloud.orphans = [thing("i-1", owner="bob", cluster="his")]
-    assert look(account).going == ()
+    assert look(account).clusters_to_delete == ()
     seen = look(account, owners=frozenset({"bob"}))
     end(account, seen)
     assert account.cloud.orphans == []
@@ -146,7 +147,7 @@ def test_trouble_with_one_is_no_end_of_the_others(account):
 def test_a_cluster_of_this_home_ends_with_its_journal_its_bill_and_its_record(account, make):
     record = account.provisioning.up(make.plan(make.candidate()), "lab").record
     account.cloud.orphans = [thing("i-1", token=record.token, expires=f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}")]
-    assert look(account).going == ()
+    assert look(account).clusters_to_delete == ()
     seen = look(account, all_mine=True)
     assert sweep_error(seen, end(account, seen)) is None
     assert ("destroy", "us-east-1", "") in account.cloud.calls
@@ -168,7 +169,7 @@ def test_a_lost_home_is_no_loss_the_bill_is_closed_by_the_token(account, make):
     account.clock.sleep(1800)
     account.cloud.orphans = [thing("i-1", token=record.token)]
     seen = look(account)
-    assert [one.cluster for one in seen.going] == ["lab"]
+    assert [one.cluster for one in seen.clusters_to_delete] == ["lab"]
     assert sweep_error(seen, end(account, seen)) is None
     (entry,) = account.ledger.entries(cluster="lab")
     assert (entry.state, entry.closed_at) == ("closed", account.clock.now())
