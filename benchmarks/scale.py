@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from measure import CLOUDGPU, ROOT, show
 
-from cloudgpu.app.access.node_connections import NodeCarriers, connector
+from cloudgpu.backends.node_connections import NodeCarriers, connector
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home

@@ -1,225 +1,260 @@
-"""Interfaces that the use cases depend on. `cli/context/wiring.py` provides the implementations."""
+"""The interface of a backend: everything that a place can do for the use cases, which call nothing else.
+
+`backends.factory` opens the backend of a target. docs/explanation/backends.md shows how to write one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from cloudgpu.errors import UsageError
 from cloudgpu.state.identity import BackendIdentity
 
 if TYPE_CHECKING:
     # Only for annotations: importing the recipe schema and SSH would slow down commands that only read records.
-    from datetime import datetime
+    from datetime import datetime, timedelta
+    from decimal import Decimal
     from pathlib import Path
 
-    from cloudgpu.aws.ec2.billing_times import Lifetime
-    from cloudgpu.aws.ec2.tagged_types import SearchResult
+    from cloudgpu.aws.ec2.baked_images import OwnImage
+    from cloudgpu.aws.iam.grants import Grant
+    from cloudgpu.aws.iam.permission_probe import PermissionResult
+    from cloudgpu.aws.pricing.quotas import QuotaLimit
+    from cloudgpu.aws.session.session import Identity
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
+    from cloudgpu.backends.catalog_source import CatalogSource
+    from cloudgpu.backends.cost_ledger import CostLedger
     from cloudgpu.backends.events import Emit
-    from cloudgpu.catalog.quotas import Quota
-    from cloudgpu.engine.base import Engine
-    from cloudgpu.launch.inventory import Inventory, Node
-    from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, Spending
-    from cloudgpu.ledger.report import By, CostReport
+    from cloudgpu.backends.launch_request import Requester
+    from cloudgpu.backends.node_connections import NodeCarriers
+    from cloudgpu.backends.quota_headroom import QuotaCloud
+    from cloudgpu.backends.resource_forecast import ResourceForecast
+    from cloudgpu.backends.results import DeletionResult, ExtensionResult, ProvisionedCluster
+    from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
+    from cloudgpu.backends.sweep.plan import SweepPlan, SweepRequest, SweepResult
+    from cloudgpu.catalog import Catalog
+    from cloudgpu.clock import Clock
+    from cloudgpu.launch.inventory import Node
+    from cloudgpu.paths import Home
     from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
-    from cloudgpu.plan.plan import Quotes
-    from cloudgpu.plan.reservations import ReservationLookup
+    from cloudgpu.plan.plan import Plan
+    from cloudgpu.plan.planner_input import PlannerInput
+    from cloudgpu.recipe.schema import Recipe
+    from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.files import RemoteFile, S3Service
     from cloudgpu.ssh.base import Host
-    from cloudgpu.state.cluster_and_run_records import ClusterRecord
-    from cloudgpu.state.storage_records import StorageRecord
+    from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
+
+Connect = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
+"""Function that connects to all nodes, waiting while they boot, or raises a typed error."""
 
 
-class TaggedResource(Protocol):
-    """A resource with a cluster's tag."""
+class ClusterOperations(Protocol):
+    """Creates, verifies, extends and deletes clusters, with the records and the ledger of one context."""
 
-    @property
-    def kind(self) -> str:
-        """Resource type: `instance`, `volume`, `security-group` ..."""
+    def create(
+        self,
+        plan: Plan,
+        name: str,
+        requester: Requester,
+        *,
+        run_id: str = "",
+        keep_on_failure: bool = False,
+        retry_s: int = 0,
+    ) -> ProvisionedCluster:
+        """Create a cluster. If it already exists, verify that it matches the plan and make no changes."""
 
-    @property
-    def id(self) -> str:
-        """Resource ID assigned by the cloud."""
+    def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
+        """Return a running cluster after verifying that it matches the plan and that no node is lost."""
 
-    @property
-    def region(self) -> str:
-        """Region of the resource; `global` for IAM."""
+    def delete(self, name: str, default_region: str) -> DeletionResult:
+        """Delete a cluster and verify that nothing is left. Succeed if there is nothing to delete."""
 
-    @property
-    def tags(self) -> Mapping[str, str]:
-        """All tags of the resource."""
+    def extend(
+        self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
+    ) -> ExtensionResult:
+        """Extend a cluster's expiry on every node, until a time or by a duration."""
+
+    def authorize(self, record: ClusterRecord) -> ClusterRecord:
+        """Let the caller's current address connect to the nodes, and return the updated record."""
+
+    def record_costs(self, record: ClusterRecord) -> None:
+        """Bring the ledger rows of a cluster up to date: restore missing rows, and record nodes that have ended."""
 
 
-class BillableResource(TaggedResource, Protocol):
-    """A tagged resource with the properties that determine its price."""
+class Offers(Protocol):
+    """What a backend offers to recipes. Offline offers are read from the catalog and from local caches."""
 
-    @property
-    def state(self) -> str:
-        """State reported by the cloud; empty for resources without a state."""
+    def usable_regions(self, catalog: Catalog) -> Sequence[str]:
+        """Return the regions of the catalog that can be used."""
 
-    @property
-    def since(self) -> datetime | None:
-        """Launch or creation time; None if the cloud does not report one."""
+    def known_regions(self, recipe: Recipe, catalog: Catalog, default_region: str) -> Sequence[str]:
+        """Return the regions of the catalog in which the recipe may run; none if the backend has no regions."""
 
-    @property
-    def instance_type(self) -> str:
-        """Instance type; empty for other resources."""
+    def inspector(self) -> Inspector | None:
+        """Return the object that looks up resources that a recipe names; None when offline, or if there are none."""
 
-    @property
-    def market(self) -> str:
-        """Market of an instance; empty for other resources."""
-
-    @property
-    def volume_type(self) -> str:
-        """Volume type such as `gp3`; empty for other resources."""
-
-    @property
-    def size_gib(self) -> int | None:
-        """Size of a volume; None for other resources."""
+    def quote(self, question: PlannerInput) -> PlannerInput:
+        """Add what the backend knows to the planner's input: zones, prices, images, quotas, storage or hosts."""
 
 
 class Backend(BackendIdentity, Protocol):
-    """A backend on which runs execute: launched instances or self-managed hosts."""
+    """A place on which clusters run.
+
+    The methods that raise `UsageError` here are optional. A backend that lacks such a part inherits them.
+    """
+
+    @property
+    def description(self) -> str:
+        """Name of the place in messages, such as `self-managed hosts`."""
+
+    def for_deletion(self) -> Backend:
+        """Return the backend in a mode in which a failure of one region does not stop a deletion in another."""
+        return self
+
+    def clusters(self, context: Context) -> ClusterOperations:
+        """Return the operations on clusters, with the records and the ledger of a context."""
+
+    def offers(self, *, offline: bool) -> Offers:
+        """Return what the backend offers to recipes. With `offline`, nothing is queried."""
+
+    def connect(self, nodes: Sequence[Node], emit: Emit) -> list[Host]:
+        """Connect to all nodes of a cluster, waiting while they boot, or raise a typed error."""
 
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the state of each instance, `terminated` for instances that no longer exist."""
 
     def put_objects(self, url: str, source: Path) -> int:
         """Upload a directory to an S3 URL, skipping unchanged files, and return the number of bytes sent."""
+        del source
+        self.lack(f"upload to {url}")
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
         """List the objects under an S3 URL, with presigned URLs."""
+        del expires_s
+        self.lack(f"dataset {url}")
 
     def bucket_service(self, url: str) -> S3Service:
         """Return the region and endpoint of a bucket, for nodes that access the bucket directly."""
+        self.lack(f"bucket {url}")
+
+    def catalog_source(self) -> CatalogSource:
+        """Return the source from which `catalog refresh` reads types, prices, images and quotas."""
+        self.lack("catalog refresh")
+
+    def images(self) -> ImageStore:
+        """Return the machine images of the account."""
+        self.lack("machine images")
+
+    def preview(self, plan: Plan, name: str, requester: Requester) -> Sequence[ResourceForecast]:
+        """Return the resources that `up` would create for the plan's first candidate. Changes nothing."""
+        del plan, name, requester
+        self.lack("--resources")
+
+    def storage(self, context: Context, team: str) -> StorageOperations:
+        """Return the operations on storage that outlives clusters. `team` is billed for new storage."""
+        del context, team
+        self.lack("storage")
+
+    def sweep(self, context: Context, default_region: str) -> Sweep:
+        """Return the operations that find and delete leftover resources by their tags."""
+        del context, default_region
+        self.lack("sweep")
+
+    def quotas(self) -> QuotaCloud:
+        """Return the source of quotas and running vCPUs."""
+        self.lack("quotas")
+
+    def account_queries(self) -> AccountQueries:
+        """Return the queries about the account that `doctor` makes."""
+        self.lack("doctor")
+
+    def registry_login(self, region: str) -> RegistryLogin:
+        """Return a login for the container registries of the account in a region."""
+        self.lack(f"container images in ECR in {region}")
+
+    def check_access(self) -> None:
+        """Check that nodes will be reachable, before any are launched."""
+        return
+
+    def carriers(self) -> NodeCarriers:
+        """Return the connectors for nodes that the caller cannot reach directly, for `ssh`, `exec` and `tunnel`."""
+        self.lack("SSH access")
+
+    def lack(self, feature: str) -> NoReturn:
+        """Reject a feature that this backend does not have.
+
+        Raises:
+            UsageError: Always.
+        """
+        message = f"{feature}: not available on {self.description}"
+        raise UsageError(message, hint="use --on aws or --on rehearsal")
 
 
-class Cloud(Backend, Protocol):
-    """A cloud that launches instances."""
+class AccountQueries(Protocol):
+    """Queries about an account, for `doctor`."""
 
-    def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the machine image for each (SSM parameter, region) pair, omitting unreadable parameters."""
+    def identity(self) -> Identity:
+        """Return the identity to which the credentials belong."""
 
-    def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
-        """Return the zones that offer each instance type, by (instance type, region) pair."""
+    def permission_results(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
+        """Return whether each action of the grants is allowed."""
 
-    @property
-    def requested_engine(self) -> str:
-        """Engine selected by the user, `direct` or `pulumi`; empty if the user selected none."""
-
-    def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
-        """Look up a capacity reservation in these regions, in order, until one contains it."""
-
-    def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of Elastic IPs that the account can still allocate, for each region that can be queried."""
-
-    def quota_limits(self, region: str) -> Mapping[str, int]:
-        """Return the vCPU limit of each quota in a region, by quota key."""
-
-    def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
-        """Return the account's running vCPUs in a region, by quota. Quotas without running vCPUs are omitted."""
-
-    def engine(self, record: ClusterRecord) -> Engine:
-        """Return the engine that creates and deletes this cluster, configured with the cluster's tags and identity."""
-
-    def caller_cidr(self) -> str:
-        """Return the CIDR that may connect to port 22, such as `203.0.113.7/32`; empty to allow none."""
-
-    def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
-        """Wait until every instance has an address and has printed its host keys, and return the inventory."""
-
-    def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
-        """Return start and termination times by instance ID, omitting instances that the cloud no longer lists."""
-
-    def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
-        """Return the lifetimes of a cluster's NAT gateways and Elastic IPs that the cloud still reports."""
-
-    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[TaggedResource]:
-        """Return all resources with the cluster's tag in these regions and IAM; fail if any search fails."""
-
-    def search_each(self, cluster: str, regions: Sequence[str]) -> SearchResult:
-        """Search each of these regions (`global`: IAM) for the cluster's tag, even if another search fails."""
-
-    def regions(self) -> Sequence[str]:
-        """Return every region that is enabled for the account."""
-
-    def search_all_clusters(self, region: str) -> SearchResult:
-        """Search a region (`global`: IAM) for resources with any cluster's tag."""
-
-    def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
-        """Terminate instances by their IDs and wait until the cloud confirms their termination."""
-
-    def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
-        """Set these tags on every given instance, volume and interface that lacks one of them."""
-
-    def inspector(self) -> Inspector:
-        """Return the inspector for resources that a recipe names."""
-
-    def storage(self) -> StorageCloud:
-        """Return the storage interface of this cloud."""
-
-    def release(self, found: Sequence[TaggedResource]) -> None:
-        """Delete tagged resources and wait until the cloud confirms their deletion."""
+    def quotas(self) -> Sequence[QuotaLimit]:
+        """Return the vCPU quotas."""
 
 
-class CostLedger(Protocol):
-    """The ledger of resources that cost money."""
+class Sweep(Protocol):
+    """Searches an account for resources with cloudgpu's tags and deletes the leftovers."""
 
-    def open(self, spending: Spending) -> None:
-        """Durably write a row for an entry. Idempotent for the same entry ID."""
+    def plan(self, regions: Sequence[str], request: SweepRequest) -> SweepPlan:
+        """Search these regions, or by default every enabled region, and decide what may be deleted."""
 
-    def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
-        """Record the instances that a launch call returned."""
+    def delete_clusters(self, plan: SweepPlan) -> SweepResult:
+        """Delete the plan's clusters concurrently. A failure does not stop the other deletions."""
 
-    def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Record that an entry's expiry was extended."""
+    def delete_storage(self, plan: SweepPlan, clusters: SweepResult) -> SweepResult:
+        """Delete the plan's storage, unless its cluster could not be deleted. `clusters` is the clusters' result."""
 
-    def close(self, entry_id: str, at: datetime) -> None:
-        """Close an entry after the cloud has confirmed the deletion."""
-
-    def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
-        """Record when a part of an open entry stopped being billed. Later calls for the same part have no effect."""
-
-    def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
-        """Record that a run started using a cluster."""
-
-    def run_ended(self, run_id: str, state: str, at: datetime) -> None:
-        """Record the final state of a run."""
-
-    def entries(
-        self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
-    ) -> tuple[LedgerEntry, ...]:
-        """Return the matching rows, oldest first."""
-
-    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
-        """Return the cost report."""
+    def check_recorded(self, swept: SweepResult) -> None:
+        """Raise an error if the deletions could not be recorded."""
 
 
-Connect = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
-"""Function that connects to all nodes, waiting while they boot, or raises a typed error."""
+class StorageOperations(Protocol):
+    """Creates, lists and deletes storage, with the records and the ledger of one context."""
+
+    def create(self, request: StorageRequest) -> CreatedStorage:
+        """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged."""
+
+    def rows(self, region: str) -> Sequence[StorageRow]:
+        """Return the storage of every region that the records name and of this region."""
+
+    def find_deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:
+        """Return the existing storage for the confirmation prompt, or None if there is none."""
+
+    def delete(self, name: str, region: str, *, delete_data: bool) -> DeletedStorage:
+        """Delete storage with its data and verify that nothing is left."""
+
+    def check_recorded(self, name: str) -> None:
+        """Raise an error if the deletion could not be recorded."""
 
 
-class StorageCloud(BackendIdentity, Protocol):
-    """A cloud that creates storage."""
+class ImageStore(Protocol):
+    """The machine images of one account."""
 
-    @property
-    def requested_engine(self) -> str:
-        """Engine selected by the user; empty if the user selected none."""
+    def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
+        """Return the images in a region; if a name is given, only images with that name."""
 
-    def engine(self, record: StorageRecord) -> Engine:
-        """Return the engine that creates this storage, configured with the storage's tags and identity."""
+    def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
+        """Start creating an image and return its ID."""
 
-    def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
-        """Return all tagged storage in a region, or only the storage with this name."""
+    def ready(self, region: str, name: str) -> OwnImage:
+        """Wait until the image is available."""
 
-    def empty(self, stored: TaggedStorage) -> None:
-        """Delete all objects in the storage's bucket, if it has a bucket."""
-
-    def end(self, stored: TaggedStorage) -> list[str]:
-        """Delete all parts of the storage and their data. Return one line per part that could not be deleted."""
-
-    def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
-        """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""
+    def end(self, image: OwnImage) -> None:
+        """Delete an image and its snapshots."""
 
 
 class Inspector(Protocol):
@@ -233,3 +268,26 @@ class Inspector(Protocol):
 
     def regions(self) -> Sequence[str]:
         """Return every region that is enabled for the account."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """The context of one command: its backend, ledger, records, state home, clock, owner and event sink.
+
+    Attributes:
+        owner: Name of the calling user.
+        emit: Function that receives progress events.
+    """
+
+    backend: Backend
+    ledger: CostLedger
+    records: RecordStore
+    home: Home
+    clock: Clock
+    owner: str
+    emit: Emit
+
+    @property
+    def clusters(self) -> ClusterOperations:
+        """The operations on clusters."""
+        return self.backend.clusters(self)

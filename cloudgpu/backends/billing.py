@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
-from cloudgpu.backends.base import TaggedResource
-from cloudgpu.backends.context import Context
+from cloudgpu.backends.base import Context
+from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
+from cloudgpu.targets import is_simulated
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class ClusterBilling:
         Raises:
             StateError: One of the rows is open in another account or endpoint, which a search here does not cover.
         """
-        cloud = self.context.cloud
+        cloud = self.context.backend
         owned = [
             entry
             for entry in self.context.ledger.entries(cluster=name)
@@ -114,7 +115,7 @@ class ClusterBilling:
 
     def run_usd(self, record: RunRecord) -> Decimal:
         """Return the cost of a run in USD from the ledger's report, so that all commands show the same value."""
-        simulated = record.target == "rehearsal"
+        simulated = is_simulated(record.target)
         bill = self.context.ledger.report(by="run", now=self.context.clock.now())
         rows = (row.usd for row in bill.rows if row.key == record.run_id and row.simulated is simulated)
         return next(rows, Decimal(0))

@@ -1,61 +1,14 @@
 """The result of deleting a cluster, and the checks before and after the deletion."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any
 
-from cloudgpu.backends.context import Context
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.lenient_ledger import check_ledger
-from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME, StorageOutcome
+from cloudgpu.backends.results import DeletionResult
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identity import BackendIdentity
 from cloudgpu.text import command
-
-
-@dataclass(frozen=True)
-class DeletionResult:
-    """The confirmed result of `down`.
-
-    Attributes:
-        known: True if this state home had a record of the cluster.
-        instances: Recorded instances that were terminated.
-        orphans: Resources that only the tag search found.
-        usd: Total cost of the cluster; simulated if `simulated` is True.
-    """
-
-    cluster: str
-    known: bool
-    instances: tuple[str, ...] = ()
-    orphans: tuple[str, ...] = ()
-    usd: Decimal = Decimal(0)
-    simulated: bool = False
-    run_id: str = ""
-    """ID of the run for which `train` created the cluster; empty otherwise."""
-    storage: StorageOutcome = NO_STORAGE_OUTCOME
-    """Deleted and retained storage of the cluster."""
-    estimated: bool = False
-    """Whether the cost is an upper bound, because the cloud did not report when a resource was deleted."""
-    unsaved: tuple[str, ...] = ()
-    """Changes to the state home that failed, one line each."""
-    own: bool = False
-    """Whether the cluster ran on self-managed hosts, which confirmed the release of their leases."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the documented output of `down --json`. `left` is always empty, because otherwise `down` fails."""
-        return {
-            "cluster": self.cluster,
-            "run_id": self.run_id,
-            "known": self.known,
-            "instances_ended": list(self.instances),
-            "strays_ended": list(self.orphans),
-            "storage_ended": list(self.storage.ended),
-            "storage_kept": [kept_storage.as_json() for kept_storage in self.storage.kept],
-            "cost": {"usd": str(self.usd), "simulated": self.simulated, "estimated": self.estimated},
-            "simulated": self.simulated,
-            "left": [],
-        }
 
 
 def check_identity(record: ClusterRecord, cloud: BackendIdentity) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.backends.context import Context
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.errors import StateError
 from cloudgpu.run.progress import Note

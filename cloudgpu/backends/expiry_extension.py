@@ -1,30 +1,17 @@
 """Extend a cluster's expiry on any backend: resolve the time, check the budget, update the ledger and the record."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing import ClusterBilling
-from cloudgpu.backends.context import Context
 from cloudgpu.backends.costs import worst_case_usd
+from cloudgpu.backends.results import ExtensionResult
 from cloudgpu.backends.reuse import find_running_cluster, require_all_nodes_running
 from cloudgpu.errors import BudgetError, UsageError
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.text import command
-
-
-@dataclass(frozen=True)
-class ExtensionResult:
-    """The confirmed result of `extend`.
-
-    Attributes:
-        before: Previous expiry, UTC.
-        worst_case_usd: Cost if the cluster runs until its new expiry.
-    """
-
-    record: ClusterRecord
-    before: datetime
-    worst_case_usd: Decimal
 
 
 def require_extendable(context: Context, name: str, max_usd: Decimal | None) -> ClusterRecord:

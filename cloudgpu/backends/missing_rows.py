@@ -2,17 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from cloudgpu.backends.base import CostLedger
-from cloudgpu.backends.context import CloudContext
-from cloudgpu.backends.costs import spending_of
+from cloudgpu.backends.cost_ledger import CostLedger
 from cloudgpu.backends.lenient_ledger import LenientLedger
-from cloudgpu.errors import CloudGpuError, LedgerError
+from cloudgpu.errors import LedgerError
 from cloudgpu.ledger.entry import LedgerEntry, Spending
-from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
 from cloudgpu.state.storage_records import StorageRecord
+from cloudgpu.targets import traits
 from cloudgpu.text import command
 
 
@@ -39,11 +36,12 @@ class MissingRows:
 
 def missing_nodes(record: ClusterRecord, entries: Iterable[LedgerEntry]) -> tuple[str, ...]:
     """Return the nodes that were launched according to the record but appear in no ledger row."""
-    if record.target == "ssh" and record.state == "making":
+    if not traits(record.target).launches and record.state == "making":
         return ()  # the record lists the hosts before any of them is leased
     rows = tuple(entries)
     known = {node for entry in rows for node in entry.instance_ids}
-    if record.target == "ssh":  # a host's row is opened before the host is leased, but is billed only from then on
+    if not traits(record.target).launches:
+        # A host's row is opened before the host is leased, but is billed only from then on.
         known |= {f"{entry.spending.zone}@{record.name}" for entry in rows}
     return tuple(node for node in record.instance_ids if node not in known)
 
@@ -81,29 +79,6 @@ def rows_of(ledger: CostLedger, name: str, token: str) -> tuple[LedgerEntry, ...
     return tuple(entry for entry in entries if entry.spending.entry_id.startswith(f"{token}/"))
 
 
-def restore_missing_rows(context: CloudContext, record: ClusterRecord) -> None:
-    """Restore the missing rows of a cluster's nodes from its record and the cloud's launch times.
-
-    If the cloud no longer reports a launch, the creation time of the cluster's record is used, so that the bill may be
-    too high but never too low.
-
-    Raises:
-        LedgerError: The ledger is not lenient and cannot be written.
-    """
-    ledger = context.ledger
-    nodes = missing_nodes(record, rows_of(ledger, record.name, record.token))
-    if not nodes or has_failed(ledger):
-        return
-    started = _start_times(context, record, nodes)
-    row = spending_of(record, min(started.values()))
-    if not reopen_row(ledger, row):
-        return
-    for node in nodes:
-        ledger.launched(row.entry_id, [node], started[node])
-    count = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}"
-    context.emit(Note(f"the ledger had no row for {count} of cluster {record.name}; restored the row from the record"))
-
-
 def has_failed(ledger: CostLedger) -> bool:
     """Return True if the ledger has already failed, so that its rows are unknown."""
     return isinstance(ledger, LenientLedger) and ledger.failed
@@ -123,12 +98,3 @@ def reopen_row(ledger: CostLedger, row: Spending) -> bool:
         ledger.remember(err)
         return False
     return True
-
-
-def _start_times(context: CloudContext, record: ClusterRecord, nodes: Sequence[str]) -> dict[str, datetime]:
-    try:
-        known = context.cloud.lifetimes(record.region, nodes)
-    except CloudGpuError:
-        known = {}
-    times = {node: known[node].started_at if node in known else None for node in nodes}
-    return {node: at or record.created_at for node, at in times.items()}

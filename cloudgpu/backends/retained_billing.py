@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from cloudgpu.backends.base import CostLedger
+from cloudgpu.backends.cost_ledger import CostLedger
 from cloudgpu.backends.missing_rows import has_failed, reopen_row
 from cloudgpu.catalog.other_prices import HOURS_PER_MONTH
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
 from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.targets import is_simulated
 
 NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 """Expiry of retained resources, which exist until they are deleted."""
@@ -56,7 +57,7 @@ class RetainedSpending:
             owner=self.owner,
             team=self.team,
             target=self.target,
-            simulated=self.target == "rehearsal",
+            simulated=is_simulated(self.target),
             account=self.account,
             endpoint=self.endpoint,
             region=self.region,

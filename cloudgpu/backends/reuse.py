@@ -1,11 +1,8 @@
 """Decide whether an existing cluster can run a plan."""
 
-from dataclasses import dataclass
-
-from cloudgpu.backends.context import CloudContext, Context
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.deletion import check_identity
 from cloudgpu.errors import BusyError, StateError, UsageError
-from cloudgpu.launch.inventory import Inventory
 from cloudgpu.plan.plan import Plan
 from cloudgpu.state.attached_storage import missing_storage
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
@@ -14,18 +11,6 @@ from cloudgpu.text import command
 ALIVE_STATES = frozenset({"running", "pending"})
 IN_PLACE_OPERATIONS = frozenset({"same", "read", "update"})
 """Resource operations that are safe on a cluster that is in use."""
-
-
-@dataclass(frozen=True)
-class ProvisionedCluster:
-    """A running cluster."""
-
-    record: ClusterRecord
-    inventory: Inventory
-    made: bool
-    """Whether this call created the cluster."""
-    tried: tuple[str, ...] = ()
-    """One line per candidate that could not be launched."""
 
 
 def find_running_cluster(context: Context, name: str) -> ClusterRecord:
@@ -52,7 +37,7 @@ def require_usable(context: Context, record: ClusterRecord) -> None:
         BusyError: The cluster is being deleted.
         UsageError: The cluster has expired.
     """
-    check_identity(record, context.cloud)
+    check_identity(record, context.backend)
     if record.state == "ending":
         raise BusyError(f"cluster {record.name} is being deleted", hint=command("cloudgpu", "down", record.name))
     if record.expires_at <= context.clock.now():
@@ -60,22 +45,6 @@ def require_usable(context: Context, record: ClusterRecord) -> None:
             f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC; its nodes have powered off",
             hint=command("cloudgpu", "down", record.name),
         )
-
-
-def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
-    """Reject a cluster that another engine created.
-
-    The engines keep separate state, so neither can update or delete the other's resources.
-
-    Raises:
-        UsageError: The requested engine differs from the one that created the cluster.
-    """
-    requested = context.cloud.requested_engine
-    if requested and requested != record.engine:
-        message = f"cluster {record.name} was created with the {record.engine} engine, not {requested}"
-        same, delete = command("--engine", record.engine), command("cloudgpu", "down", record.name)
-        hint = f"use {same}, or delete the cluster first with `{delete}`, which always uses the right engine"
-        raise UsageError(message, hint=hint)
 
 
 def matches(plan: Plan, record: ClusterRecord) -> bool:
@@ -115,7 +84,7 @@ def require_all_nodes_running(context: Context, record: ClusterRecord) -> None:
     Raises:
         StateError: At least one node is not running; the message lists the lost nodes.
     """
-    states = context.cloud.instance_states(record.region, record.instance_ids)
+    states = context.backend.instance_states(record.region, record.instance_ids)
     lost = [f"{node} is {state}" for node, state in states.items() if state not in ALIVE_STATES]
     if lost or not states:
         message = f"cluster {record.name} is incomplete: {', '.join(lost) or 'no nodes'}"

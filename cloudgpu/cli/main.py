@@ -9,8 +9,8 @@ import typer
 from typer.exceptions import TyperException
 
 from cloudgpu.cli.commands.options import expand_retry_option
-from cloudgpu.cli.context.resources import open_resources
 from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
+from cloudgpu.cli.open_resources import open_resources
 from cloudgpu.cli.render.error import failure_json
 from cloudgpu.cli.terminal.interruption import Interrupted
 from cloudgpu.cli.terminal.screen import Screen
@@ -61,7 +61,7 @@ Your own run:
 """
 
 
-_set_debug: Deferred[[], None] = Deferred("cloudgpu.cli.context.wiring.set_debug")
+_set_debug: Deferred[[], None] = Deferred("cloudgpu.cli.context.set_debug")
 
 
 class Commands(LazyGroup):

@@ -18,11 +18,11 @@ from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.plan.suggestions.suggested_change import SuggestedChange
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.launch import HEAD_LAUNCHERS
+from cloudgpu.targets import Target, is_simulated
 from cloudgpu.text import SHELL_WORD
 
-__all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Severity", "Target"]
+__all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Severity"]
 
-Target = Literal["aws", "rehearsal", "ssh"]
 Severity = Literal["error", "warning", "unknown", "note"]
 """`unknown` means that the check could not run, for example because an API denied access. It never means passed."""
 _OPTIONS = re.compile(rf"(?:,? or )?--set {SHELL_WORD},?(?: or )?")
@@ -138,7 +138,7 @@ class Plan:
     @property
     def simulated(self) -> bool:
         """True if the plan costs no real money."""
-        return self.target == "rehearsal"
+        return is_simulated(self.target)
 
     @property
     def most_expensive(self) -> Candidate | None:

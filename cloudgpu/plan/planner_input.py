@@ -18,9 +18,10 @@ from cloudgpu.plan.network_access import (
     several_interfaces,
 )
 from cloudgpu.plan.node_driver import machine_image
-from cloudgpu.plan.plan import Quotes, Target
+from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.reservations import is_reserved
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.targets import Target, is_simulated
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class PlannerInput:
     @property
     def rehearsed(self) -> bool:
         """True if the target is the rehearsal cloud."""
-        return self.target == "rehearsal"
+        return is_simulated(self.target)
 
     @property
     def market(self) -> Market:

@@ -1,8 +1,8 @@
 """Settings that are not part of a recipe: names, sources, types and documentation."""
 
 from cloudgpu.settings.docs import settings_docs
-from cloudgpu.settings.fields import Setting, Settings, Target, env_name, mask_url
+from cloudgpu.settings.fields import Setting, Settings, env_name, mask_url
 from cloudgpu.settings.loading import load
 from cloudgpu.settings.sources import user_file
 
-__all__ = ["Setting", "Settings", "Target", "env_name", "load", "mask_url", "settings_docs", "user_file"]
+__all__ = ["Setting", "Settings", "env_name", "load", "mask_url", "settings_docs", "user_file"]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cloudgpu.errors import UsageError
+from cloudgpu.targets import Target
 
 _MASK = "***"
 # Owner and team become tags. These are the characters that all AWS services accept; some services accept more.
 _TAG_TEXT = r"[\w .:/=+@-]{1,128}"
 
-Target = Literal["aws", "rehearsal", "ssh"]
 PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
 Reach = Literal["direct", "ssm"]
 EngineName = Literal["direct", "pulumi"]

@@ -13,6 +13,7 @@ from cloudgpu.decoding import MALFORMED, AnyFloat, decode_as
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.attached_storage import AttachedStorage
+from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
 ClusterState = Literal["making", "up", "ending", "damaged"]
@@ -106,7 +107,7 @@ class ClusterRecord:
     @property
     def simulated(self) -> bool:
         """Return True if the cluster costs nothing."""
-        return self.target == "rehearsal"
+        return is_simulated(self.target)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from cloudgpu.plan.plan import Target
+    from cloudgpu.targets import Target
 
 
 class BackendIdentity(Protocol):

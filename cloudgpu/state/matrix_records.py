@@ -12,6 +12,7 @@ from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.state.cluster_and_run_records import write_durably
+from cloudgpu.targets import is_simulated
 
 Values = tuple[tuple[str, str], ...]
 """A combination: the name and value of each axis, as typed."""
@@ -61,7 +62,7 @@ class MatrixRecord:
     @property
     def simulated(self) -> bool:
         """Return True if the matrix costs nothing."""
-        return self.target == "rehearsal"
+        return is_simulated(self.target)
 
     def with_row(self, row: MatrixRow) -> "MatrixRecord":
         """Return the matrix with the row of one combination replaced."""

@@ -12,6 +12,7 @@ from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.cluster_and_run_records import write_durably
+from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
 _SHOWN: Final = {
@@ -58,7 +59,7 @@ class StorageRecord:
     @property
     def simulated(self) -> bool:
         """Return True if the storage costs nothing."""
-        return self.target == "rehearsal"
+        return is_simulated(self.target)
 
     @property
     def access_details(self) -> dict[str, Any]:

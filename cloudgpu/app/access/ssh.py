@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.app.access.node_connections import NodeCarriers
+from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, UsageError
 from cloudgpu.launch.inventory import Node

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cloudgpu.app.clusters.factory import ClusterDeleter
-from cloudgpu.backends.deletion import DeletionResult
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.events import Emit, ProgressEvent
+from cloudgpu.backends.results import DeletionResult, leftover_lines
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import RecordStore
@@ -15,8 +15,8 @@ from cloudgpu.text import command
 _AT_ONCE = 8
 """Number of clusters deleted at the same time. Each deletion also processes its resources in parallel."""
 
-TeardownOf = Callable[[str, Emit], ClusterDeleter]
-"""Function that returns the deleter for a cluster name. The deleter sends its progress to the given callback."""
+ContextOf = Callable[[str], Context]
+"""Function that returns the deletion context of a cluster. It may be called by several threads."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ def select_clusters(
     return ClusterSelection(tuple(names_of_owner), asked=False)
 
 
-def delete_clusters(names: Sequence[str], teardown_of: TeardownOf, region: str, emit: Emit) -> TeardownResults:
+def delete_clusters(names: Sequence[str], context_of: ContextOf, region: str, emit: Emit) -> TeardownResults:
     """Delete these clusters concurrently. A `CloudGpuError` for one cluster does not stop the other deletions."""
 
     def end(name: str) -> DeletionResult | CloudGpuError:
         try:
-            return teardown_of(name, _named(name, emit)).down(name, region)
+            return replace(context_of(name), emit=_named(name, emit)).clusters.delete(name, region)
         except CloudGpuError as err:
             emit(Note(f"{name}: {err.message}"))
             return err
@@ -125,8 +125,3 @@ def _named(name: str, emit: Emit) -> Emit:
         emit(Note(f"{name}: {event.text}") if isinstance(event, Note) and event.node is None else event)
 
     return emit_named
-
-
-def leftover_lines(err: CloudGpuError) -> tuple[str, ...]:
-    """Return the remaining resources that an error lists, or the error's message if it lists none."""
-    return tuple(getattr(err, "left", ())) or (err.message,)

@@ -1,13 +1,14 @@
 """`status`: list the clusters recorded in this state home and the age of the records. Query the cloud on request."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.backends.base import Backend, CostLedger
+from cloudgpu.backends.base import Backend, Context
+from cloudgpu.backends.cost_ledger import CostLedger
 from cloudgpu.backends.costs import cluster_hourly_usd, entry_from_record, spent_usd
 from cloudgpu.backends.deletion import check_identity
 from cloudgpu.backends.missing_rows import missing_nodes, rows_of
@@ -165,3 +166,39 @@ def refresh(cluster: ClusterStatus, cloud: Backend, records: RecordStore, now: d
         with contextlib.suppress(StateError):  # a full disk must not hide the response of the cloud
             record = records.save_cluster(present, now)
     return replace(cluster, record=record, state=state, age_s=0.0, nodes=nodes)
+
+
+def refresh_all(
+    clusters: Sequence[ClusterStatus],
+    context_of: Callable[[ClusterRecord], Context],
+    authorize: Callable[[ClusterRecord], None],
+) -> tuple[ClusterStatus, ...]:
+    """Query the state of each cluster's nodes, update the ledger, and authorize the caller on running clusters.
+
+    Args:
+        clusters: The clusters; damaged ones are returned unchanged.
+        context_of: Returns the context of a cluster's target.
+        authorize: Lets the caller's current address connect to a cluster.
+    """
+    return tuple(_refreshed(cluster, context_of, authorize) for cluster in clusters)
+
+
+def _refreshed(
+    cluster: ClusterStatus,
+    context_of: Callable[[ClusterRecord], Context],
+    authorize: Callable[[ClusterRecord], None],
+) -> ClusterStatus:
+    if cluster.record.state == "damaged":
+        return cluster
+    try:
+        context = context_of(cluster.record)
+        refreshed = refresh(cluster, context.backend, context.records, context.clock.now())
+        if not refreshed.problem:
+            with contextlib.suppress(CloudGpuError):  # the state of the nodes is still shown if the ledger fails
+                context.clusters.record_costs(refreshed.record)
+        if refreshed.state == "up":
+            authorize(refreshed.record)
+    except CloudGpuError as err:
+        # A failure for one cluster must not prevent querying the other clusters.
+        return replace(cluster, state="unknown", problem=err.message)
+    return refreshed

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cloudgpu.targets import is_simulated
+
 State = Literal["ok", "warning", "failed", "unknown"]
 
 
@@ -45,7 +47,7 @@ class DiagnosticReport:
         """Return the documented JSON form."""
         return {
             "target": self.target,
-            "simulated": self.target == "rehearsal",
+            "simulated": is_simulated(self.target),
             "region": self.region,
             "failed": self.count("failed"),
             "unknown": self.count("unknown"),

@@ -1,14 +1,13 @@
 """`doctor`: check the prerequisites of a run without changing anything."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport, State, most_severe
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
 from cloudgpu.aws.pricing.quotas import QuotaLimit
 from cloudgpu.aws.session.credentials import EXPIRED_CODES
-from cloudgpu.aws.session.session import Identity
+from cloudgpu.backends.base import AccountQueries
 from cloudgpu.errors import AuthError, CloudGpuError
 
 _POLICY = "attach the policy from `cloudgpu doctor --policy` to this identity"
@@ -18,24 +17,11 @@ _UNASKED = ("NoCredentials", "Unreachable")
 """Error codes that make a check `unknown` rather than `failed`: no account or network is not a faulty setup."""
 
 
-class AwsQueries(Protocol):
-    """The AWS queries that `doctor` sends."""
-
-    def identity(self) -> Identity:
-        """Return the identity to which the credentials belong."""
-
-    def permission_results(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
-        """Return whether each action of the grants is allowed."""
-
-    def quotas(self) -> Sequence[QuotaLimit]:
-        """Return the vCPU quotas."""
-
-
 def run_checks(
     *,
     target: str,
     region: str,
-    account: Callable[[], AwsQueries],
+    account: Callable[[], AccountQueries],
     grants: Sequence[Grant],
     machine: Sequence[Callable[[], Diagnosis]],
 ) -> DiagnosticReport:
@@ -92,7 +78,7 @@ def _count(number: int) -> str:
     return f"{number} action{'' if number == 1 else 's'}"
 
 
-def _quotas(account: AwsQueries, region: str) -> list[Diagnosis]:
+def _quotas(account: AccountQueries, region: str) -> list[Diagnosis]:
     try:
         quotas = account.quotas()
     except CloudGpuError as err:

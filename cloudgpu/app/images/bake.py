@@ -4,19 +4,17 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
-from cloudgpu.app.clusters.create import Provisioning, Requester
-from cloudgpu.app.clusters.delete import Teardown
 from cloudgpu.app.runs.follow import FollowedRun
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.backends.base import Connect
-from cloudgpu.backends.context import CloudContext
-from cloudgpu.backends.launch_request import node_kind
+from cloudgpu.backends.base import Context, ImageStore
+from cloudgpu.backends.launch_request import Requester, node_kind
+from cloudgpu.backends.results import ProvisionedCluster
 from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
-from cloudgpu.backends.reuse import ProvisionedCluster
-from cloudgpu.catalog.other_prices import other_price, shipped_price
+from cloudgpu.backends.retained_prices import image_monthly_usd as monthly_usd
+from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
@@ -24,26 +22,8 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.text import command
 
-_PRICED_IN = "us-east-1"
-"""Region whose snapshot price is used for all regions."""
 _LONGEST_NAME = 34
 """Maximum length of an image name. The cluster is named `bake-NAME`; cluster names have at most 39 characters."""
-
-
-class ImageStore(Protocol):
-    """The machine images of one account."""
-
-    def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
-        """Return the images in a region; if a name is given, only images with that name."""
-
-    def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
-        """Start creating an image and return its ID."""
-
-    def ready(self, region: str, name: str) -> OwnImage:
-        """Wait until the image is available."""
-
-    def end(self, image: OwnImage) -> None:
-        """Delete an image and its snapshots."""
 
 
 @dataclass(frozen=True)
@@ -77,18 +57,12 @@ def image_json(image: OwnImage) -> dict[str, Any]:
     }
 
 
-def monthly_usd(image: OwnImage) -> Decimal:
-    """Return an upper bound for the monthly cost of the image's snapshots in USD, at the us-east-1 price."""
-    return image.size_gib * shipped_price("snapshot_gib_month_usd", _PRICED_IN).usd
-
-
 @dataclass(frozen=True)
 class ImageBaker:
     """Creates machine images in one cloud, with the records of one state home."""
 
-    context: CloudContext
+    context: Context
     requester: Requester
-    connect: Connect
     store: ImageStore
     stages: Stages
 
@@ -123,7 +97,7 @@ class ImageBaker:
             region = existing_images[0].region
         else:
             with self.stages.stage("provision"):
-                provisioned = Provisioning(self.context, self.requester).up(plan, cluster)
+                provisioned = self.context.clusters.create(plan, cluster, self.requester)
             region = provisioned.record.region
             self._strip(provisioned)
             self.context.emit(Note("the node reboots while AWS copies its disk"))
@@ -146,7 +120,7 @@ class ImageBaker:
 
     def _strip(self, provisioned: ProvisionedCluster) -> None:
         """Wait for the bootstrap, check the node's hardware and remove host-specific data."""
-        with FollowedRun(self.context, self.connect, self.stages) as running:
+        with FollowedRun(self.context, self.stages) as running:
             running.connect(provisioned.inventory)
             running.gate()
             running.strip()
@@ -167,7 +141,7 @@ class ImageBaker:
         if self.context.records.cluster(cluster) is None:
             return Decimal(0)
         with self.stages.stage("down"):
-            return Teardown(self.context).down(cluster, region).usd
+            return self.context.clusters.delete(cluster, region).usd
 
 
 def _image_id(image: OwnImage) -> str:
@@ -218,7 +192,7 @@ class DeletedImage:
     node: bool
 
 
-def delete_image(context: CloudContext, store: ImageStore, region: str, name: str) -> DeletedImage:
+def delete_image(context: Context, store: ImageStore, region: str, name: str) -> DeletedImage:
     """Delete an image, and the node that an interrupted bake left running.
 
     Raises:
@@ -229,7 +203,7 @@ def delete_image(context: CloudContext, store: ImageStore, region: str, name: st
     errors: list[CloudGpuError] = []
     if interrupted is not None:
         try:
-            Teardown(context).down(interrupted.name, interrupted.region or region)
+            context.clusters.delete(interrupted.name, interrupted.region or region)
         except CloudGpuError as err:
             errors.append(err)
     existing_images = _delete_images(store, region, name, errors)
@@ -242,7 +216,7 @@ def delete_image(context: CloudContext, store: ImageStore, region: str, name: st
     billing = RetainedBilling(context.ledger, context.clock)
     billing.ended(f"image {name}", tokens, found=bool(existing_images))
     # An interrupted deletion, or a deletion from another state home, may have left only the ledger row.
-    closed = 0 if existing_images else billing.close_deleted(f"image {name}", context.cloud, region)
+    closed = 0 if existing_images else billing.close_deleted(f"image {name}", context.backend, region)
     if not existing_images and interrupted is None:
         names = ", ".join(image.name for image in store.found(region))
         known = (

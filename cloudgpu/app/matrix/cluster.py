@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from cloudgpu.app.clusters.factory import ClusterCreator, cluster_deleter
 from cloudgpu.app.matrix.request import MatrixRequest
 from cloudgpu.app.runs.ownership import delete_or_wait
-from cloudgpu.backends.context import Context
+from cloudgpu.backends.base import Context
+from cloudgpu.backends.launch_request import Requester
 from cloudgpu.backends.reuse import matches, require_all_nodes_running
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan.plan import Plan
@@ -18,11 +18,10 @@ from cloudgpu.text import command
 class MatrixCluster:
     """Creates and deletes the cluster of one matrix."""
 
-    def __init__(self, context: Context, matrices: MatrixRecords, provisioning: ClusterCreator) -> None:
+    def __init__(self, context: Context, matrices: MatrixRecords, requester: Requester) -> None:
         self._context = context
         self._matrices = matrices
-        self._provisioning = provisioning
-        self._cluster_deleter = cluster_deleter(context)
+        self._requester = requester
 
     def created(self, record: MatrixRecord) -> ClusterRecord | None:
         """Return the cluster that the matrix created, or None if there is none or its deletion is confirmed."""
@@ -52,14 +51,14 @@ class MatrixCluster:
             self._context.emit(
                 Note(f"using cluster {created.name}, which is running until {created.expires_at:%H:%M} UTC")
             )
-            self._provisioning.reuse(created.name, plan)
+            self._context.clusters.reuse(created.name, plan)
             return record
         name = created.name if created is not None else self.name(record, request)
         is_new = created is not None or self._context.records.cluster(name) is None
         # Record the ownership before the first API call, so that a later command deletes the cluster if this one dies.
         record = self._matrices.save(replace(record, cluster=name, made=is_new, token="" if is_new else record.token))
-        provisioned = self._provisioning.up(
-            plan, name, keep_on_failure=request.keep_on_failure, retry_s=request.retry_s
+        provisioned = self._context.clusters.create(
+            plan, name, self._requester, keep_on_failure=request.keep_on_failure, retry_s=request.retry_s
         )
         return self._matrices.save(replace(record, token=provisioned.record.token))
 
@@ -73,7 +72,7 @@ class MatrixCluster:
         Raises:
             CloudGpuError: The cluster cannot be deleted.
         """
-        ended = delete_or_wait(self._context, self._cluster_deleter, cluster)
+        ended = delete_or_wait(self._context, cluster)
         usd = str(ended.usd) if ended is not None else "0"
         return self._matrices.save(replace(record, spent={**(record.spent or {}), cluster.token: usd}))
 

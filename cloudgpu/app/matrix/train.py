@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cloudgpu.app.clusters.factory import cluster_creator
 from cloudgpu.app.matrix.cluster import MatrixCluster
 from cloudgpu.app.matrix.outcome import MatrixOutcome, find_row_run, matrix_outcome
 from cloudgpu.app.matrix.planner import PlannedRun
@@ -19,8 +18,7 @@ from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_l
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.summary import remaining_cluster_line
 from cloudgpu.app.runs.train import TrainingRun
-from cloudgpu.backends.base import Connect
-from cloudgpu.backends.context import Context
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.launch_request import Requester
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError
@@ -51,12 +49,11 @@ class _InterruptPrompt:
 class MatrixRunner:
     """Runs matrices on one backend and records them in one state home."""
 
-    def __init__(self, context: Context, training: TrainingRun, requester: Requester, connect: Connect) -> None:
+    def __init__(self, context: Context, training: TrainingRun, requester: Requester) -> None:
         self._context = context
-        self._connect = connect
         self._training = training
         self._records = MatrixRecords(context.home)
-        self._cluster = MatrixCluster(context, self._records, cluster_creator(context, requester))
+        self._cluster = MatrixCluster(context, self._records, requester)
 
     def start_progress(self, request: MatrixRequest) -> MatrixProgress:
         """Return the progress of a matrix without changing anything.
@@ -99,7 +96,7 @@ class MatrixRunner:
             self._context.home.matrix(progress.record.name).lease, self._context.clock, self._context.owner
         )
         with lease.hold():
-            return _Session(self._context, self._training, self._connect, self._cluster, request, progress.record).run()
+            return _Session(self._context, self._training, self._cluster, request, progress.record).run()
 
 
 class _Session:
@@ -109,14 +106,12 @@ class _Session:
         self,
         context: Context,
         training: TrainingRun,
-        connect: Connect,
         cluster: MatrixCluster,
         request: MatrixRequest,
         record: MatrixRecord,
     ) -> None:
         self._context = context
         self._training = training
-        self._connect = connect
         self._cluster = cluster
         self._request = request
         self._records = MatrixRecords(context.home)
@@ -180,7 +175,7 @@ class _Session:
 
     def _attached(self, record: RunRecord) -> RunOutcome:
         self._context.emit(Note(f"run {record.run_id} is already in progress; following it"))
-        watching = RunWatcher(self._context, self._connect)
+        watching = RunWatcher(self._context)
         try:
             return watching.attach(record.run_id)
         except KeyboardInterrupt:

@@ -7,6 +7,7 @@ from datetime import date, datetime
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.snapshots.snapshot import PARTS, CatalogSnapshot, Retirement
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
+from cloudgpu.targets import is_simulated
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class CatalogStatus:
     @property
     def simulated(self) -> bool:
         """Whether the data comes from the rehearsal cloud."""
-        return self.target == "rehearsal"
+        return is_simulated(self.target)
 
 
 def read_catalog_status(snapshots: CatalogSnapshots, target: str, shipped: Catalog, region: str = "") -> CatalogStatus:

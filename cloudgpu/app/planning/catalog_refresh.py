@@ -3,20 +3,20 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from cloudgpu.backends.catalog_source import CatalogSource
 from cloudgpu.backends.events import Emit
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.snapshots.apply import apply_snapshot, unknown_gpus
 from cloudgpu.catalog.snapshots.changes import Change, changes, summarize_changes
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts, merge_snapshots
+from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, merge_snapshots
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError, UsageError
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.run.progress import Note
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
-from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.targets import is_simulated
 
 _AT_ONCE: Final = 16
 _SOURCES: Final[Mapping[str, str]] = {
@@ -28,31 +28,6 @@ _SOURCES: Final[Mapping[str, str]] = {
     "quotas": "Service Quotas ListServiceQuotas",
 }
 """Catalog part -> API that provides it."""
-
-
-class CatalogSource(BackendIdentity, Protocol):
-    """Source of a target's catalog data. Every method raises `CloudGpuError` if its request fails."""
-
-    def regions(self) -> Sequence[str]:
-        """Return every region that the account can use."""
-
-    def types(self, region: str) -> Mapping[str, TypeFacts]:
-        """Return the instance types with NVIDIA GPUs in a region."""
-
-    def zones(self, region: str) -> Mapping[str, tuple[str, ...]]:
-        """Return the zones that offer each instance type, by instance type."""
-
-    def on_demand(self, region: str) -> Mapping[str, Decimal]:
-        """Return the on-demand price in USD per hour of every instance type in the price list."""
-
-    def spot(self, region: str, types: Sequence[str]) -> Mapping[str, tuple[Decimal, Decimal]]:
-        """Return the lowest and highest spot price in USD per hour of each type."""
-
-    def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:
-        """Return the machine image ID stored in each SSM parameter."""
-
-    def quotas(self, region: str) -> Mapping[str, int]:
-        """Return the vCPU limit of each quota, by quota key."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +53,7 @@ class RefreshResult:
     @property
     def simulated(self) -> bool:
         """Whether the data comes from the rehearsal cloud."""
-        return self.target == "rehearsal"
+        return is_simulated(self.target)
 
 
 @dataclass(frozen=True)

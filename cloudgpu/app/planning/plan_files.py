@@ -13,20 +13,20 @@ from pathlib import Path
 
 from cloudgpu import files
 from cloudgpu.app.planning.planner import Planned, plan_error
-from cloudgpu.backends.base import Cloud
 from cloudgpu.errors import PlanError, StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.plan import saved_plan
 from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
+from cloudgpu.state.identity import BackendIdentity
 from cloudgpu.text import command
 from cloudgpu.version import __version__
 
 _CHUNK = 1 << 20
 
 
-def collect_plan_inputs(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> PlanInputs:
+def collect_plan_inputs(planned: Planned, cloud: BackendIdentity, home: Home, plan_file: Path) -> PlanInputs:
     """Return the inputs of a plan.
 
     The digest of the work directory excludes the plan file, which may be saved there.

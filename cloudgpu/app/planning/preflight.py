@@ -14,6 +14,7 @@ from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.settings import Settings
 from cloudgpu.ssh.transfer.local_tree import files_to_send
+from cloudgpu.targets import is_simulated
 
 _AT_ONCE = 8
 _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
@@ -45,7 +46,7 @@ class Preflight:
 
     def survey(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> NamedResources:
         """Look up the resources in these regions. Without an inspector, make only checks that do not need the cloud."""
-        rehearsed = recipe.rehearsal.objects if recipe.rehearsal and self.settings.target == "rehearsal" else {}
+        rehearsed = recipe.rehearsal.objects if recipe.rehearsal and is_simulated(self.settings.target) else {}
         checks = {dataset.name: self._dataset(dataset, base, rehearsed, inspector) for dataset in recipe.data}
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             image = self._image(recipe, workers)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cloudgpu.app.planning.quota_headroom import RegionQuotas
+from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.catalog import Catalog, InstanceType
 from cloudgpu.catalog.gpu_spec import find_spec_mismatch, parse_gpu_spec, spec_name, types_for_spec
 from cloudgpu.catalog.quotas import Quota, quota_of

@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from cloudgpu.app.clusters.factory import authorize_caller
 from cloudgpu.app.runs.finish import RunFinisher, add_live_run_hint
 from cloudgpu.app.runs.follow import FollowedRun, FollowResult, with_final_status
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
 from cloudgpu.app.runs.services import follow_stage
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.backends.base import Connect
-from cloudgpu.backends.context import Context
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.deletion import check_identity
 from cloudgpu.backends.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, StateError, UsageError
@@ -29,9 +27,8 @@ _NO_NODE = "all of its nodes are terminated"
 class RunWatcher:
     """Reconnects to the runs of one backend that are recorded in one state home."""
 
-    def __init__(self, context: Context, connect: Connect) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._connect = connect
 
     def logs(self, run_id: str) -> FollowResult:
         """Follow a live run until it finishes, without deleting or downloading anything.
@@ -63,7 +60,7 @@ class RunWatcher:
             record = self._context.records.save_run(replace(record, keep=True))
         stages = Stages(self._context.clock, self._context.emit, record.stages)
         finishing = RunFinisher(self._context, stages)
-        with FollowedRun(self._context, self._connect, stages) as running:
+        with FollowedRun(self._context, stages) as running:
             try:
                 inventory = self._alive_nodes(cluster)
                 if not inventory.nodes:
@@ -110,15 +107,15 @@ class RunWatcher:
         if ended or cluster is None or not record.ranks:
             message = f"run {run_id} is not running: {record.state}{', ' + record.reason if record.reason else ''}"
             raise UsageError(message, hint=command("cloudgpu", "logs", run_id))
-        check_identity(cluster, self._context.cloud)
+        check_identity(cluster, self._context.backend)
         return record, cluster
 
     def _alive_nodes(self, cluster: ClusterRecord) -> Inventory:
         """Return the pending and running nodes. Connecting to a terminated node would only time out."""
-        states = self._context.cloud.instance_states(cluster.region, cluster.instance_ids)
+        states = self._context.backend.instance_states(cluster.region, cluster.instance_ids)
         if not any(state in ALIVE_STATES for state in states.values()):
             return Inventory(cluster.name, ())
-        authorize_caller(self._context, cluster)
+        self._context.clusters.authorize(cluster)
         inventory = stored_inventory(self._context.home, cluster)
         for node in inventory.nodes:
             if states.get(node.instance_id) not in ALIVE_STATES:
@@ -143,7 +140,7 @@ class RunWatcher:
         return self._context.records.save_run(replace(record, state="lost", reason=reason))
 
     def _running(self) -> FollowedRun:
-        return FollowedRun(self._context, self._connect, Stages(self._context.clock, self._context.emit))
+        return FollowedRun(self._context, Stages(self._context.clock, self._context.emit))
 
 
 @contextmanager

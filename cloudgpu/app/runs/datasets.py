@@ -16,6 +16,7 @@ from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.data.checkpoints import NO_SUCH_KEY, list_resume_files
 from cloudgpu.run.data.files import Files, RemoteFile
 from cloudgpu.ssh.transfer.local_tree import files_to_send
+from cloudgpu.targets import is_simulated
 from cloudgpu.text import printable
 
 _LINE = re.compile(r"^(?P<sha>[0-9a-fA-F]{64}) [ *](?P<path>.+)$")
@@ -30,7 +31,7 @@ def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
         RecipeError: A source is not a directory.
         CloudError: The rehearsal endpoint rejected a request.
     """
-    if recipe.rehearsal is None or cloud.target != "rehearsal":
+    if recipe.rehearsal is None or not is_simulated(cloud.target):
         return 0
     objects = {url: source for url, source in recipe.rehearsal.objects.items() if url.startswith("s3://")}
     for source in objects.values():

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from cloudgpu.app.clusters.factory import cluster_deleter
 from cloudgpu.app.runs.follow import FollowedRun, FollowResult, with_final_status
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
 from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.summary import RunSummary, describe_run_and_cluster, remaining_cluster_line
-from cloudgpu.backends.context import Context
-from cloudgpu.backends.deletion import DeletionResult, failed_cleanup_error
+from cloudgpu.backends.base import Context
+from cloudgpu.backends.deletion import failed_cleanup_error
+from cloudgpu.backends.results import DeletionResult
 from cloudgpu.backends.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.collect import Collected
@@ -37,7 +37,6 @@ class RunFinisher:
         self._context = context
         self._stages = stages
         self._summary = RunSummary(context, stages)
-        self._teardown = cluster_deleter(context)
         self._verdict: RunRecord | None = None
 
     def record_final_status(self, record: RunRecord, followed: FollowResult) -> RunRecord:
@@ -113,7 +112,7 @@ class RunFinisher:
         if cluster is None or record.state in ("succeeded", "not-run"):
             return []
         try:
-            states = self._context.cloud.instance_states(cluster.region, cluster.instance_ids)
+            states = self._context.backend.instance_states(cluster.region, cluster.instance_ids)
         except CloudGpuError:
             return []  # still download what is available; `down` reports the problem
         return [instance_id for instance_id, state in states.items() if state not in ALIVE_STATES]
@@ -184,7 +183,7 @@ class RunFinisher:
             return
         try:
             with self._stages.stage("down"):
-                self._teardown.down(cluster.name, cluster.region)
+                self._context.clusters.delete(cluster.name, cluster.region)
         except CloudGpuError as failure:
             raise failed_cleanup_error(cluster.name, err, failure) from err
 
@@ -232,7 +231,7 @@ class RunFinisher:
         if cluster is not None and not kept:
             try:
                 with self._stages.stage("down"):
-                    ended = delete_or_wait(self._context, self._teardown, cluster)
+                    ended = delete_or_wait(self._context, cluster)
             except CloudGpuError as err:
                 failure = err
         record = self._ended(record)

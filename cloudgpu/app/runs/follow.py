@@ -14,8 +14,7 @@ from cloudgpu.app.runs.service_urls import services_of, token_variables
 from cloudgpu.app.runs.services import ServiceProbes
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
-from cloudgpu.backends.base import Connect
-from cloudgpu.backends.context import Context
+from cloudgpu.backends.base import Context
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.bootstrap import image_cleanup_script
@@ -61,9 +60,8 @@ class FollowResult:
 class FollowedRun:
     """A run on the nodes of one inventory. Leaving the context disconnects from the nodes; the ranks keep running."""
 
-    def __init__(self, context: Context, connect: Connect, stages: Stages) -> None:
+    def __init__(self, context: Context, stages: Stages) -> None:
         self._context = context
-        self._connect = connect
         self._stages = stages
         self._hosts = ExitStack()
         self._agents: list[Agent] = []
@@ -90,7 +88,7 @@ class FollowedRun:
         """
         with self._stages.stage("connect"):
             inventory = mark_booted_nodes(self._context.records, inventory, self._context.clock.now())
-            hosts = self._connect(inventory.nodes, self._context.emit)
+            hosts = self._context.backend.connect(inventory.nodes, self._context.emit)
             for host in hosts:
                 self._hosts.callback(host.close)
             self._agents = list(all_or_raise(run_on_all(hosts, install_agent)).values())
@@ -135,7 +133,7 @@ class FollowedRun:
         with self._stages.stage("stage"), release_datasets_on_failure(job, self._agents):
             with self._only_sender(job):
                 sent = send_workdir(job, self._agents, base, self._context.emit)
-            services = self._context.cloud.bucket_service
+            services = self._context.backend.bucket_service
             staged = stage(job, self._agents, files, base, self._context.emit, sent_bytes=sent, services=services)
             container = job.recipe.environment.container
             if container is None or job.inventory.head.simulated:
@@ -158,8 +156,8 @@ class FollowedRun:
             RemoteCommandError: An agent reported an error; the ranks that were already started have been stopped.
         """
         with self._stages.stage("start"), release_datasets_on_failure(job, self._agents):
-            start_checkpoint_upload(job, self._agents, self._context.cloud.bucket_service)
-            uploads.start_uploads(job, self._agents, self._context.cloud.bucket_service)
+            start_checkpoint_upload(job, self._agents, self._context.backend.bucket_service)
+            uploads.start_uploads(job, self._agents, self._context.backend.bucket_service)
             lines = (
                 container_line(job, self._agents, staged),
                 *describe_gang(rank_launches(job, self._agents, staged)),

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from cloudgpu.app.clusters.factory import ClusterDeleter
-from cloudgpu.backends.context import Context
-from cloudgpu.backends.deletion import DeletionResult
+from cloudgpu.backends.base import Context
+from cloudgpu.backends.results import DeletionResult
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import CLUSTER_DELETED, ClusterRecord, RunRecord
@@ -28,7 +27,7 @@ def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> R
     )
 
 
-def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterRecord) -> DeletionResult | None:
+def delete_or_wait(context: Context, cluster: ClusterRecord) -> DeletionResult | None:
     """Delete a cluster, or wait for another process that is deleting it. If that process dies, take over.
 
     Returns:
@@ -36,13 +35,13 @@ def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterR
 
     Raises:
         BusyError: Another process is using the cluster without deleting it, or has not deleted it within 20 minutes.
-        CloudGpuError: The cluster cannot be deleted; see `Teardown.down`.
+        CloudGpuError: The cluster cannot be deleted; see `ClusterOperations.delete`.
     """
     deadline = context.clock.monotonic() + _TIMEOUT_S
     reported = False
     while (present := _present(context, cluster)) is not None:
         try:
-            return teardown.down(cluster.name, cluster.region)
+            return context.clusters.delete(cluster.name, cluster.region)
         except BusyError as err:
             if present.state != "ending" or context.clock.monotonic() > deadline:
                 raise

@@ -8,7 +8,7 @@ from typing import Final
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.app.runs.service_probe import Probe
 from cloudgpu.app.runs.service_urls import RunService, mask_tokens, services_of
-from cloudgpu.backends.context import Context
+from cloudgpu.backends.base import Context
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import RunPaths
 from cloudgpu.recipe.schema import Recipe

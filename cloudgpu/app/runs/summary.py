@@ -6,11 +6,12 @@ from typing import Any
 
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.app.runs.stages import Stages
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing import ClusterBilling
-from cloudgpu.backends.context import Context
 from cloudgpu.errors import LedgerError, StateError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
+from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
 
@@ -63,7 +64,7 @@ class RunSummary:
         paths = self._context.home.run(record.run_id)
         outcome = RunOutcome(
             record=record,
-            simulated=record.target == "rehearsal",
+            simulated=is_simulated(record.target),
             usd=self._billing.run_usd(record),
             kept=kept,
             logs=str(paths.logs),

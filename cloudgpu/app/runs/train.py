@@ -4,22 +4,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cloudgpu.app.clusters.factory import cluster_creator
 from cloudgpu.app.planning.feasibility import check_feasible
 from cloudgpu.app.runs.datasets import check_checkpoint, dataset_lister, put_rehearsal_objects
 from cloudgpu.app.runs.finish import RunFinisher
 from cloudgpu.app.runs.follow import FollowedRun
 from cloudgpu.app.runs.outcome import RunOutcome
-from cloudgpu.app.runs.registry_logins import reject_login
 from cloudgpu.app.runs.services import follow_stage, stops_on_interrupt
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.backends.base import Connect
-from cloudgpu.backends.context import Context
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.launch_request import Requester
-from cloudgpu.backends.reuse import ProvisionedCluster, matches
+from cloudgpu.backends.results import ProvisionedCluster
+from cloudgpu.backends.reuse import matches
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.plan import Plan
-from cloudgpu.run.containers.logins import FetchLogin, RegistryLogin, registry_login
+from cloudgpu.run.containers.logins import RegistryLogin, registry_login
 from cloudgpu.run.data.files import Files
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
@@ -61,14 +59,9 @@ class TrainRequest:
 class TrainingRun:
     """Executes runs on one backend and records them in one state home."""
 
-    def __init__(
-        self, context: Context, requester: Requester, connect: Connect, fetch_login: FetchLogin = reject_login
-    ) -> None:
+    def __init__(self, context: Context, requester: Requester) -> None:
         self._context = context
         self._requester = requester
-        self._connect = connect
-        self._fetch_login = fetch_login
-        self._provisioning = cluster_creator(context, requester)
 
     def train(self, request: TrainRequest) -> RunOutcome:
         """Execute a run and return its outcome, whether the run succeeded or failed.
@@ -85,7 +78,7 @@ class TrainingRun:
             record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
         )
         finishing = RunFinisher(self._context, stages)
-        with FollowedRun(self._context, self._connect, stages) as running:
+        with FollowedRun(self._context, stages) as running:
             try:
                 # Record the run before anything is launched for it.
                 self._context.records.save_run(record)
@@ -105,7 +98,7 @@ class TrainingRun:
         """
         secret_values(request.plan.recipe.environment.secrets, request.environ)
         self._login(request)
-        self._check(request, dataset_lister(self._context.cloud, request.base))
+        self._check(request, dataset_lister(self._context.backend, request.base))
 
     def _carry_out(
         self,
@@ -116,7 +109,7 @@ class TrainingRun:
         finishing: RunFinisher,
         stages: Stages,
     ) -> RunOutcome:
-        files = dataset_lister(self._context.cloud, request.base)
+        files = dataset_lister(self._context.backend, request.base)
         with stages.stage("check data"):
             self._check(request, files)
         with stages.stage("provision"):
@@ -148,14 +141,14 @@ class TrainingRun:
     def _login(self, request: TrainRequest) -> RegistryLogin | None:
         if unsupported_rehearsal_image(request.plan):
             return None
-        return registry_login(request.plan.recipe.environment, request.environ, self._fetch_login)
+        return registry_login(request.plan.recipe.environment, request.environ, self._context.backend.registry_login)
 
     def _check(self, request: TrainRequest, files: Files) -> None:
         """Check the data, checkpoint and launch commands before anything is launched."""
-        put_rehearsal_objects(request.plan.recipe, request.base, self._context.cloud)
+        put_rehearsal_objects(request.plan.recipe, request.base, self._context.backend)
         for dataset in request.plan.recipe.data:
             files(dataset)
-        check_checkpoint(request.plan.recipe, self._context.cloud, files)
+        check_checkpoint(request.plan.recipe, self._context.backend, files)
         check_feasible(request.plan, request.base)
 
     def _new_run(self, request: TrainRequest) -> RunRecord:
@@ -196,10 +189,11 @@ class TrainingRun:
             self._context.emit(
                 Note(f"using cluster {record.cluster}, which is running until {existing.expires_at:%H:%M} UTC")
             )
-            return self._provisioning.reuse(record.cluster, request.plan)
-        return self._provisioning.up(
+            return self._context.clusters.reuse(record.cluster, request.plan)
+        return self._context.clusters.create(
             request.plan,
             record.cluster,
+            self._requester,
             run_id=record.run_id,
             keep_on_failure=request.keep_on_failure,
             retry_s=request.retry_s,

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Mapping
 
-from cloudgpu.backends.context import Context
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
@@ -44,7 +44,7 @@ class UnreachableNodes:
         """Return the state of each instance, or an empty mapping if the cloud cannot be queried."""
         cluster = self._cluster()
         try:
-            return self._context.cloud.instance_states(cluster.region, cluster.instance_ids) if cluster else {}
+            return self._context.backend.instance_states(cluster.region, cluster.instance_ids) if cluster else {}
         except CloudGpuError:
             return {}
 

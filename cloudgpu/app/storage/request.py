@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from cloudgpu.app.storage.context import StorageRequest
+from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.bounds import MAX_VOLUME_GIB
 from cloudgpu.catalog.storage import Deployment, StorageKind, StoragePrice, storage_price
 from cloudgpu.errors import UsageError

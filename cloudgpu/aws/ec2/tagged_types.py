@@ -29,6 +29,10 @@ Kind = Literal[
 ]
 """Resource types, in the order in which the resources can be deleted."""
 
+CLUSTER_TAG = "cloudgpu:cluster"
+OWNER_TAG = "cloudgpu:owner"
+TOKEN_TAG = "cloudgpu:token"  # noqa: S105 - the name of a tag
+
 GLOBAL = "global"
 """Value of `FoundResource.region` for resources that are not regional."""
 

@@ -6,18 +6,19 @@ from decimal import Decimal
 
 from cloudgpu.aws.ec2 import instance_types, machine_images
 from cloudgpu.aws.pricing import offers, prices, quotas
-from cloudgpu.backends.aws.cloud import AwsCloud
+from cloudgpu.backends.aws.ports import AccountClients
+from cloudgpu.backends.catalog_source import CatalogSource
 from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError
-from cloudgpu.plan.plan import Target
+from cloudgpu.targets import Target
 
 
 @dataclass(frozen=True)
-class AwsCatalog:
+class AwsCatalog(CatalogSource):
     """The instance types, prices, images and quotas that AWS or the rehearsal cloud reports."""
 
-    cloud: AwsCloud
+    cloud: AccountClients
     clock: Clock
 
     @property

@@ -15,9 +15,11 @@ from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.pricing import offers, quotas
 from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
 from cloudgpu.aws.storage import objects
+from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount
-from cloudgpu.backends.aws.api_log import ApiCallLog
+from cloudgpu.backends.aws.catalog import AwsCatalog
 from cloudgpu.backends.aws.engines import Engines
+from cloudgpu.backends.aws.images import AwsImages
 from cloudgpu.backends.aws.inspector import AwsInspector
 from cloudgpu.backends.aws.node_addresses import (
     HEAD,
@@ -29,23 +31,24 @@ from cloudgpu.backends.aws.node_addresses import (
 )
 from cloudgpu.backends.aws.public_address import own_address
 from cloudgpu.backends.aws.regions import AwsRegions
-from cloudgpu.backends.aws.storage import AwsStorage
-from cloudgpu.backends.base import TaggedResource
+from cloudgpu.backends.aws.registry_logins import RegistryLogins
+from cloudgpu.backends.aws.storage.cloud import AwsStorage
 from cloudgpu.backends.events import Emit
+from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudError
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.paths import Home
-from cloudgpu.plan.plan import Quotes, Target
+from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.reservations import ReservationLookup
-from cloudgpu.rehearsal import client as rehearsal
 from cloudgpu.rehearsal.session_plugin import PLUGIN
+from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data.files import RemoteFile, S3Service
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.targets import Target
 from cloudgpu.text import command
 
 _POLL_S = 0.5
@@ -93,6 +96,7 @@ class AwsCloud:
         self._lock = Lock()
         self._account = ""
         self._deleting = False
+        self._registry_logins = RegistryLogins(self._session, clock)
 
     def account(self) -> str:
         """Return the account ID of the credentials in use."""
@@ -298,6 +302,18 @@ class AwsCloud:
         """Return the storage interface of this cloud."""
         return AwsStorage(self, self._engines, self._clock)
 
+    def catalog(self) -> AwsCatalog:
+        """Return the source of a catalog refresh."""
+        return AwsCatalog(self, self._clock)
+
+    def registry_login(self, region: str) -> RegistryLogin:
+        """Return a login for the ECR registries of a region. Logins are cached until shortly before they expire."""
+        return self._registry_logins(region)
+
+    def own_images(self) -> AwsImages:
+        """Return the machine images of the account."""
+        return AwsImages(self, self._clock)
+
     def inspector(self) -> AwsInspector:
         """Return the inspector for resources that a recipe names."""
         return AwsInspector(self._session, self._settings.region)
@@ -349,48 +365,3 @@ def cluster_tags(record: ClusterRecord) -> dict[str, str]:
         "cloudgpu:expires-at": record.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "cloudgpu:token": record.token,
     }
-
-
-def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog) -> AwsCloud:
-    """Connect to AWS with the user's credentials. `AWS_ENDPOINT_URL` is ignored."""
-
-    def reach(found: Sequence[Instance], private: Set[str]) -> Mapping[str, tuple[str, int]]:
-        at = {
-            instance.id: instance.private_address if instance.id in private else instance.public_address
-            for instance in found
-        }
-        return {instance_id: (address, 22) for instance_id, address in at.items() if address}
-
-    return AwsCloud(CloudTarget("aws", CloudEndpoint(), "", environ), reach, settings, clock, calls)
-
-
-def connect_rehearsal(
-    settings: Settings, home: Home, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog
-) -> AwsCloud:
-    """Connect to the rehearsal cloud of this state home, starting it if necessary.
-
-    Raises:
-        RehearsalError: The rehearsal cloud cannot be started.
-    """
-    cloud = start_rehearsal(settings, home, clock)
-    endpoint = CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
-
-    def reach(found: Sequence[Instance], _private: Set[str]) -> Mapping[str, tuple[str, int]]:
-        ids = {instance.id for instance in found}
-        nodes = [node for node in rehearsal.nodes(cloud) if node.instance_id in ids]
-        return {node.instance_id: (node.address, node.port) for node in nodes if node.address and node.port}
-
-    # The access key identifies the cloud: unlike the port, it is unique to the state home and survives restarts.
-    where = CloudTarget("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}", environ)
-    return AwsCloud(where, reach, settings, clock, calls)
-
-
-def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.RehearsalClient:
-    """Start the rehearsal cloud of this state home if it is not running.
-
-    Raises:
-        RehearsalError: The rehearsal cloud cannot be started.
-    """
-    return rehearsal.ensure_running(
-        home, clock, envs=settings.env_cache, idle_minutes=float(settings.rehearsal_idle_minutes)
-    )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cloudgpu.aws.ec2 import baked_images
 from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.backends.aws.cloud import AwsCloud
+from cloudgpu.backends.aws.ports import AccountClients
 from cloudgpu.clock import Clock
 
 
@@ -13,7 +13,7 @@ from cloudgpu.clock import Clock
 class AwsImages:
     """Custom machine images on AWS or the rehearsal cloud, in any region."""
 
-    cloud: AwsCloud
+    cloud: AccountClients
     clock: Clock
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:

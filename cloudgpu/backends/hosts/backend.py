@@ -1,29 +1,43 @@
 """The backend for self-managed hosts, which connects to hosts and queries them; no provider launches or bills them."""
 
+import getpass
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from cloudgpu.backends.base import Backend
+from cloudgpu.backends.base import Backend, ClusterOperations, Context
+from cloudgpu.backends.environment import BackendEnvironment
+from cloudgpu.backends.events import Emit
 from cloudgpu.backends.hosts.agent_messages import LeasesResponse
-from cloudgpu.backends.hosts.nodes import node_of
+from cloudgpu.backends.hosts.nodes import host_of, node_of
+from cloudgpu.backends.hosts.offers import HostOffers, RunningClusters
+from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
+from cloudgpu.catalog import load as load_catalog
 from cloudgpu.decoding import decode_as, describe_error
-from cloudgpu.errors import CloudGpuError, HostKeyError
+from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
+from cloudgpu.hosts import loading
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.usage import HostSeen
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
-from cloudgpu.plan.plan import Target
 from cloudgpu.run.agent import ask_once
+from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data.files import RemoteFile, S3Service
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.fanout import all_or_raise, run_on_all
-from cloudgpu.ssh.host_key import ShownKey
+from cloudgpu.ssh.fanout import all_or_raise, connect_all, run_on_all
+from cloudgpu.ssh.host_key import ShownKey, shown_key
 from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.targets import Target
 from cloudgpu.text import command
+
+_OPERATIONS = "cloudgpu.backends.hosts.operations"
+_ANSWER_S = 10.0
+"""Connection timeout in seconds. It is short because, unlike a new instance, a self-managed host is already booted."""
 
 ACCOUNT = "own hosts"
 """Text in records and the ledger in place of an account ID."""
@@ -35,11 +49,12 @@ ConnectAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
 
 
 @dataclass(frozen=True)
-class HostsBackend:
+class HostsBackend(Backend):
     """The backend for the hosts of one inventory, with the records of one state home.
 
     Attributes:
         file: Function that reads the inventory. Called only when needed, because existing clusters work without it.
+        connections: SSH connections to the nodes of clusters.
         known_hosts: The caller's OpenSSH known_hosts files.
         shown_key: Function that reads the key that an unknown host presents.
         objects_of: Function that returns the backend for S3 access, for recipes with data in S3.
@@ -49,6 +64,7 @@ class HostsBackend:
     records: RecordStore
     file: Callable[[], HostsFile]
     connect_all: ConnectAll
+    connections: NodeConnections
     known_hosts: tuple[Path, ...]
     shown_key: Callable[[Node], ShownKey]
     objects_of: Callable[[], Backend]
@@ -59,6 +75,11 @@ class HostsBackend:
         return "ssh"
 
     @property
+    def description(self) -> str:
+        """Name of the place in messages."""
+        return "self-managed hosts"
+
+    @property
     def endpoint(self) -> str:
         """Empty string, because an inventory file may be moved or renamed without affecting its clusters."""
         return ""
@@ -66,6 +87,35 @@ class HostsBackend:
     def account(self) -> str:
         """Return a constant in place of an account ID."""
         return ACCOUNT
+
+    def clusters(self, context: Context) -> ClusterOperations:
+        """Return the operations on clusters, with the records and the ledger of a context."""
+        operations: ClusterOperations = import_module(_OPERATIONS).host_clusters(context, self)
+        return operations
+
+    def offers(self, *, offline: bool) -> HostOffers:
+        """Return the hosts of the inventory and, unless offline, who is using their GPUs."""
+        return HostOffers(self.file, self.look, self._running_clusters, offline)
+
+    def _running_clusters(self) -> RunningClusters:
+        running = (self.target, "up")
+        clusters = [record for record in self.records.clusters() if (record.target, record.state) == running]
+        return tuple(
+            (tuple(host_of(name) for name in record.instance_ids), record.gpus_per_node) for record in clusters
+        )
+
+    def carriers(self) -> NodeCarriers:
+        """Return the connectors for hosts behind a jump host."""
+        return self.connections.carriers
+
+    def connect(self, nodes: Sequence[Node], emit: Emit) -> list[Host]:
+        """Connect to all nodes of a cluster.
+
+        Raises:
+            ConnectError: A host is unreachable.
+            HostKeyError: A host key does not match.
+        """
+        return self.connections.connect(nodes, emit)
 
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the state of each node: `running` if the cluster has a lease on the host, else `terminated`.
@@ -109,6 +159,10 @@ class HostsBackend:
             CloudError: The S3 request failed.
         """
         return self.objects_of().bucket_service(url)
+
+    def registry_login(self, region: str) -> RegistryLogin:
+        """Return a login for ECR registries of a region, with the caller's AWS credentials."""
+        return self.objects_of().registry_login(region)
 
     def nodes(self, hosts: Sequence[OwnHost]) -> tuple[Node, ...]:
         """Return the nodes to connect to, in the order of the hosts."""
@@ -180,4 +234,33 @@ def _seen(response: object) -> HostSeen:
             *(f"in use: {process.told}" for process in foreign),
         ),
         busy=frozenset(leased | {process.gpu for process in foreign}),
+    )
+
+
+def open_backend(environment: BackendEnvironment) -> HostsBackend:
+    """Return the backend of the configured inventory, which is read when it is first needed."""
+    settings, clock = environment.settings, environment.clock
+
+    def no_session(node: Node) -> NoReturn:
+        message = f"{node.zone} is a self-managed host, which Session Manager cannot reach"
+        raise ConnectError(message, hint="remove `reach: ssm` from the inventory")
+
+    carriers = NodeCarriers(settings.ssh_key, clock, environment.known_hosts, no_session)
+
+    def connect_hosts(nodes: Sequence[Node]) -> Mapping[int, Host | CloudGpuError]:
+        return connect_all(nodes, settings.ssh_key, clock=clock, timeout_s=_ANSWER_S, carrier=carriers.carrier)
+
+    @cache
+    def inventory() -> HostsFile:
+        return loading.load(settings.hosts, user=getpass.getuser(), catalog=load_catalog())
+
+    return HostsBackend(
+        environment.home,
+        environment.records,
+        inventory,
+        connect_hosts,
+        NodeConnections(settings.ssh_key, clock, float(settings.boot_seconds), carriers),
+        environment.known_hosts,
+        lambda node: shown_key(node, carriers.carrier(node), timeout_s=_ANSWER_S),
+        environment.buckets,
     )

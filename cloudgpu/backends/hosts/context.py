@@ -1,11 +1,11 @@
-"""The context of use cases that run on self-managed hosts."""
+"""The context of operations on self-managed hosts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.backends.context import Context
+from cloudgpu.backends.base import Context
 
 if TYPE_CHECKING:
     from cloudgpu.backends.hosts.backend import HostsBackend
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HostsContext(Context):
-    """A context whose nodes are self-managed hosts."""
+    """A context whose nodes are self-managed hosts.
 
-    cloud: HostsBackend
+    Attributes:
+        hosts: The connections to the hosts of the inventory.
+    """
+
+    hosts: HostsBackend

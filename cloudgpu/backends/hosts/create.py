@@ -14,13 +14,8 @@ from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.backends.hosts.nodes import cluster_member
 from cloudgpu.backends.launch_request import Requester
-from cloudgpu.backends.reuse import (
-    ProvisionedCluster,
-    find_running_cluster,
-    require_all_nodes_running,
-    require_matching,
-    require_usable,
-)
+from cloudgpu.backends.results import ProvisionedCluster
+from cloudgpu.backends.reuse import find_running_cluster, require_all_nodes_running, require_matching, require_usable
 from cloudgpu.decoding import describe_error
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
@@ -87,17 +82,8 @@ class HostProvisioning:
         return self.reuse(name, plan)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Return a recorded cluster that matches the plan, after checking its leases.
-
-        Raises:
-            UsageError: The cluster does not exist, is not running, or does not match.
-            StateError: A lease has expired.
-            ConnectError: A host is unreachable.
-        """
-        record = find_running_cluster(self._context, name)
-        require_matching(plan, record)
-        require_all_nodes_running(self._context, record)
-        return ProvisionedCluster(record, stored_inventory(self._context.home, record), made=False)
+        """Verify the leases of a running cluster; see `reuse_cluster`."""
+        return reuse_cluster(self._context, name, plan)
 
     def _create_with_retries(self, plan: Plan, name: str, run_id: str, retry_s: int) -> ProvisionedCluster:
         clock = self._context.clock
@@ -115,7 +101,7 @@ class HostProvisioning:
         """Create the cluster on the first set of hosts that can be leased. Each set is tried once."""
         failures: list[tuple[HostSet, CloudGpuError]] = []
         for candidate in plan.candidates:
-            assert isinstance(candidate, HostSet)  # noqa: S101 - plans of target ssh contain only host sets
+            assert isinstance(candidate, HostSet)  # noqa: S101 - plans for hosts contain only host sets
             record = self._new(plan, name, run_id, candidate)
             try:
                 return self._attempt(
@@ -139,16 +125,16 @@ class HostProvisioning:
 
     def _new(self, plan: Plan, name: str, run_id: str, chosen: HostSet) -> ClusterRecord:
         now = self._context.clock.now()
-        by_name = self._context.cloud.file().by_name
+        by_name = self._context.hosts.file().by_name
         return ClusterRecord(
             name=name,
             token=new_token(),
             owner=self._requester.owner,
             team=self._requester.team,
             recipe=plan.recipe.name,
-            target="ssh",
-            account=self._context.cloud.account(),
-            endpoint=self._context.cloud.endpoint,
+            target=self._context.backend.target,
+            account=self._context.backend.account(),
+            endpoint=self._context.backend.endpoint,
             created_at=now,
             expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
             made_by="train" if run_id else "up",
@@ -173,12 +159,12 @@ class HostProvisioning:
         lease.
         """
         context = self._context
-        by_name = context.cloud.file().by_name
+        by_name = context.hosts.file().by_name
         hosts = [by_name[name] for name in chosen.hosts]
         instance_type = chosen.instance_type
         nodes = [
             cluster_member(node, record.name, record.token, instance_type, chosen.gpus_per_node)
-            for node in context.cloud.nodes(hosts)
+            for node in context.hosts.nodes(hosts)
         ]
         record = context.records.save_cluster(record, context.clock.now())
         self._write(record, nodes)
@@ -197,7 +183,7 @@ class HostProvisioning:
             CapacityError: The GPUs of a host are in use or missing.
             ConnectError: A host is unreachable.
         """
-        with self._context.cloud.connected(nodes) as outcomes:
+        with self._context.hosts.connected(nodes) as outcomes:
             try:
                 hosts = all_or_raise(outcomes).values()
                 all_or_raise(run_on_all(hosts, self._require_clock))
@@ -256,3 +242,17 @@ def _with_devices(node: Node, response: Mapping[str, Any]) -> Node:
         message = f"{node.zone}: its agent reported invalid GPUs: {describe_error(err)}"
         raise RemoteCommandError(message, hint="run the command again") from None
     return replace(node, devices=() if len(devices) == count_field(response, "of") else devices)
+
+
+def reuse_cluster(context: HostsContext, name: str, plan: Plan) -> ProvisionedCluster:
+    """Return a recorded cluster that matches the plan, after checking its leases.
+
+    Raises:
+        UsageError: The cluster does not exist, is not running, or does not match.
+        StateError: A lease has expired.
+        ConnectError: A host is unreachable.
+    """
+    record = find_running_cluster(context, name)
+    require_matching(plan, record)
+    require_all_nodes_running(context, record)
+    return ProvisionedCluster(record, stored_inventory(context.home, record), made=False)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cloudgpu.backends.billing import ClusterBilling
-from cloudgpu.backends.deletion import DeletionResult, check_identity, check_recorded
+from cloudgpu.backends.deletion import check_identity, check_recorded
 from cloudgpu.backends.deletion_records import cancel_unfinished_runs, remove_local_record
 from cloudgpu.backends.hosts import billing
 from cloudgpu.backends.hosts.agent_messages import LeaveResponse
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.nodes import cluster_directory, cluster_member, host_of
+from cloudgpu.backends.results import DeletionResult
 from cloudgpu.decoding import decode_as, describe_error
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError
@@ -64,7 +65,7 @@ class HostTeardown:
         Raises:
             TeardownError: A host could not be queried, or part of the cluster remains on it.
         """
-        check_identity(record, self._context.cloud)
+        check_identity(record, self._context.backend)
         with suppress(StateError):  # a full disk must not prevent the release of the hosts
             record = self._context.records.save_cluster(replace(record, state="ending"), self._context.clock.now())
         keep = record.config.get("keep_cache", "").split()
@@ -115,14 +116,14 @@ class HostTeardown:
         """
         if self._context.home.cluster(record.name).inventory.exists():
             return stored_inventory(self._context.home, record).nodes
-        known = self._context.cloud.file().by_name
+        known = self._context.hosts.file().by_name
         names = [host_of(instance_id) for instance_id in record.instance_ids]
         unknown = [f"{name} could not be queried: it is not in the inventory" for name in names if name not in known]
         if unknown:
             message = f"cannot confirm that cluster {record.name} is deleted: {'; '.join(unknown)}"
             hint = f"run `{command('cloudgpu', 'down', record.name)}` with an inventory that contains these hosts"
             raise TeardownError(message, left=unknown, hint=hint)
-        nodes = self._context.cloud.nodes([known[name] for name in names])
+        nodes = self._context.hosts.nodes([known[name] for name in names])
         instance_type, gpus = record.instance_type, record.gpus_per_node
         return tuple(cluster_member(node, record.name, record.token, instance_type, gpus) for node in nodes)
 
@@ -135,7 +136,7 @@ class HostTeardown:
             answers[host.node.zone] = answer = ask_once(host, "leave", request, LeaveResponse)
             return answer
 
-        outcome = self._request_release(self._context.cloud.nodes(self._context.cloud.file().hosts), leave)
+        outcome = self._request_release(self._context.hosts.nodes(self._context.hosts.file().hosts), leave)
         if outcome.left:
             message = f"cannot confirm that cluster {name} is deleted: {'; '.join(outcome.left)}"
             raise TeardownError(
@@ -151,7 +152,7 @@ class HostTeardown:
     def _request_release(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _ReleaseOutcome:
         """Send the release request to all hosts in parallel. An unreachable host does not count as released."""
         released, left = [], []
-        responses = self._context.cloud.query_nodes(nodes, leave)
+        responses = self._context.hosts.query_nodes(nodes, leave)
         for node in nodes:
             response = responses[node.index]
             if isinstance(response, CloudGpuError):

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.backends.expiry_extension import (
-    ExtensionResult,
     record_confirmation,
     record_new_expiry,
     require_extendable,
@@ -16,6 +15,7 @@ from cloudgpu.backends.hosts.agent_messages import ExtendedResponse
 from cloudgpu.backends.hosts.billing import restore_rows
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.nodes import cluster_directory
+from cloudgpu.backends.results import ExtensionResult
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.run.agent import ask_once, find_login_home
 from cloudgpu.ssh.base import Host
@@ -62,5 +62,5 @@ class HostExtending:
             request = {"action": "extend", "token": record.token, "home": home, "expires_epoch_s": until}
             ask_once(host, "lease", request, ExtendedResponse)
 
-        with self._context.cloud.connected(stored_inventory(self._context.home, record).nodes) as outcomes:
+        with self._context.hosts.connected(stored_inventory(self._context.home, record).nodes) as outcomes:
             all_or_raise(run_on_all(all_or_raise(outcomes).values(), renew))

@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.runs.attach import find_run
+from cloudgpu.app.runs.attach import RunWatcher, find_run
 from cloudgpu.cli.commands.options import Json, RunName
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.run import exit_code, show_outcome
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
+from cloudgpu.targets import as_target
 
 
 def attach(
@@ -22,13 +23,13 @@ def attach(
     Follows the run until it finishes, downloads its outputs, deletes the cluster if the run created it, and prints the
     cost. Ctrl-C detaches and leaves the run running.
     """
-    wiring = wire(json=json)
-    record = find_run(wiring.records, run)
-    report_clusters_on_signal(wiring.records, record.cluster)
-    with print_on_interrupt(wiring.screen, *reattach_lines(record.run_id)):
-        outcome = wiring.watching(record).attach(record.run_id, keep=keep)
+    context = command_context(json=json)
+    record = find_run(context.records, run)
+    report_clusters_on_signal(context.records, record.cluster)
+    with print_on_interrupt(context.screen, *reattach_lines(record.run_id)):
+        outcome = RunWatcher(context.context(as_target(record.target))).attach(record.run_id, keep=keep)
     if json:
-        wiring.screen.document(outcome.as_json())
+        context.screen.document(outcome.as_json())
     else:
-        show_outcome(outcome, wiring.screen)
+        show_outcome(outcome, context.screen)
     raise typer.Exit(exit_code(outcome))

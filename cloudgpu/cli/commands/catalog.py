@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from cloudgpu.app.planning.catalog_age import read_catalog_status
+from cloudgpu.app.planning.catalog_refresh import CatalogRefresh
 from cloudgpu.catalog import load
 from cloudgpu.cli.commands.options import Json, On, integer_parser
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.catalog import (
     catalog_status_json,
     catalog_status_lines,
@@ -44,13 +45,15 @@ def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = N
     Prints the changes; to undo them, use `catalog revert`. If a region or source cannot be read, keeps its previous
     data and exits 8.
     """
-    wiring = wire(json=json, target=on)
-    selected = [] if all_regions else regions or [wiring.settings.region]
-    result = wiring.catalog_refresh().refresh(selected, everywhere=all_regions)
+    context = command_context(json=json, target=on)
+    selected = [] if all_regions else regions or [context.settings.region]
+    result = CatalogRefresh(
+        context.backend().catalog_source(), context.catalog_snapshots, load(), context.clock, context.emit
+    ).refresh(selected, everywhere=all_regions)
     if json:
-        wiring.screen.document(refresh_json(result))
+        context.screen.document(refresh_json(result))
     else:
-        wiring.screen.lines(refresh_lines(result))
+        context.screen.lines(refresh_lines(result))
     if result.unread:
         raise typer.Exit(CloudError.exit_code)
 
@@ -65,13 +68,13 @@ def show(
 
     Makes no cloud calls.
     """
-    wiring = wire(json=json, quits=True, target=on)
-    catalog_status = read_catalog_status(wiring.catalog_snapshots, wiring.settings.target, load(), region)
-    now = wiring.clock.now()
+    context = command_context(json=json, quits=True, target=on)
+    catalog_status = read_catalog_status(context.catalog_snapshots, context.settings.target, load(), region)
+    now = context.clock.now()
     if json:
-        wiring.screen.document(catalog_status_json(catalog_status, now))
+        context.screen.document(catalog_status_json(catalog_status, now))
     else:
-        wiring.screen.lines(catalog_status_lines(catalog_status, now))
+        context.screen.lines(catalog_status_lines(catalog_status, now))
 
 
 @app.command("history")
@@ -80,16 +83,16 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
 
     With a number, shows all changes made by that refresh. Makes no cloud calls.
     """
-    wiring = wire(json=json, quits=True, target=on)
-    refreshes = wiring.catalog_snapshots.history()
+    context = command_context(json=json, quits=True, target=on)
+    refreshes = context.catalog_snapshots.history()
     entry = None if number is None else refreshes.entry(number)
     if number is not None and entry is None:
-        message = f"there is no snapshot {number} for {wiring.settings.target}"
-        raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", wiring.settings.target))
+        message = f"there is no snapshot {number} for {context.settings.target}"
+        raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", context.settings.target))
     if json:
-        wiring.screen.document(history_json(refreshes, wiring.settings.target, entry))
+        context.screen.document(history_json(refreshes, context.settings.target, entry))
     else:
-        wiring.screen.lines(entry_lines(entry) if entry else history_lines(refreshes, wiring.settings.target))
+        context.screen.lines(entry_lines(entry) if entry else history_lines(refreshes, context.settings.target))
 
 
 @app.command("revert")
@@ -99,14 +102,14 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
     Without a number, undoes the active refresh. With 0, restores the catalog bundled with cloudgpu, even if the stored
     data is damaged. To return to a later refresh, give its number.
     """
-    wiring = wire(json=json, target=on)
-    target = wiring.settings.target
-    before, after = wiring.catalog_snapshots.revert(number)
+    context = command_context(json=json, target=on)
+    target = context.settings.target
+    before, after = context.catalog_snapshots.revert(number)
     if json:
         simulated = target == "rehearsal"
-        wiring.screen.document({"target": target, "simulated": simulated, "was": before, "overlay": after})
+        context.screen.document({"target": target, "simulated": simulated, "was": before, "overlay": after})
     else:
         previous, current = (
             f"snapshot {shown}" if shown else "the catalog bundled with cloudgpu" for shown in (before, after)
         )
-        wiring.screen.line(f"{target}: {current} is in use again (previously: {previous})")
+        context.screen.line(f"{target}: {current} is in use again (previously: {previous})")

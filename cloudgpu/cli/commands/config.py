@@ -1,7 +1,7 @@
 """`cloudgpu config`: show every setting, its value and its source."""
 
 from cloudgpu.cli.commands.options import Json
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.terminal.table import align_columns
 
 
@@ -10,10 +10,10 @@ def config(json: Json = False) -> None:
 
     Values come from options, environment variables and settings files. Passwords are masked.
     """
-    wiring = wire(json=json)
-    origins = wiring.settings.origins
+    context = command_context(json=json)
+    origins = context.settings.origins
     if json:
-        wiring.screen.document(
+        context.screen.document(
             [{"name": setting.name, "value": setting.shown, "origin": setting.origin} for setting in origins]
         )
         return
@@ -21,4 +21,4 @@ def config(json: Json = False) -> None:
         ("setting", "value", "from"),
         *((setting.name, setting.shown or "-", setting.origin) for setting in origins),
     ]
-    wiring.screen.lines(align_columns(rows))
+    context.screen.lines(align_columns(rows))

@@ -6,7 +6,7 @@ import typer
 
 from cloudgpu.backends.missing_rows import gap_error
 from cloudgpu.cli.commands.options import Json
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.cost import read_since, report_json, report_lines
 
 By = Literal["user", "team", "run", "recipe", "cluster"]
@@ -22,15 +22,15 @@ def cost(
     Reads only the ledger and makes no cloud calls. Simulated costs are marked and never added to real costs. Exits 13
     if this machine's records contain an instance or storage that is missing from the ledger.
     """
-    wiring = wire(json=json)
-    now = wiring.clock.now()
-    report = wiring.ledger.report(by=by, since=read_since(since, now), now=now)
-    gaps = wiring.billing.gaps()
+    context = command_context(json=json)
+    now = context.clock.now()
+    report = context.ledger.report(by=by, since=read_since(since, now), now=now)
+    gaps = context.missing_rows()
     if not json:
-        wiring.screen.lines(report_lines(report, by))
+        context.screen.lines(report_lines(report, by))
     if gaps:
         failure = gap_error(gaps)
         failure.partial_result = report_json(report, by)
         raise failure
     if json:
-        wiring.screen.document(report_json(report, by))
+        context.screen.document(report_json(report, by))

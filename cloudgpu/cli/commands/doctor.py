@@ -4,13 +4,17 @@ from typing import Annotated, Literal
 
 import typer
 
+from cloudgpu.app.diagnostics.doctor import run_checks
+from cloudgpu.app.diagnostics.local_checks import machine_checks
 from cloudgpu.aws.iam.grants import policy as document
 from cloudgpu.aws.iam.permissions import GRANTS
+from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
 from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
 from cloudgpu.cli.commands.options import Json, OneRegion
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.doctor import diagnostic_lines
 from cloudgpu.errors import UnfitError
+from cloudgpu.paths import Home
 
 
 def doctor(
@@ -29,14 +33,22 @@ def doctor(
     Creates, changes and deletes nothing: uses EC2 dry runs and, if permitted, the IAM policy simulator. A check that
     cannot run, for example without credentials, is shown as `unknown`. Exits 15 if a check fails.
     """
-    wiring = wire(json=json or policy, target=on, region=region)
+    context = command_context(json=json or policy, target=on, region=region)
     if policy:
-        wiring.screen.document(document(STORAGE_GRANTS if storage else GRANTS))
+        context.screen.document(document(STORAGE_GRANTS if storage else GRANTS))
         return
-    report = wiring.diagnose(storage=storage)
+    settings = context.settings
+    extra_grants = (*(STORAGE_GRANTS if storage else ()), *(SESSION_GRANTS if settings.reach == "ssm" else ()))
+    report = run_checks(
+        target=settings.target,
+        region=settings.region,
+        account=lambda: context.backend().account_queries(),
+        grants=(*GRANTS, *extra_grants),
+        machine=machine_checks(settings, Home(settings.home)),
+    )
     if json:
-        wiring.screen.document(report.as_json())
+        context.screen.document(report.as_json())
     else:
-        wiring.screen.lines(diagnostic_lines(report))
+        context.screen.lines(diagnostic_lines(report))
     if report.failed:
         raise typer.Exit(UnfitError.exit_code)

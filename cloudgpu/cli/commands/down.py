@@ -8,11 +8,12 @@ import typer
 from cloudgpu.app.clusters.delete_many import ClusterSelection, TeardownResults, delete_clusters, select_clusters
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.cli.commands.options import Json, On, OneRegion, Yes
-from cloudgpu.cli.context.wiring import Wiring, wire
+from cloudgpu.cli.context import CommandContext, command_context
 from cloudgpu.cli.render.cluster import deletion_json, deletion_lines, deletions_json, deletions_lines, unfinished_json
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
+from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
 
@@ -37,58 +38,63 @@ def down(  # noqa: PLR0917
     tag still finds a resource, and 0 if the cluster was already deleted. To delete clusters that are not recorded on
     this machine, use `cloudgpu sweep`.
     """
-    wiring = wire(json=json, needs_disk=False, target=on, region=region)
-    stages = Stages(wiring.clock, wiring.emit)
+    context = command_context(json=json, needs_disk=False, target=on, region=region)
+    stages = Stages(context.clock, context.emit)
     if names or every or mine or run:
-        owner = wiring.settings.owner if mine else None
-        choice = select_clusters(wiring.records, names or [], every=every, run_id=run, owner=owner)
+        owner = context.settings.owner if mine else None
+        choice = select_clusters(context.records, names or [], every=every, run_id=run, owner=owner)
     else:
-        only = wiring.only_cluster()
+        only = context.only_cluster()
         choice = ClusterSelection((only,) if only else (), asked=False)
     if choice.names:
-        wiring.prompts.confirm(f"Delete {_named(choice.names)}?", yes=yes or choice.asked)
+        context.prompts.confirm(f"Delete {_named(choice.names)}?", yes=yes or choice.asked)
     if every or mine or len(choice.names) > 1:
-        _delete_several(wiring, choice.names, stages, json=json)
+        _delete_several(context, choice.names, stages, json=json)
     elif choice.names:
-        _delete_one(wiring, choice.names[0], stages, json=json)
+        _delete_one(context, choice.names[0], stages, json=json)
     else:
-        _report_no_cluster(wiring.screen, simulated=wiring.settings.target == "rehearsal", json=json)
+        _report_no_cluster(context.screen, simulated=is_simulated(context.settings.target), json=json)
 
 
-def _delete_one(wiring: Wiring, cluster: str, stages: Stages, *, json: bool) -> None:
+def _delete_one(context: CommandContext, cluster: str, stages: Stages, *, json: bool) -> None:
 
-    report_clusters_on_signal(wiring.records, cluster)
+    report_clusters_on_signal(context.records, cluster)
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', cluster)}"
     with (
-        reporting_partial_result(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)),
-        print_on_interrupt(wiring.screen, unfinished),
+        reporting_partial_result(lambda: unfinished_json(cluster, context.records.last_known(cluster), stages)),
+        print_on_interrupt(context.screen, unfinished),
         stages.stage("down"),
     ):
-        ended = wiring.teardown(cluster).down(cluster, wiring.settings.region)
+        ended = context.deletion_context_of(cluster).clusters.delete(cluster, context.settings.region)
     if json:
-        wiring.screen.document(deletion_json(ended, stages))
+        context.screen.document(deletion_json(ended, stages))
     else:
-        wiring.screen.lines(deletion_lines(ended))
+        context.screen.lines(deletion_lines(ended))
 
 
-def _delete_several(wiring: Wiring, clusters: tuple[str, ...], stages: Stages, *, json: bool) -> None:
+def _delete_several(context: CommandContext, clusters: tuple[str, ...], stages: Stages, *, json: bool) -> None:
 
     results = TeardownResults(())
-    report_clusters_on_signal(wiring.records, *clusters)
+    report_clusters_on_signal(context.records, *clusters)
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', *clusters)}"
     with (
         reporting_partial_result(lambda: deletions_json(results, stages)),
-        print_on_interrupt(wiring.screen, unfinished),
+        print_on_interrupt(context.screen, unfinished),
     ):
         with stages.stage("down") if clusters else nullcontext():
-            results = delete_clusters(clusters, wiring.teardown_factory, wiring.settings.region, wiring.emit)
+            results = delete_clusters(
+                clusters,
+                context.deletion_context_of,
+                context.settings.region,
+                context.emit,
+            )
         if not json:
-            wiring.screen.lines(deletions_lines(results))
+            context.screen.lines(deletions_lines(results))
         failure = results.error()
         if failure is not None:
             raise failure
     if json:
-        wiring.screen.document(deletions_json(results, stages))
+        context.screen.document(deletions_json(results, stages))
 
 
 def _named(names: tuple[str, ...]) -> str:

@@ -7,8 +7,9 @@ import typer
 from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
 from cloudgpu.app.access.execute import as_json, exit_code, parse_node_indices, shell_line
 from cloudgpu.app.access.execute import execute as run
+from cloudgpu.cli.commands.node_login import node_login
 from cloudgpu.cli.commands.options import Json
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.node_output import line_printer, show_outcomes
 from cloudgpu.errors import UsageError
 from cloudgpu.files import read_input
@@ -24,7 +25,7 @@ def _stdin_data() -> bytes:
 
 
 def execute(  # noqa: PLR0917
-    context: typer.Context,
+    invocation: typer.Context,
     cluster: Annotated[
         str, typer.Argument(metavar="[NAME]", help="Cluster name or run ID. Optional if only one cluster is running.")
     ] = "",
@@ -44,17 +45,18 @@ def execute(  # noqa: PLR0917
     Nodes with identical output are shown together. Exits 0 if the command succeeds on every node, 5 if it fails on any
     node, and 9 if a node cannot be reached. Ctrl-C stops the command on every node.
     """
-    line = shell_line([*(command or []), *(context.obj or [])])
-    wiring = wire(json=json)
-    login = wiring.node_access.node_login
-    cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, cluster or wiring.only_cluster())
+    line = shell_line([*(command or []), *(invocation.obj or [])])
+    context = command_context(json=json)
+    name = cluster or context.only_cluster()
+    login = node_login(context, name)
+    cluster_nodes = find_cluster_nodes(context.records, context.home, login, name)
     indices = parse_node_indices(node, len(cluster_nodes.nodes))
     stdin_data = _stdin_data() if stdin else None
-    on_line = line_printer(wiring.screen) if stream and not json else None
+    on_line = line_printer(context.screen) if stream and not json else None
     with connect_to_nodes(login, cluster_nodes, indices) as nodes:
-        outcomes = run(nodes, line, wiring.clock, stdin=stdin_data, on_line=on_line)
+        outcomes = run(nodes, line, context.clock, stdin=stdin_data, on_line=on_line)
     if json:
-        wiring.screen.document(as_json(cluster_nodes.record.name, line, outcomes))
+        context.screen.document(as_json(cluster_nodes.record.name, line, outcomes))
     else:
-        show_outcomes(outcomes, wiring.screen)
+        show_outcomes(outcomes, context.screen)
     raise typer.Exit(exit_code(outcomes))

@@ -7,11 +7,8 @@ from typing import Annotated
 import typer
 
 from cloudgpu import bounds
-from cloudgpu.app.clusters.extend import ClusterExtender
-from cloudgpu.backends.hosts.extend import HostExtending
 from cloudgpu.cli.commands.options import Json, option_seconds
-from cloudgpu.cli.context.local import as_target
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.expiry_extension import extension_json, extension_lines
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.errors import UsageError
@@ -45,21 +42,17 @@ def extend(
             "specify either --by or --until", hint="for example: cloudgpu extend --by 2h, or --until 2026-11-21T18:00Z"
         )
     longer, expiry, cap = timedelta(seconds=option_seconds(by, "--by")), _parse_expiry(until), _usd(max_usd)
-    wiring = wire(json=json)
-    name = cluster or wiring.only_cluster()
+    context = command_context(json=json)
+    name = cluster or context.only_cluster()
     if not name:
         raise UsageError("no cluster is running", hint="list clusters: cloudgpu status")
-    report_clusters_on_signal(wiring.records, name)
-    target = as_target(wiring.records.target(name) or wiring.settings.target)
-    if target == "ssh":
-        extended = HostExtending(wiring.hosts.context(wiring.ledger)).extend(name, until=expiry, by=longer, max_usd=cap)
-    else:
-        extending = ClusterExtender(wiring.cloud_context(wiring.cloud(target)), wiring.connect)
-        extended = extending.extend(name, until=expiry, by=longer, max_usd=cap)
+    report_clusters_on_signal(context.records, name)
+    runs = context.context(context.target_of(name))
+    extended = runs.clusters.extend(name, until=expiry, by=longer, max_usd=cap)
     if json:
-        wiring.screen.document(extension_json(extended))
+        context.screen.document(extension_json(extended))
     else:
-        wiring.screen.lines(extension_lines(extended, wiring.clock.now()))
+        context.screen.lines(extension_lines(extended, context.clock.now()))
 
 
 def _usd(text: str) -> Decimal | None:

@@ -9,7 +9,7 @@ from cloudgpu.app.planning.gpu_search import GpuQuery, search_gpus
 from cloudgpu.catalog.profile import profile
 from cloudgpu.catalog.software import software
 from cloudgpu.cli.commands.options import Json, On, integer_parser
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.gpu import profile_json, profile_lines
 from cloudgpu.cli.render.gpus import gpu_search_json, gpu_search_lines
 from cloudgpu.errors import UsageError
@@ -49,7 +49,7 @@ app = typer.Typer(cls=Gpus, rich_markup_mode=None)
 
 @app.callback(invoke_without_command=True, help=HELP)
 def gpus(  # noqa: PLR0917
-    context: typer.Context,
+    invocation: typer.Context,
     min_memory: Annotated[
         str, typer.Option("--min-memory", metavar="SIZE", help="Minimum memory per GPU, such as 32GB or 24GiB.")
     ] = "",
@@ -79,24 +79,24 @@ def gpus(  # noqa: PLR0917
     json: Json = False,
 ) -> None:
     """Compare GPUs; see `HELP`."""
-    if context.invoked_subcommand is not None:
-        _refuse_given(context)
+    if invocation.invoked_subcommand is not None:
+        _refuse_given(invocation)
         return
-    wiring = wire(json=json, quits=True, target=on)
+    context = command_context(json=json, quits=True, target=on)
     market: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
     query = GpuQuery(min_memory, min_total_memory, arch, count, region, market, everything, sort)
-    results = search_gpus(query, wiring.catalog, wiring.settings.region)
+    results = search_gpus(query, context.catalog, context.settings.region)
     if json:
-        wiring.screen.document(gpu_search_json(results))
+        context.screen.document(gpu_search_json(results))
     else:
-        wiring.screen.lines(gpu_search_lines(results, wiring.clock.now().date(), wiring.screen.width))
+        context.screen.lines(gpu_search_lines(results, context.clock.now().date(), context.screen.width))
 
 
-def _refuse_given(context: typer.Context) -> None:
+def _refuse_given(invocation: typer.Context) -> None:
     """Reject options of `gpus` that precede `show`, because they would be silently ignored."""
-    for option in context.command.params:
-        if option.name and context.params.get(option.name) != option.get_default(context):
-            message = f"{option.opts[0]} is an option of `gpus`, not of `gpus {context.invoked_subcommand}`"
+    for option in invocation.command.params:
+        if option.name and invocation.params.get(option.name) != option.get_default(invocation):
+            message = f"{option.opts[0]} is an option of `gpus`, not of `gpus {invocation.invoked_subcommand}`"
             raise UsageError(message, hint="cloudgpu gpus show --help")
 
 
@@ -111,9 +111,9 @@ def show(
     Shows its specifications, the drivers, CUDA versions, containers and PyTorch wheels that support it, the instance
     types that have it, and possible replacements.
     """
-    wiring = wire(json=json, quits=True, target=on)
-    gpu_profile = profile(wiring.catalog, software(), gpu, home_region=wiring.settings.region)
+    context = command_context(json=json, quits=True, target=on)
+    gpu_profile = profile(context.catalog, software(), gpu, home_region=context.settings.region)
     if json:
-        wiring.screen.document(profile_json(gpu_profile))
+        context.screen.document(profile_json(gpu_profile))
     else:
-        wiring.screen.lines(profile_lines(gpu_profile, wiring.clock.now().date()))
+        context.screen.lines(profile_lines(gpu_profile, context.clock.now().date()))

@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.backends.factory import open_hosts
 from cloudgpu.backends.hosts import scan as host_scanning
 from cloudgpu.backends.hosts.prepare import find_missing_components, plan_install_steps, run_install_steps
 from cloudgpu.backends.hosts.scan import Trust
 from cloudgpu.cli.commands.options import Json, Yes
-from cloudgpu.cli.context.wiring import Wiring, wire
+from cloudgpu.cli.context import CommandContext, command_context
 from cloudgpu.cli.render.hosts import (
     check_lines,
     inventory_json,
@@ -43,12 +44,12 @@ def show(names: Names = None, hosts: Inventory = None, json: Json = False) -> No
 
     Reads only the inventory file and does not connect to the hosts.
     """
-    wiring = wire(json=json, hosts=hosts)
-    chosen = _chosen(wiring, names)
+    context = command_context(json=json, hosts=hosts)
+    chosen = _chosen(context, names)
     if json:
-        wiring.screen.document(inventory_json(wiring.hosts.file, chosen))
+        context.screen.document(inventory_json(open_hosts(context.environment).file(), chosen))
     else:
-        wiring.screen.lines(inventory_lines(wiring.hosts.file, chosen))
+        context.screen.lines(inventory_lines(open_hosts(context.environment).file(), chosen))
 
 
 @app.command("check")
@@ -58,12 +59,12 @@ def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> N
     Connects to each host, compares its hardware with the inventory, and shows who is using its GPUs. Changes nothing.
     Exits 15 if a host cannot be reached or differs from the inventory.
     """
-    wiring = wire(json=json, hosts=hosts)
-    results = host_scanning.scan(wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, None)
+    context = command_context(json=json, hosts=hosts)
+    results = host_scanning.scan(open_hosts(context.environment), _chosen(context, names), context.catalog, None)
     if json:
-        wiring.screen.document(scanned_json(results, {}))
+        context.screen.document(scanned_json(results, {}))
     else:
-        wiring.screen.lines(check_lines(results))
+        context.screen.lines(check_lines(results))
     if any(result.problem or result.differs for result in results):
         raise typer.Exit(UnfitError.exit_code)
 
@@ -85,19 +86,19 @@ def scan(
     Adds missing GPUs, drivers, cores, memory sizes and private addresses, and never overwrites existing values. Shows
     the fingerprint of each unknown host key, and pins the key only after you confirm it. Changes nothing on the hosts.
     """
-    wiring = wire(json=json, hosts=hosts)
-    file = wiring.hosts.file
+    context = command_context(json=json, hosts=hosts)
+    file = open_hosts(context.environment).file()
     results = host_scanning.scan(
-        wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, _trusting(wiring, trust or [])
+        open_hosts(context.environment), _chosen(context, names), context.catalog, _trusting(context, trust or [])
     )
     findings = {result.host.name: result.found for result in results}
     text, added = fill_scanned_fields(_text_of(file.path), findings)
     if added:
         _rewrite(file.path, text)
     if json:
-        wiring.screen.document(scanned_json(results, added))
+        context.screen.document(scanned_json(results, added))
     else:
-        wiring.screen.lines(scan_lines(results, added, file.path))
+        context.screen.lines(scan_lines(results, added, file.path))
     if any(result.problem for result in results):
         raise typer.Exit(UnfitError.exit_code)
 
@@ -121,17 +122,17 @@ def prepare(
 
     Installs only the components that you list with --install, and shows the commands before running them.
     """
-    wiring = wire(json=json, hosts=hosts)
-    backend, chosen = wiring.hosts.backend, _chosen(wiring, names)
-    results = find_missing_components(backend, chosen, wiring.catalog)
+    context = command_context(json=json, hosts=hosts)
+    backend, chosen = open_hosts(context.environment), _chosen(context, names)
+    results = find_missing_components(backend, chosen, context.catalog)
     planned = plan_install_steps(results, install or [])
     if not json:
-        wiring.screen.lines(step_lines(planned) if install else missing_component_lines(results))
+        context.screen.lines(step_lines(planned) if install else missing_component_lines(results))
     if planned:
-        wiring.prompts.confirm("Run these commands?", yes=yes)
-        run_install_steps(backend, planned, wiring.emit)
+        context.prompts.confirm("Run these commands?", yes=yes)
+        run_install_steps(backend, planned, context.emit)
     if json:
-        wiring.screen.document(prepared_json(results, planned))
+        context.screen.document(prepared_json(results, planned))
 
 
 def _text_of(path: Path) -> str:
@@ -152,9 +153,8 @@ def _rewrite(path: Path, text: str) -> None:
         ) from err
 
 
-def _chosen(wiring: Wiring, names: list[str] | None) -> list[OwnHost]:
-
-    file = wiring.hosts.file
+def _chosen(context: CommandContext, names: list[str] | None) -> list[OwnHost]:
+    file = open_hosts(context.environment).file()
     for name in names or []:
         if name not in file.by_name:
             message = f"there is no host {name} in {file.path.name}{suggestion(name, file.by_name)}"
@@ -162,12 +162,12 @@ def _chosen(wiring: Wiring, names: list[str] | None) -> list[OwnHost]:
     return [file.by_name[name] for name in dict.fromkeys(names)] if names else list(file.hosts)
 
 
-def _trusting(wiring: Wiring, pairs: list[str]) -> Trust:
-
+def _trusting(context: CommandContext, pairs: list[str]) -> Trust:
     known: dict[str, list[str]] = {}
+    inventory = open_hosts(context.environment).file()
     for pair in pairs:
         name, equals, fingerprint = pair.partition("=")
-        if not equals or name not in wiring.hosts.file.by_name or not fingerprint.startswith("SHA256:"):
+        if not equals or name not in inventory.by_name or not fingerprint.startswith("SHA256:"):
             raise UsageError(
                 f"--trust {pair}: expected HOST=SHA256:...",
                 hint="to see the fingerprint, run `ssh-keygen -lf` on the host",
@@ -182,12 +182,12 @@ def _trusting(wiring: Wiring, pairs: list[str]) -> Trust:
             hint = "check whether another host responds at this address; nothing was sent to it"
             raise HostKeyError(message, expected=known[host.name], got=key.fingerprint, hint=hint)
         where = f"{host.user}@{host.address} port {host.port}"
-        wiring.screen.remark(f"{host.name} ({where}) presented the {key.kind} key {key.fingerprint}")
+        context.screen.remark(f"{host.name} ({where}) presented the {key.kind} key {key.fingerprint}")
         # The path needs no quoting: it is either a constant file name or a pattern that the shell must expand.
-        wiring.screen.remark(
+        context.screen.remark(
             f"compare it with `ssh-keygen -lf /etc/ssh/{_FILES.get(key.kind, 'ssh_host_*.pub')}` on the host"
         )
-        return wiring.prompts.ask(
+        return context.prompts.ask(
             f"Is this the key of {host.name}?",
             hint=f"verify the fingerprint on the host, then add {command('--trust', f'{host.name}=...')}",
         )

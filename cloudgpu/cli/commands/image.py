@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.images.bake import bake_cluster_name, delete_image, image_json
+from cloudgpu.app.images.bake import ImageBaker, bake_cluster_name, delete_image, image_json
 from cloudgpu.app.planning.planner import plan_error
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.lenient_ledger import check_ledger
 from cloudgpu.cli.commands.options import Json, On, OneRegion, RecipeName, Region, Sets, Yes
-from cloudgpu.cli.context import plans
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.commands.plan_request import plan_recipe, requester
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.image import baked_lines, deleted_json, deleted_lines, image_lines
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
@@ -43,32 +43,33 @@ def bake(  # noqa: PLR0917
     node, removes its keys, creates an image and terminates the node. Nodes that boot from the image skip the bootstrap
     steps.
     """
-    wiring = wire(json=json, target=on, region=region)
-    planned = plans.plan_recipe(wiring, recipe, [*(sets or []), "resources.nodes=1"], offline=False)
-    wiring.screen.lines(plan_lines(planned.plan, ""))
+    context = command_context(json=json, target=on, region=region)
+    planned = plan_recipe(context, recipe, [*(sets or []), "resources.nodes=1"], offline=False)
+    context.screen.lines(plan_lines(planned.plan, ""))
     if planned.plan.errors:
         raise plan_error(planned.plan)
-    wiring.prompts.confirm("Go ahead?", yes=yes)
-    stages, name = Stages(wiring.clock, wiring.emit), name or planned.plan.recipe.name
-    report_clusters_on_signal(wiring.records, bake_cluster_name(name))
-    baked = wiring.image_baker(planned.plan.target, stages).bake(planned.plan, name)
+    context.prompts.confirm("Go ahead?", yes=yes)
+    stages, name = Stages(context.clock, context.emit), name or planned.plan.recipe.name
+    report_clusters_on_signal(context.records, bake_cluster_name(name))
+    run_context = context.context()
+    baked = ImageBaker(run_context, requester(context), run_context.backend.images(), stages).bake(planned.plan, name)
     if json:
-        wiring.screen.document({**baked.as_json(), "stages": stages.as_json()})
+        context.screen.document({**baked.as_json(), "stages": stages.as_json()})
     else:
-        wiring.screen.lines(["", *baked_lines(baked, recipe)])
+        context.screen.lines(["", *baked_lines(baked, recipe)])
 
 
 @app.command("list")
 def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
     """List the images that cloudgpu has created in a region."""
-    wiring = wire(json=json, quits=True, target=on, region=region)
-    own_images = wiring.images(wiring.settings.target).found(wiring.settings.region)
+    context = command_context(json=json, quits=True, target=on, region=region)
+    own_images = context.backend().images().found(context.settings.region)
     if json:
-        wiring.screen.document(
-            {"region": wiring.settings.region, "images": [image_json(image) for image in own_images]}
+        context.screen.document(
+            {"region": context.settings.region, "images": [image_json(image) for image in own_images]}
         )
     else:
-        wiring.screen.lines(image_lines(own_images, wiring.clock.now(), wiring.settings.region))
+        context.screen.lines(image_lines(own_images, context.clock.now(), context.settings.region))
 
 
 @app.command("delete")
@@ -78,13 +79,13 @@ def delete(name: Name, on: On = None, region: OneRegion = None, yes: Yes = False
     Running clusters are not affected, but new nodes cannot boot from it. If `image bake` was interrupted, also
     terminates its node.
     """
-    wiring = wire(json=json, needs_disk=False, target=on, region=region)
-    target, region_name = wiring.settings.target, wiring.settings.region
-    wiring.prompts.confirm(f"Delete image {name} in {region_name}?", yes=yes)
-    context = wiring.cloud_cleanup_context(target)
-    deleted = delete_image(context, wiring.images(target), region_name, name)
-    check_ledger(context, f"image {name} is deleted")
+    context = command_context(json=json, needs_disk=False, target=on, region=region)
+    region_name = context.settings.region
+    context.prompts.confirm(f"Delete image {name} in {region_name}?", yes=yes)
+    deletion = context.deletion_context()
+    deleted = delete_image(deletion, deletion.backend.images(), region_name, name)
+    check_ledger(deletion, f"image {name} is deleted")
     if json:
-        wiring.screen.document(deleted_json(deleted, name, region_name))
+        context.screen.document(deleted_json(deleted, name, region_name))
     else:
-        wiring.screen.lines(deleted_lines(deleted, name))
+        context.screen.lines(deleted_lines(deleted, name))

@@ -7,7 +7,7 @@ import typer
 from cloudgpu.app.planning.image_search import ImageQuery, containers
 from cloudgpu.catalog.software import software
 from cloudgpu.cli.commands.options import Json
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.images import image_rows_json, images_lines
 
 
@@ -29,9 +29,9 @@ def images(
     Lists container images of PyTorch, TensorFlow, MXNet and other frameworks. A container runs on a GPU if it contains
     native code for the GPU's compute capability. To manage the machine images that nodes boot, use `cloudgpu image`.
     """
-    wiring = wire(json=json, quits=True)
-    listing = containers(ImageQuery(framework, gpu, latest_for), wiring.catalog, software())
+    context = command_context(json=json, quits=True)
+    listing = containers(ImageQuery(framework, gpu, latest_for), context.catalog, software())
     if json:
-        wiring.screen.document(image_rows_json(listing))
+        context.screen.document(image_rows_json(listing))
     else:
-        wiring.screen.lines(images_lines(listing))
+        context.screen.lines(images_lines(listing))

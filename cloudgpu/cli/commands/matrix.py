@@ -7,7 +7,7 @@ import typer
 
 from cloudgpu.app.matrix.outcome import MatrixOutcome, matrix_outcome
 from cloudgpu.cli.commands.options import Json
-from cloudgpu.cli.context.wiring import Wiring, wire
+from cloudgpu.cli.context import CommandContext, command_context
 from cloudgpu.cli.render.matrix import list_lines, outcome_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.files import write_for_user
@@ -31,15 +31,15 @@ def list_matrices(json: Json = False) -> None:
 
     For each matrix, shows the recipe, parameter values, start time and number of combinations with a result.
     """
-    wiring = wire(json=json, quits=True)
-    records = MatrixRecords(wiring.home)
+    context = command_context(json=json, quits=True)
+    records = MatrixRecords(context.home)
     known, damaged = records.all()
-    outcomes = [_outcome(wiring, record) for record in known]
+    outcomes = [_outcome(context, record) for record in known]
     if json:
-        wiring.screen.document({"matrices": [outcome.as_json() for outcome in outcomes], "damaged": damaged})
+        context.screen.document({"matrices": [outcome.as_json() for outcome in outcomes], "damaged": damaged})
     else:
-        wiring.screen.lines(
-            list_lines(outcomes, damaged, wiring.clock.now(), {name: records.damage(name) for name in damaged})
+        context.screen.lines(
+            list_lines(outcomes, damaged, context.clock.now(), {name: records.damage(name) for name in damaged})
         )
 
 
@@ -49,12 +49,12 @@ def show(name: MatrixName = "", json: Json = False) -> None:
 
     Lists every combination with its metrics, duration and cost.
     """
-    wiring = wire(json=json, quits=True)
-    outcome = _outcome(wiring, MatrixRecords(wiring.home).found(name))
+    context = command_context(json=json, quits=True)
+    outcome = _outcome(context, MatrixRecords(context.home).found(name))
     if json:
-        wiring.screen.document(outcome.as_json())
+        context.screen.document(outcome.as_json())
     else:
-        wiring.screen.lines(outcome_lines(outcome))
+        context.screen.lines(outcome_lines(outcome))
 
 
 @app.command("csv")
@@ -65,13 +65,13 @@ def csv(
     ] = None,
 ) -> None:
     """Print the results of a matrix as CSV."""
-    wiring = wire(quits=True)
-    text = _outcome(wiring, MatrixRecords(wiring.home).found(name)).as_csv()
+    context = command_context(quits=True)
+    text = _outcome(context, MatrixRecords(context.home).found(name)).as_csv()
     if out is None:
-        wiring.screen.raw(text)
+        context.screen.raw(text)
     else:
         write_table(out, text)
-        wiring.screen.line(f"table written to {out}")
+        context.screen.line(f"table written to {out}")
 
 
 def write_table(path: Path, text: str) -> None:
@@ -87,7 +87,7 @@ def write_table(path: Path, text: str) -> None:
         raise UsageError(message, hint="choose a file in an existing folder") from err
 
 
-def _outcome(wiring: Wiring, record: MatrixRecord) -> MatrixOutcome:
+def _outcome(context: CommandContext, record: MatrixRecord) -> MatrixOutcome:
 
-    table = str(wiring.home.matrix(record.name).table)
-    return matrix_outcome(record, wiring.records, wiring.ledger, wiring.clock.now(), table)
+    table = str(context.home.matrix(record.name).table)
+    return matrix_outcome(record, context.records, context.ledger, context.clock.now(), table)

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.backends.factory import require_launches
 from cloudgpu.cli.commands.option_groups import AssignmentOptions, with_option_groups
 from cloudgpu.cli.commands.options import Json, On, RecipeName, Region
-from cloudgpu.cli.context import plans
-from cloudgpu.cli.context.hosts import refuse_on_hosts
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.commands.plan_request import plan_recipe
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.offers import offers_json, offers_lines
 from cloudgpu.cli.render.plan import remedy_lines
 from cloudgpu.errors import NoCapacityError
@@ -33,14 +33,14 @@ def offers(
     Shows the price, zone and quota of every candidate, and for every rejected offer the rule that rejected it. Changes
     nothing. Exits 4 if there is no candidate.
     """
-    wiring = wire(json=json, target=on, region=region)
-    refuse_on_hosts(wiring.settings.target, "offers")
-    planned = plans.plan_recipe(wiring, recipe, changes.assignments, offline=offline, all_regions=all_regions)
+    context = command_context(json=json, target=on, region=region)
+    require_launches(context.settings.target, "offers")
+    planned = plan_recipe(context, recipe, changes.assignments, offline=offline, all_regions=all_regions)
     verdicts = explain(planned.question)
     if json:
-        wiring.screen.document(offers_json(planned.plan, planned.question, verdicts))
+        context.screen.document(offers_json(planned.plan, planned.question, verdicts))
     else:
         lines = offers_lines(planned.plan, planned.question, verdicts)
-        wiring.screen.lines([*lines, *remedy_lines(planned.plan)])
+        context.screen.lines([*lines, *remedy_lines(planned.plan)])
     if not planned.plan.candidates:
         raise typer.Exit(NoCapacityError.exit_code)

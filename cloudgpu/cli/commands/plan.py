@@ -1,5 +1,6 @@
 """`cloudgpu plan`: show what a recipe would do and cost, without changing anything."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,12 +8,12 @@ import typer
 
 from cloudgpu.app.planning.plan_files import save
 from cloudgpu.app.planning.planner import Planned, plan_error
+from cloudgpu.backends.factory import require_launches
 from cloudgpu.cli.commands.option_groups import AssignmentOptions, with_option_groups
 from cloudgpu.cli.commands.options import Json, On, RecipeName, Region
+from cloudgpu.cli.commands.plan_request import plan_recipe, requester
 from cloudgpu.cli.commands.saved_plan import current_plan_inputs
-from cloudgpu.cli.context import plans
-from cloudgpu.cli.context.hosts import refuse_on_hosts
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.offers import explanation_json, explanation_lines
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.cli.terminal.progress import resource_words
@@ -21,7 +22,7 @@ from cloudgpu.plan.candidates import explain as explanations
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
-    from cloudgpu.app.planning.forecast import ResourceForecast
+    from cloudgpu.backends.resource_forecast import ResourceForecast
 
 
 @with_option_groups
@@ -54,18 +55,22 @@ def plan(
             "--out and --resources query the cloud, so they cannot be used with --offline",
             hint="remove --offline, or remove --out and --resources",
         )
-    wiring = wire(json=json, target=on, region=region)
+    context = command_context(json=json, target=on, region=region)
     if out is not None or resources or explain:
-        refuse_on_hosts(wiring.settings.target, "--out, --resources and --explain")
+        require_launches(context.settings.target, "--out, --resources and --explain")
     assigned = changes.assignments
-    planned = plans.plan_recipe(wiring, recipe, assigned, offline=offline)
-    forecasts = plans.forecast(wiring, planned.plan) if resources else None
+    planned = plan_recipe(context, recipe, assigned, offline=offline)
+    forecasts = (
+        context.backend().preview(planned.plan, planned.plan.recipe.name, requester(context, preview=True))
+        if resources
+        else None
+    )
     if json:
-        wiring.screen.document(
+        context.screen.document(
             {**planned.plan.as_json(), **_resources_json(forecasts), **(_explanation_json(planned) if explain else {})}
         )
     else:
-        wiring.screen.lines(
+        context.screen.lines(
             [
                 *plan_lines(planned.plan, ""),
                 *_resource_lines(forecasts),
@@ -75,19 +80,19 @@ def plan(
     if planned.plan.errors:
         raise typer.Exit(plan_error(planned.plan).exit_code)
     if out is not None:
-        now, world = wiring.clock.now(), current_plan_inputs(wiring, planned, out)
-        save(out, planned, world, sets=assigned, region=wiring.settings.region, now=now)
+        now, world = context.clock.now(), current_plan_inputs(context, planned, out)
+        save(out, planned, world, sets=assigned, region=context.settings.region, now=now)
         if not json:
             apply = command("cloudgpu", "train", "--plan", str(out))
-            wiring.screen.lines(["", f"plan saved to {out}; to apply it: {apply}"])
+            context.screen.lines(["", f"plan saved to {out}; to apply it: {apply}"])
 
 
-def _resources_json(forecasts: "tuple[ResourceForecast, ...] | None") -> dict[str, Any]:
+def _resources_json(forecasts: "Sequence[ResourceForecast] | None") -> dict[str, Any]:
     """Return the field `resources`, which is None if the resources were not previewed."""
     return {"resources": None if forecasts is None else [forecast.as_json() for forecast in forecasts]}
 
 
-def _resource_lines(forecasts: "tuple[ResourceForecast, ...] | None") -> list[str]:
+def _resource_lines(forecasts: "Sequence[ResourceForecast] | None") -> list[str]:
 
     return (
         ["", "would create:", *(f"    + {resource_words(forecast.type)} {forecast.name}" for forecast in forecasts)]

@@ -5,10 +5,12 @@ from typing import Annotated, Literal
 import typer
 
 from cloudgpu.app.planning.quota_report import MARKETS, quota_report_lines, report_subjects
+from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.cli.commands.options import Json, On, integer_parser
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.quota import quota_json, quota_lines
 from cloudgpu.errors import CloudError
+from cloudgpu.paths import Home
 
 Gpu = Annotated[
     str,
@@ -42,25 +44,25 @@ def quota(  # noqa: PLR0917
     Shows the limit, usage and headroom in vCPUs, and how to request an increase. Quotas apply per region, separately
     to on-demand and spot instances. If a quota cannot be read, it is shown as unknown and the command exits 8.
     """
-    wiring = wire(json=json, target=on)
-    instance_types = report_subjects(wiring.catalog, gpu=gpu, instance_type=instance_type)
-    target = wiring.settings.target
-    region_names = None if all_regions else regions or [wiring.settings.region]
-    headroom = wiring.quota_headroom
+    context = command_context(json=json, target=on)
+    instance_types = report_subjects(context.catalog, gpu=gpu, instance_type=instance_type)
+    target = context.settings.target
+    region_names = None if all_regions else regions or [context.settings.region]
+    headroom = QuotaHeadroom(Home(context.settings.home), context.clock)
     if not offline and (region_names is None or len(region_names) > 1):
-        wiring.screen.remark(
+        context.screen.remark(
             f"querying {target} in {'every region' if region_names is None else f'{len(region_names)} regions'}"
         )
     region_quotas = (
         headroom.cached(target, region_names)
         if offline
-        else headroom.asked(wiring.cloud(target), region_names, anew=True)
+        else headroom.asked(context.backend(target).quotas(), region_names, anew=True)
     )
     rows = quota_report_lines(region_quotas, instance_types, (market,) if market else MARKETS, nodes)
-    now = wiring.clock.now()
+    now = context.clock.now()
     if json:
-        wiring.screen.document(quota_json(rows, region_quotas, target, now))
+        context.screen.document(quota_json(rows, region_quotas, target, now))
     else:
-        wiring.screen.lines(quota_lines(rows, region_quotas, target, now))
+        context.screen.lines(quota_lines(rows, region_quotas, target, now))
     if any(quotas.trouble for quotas in region_quotas):
         raise typer.Exit(CloudError.exit_code)

@@ -9,8 +9,8 @@ import typer
 from cloudgpu.app.planning.planner import read_sets
 from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
 from cloudgpu.cli.commands.options import Json, On, RecipeName, Sets, integer_parser
-from cloudgpu.cli.context.local import recipe_roots
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.commands.plan_request import recipe_roots
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.recipe import CheckedRecipe, check_lines, invalid_recipes_error, list_lines
 from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
 from cloudgpu.cli.terminal.screen import Screen
@@ -64,18 +64,18 @@ def new(  # noqa: PLR0917
     Creates recipes/NAME in the current folder: a recipe with comments on what to change, and a script that runs
     without changes.
     """
-    wiring = wire(json=json)
+    context = command_context(json=json)
     scaffold = make_scaffold(
         ScaffoldRequest(name, gpu, nodes, region, "spot" if spot else "on-demand", launcher),
-        wiring.catalog,
-        wiring.settings.region,
+        context.catalog,
+        context.settings.region,
     )
     folder = Path("recipes") / name
     write_scaffold(scaffold, folder)
     if json:
-        wiring.screen.document(scaffold_json(scaffold, folder))
+        context.screen.document(scaffold_json(scaffold, folder))
     else:
-        wiring.screen.lines(scaffold_lines(scaffold, folder))
+        context.screen.lines(scaffold_lines(scaffold, folder))
 
 
 @app.command("check")
@@ -84,21 +84,21 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
 
     Reports all problems, each with its file, line and field. For a folder of recipes, checks every recipe in it.
     """
-    wiring = wire(json=json)
+    context = command_context(json=json)
     paths = loader.find_all(recipe, roots=recipe_roots())
     if len(paths) == 1:
         checked = [_checked(paths[0], sets or [])]
     else:
         checked = [_checked_with_problems(path, sets or []) for path in paths]
         if any(result.problems for result in checked):
-            wiring.screen.lines(check_lines(checked))
+            context.screen.lines(check_lines(checked))
             raise invalid_recipes_error(checked)
     if not json:
-        wiring.screen.lines(check_lines(checked))
+        context.screen.lines(check_lines(checked))
     elif len(paths) == 1:
-        wiring.screen.document({"recipe": checked[0].name, "path": str(checked[0].path), "ok": True})
+        context.screen.document({"recipe": checked[0].name, "path": str(checked[0].path), "ok": True})
     else:
-        wiring.screen.document({"ok": True, "recipes": [result.as_json() for result in checked]})
+        context.screen.document({"ok": True, "recipes": [result.as_json() for result in checked]})
 
 
 @app.command("show")
@@ -107,14 +107,14 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
 
     Substitutes the parameters and, with `--on rehearsal`, applies the recipe's `rehearsal` section.
     """
-    wiring = wire(json=json, target=on)
+    context = command_context(json=json, target=on)
     loaded = loader.load(loader.find(recipe, roots=recipe_roots()))
     rehearsed = on == "rehearsal"
     resolved = resolve(loaded, sets=read_sets(sets or []), rehearsal=rehearsed)
     if json:
-        wiring.screen.document(resolved.model_dump(mode="json", by_alias=True))
+        context.screen.document(resolved.model_dump(mode="json", by_alias=True))
     else:
-        wiring.screen.line(as_yaml(resolved).rstrip())
+        context.screen.line(as_yaml(resolved).rstrip())
 
 
 @app.command("list")
@@ -123,7 +123,7 @@ def list_recipes(json: Json = False) -> None:
 
     Shows the hardware, launcher, software and reference value of each recipe. Invalid recipes are listed last.
     """
-    wiring = wire(json=json)
+    context = command_context(json=json)
     summaries, invalid = [], []
     for path in loader.find_named_recipes(recipe_roots()):
         try:
@@ -132,9 +132,9 @@ def list_recipes(json: Json = False) -> None:
             invalid.append(CheckedRecipe(path, path.parent.name, err.problems or (err.message,)))
     if json:
         damaged = [{"name": recipe.name, "description": "", "problems": list(recipe.problems)} for recipe in invalid]
-        wiring.screen.document([*(recipe.as_json() | {"problems": []} for recipe in summaries), *damaged])
+        context.screen.document([*(recipe.as_json() | {"problems": []} for recipe in summaries), *damaged])
     else:
-        wiring.screen.lines(list_lines(summaries, invalid))
+        context.screen.lines(list_lines(summaries, invalid))
 
 
 def _checked(path: Path, sets: Sequence[str]) -> CheckedRecipe:

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.backends.rehearsal import start_rehearsal
 from cloudgpu.cli.commands import rehearsal_conditions
 from cloudgpu.cli.commands.options import Json, Yes
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
 from cloudgpu.cli.render.rehearsal import status_json, status_lines
 from cloudgpu.paths import Home
@@ -40,12 +41,12 @@ def start(json: Json = False) -> None:
     Each CLOUDGPU_HOME has a simulated cloud of its own. Does nothing if the cloud is already running. Commands that
     need the cloud start it automatically.
     """
-    wiring = wire(json=json)
-    cloud = wiring.rehearsal()
+    context = command_context(json=json)
+    cloud = start_rehearsal(context.environment)
     if json:
-        wiring.screen.document({"endpoint": cloud.url, "region": cloud.region, "pid": cloud.pid})
+        context.screen.document({"endpoint": cloud.url, "region": cloud.region, "pid": cloud.pid})
     else:
-        wiring.screen.line(
+        context.screen.line(
             f"rehearsal cloud (simulated AWS) at {cloud.url}, process {cloud.pid}; no AWS calls, no charges"
         )
 
@@ -56,12 +57,12 @@ def status(json: Json = False) -> None:
 
     Shows the instance ID, type, zone, state, cluster, address, port, user and host key of every node.
     """
-    wiring = wire(json=json, needs_disk=False)
-    cloud_status = client.status(wiring.home)
+    context = command_context(json=json, needs_disk=False)
+    cloud_status = client.status(context.home)
     if json:
-        wiring.screen.document(status_json(cloud_status))
+        context.screen.document(status_json(cloud_status))
     else:
-        wiring.screen.lines(status_lines(cloud_status, wiring.clock.now()))
+        context.screen.lines(status_lines(cloud_status, context.clock.now()))
 
 
 @app.command("stop")
@@ -70,12 +71,12 @@ def stop(json: Json = False) -> None:
 
     The cloud's records are kept, so that `down` can still verify that resources are deleted.
     """
-    wiring = wire(json=json, needs_disk=False)
-    was_running = client.stop(wiring.home)
+    context = command_context(json=json, needs_disk=False)
+    was_running = client.stop(context.home)
     if json:
-        wiring.screen.document({"was_running": was_running})
+        context.screen.document({"was_running": was_running})
     else:
-        wiring.screen.line(
+        context.screen.line(
             "rehearsal cloud (simulated AWS) stopped" if was_running else "no rehearsal cloud was running"
         )
 
@@ -87,13 +88,13 @@ def reset(yes: Yes = False, json: Json = False) -> None:
     Stops the cloud's server and nodes, and deletes all its resources, S3 buckets, limits and its clock offset. Works
     even if its files are damaged. To clear the records of clusters that ran on it, use `cloudgpu down`.
     """
-    wiring = wire(json=json, needs_disk=False)
-    wiring.prompts.confirm("Delete the simulated cloud of this state home and everything in it?", yes=yes)
-    existed = cloud_reset.reset(wiring.home)
+    context = command_context(json=json, needs_disk=False)
+    context.prompts.confirm("Delete the simulated cloud of this state home and everything in it?", yes=yes)
+    existed = cloud_reset.reset(context.home)
     if json:
-        wiring.screen.document({"simulated": True, "existed": existed})
+        context.screen.document({"simulated": True, "existed": existed})
     else:
-        wiring.screen.line("rehearsal cloud (simulated AWS) deleted" if existed else "there was no rehearsal cloud")
+        context.screen.line("rehearsal cloud (simulated AWS) deleted" if existed else "there was no rehearsal cloud")
 
 
 @app.command("env")
@@ -107,12 +108,12 @@ def env(
     The variables direct AWS clients to the simulated cloud: `eval "$(cloudgpu rehearsal env)"`. The credentials are
     valid only there.
     """
-    wiring = wire()
-    lines = client.env_lines(wiring.rehearsal())
+    context = command_context()
+    lines = client.env_lines(start_rehearsal(context.environment))
     if pulumi:
-        lines += _pulumi_lines(wiring.home)
+        lines += _pulumi_lines(context.home)
     # The output is for `eval`, so a pipe must receive it unchanged; `client.env_lines` quotes every value.
-    wiring.screen.raw("".join(f"{line}\n" for line in lines))
+    context.screen.raw("".join(f"{line}\n" for line in lines))
 
 
 app.command("capacity")(rehearsal_conditions.capacity)

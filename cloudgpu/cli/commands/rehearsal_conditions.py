@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from cloudgpu import bounds
+from cloudgpu.backends.quota_headroom import QuotaHeadroom
+from cloudgpu.backends.rehearsal import start_rehearsal
 from cloudgpu.cli.commands.options import Json
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.terminal.number_format import plural
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, parse_json, read_input, read_text
@@ -53,12 +55,12 @@ def capacity(rows: CapacityRows = None, json: Json = False) -> None:
     Replaces all capacity limits; without arguments, removes them. Starts the rehearsal cloud if necessary.
     """
     table = read_rows(rows or [])
-    wiring = wire(json=json)
-    client.put_capacity(wiring.rehearsal(), table)
+    context = command_context(json=json)
+    client.put_capacity(start_rehearsal(context.environment), table)
     if json:
-        wiring.screen.document({"simulated": True, "capacity": table})
+        context.screen.document({"simulated": True, "capacity": table})
     else:
-        wiring.screen.lines(limit_lines("capacity", table))
+        context.screen.lines(limit_lines("capacity", table))
 
 
 def quota(rows: QuotaRows = None, json: Json = False) -> None:
@@ -67,13 +69,13 @@ def quota(rows: QuotaRows = None, json: Json = False) -> None:
     Replaces all quotas; without arguments, removes them. Starts the rehearsal cloud if necessary.
     """
     table = read_rows(rows or [])
-    wiring = wire(json=json)
-    client.put_quotas(wiring.rehearsal(), table)
-    wiring.quota_headroom.forget("rehearsal")
+    context = command_context(json=json)
+    client.put_quotas(start_rehearsal(context.environment), table)
+    QuotaHeadroom(context.home, context.clock).forget("rehearsal")
     if json:
-        wiring.screen.document({"simulated": True, "quota": table})
+        context.screen.document({"simulated": True, "quota": table})
     else:
-        wiring.screen.lines(limit_lines("quota", table))
+        context.screen.lines(limit_lines("quota", table))
 
 
 def prices(rows: PriceRows = None, json: Json = False) -> None:
@@ -83,14 +85,14 @@ def prices(rows: PriceRows = None, json: Json = False) -> None:
     prices after `catalog refresh --on rehearsal`. Starts the rehearsal cloud if necessary.
     """
     table = read_prices(rows or [])
-    wiring = wire(json=json)
-    client.put_prices(wiring.rehearsal(), table)
+    context = command_context(json=json)
+    client.put_prices(start_rehearsal(context.environment), table)
     if json:
-        wiring.screen.document({"simulated": True, "prices": table})
+        context.screen.document({"simulated": True, "prices": table})
     elif not table:
-        wiring.screen.line("simulated prices: same as in the catalog")
+        context.screen.line("simulated prices: same as in the catalog")
     else:
-        wiring.screen.lines(["simulated prices:", *(f"  {key} = {usd} USD/h" for key, usd in table.items())])
+        context.screen.lines(["simulated prices:", *(f"  {key} = {usd} USD/h" for key, usd in table.items())])
 
 
 def faults(file: FaultFile = "", json: Json = False) -> None:
@@ -101,14 +103,14 @@ def faults(file: FaultFile = "", json: Json = False) -> None:
     cloud if necessary.
     """
     rules = read_rules(file)
-    wiring = wire(json=json)
-    cloud = wiring.rehearsal()
+    context = command_context(json=json)
+    cloud = start_rehearsal(context.environment)
     client.put_faults(cloud, rules)
     if json:
-        wiring.screen.document({"simulated": True, "faults": rules})
+        context.screen.document({"simulated": True, "faults": rules})
     else:
         what = plural(len(rules), "rule") if rules else "none"
-        wiring.screen.line(f"simulated faults: {what}")
+        context.screen.line(f"simulated faults: {what}")
 
 
 def advance(by: Moved, back: Back = False, json: Json = False) -> None:
@@ -122,15 +124,15 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     except ValueError as err:
         hint = f"use a duration such as 8h; the clock can move by at most {LIMIT_DAYS} days in total"
         raise UsageError(f"{by!r} is not a valid duration: {err}", hint=hint) from err
-    wiring = wire(json=json)
+    context = command_context(json=json)
     moved_s = -seconds if back else seconds
-    client.advance(wiring.rehearsal(), moved_s)
+    client.advance(start_rehearsal(context.environment), moved_s)
     if json:
-        wiring.screen.document({"simulated": True, "advanced_s": moved_s})
+        context.screen.document({"simulated": True, "advanced_s": moved_s})
     else:
-        wiring.screen.line(f"the simulated nodes' clock moved {'back' if back else 'forward'} by {DurationS(seconds)}")
+        context.screen.line(f"the simulated nodes' clock moved {'back' if back else 'forward'} by {DurationS(seconds)}")
         if not back:
-            wiring.screen.line(
+            context.screen.line(
                 "  nodes launched later use this clock too; to move it back, repeat the command with --back"
             )
 

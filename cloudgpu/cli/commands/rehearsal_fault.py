@@ -4,8 +4,10 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.backends.quota_headroom import QuotaHeadroom
+from cloudgpu.backends.rehearsal import start_rehearsal
 from cloudgpu.cli.commands.options import Json
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.fault import active_fault_lines, library_json, library_lines, script_json, script_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.rehearsal import client
@@ -31,13 +33,15 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
     """
     selected = [scripts.find_script(name) for name in names]
     combined = scripts.combine_scripts(selected, read_given(given or []))
-    wiring = wire(json=json)
-    now = client.put_script(wiring.rehearsal(), {"names": [script.name for script in selected], **combined})
-    wiring.quota_headroom.forget("rehearsal")
+    context = command_context(json=json)
+    now = client.put_script(
+        start_rehearsal(context.environment), {"names": [script.name for script in selected], **combined}
+    )
+    QuotaHeadroom(context.home, context.clock).forget("rehearsal")
     if json:
-        wiring.screen.document({"simulated": True, **now})
+        context.screen.document({"simulated": True, **now})
     else:
-        wiring.screen.lines(active_fault_lines(now))
+        context.screen.lines(active_fault_lines(now))
 
 
 @app.command("list")
@@ -46,25 +50,25 @@ def list_all(json: Json = False) -> None:
 
     Does not start the rehearsal cloud.
     """
-    wiring = wire(json=json)
-    cloud = client.find_running(wiring.home)
+    context = command_context(json=json)
+    cloud = client.find_running(context.home)
     applied = list(client.script(cloud)["names"]) if cloud else []
     library = list(scripts.builtin_scripts().values())
     if json:
-        wiring.screen.document(library_json(library, applied))
+        context.screen.document(library_json(library, applied))
     else:
-        wiring.screen.lines(library_lines(library, applied))
+        context.screen.lines(library_lines(library, applied))
 
 
 @app.command("show")
 def show(name: Name, json: Json = False) -> None:
     """Show the parameters and rules of a fault."""
     script = scripts.find_script(name)
-    wiring = wire(json=json)
+    context = command_context(json=json)
     if json:
-        wiring.screen.document(script_json(script))
+        context.screen.document(script_json(script))
     else:
-        wiring.screen.lines(script_lines(script))
+        context.screen.lines(script_lines(script))
 
 
 @app.command("clear")
@@ -73,13 +77,13 @@ def clear(json: Json = False) -> None:
 
     Nodes that a fault has already affected are not repaired. Starts the rehearsal cloud if necessary.
     """
-    wiring = wire(json=json)
-    now = client.put_script(wiring.rehearsal(), {})
-    wiring.quota_headroom.forget("rehearsal")
+    context = command_context(json=json)
+    now = client.put_script(start_rehearsal(context.environment), {})
+    QuotaHeadroom(context.home, context.clock).forget("rehearsal")
     if json:
-        wiring.screen.document({"simulated": True, **now})
+        context.screen.document({"simulated": True, **now})
     else:
-        wiring.screen.lines(active_fault_lines(now))
+        context.screen.lines(active_fault_lines(now))
 
 
 def read_given(rows: list[str]) -> dict[str, str]:

@@ -7,8 +7,8 @@ from typing import Any
 from cloudgpu.app.planning import plan_files
 from cloudgpu.app.planning.planner import Planned, plan_error
 from cloudgpu.cli.commands.option_groups import PlanOptions
-from cloudgpu.cli.context.plans import plan_recipe
-from cloudgpu.cli.context.wiring import Wiring
+from cloudgpu.cli.commands.plan_request import plan_recipe
+from cloudgpu.cli.context import CommandContext
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
@@ -26,7 +26,7 @@ class PlanSource:
     file: Path | None = None
     stored: StoredPlan | None = None
 
-    def planned(self, wiring: Wiring) -> Planned:
+    def planned(self, context: CommandContext) -> Planned:
         """Return a new plan, or the saved plan if its inputs have not changed.
 
         Raises:
@@ -34,8 +34,8 @@ class PlanSource:
             CloudGpuError: The recipe cannot be planned.
         """
         if self.file is not None and self.stored is not None:
-            return _confirmed_plan(wiring, self.file, self.stored)
-        return plan_recipe(wiring, self.recipe, self.sets, offline=False)
+            return _confirmed_plan(context, self.file, self.stored)
+        return plan_recipe(context, self.recipe, self.sets, offline=False)
 
 
 def select_plan_source(options: PlanOptions, recipe: str, **where: str | None) -> PlanSource:
@@ -62,27 +62,29 @@ def select_plan_source(options: PlanOptions, recipe: str, **where: str | None) -
     return PlanSource(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored)
 
 
-def show_plan(planned: Planned, cluster: str, wiring: Wiring) -> None:
+def show_plan(planned: Planned, cluster: str, context: CommandContext) -> None:
     """Show the plan before the confirmation prompt.
 
     Raises:
         CloudGpuError: The plan has errors, so it cannot be applied.
     """
-    wiring.screen.lines(plan_lines(planned.plan, cluster))
+    context.screen.lines(plan_lines(planned.plan, cluster))
     if planned.plan.errors:
         raise plan_error(planned.plan)
 
 
-def current_plan_inputs(wiring: Wiring, planned: Planned, file: Path) -> PlanInputs:
+def current_plan_inputs(context: CommandContext, planned: Planned, file: Path) -> PlanInputs:
     """Return the inputs of a plan, to save in the plan file or to compare with it."""
-    return plan_files.collect_plan_inputs(planned, wiring.cloud(planned.plan.target), Home(wiring.settings.home), file)
+    return plan_files.collect_plan_inputs(
+        planned, context.backend(planned.plan.target), Home(context.settings.home), file
+    )
 
 
-def _confirmed_plan(wiring: Wiring, file: Path, stored: StoredPlan) -> Planned:
+def _confirmed_plan(context: CommandContext, file: Path, stored: StoredPlan) -> Planned:
     """Return the plan of a file.
 
     Raises:
         PlanError: The inputs of the plan have changed.
     """
-    fresh = plan_recipe(wiring, stored.recipe, stored.sets, offline=False)
-    return plan_files.verify_saved_plan(file, stored, fresh, current_plan_inputs(wiring, fresh, file))
+    fresh = plan_recipe(context, stored.recipe, stored.sets, offline=False)
+    return plan_files.verify_saved_plan(file, stored, fresh, current_plan_inputs(context, fresh, file))

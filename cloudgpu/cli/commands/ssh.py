@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.access.ssh import build_login_command, parse_node_and_command
+from cloudgpu.app.access.ssh import build_login_command, find_cluster_record, node_by_index, parse_node_and_command
+from cloudgpu.cli.commands.node_login import node_login
 from cloudgpu.cli.commands.options import integer_parser
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
+from cloudgpu.state.inventories import stored_inventory
 
 
 def ssh(
-    context: typer.Context,
+    invocation: typer.Context,
     cluster: Annotated[
         str, typer.Argument(metavar="[NAME]", help="Cluster name or run ID. Optional if only one cluster is running.")
     ] = "",
@@ -35,16 +37,18 @@ def ssh(
 
     Runs OpenSSH with the node's pinned host key.
     """
-    wiring = wire()
-    name = cluster or wiring.only_cluster()
-    index, command = parse_node_and_command(node, words or [], context.obj or [])
+    context = command_context()
+    name = cluster or context.only_cluster()
+    index, command = parse_node_and_command(node, words or [], invocation.obj or [])
     if carry:
-        carrying = wiring.node_access.proxy_command(name, index)
+        record = find_cluster_record(context.records, name)
+        chosen = node_by_index(stored_inventory(context.home, record).nodes, record, index)
+        carrying = context.backend(context.target_of(record.name)).carriers().session(chosen)
         os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - it replaces this process in the pipe
     argv = build_login_command(
-        wiring.records, wiring.home, wiring.node_access.node_login, cluster=name, index=index, command=command
+        context.records, context.home, node_login(context, name), cluster=name, index=index, command=command
     )
     if show:
-        wiring.screen.raw(f"{shlex.join(argv)}\n")
+        context.screen.raw(f"{shlex.join(argv)}\n")
         return
     os.execvp(argv[0], argv)  # noqa: S606 - ssh takes over the terminal, as the user expects

@@ -4,11 +4,14 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.clusters.status import list_cluster_statuses, with_costs
+from cloudgpu.app.clusters.status import list_cluster_statuses, refresh_all, with_costs
 from cloudgpu.backends.missing_rows import node_gap
+from cloudgpu.backends.storage_billing import restore_storage_rows
+from cloudgpu.cli.commands.authorize import authorize_caller
 from cloudgpu.cli.commands.options import Json
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
+from cloudgpu.targets import as_target
 
 
 def status(
@@ -20,23 +23,27 @@ def status(
 
     Lists every cluster in this machine's records whose deletion is not confirmed, with the age of each record.
     """
-    wiring = wire(json=json, needs_disk=False)
-    now = wiring.clock.now()
-    clusters = list_cluster_statuses(wiring.records, now, wiring.billing.lenient())
+    context = command_context(json=json, needs_disk=False)
+    now = context.clock.now()
+    clusters = list_cluster_statuses(context.records, now, context.lenient_ledger())
     if refresh:
-        clusters = wiring.node_access.refreshed(clusters)
-        wiring.billing.restore_storage_rows()
-        clusters = with_costs(clusters, now, wiring.billing.lenient())
+        clusters = refresh_all(
+            clusters,
+            lambda record: context.deletion_context(as_target(record.target)),
+            lambda record: authorize_caller(context, record),
+        )
+        restore_storage_rows(context.lenient_ledger(), context.storage_records.all(), context.clock)
+        clusters = with_costs(clusters, now, context.lenient_ledger())
     for status_row in (status_row for status_row in clusters if status_row.unbilled):
         gap = node_gap(status_row.record, status_row.unbilled)
-        wiring.screen.remark(f"warning: {gap.message}; to restore the ledger row: {gap.repair}")
-    past = wiring.records.runs() if runs else []
-    damaged = wiring.records.damaged_runs() if runs else []
-    reasons = {run_id: wiring.records.run_damage(run_id) for run_id in damaged}
+        context.screen.remark(f"warning: {gap.message}; to restore the ledger row: {gap.repair}")
+    past = context.records.runs() if runs else []
+    damaged = context.records.damaged_runs() if runs else []
+    reasons = {run_id: context.records.run_damage(run_id) for run_id in damaged}
     if json:
         rows = run_rows(past, damaged, reasons)
-        wiring.screen.document({"clusters": [status_row.as_json() for status_row in clusters], "runs": rows})
+        context.screen.document({"clusters": [status_row.as_json() for status_row in clusters], "runs": rows})
         return
-    wiring.screen.lines(status_lines(clusters, now))
+    context.screen.lines(status_lines(clusters, now))
     if runs:
-        wiring.screen.lines(run_lines(past, damaged, clusters, now, reasons))
+        context.screen.lines(run_lines(past, damaged, clusters, now, reasons))

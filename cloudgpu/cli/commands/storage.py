@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from cloudgpu.app.storage.overview import list_storage
 from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
+from cloudgpu.backends.aws.existing_resources import storage_program_config
 from cloudgpu.bounds import MAX_SIZE_GIB
 from cloudgpu.cli.commands.options import Json, On, OneRegion, Owner, Team, Yes, integer_parser
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.status import damaged_line
 from cloudgpu.cli.render.storage import (
     created_json,
@@ -20,6 +20,7 @@ from cloudgpu.cli.render.storage import (
     storage_lines,
 )
 from cloudgpu.cli.terminal.still_running import report_storage_on_signal
+from cloudgpu.targets import as_target
 
 app = typer.Typer(help="Manage storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -78,18 +79,19 @@ def create(  # noqa: PLR0917
     Storage costs money until you delete it with `storage delete`. If storage with this name and the same options
     already exists, makes no changes. If creation fails, deletes the incomplete storage immediately.
     """
-    wiring = wire(json=json, target=on, region=region, owner=owner, team=team)
+    context = command_context(json=json, target=on, region=region, owner=owner, team=team)
     typed = StorageOptions(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
-    storage_request = make_storage_request(typed, wiring.settings.region, wiring.existing_storage_resources)
+    storage_request = make_storage_request(typed, context.settings.region, storage_program_config(context.settings))
     price, monthly_usd = request_price(storage_request, kind)
-    simulated = wiring.settings.target == "rehearsal"
-    wiring.prompts.confirm(creation_question(storage_request, price, monthly_usd, simulated=simulated), yes=yes)
-    report_storage_on_signal(wiring.storage_records, name)
-    created = wiring.storage(wiring.settings.target).create(storage_request)
+    simulated = context.settings.target == "rehearsal"
+    context.prompts.confirm(creation_question(storage_request, price, monthly_usd, simulated=simulated), yes=yes)
+    report_storage_on_signal(context.storage_records, name)
+    storage = context.backend().storage(context.storage_context(), context.settings.team)
+    created = storage.create(storage_request)
     if json:
-        wiring.screen.document(created_json(created, monthly_usd))
+        context.screen.document(created_json(created, monthly_usd))
     else:
-        wiring.screen.lines(created_lines(created, price, monthly_usd))
+        context.screen.lines(created_lines(created, price, monthly_usd))
 
 
 @app.command("list")
@@ -99,15 +101,15 @@ def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
     Queries the cloud for every owner's storage, in the configured region and in every region where this machine has
     created storage. Costs cover capacity only.
     """
-    wiring = wire(json=json, quits=True, target=on, region=region)
-    cloud = wiring.storage_cloud(wiring.settings.target)
-    rows = list_storage(cloud, wiring.storage_records.all(), wiring.settings.region)
-    damaged = wiring.storage_records.damaged()
+    context = command_context(json=json, quits=True, target=on, region=region)
+    storage = context.backend().storage(context.storage_context(), context.settings.team)
+    rows = storage.rows(context.settings.region)
+    damaged = context.storage_records.damaged()
     if json:
-        wiring.screen.document({"storage": [row.as_json() for row in rows], "damaged": sorted(damaged)})
+        context.screen.document({"storage": [row.as_json() for row in rows], "damaged": sorted(damaged)})
     else:
-        wiring.screen.lines(storage_lines(rows, wiring.clock.now()))
-        wiring.screen.lines([damaged_line(name, damaged) for name in damaged])
+        context.screen.lines(storage_lines(rows, context.clock.now()))
+        context.screen.lines([damaged_line(name, damaged) for name in damaged])
 
 
 @app.command("delete")
@@ -126,15 +128,17 @@ def delete(
     Fails if instances are using the storage. Requires --delete-data unless the storage was created with --disposable.
     Exits 6 if a resource could not be deleted.
     """
-    wiring = wire(json=json, needs_disk=False, target=on, region=region)
-    storage = wiring.storage(wiring.storage_target(name))
-    present = storage.find_deletable(name, wiring.settings.region, delete_data=delete_data)
+    context = command_context(json=json, needs_disk=False, target=on, region=region)
+    record = next((record for record in context.storage_records.all() if record.name == name), None)
+    target = as_target(record.target) if record else context.settings.target
+    storage = context.backend(target).storage(context.storage_context(target), context.settings.team)
+    present = storage.find_deletable(name, context.settings.region, delete_data=delete_data)
     if present is not None:
-        wiring.prompts.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
-    report_storage_on_signal(wiring.storage_records, name)
-    deleted = storage.delete(name, wiring.settings.region, delete_data=delete_data)
+        context.prompts.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
+    report_storage_on_signal(context.storage_records, name)
+    deleted = storage.delete(name, context.settings.region, delete_data=delete_data)
     storage.check_recorded(name)
     if json:
-        wiring.screen.document(deleted_json(deleted))
+        context.screen.document(deleted_json(deleted))
     else:
-        wiring.screen.lines(deleted_lines(deleted))
+        context.screen.lines(deleted_lines(deleted))

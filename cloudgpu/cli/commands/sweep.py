@@ -4,14 +4,13 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.sweep.classify import SweepRequest
-from cloudgpu.app.sweep.plan import SweepResult, sweep_error
-from cloudgpu.app.sweep.sweep import Sweep
+from cloudgpu.backends.sweep.plan import SweepRequest, SweepResult, sweep_error
 from cloudgpu.cli.commands.options import Json, On
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.sweep import sweep_json, sweep_plan_lines, swept_lines
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.still_running import report_sweep_on_signal
+from cloudgpu.targets import is_simulated
 
 
 def sweep(
@@ -39,11 +38,12 @@ def sweep(
     machine images, but deletes only disposable storage whose cluster is deleted. Exits 6 if a resource remains or a
     region could not be searched.
     """
-    wiring = wire(json=json, needs_disk=False, target=on)
-    settings, screen = wiring.settings, wiring.screen
-    sweeping = Sweep(wiring.cloud_cleanup_context(settings.target), wiring.images(settings.target), settings.region)
+    context = command_context(json=json, needs_disk=False, target=on)
+    settings, screen = context.settings, context.screen
+    deletion = context.deletion_context()
+    sweeping = deletion.backend.sweep(deletion, settings.region)
     plan = sweeping.plan(regions or [], SweepRequest(settings.owner, frozenset(owners or ()), all_mine))
-    now, simulated, swept = wiring.clock.now(), settings.target == "rehearsal", SweepResult(())
+    now, simulated, swept = context.clock.now(), is_simulated(settings.target), SweepResult(())
     if not json:
         screen.lines(sweep_plan_lines(plan, now, simulated=simulated))
     with (

@@ -7,19 +7,21 @@ import typer
 
 from cloudgpu.app.matrix.planner import MatrixPlan, plan_matrix
 from cloudgpu.app.matrix.request import MatrixRequest
+from cloudgpu.app.matrix.train import MatrixRunner
 from cloudgpu.app.planning.planner import Planned, read_sets
+from cloudgpu.app.runs.train import TrainingRun
 from cloudgpu.cli.commands.matrix import write_table
+from cloudgpu.cli.commands.plan_request import plan_recipe, recipe_roots, requester
 from cloudgpu.cli.commands.saved_plan import PlanSource, show_plan
 from cloudgpu.cli.commands.train_options import TrainOptions
-from cloudgpu.cli.context.local import environ, recipe_roots
-from cloudgpu.cli.context.plans import plan_recipe
-from cloudgpu.cli.context.wiring import Wiring
+from cloudgpu.cli.context import CommandContext
 from cloudgpu.cli.render.matrix import exit_code, outcome_lines, plan_lines
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.errors import UsageError
 from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.matrix import Axis, Combination, combinations, read_axes
 from cloudgpu.state.identifiers import require_cluster_name
+from cloudgpu.targets import is_simulated
 
 
 def check_matrix_options(options: TrainOptions) -> tuple[Axis, ...]:
@@ -49,53 +51,52 @@ def check_matrix_options(options: TrainOptions) -> tuple[Axis, ...]:
     return read_axes(matrix.axes)
 
 
-def train_matrix(wiring: Wiring, source: PlanSource, axes: Sequence[Axis], options: TrainOptions) -> None:
+def train_matrix(context: CommandContext, source: PlanSource, axes: Sequence[Axis], options: TrainOptions) -> None:
     """Plan the whole matrix, ask for confirmation, run the combinations without a result, and show the results.
 
     Raises:
         CloudGpuError: The matrix cannot be planned, or was aborted.
         typer.Exit: The matrix has finished; contains the exit code.
     """
-    request = _request(wiring, source, _planned(wiring, source, axes), options)
-    matrices = wiring.matrices(wiring.settings.target)
+    request = _request(context, source, _planned(context, source, axes), options)
+    runs, owner = context.context(), requester(context)
+    matrices = MatrixRunner(runs, TrainingRun(runs, owner), owner)
     start = matrices.start_progress(request)
     if start.missing:
         cluster = matrices.cluster_name(start, request)
-        show_plan(request.plan.lead, cluster, wiring)
-        known = wiring.records.last_known(cluster)
+        show_plan(request.plan.lead, cluster, context)
+        known = context.records.last_known(cluster)
         up = known if known is not None and known.state == "up" else None
-        wiring.screen.lines(plan_lines(request.plan, start, up, wiring.clock.now()))
-        wiring.prompts.confirm("Go ahead?", yes=options.yes)
+        context.screen.lines(plan_lines(request.plan, start, up, context.clock.now()))
+        context.prompts.confirm("Go ahead?", yes=options.yes)
     else:
-        wiring.screen.line("every combination has a result; to rerun them, add --again")
-    report_clusters_on_signal(wiring.records, matrices.cluster_name(start, request))
+        context.screen.line("every combination has a result; to rerun them, add --again")
+    report_clusters_on_signal(context.records, matrices.cluster_name(start, request))
     outcome = matrices.run(request)
     csv = options.matrix.csv
     if csv is not None:
         write_table(csv, outcome.as_csv())
         outcome = replace(outcome, table=str(csv))
-    if wiring.screen.json_mode:
-        wiring.screen.document(outcome.as_json())
+    if context.screen.json_mode:
+        context.screen.document(outcome.as_json())
     else:
-        wiring.screen.lines(outcome_lines(outcome))
+        context.screen.lines(outcome_lines(outcome))
     raise typer.Exit(exit_code(outcome))
 
 
-def _planned(wiring: Wiring, source: PlanSource, axes: Sequence[Axis]) -> MatrixPlan:
-
+def _planned(context: CommandContext, source: PlanSource, axes: Sequence[Axis]) -> MatrixPlan:
     loaded = loader.load(loader.find(source.recipe, roots=recipe_roots()))
-    rehearsed = wiring.settings.target == "rehearsal"
+    rehearsed = is_simulated(context.settings.target)
     all_combinations = combinations(loaded, axes, read_sets(source.sets), rehearsal=rehearsed)
 
     def plan_combination(combination: Combination) -> Planned:
         sets = [*source.sets, *(f"{name}={value}" for name, value in combination.values)]
-        return plan_recipe(wiring, source.recipe, sets, offline=False)
+        return plan_recipe(context, source.recipe, sets, offline=False)
 
     return plan_matrix(loaded, axes, all_combinations, plan_combination)
 
 
-def _request(wiring: Wiring, source: PlanSource, plan: MatrixPlan, options: TrainOptions) -> MatrixRequest:
-
+def _request(context: CommandContext, source: PlanSource, plan: MatrixPlan, options: TrainOptions) -> MatrixRequest:
     return MatrixRequest(
         plan=plan,
         recipe_path=plan.lead.path,
@@ -107,6 +108,6 @@ def _request(wiring: Wiring, source: PlanSource, plan: MatrixPlan, options: Trai
         fail_fast=options.matrix.fail_fast,
         again=options.matrix.again,
         retry_s=options.provision.retry_s,
-        environ=environ(),
-        delete_on_interrupt=wiring.prompts.delete_on_interrupt(options.provision.on_interrupt),
+        environ=context.environment.environ,
+        delete_on_interrupt=context.prompts.delete_on_interrupt(options.provision.on_interrupt),
     )

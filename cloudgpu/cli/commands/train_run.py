@@ -2,13 +2,12 @@
 
 import typer
 
-from cloudgpu.app.runs.train import TrainRequest
+from cloudgpu.app.runs.train import TrainingRun, TrainRequest
+from cloudgpu.cli.commands.plan_request import find_reusable_cluster, requester
 from cloudgpu.cli.commands.saved_plan import select_plan_source, show_plan
 from cloudgpu.cli.commands.train_matrix import check_matrix_options, train_matrix
 from cloudgpu.cli.commands.train_options import TrainOptions
-from cloudgpu.cli.context.local import environ
-from cloudgpu.cli.context.plans import find_reusable_cluster
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.run import exit_code, show_outcome
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.state.identifiers import require_cluster_name
@@ -24,14 +23,14 @@ def run_training(options: TrainOptions) -> None:
     provision = options.provision
     source = select_plan_source(options.source, options.recipe, on=options.on, region=provision.region)
     retry_s, axes = provision.retry_s, check_matrix_options(options)
-    wiring = wire(json=options.json, target=source.target, region=source.region, **provision.settings)
+    context = command_context(json=options.json, target=source.target, region=source.region, **provision.settings)
     cluster = require_cluster_name(options.cluster) if options.cluster else ""
     if axes:
-        train_matrix(wiring, source, axes, options)
-    planned = source.planned(wiring)
-    show_plan(planned, cluster or find_reusable_cluster(wiring, planned.plan), wiring)
-    wiring.prompts.confirm("Go ahead?", yes=options.yes)
-    report_clusters_on_signal(wiring.records, cluster or find_reusable_cluster(wiring, planned.plan))
+        train_matrix(context, source, axes, options)
+    planned = source.planned(context)
+    show_plan(planned, cluster or find_reusable_cluster(context, planned.plan), context)
+    context.prompts.confirm("Go ahead?", yes=options.yes)
+    report_clusters_on_signal(context.records, cluster or find_reusable_cluster(context, planned.plan))
     request = TrainRequest(
         plan=planned.plan,
         recipe_path=planned.path,
@@ -41,12 +40,13 @@ def run_training(options: TrainOptions) -> None:
         keep_on_failure=options.keep_on_failure,
         detach=options.detach,
         retry_s=retry_s,
-        environ=environ(),
-        delete_on_interrupt=wiring.prompts.delete_on_interrupt(provision.on_interrupt),
+        environ=context.environment.environ,
+        delete_on_interrupt=context.prompts.delete_on_interrupt(provision.on_interrupt),
     )
-    outcome = wiring.training(planned.plan.target).train(request)
+    runs = context.context()
+    outcome = TrainingRun(runs, requester(context)).train(request)
     if options.json:
-        wiring.screen.document(outcome.as_json())
+        context.screen.document(outcome.as_json())
     else:
-        show_outcome(outcome, wiring.screen)
+        show_outcome(outcome, context.screen)
     raise typer.Exit(exit_code(outcome))

@@ -14,8 +14,9 @@ from cloudgpu.app.access.tunnels import (
     service_ports,
 )
 from cloudgpu.app.runs.service_urls import services_on
+from cloudgpu.cli.commands.node_login import node_login
 from cloudgpu.cli.commands.options import Json, integer_parser
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.ssh.connection import SshHost
 
 _INTERRUPTED = 130
@@ -48,35 +49,35 @@ def tunnel(
 
     Listens only on 127.0.0.1. Reconnects if the connection to the node is lost.
     """
-    wiring = wire(json=json)
+    context = command_context(json=json)
     words = list(port or [])
-    if cluster and is_port_forward(cluster) and wiring.records.cluster(cluster) is None:
+    if cluster and is_port_forward(cluster) and context.records.cluster(cluster) is None:
         cluster, words = "", [cluster, *words]
-    login = wiring.node_access.node_login
-    cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, cluster or wiring.only_cluster())
+    login = node_login(context, cluster or context.only_cluster())
+    cluster_nodes = find_cluster_nodes(context.records, context.home, login, cluster or context.only_cluster())
     cluster_nodes.node(node)
-    served = services_on(wiring.records, cluster_nodes.record.name, wiring.home) if node == 0 else ()
+    served = services_on(context.records, cluster_nodes.record.name, context.home) if node == 0 else ()
     forwards = parse_port_forwards(words or service_ports(served, cluster_nodes.record.name), local)
     with connect_to_nodes(login, cluster_nodes, (node,)) as nodes:
         host = nodes[node]
         if not isinstance(host, SshHost):
             raise host
-        opened, name = open_tunnels(host, forwards, wiring.emit), cluster_nodes.record.name
+        opened, name = open_tunnels(host, forwards, context.emit), cluster_nodes.record.name
         if json:
             rows = [{"remote": forward.remote, "local": forward.local} for forward in opened]
-            wiring.screen.document({"cluster": name, "node": node, "tunnels": rows})
-        wiring.screen.lines(
+            context.screen.document({"cluster": name, "node": node, "tunnels": rows})
+        context.screen.lines(
             [*(describe_tunnel(forward, name, node, served) for forward in opened), "to close the tunnel, press Ctrl-C"]
         )
         try:
             keep_connected(
                 host,
                 cluster_nodes.record,
-                records=wiring.records,
-                clock=wiring.clock,
-                emit=wiring.emit,
+                records=context.records,
+                clock=context.clock,
+                emit=context.emit,
                 authorize_caller=login.authorize_caller,
             )
         except KeyboardInterrupt:
-            wiring.screen.lines(["", "tunnel closed; the service on the node is still running"])
+            context.screen.lines(["", "tunnel closed; the service on the node is still running"])
             raise typer.Exit(_INTERRUPTED) from None

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.clusters.factory import cluster_creator
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.cli.commands.option_groups import PlanOptions, ProvisionOptions, with_option_groups
 from cloudgpu.cli.commands.options import Json, On, OptionalRecipe, Yes
+from cloudgpu.cli.commands.plan_request import requester
 from cloudgpu.cli.commands.saved_plan import select_plan_source, show_plan
-from cloudgpu.cli.context.wiring import Wiring, wire
+from cloudgpu.cli.context import CommandContext, command_context
 from cloudgpu.cli.render.cluster import (
     deletion_lines,
     provisioned_json,
@@ -40,44 +40,49 @@ def up(
     """
     chosen = select_plan_source(source, recipe, on=on, region=provision.region)
     retry_s = provision.retry_s
-    wiring = wire(json=json, target=chosen.target, region=chosen.region, **provision.settings)
-    planned = chosen.planned(wiring)
+    context = command_context(json=json, target=chosen.target, region=chosen.region, **provision.settings)
+    planned = chosen.planned(context)
     cluster = require_cluster_name(name or planned.plan.recipe.name)
-    show_plan(planned, cluster, wiring)
-    wiring.prompts.confirm("Go ahead?", yes=yes)
-    provisioning = cluster_creator(wiring.context(planned.plan.target), wiring.requester)
-    stages = Stages(wiring.clock, wiring.emit)
-    report_clusters_on_signal(wiring.records, cluster)
-    with reporting_partial_result(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)):
+    show_plan(planned, cluster, context)
+    context.prompts.confirm("Go ahead?", yes=yes)
+    clusters, owner = context.context().clusters, requester(context)
+    stages = Stages(context.clock, context.emit)
+    report_clusters_on_signal(context.records, cluster)
+    with reporting_partial_result(lambda: unfinished_json(cluster, context.records.last_known(cluster), stages)):
         try:
             with stages.stage("provision"):
-                provisioned = provisioning.up(planned.plan, cluster, retry_s=retry_s)
+                provisioned = clusters.create(planned.plan, cluster, owner, retry_s=retry_s)
         except KeyboardInterrupt:
-            _ask_about_cluster(wiring, cluster, provision.on_interrupt)
+            _ask_about_cluster(context, cluster, provision.on_interrupt)
             raise
     if json:
-        wiring.screen.document(provisioned_json(provisioned, stages))
+        context.screen.document(provisioned_json(provisioned, stages))
     else:
-        wiring.screen.panel(provisioned_title(provisioned), provisioned_rows(provisioned), "green")
+        context.screen.panel(provisioned_title(provisioned), provisioned_rows(provisioned), "green")
 
 
-def _ask_about_cluster(wiring: Wiring, cluster: str, choice: str) -> None:
+def _ask_about_cluster(context: CommandContext, cluster: str, choice: str) -> None:
     """After Ctrl-C in `up`, delete the incomplete cluster if requested, or report its state and how to delete it.
 
     Raises:
         TeardownError: The cluster could not be deleted completely.
     """
-    record = wiring.records.cluster(cluster)
+    record = context.records.cluster(cluster)
     if record is None:
-        wiring.screen.lines(["", "interrupted before any resource was created; nothing is left"])
-    elif record.state != "up" and wiring.prompts.delete_on_interrupt(choice, "may be incomplete")(f"cluster {cluster}"):
-        wiring.screen.lines(deletion_lines(wiring.teardown(cluster).down(cluster, record.region)))
+        context.screen.lines(["", "interrupted before any resource was created; nothing is left"])
+    elif record.state != "up" and _is_to_be_deleted(context, choice, cluster):
+        deleted = context.deletion_context_of(cluster).clusters.delete(cluster, record.region)
+        context.screen.lines(deletion_lines(deleted))
     else:
         state = "is running" if record.state == "up" else "may be incomplete"
-        wiring.screen.lines(
+        context.screen.lines(
             [
                 "",
                 f"cluster {cluster} {state}; its nodes power off at {record.expires_at:%Y-%m-%d %H:%M} UTC",
                 f"delete it now: {command('cloudgpu', 'down', cluster)}    finish it: run the same `cloudgpu up` again",
             ]
         )
+
+
+def _is_to_be_deleted(context: CommandContext, choice: str, cluster: str) -> bool:
+    return context.prompts.delete_on_interrupt(choice, "may be incomplete")(f"cluster {cluster}")

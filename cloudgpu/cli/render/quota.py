@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.planning.quota_headroom import RegionQuotas
 from cloudgpu.app.planning.quota_report import QuotaReportLine
+from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.cli.terminal.number_format import age, plural
 from cloudgpu.cli.terminal.table import align_columns
 

@@ -5,9 +5,8 @@ from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from cloudgpu.app.storage.context import CreatedStorage, DeletedStorage, StorageRequest
-from cloudgpu.app.storage.overview import StorageRow
 from cloudgpu.aws.storage.storage_tags import TaggedStorage
+from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.catalog.storage import StoragePrice
 from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.table import align_columns, wrap_paragraph

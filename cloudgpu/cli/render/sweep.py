@@ -6,10 +6,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app.clusters.delete_many import leftover_lines
-from cloudgpu.app.sweep.cluster_resources import ClusterResources
-from cloudgpu.app.sweep.plan import SweepDecision, SweepPlan, SweepResult
-from cloudgpu.app.sweep.retained_resources import RetainedResource
+from cloudgpu.backends.results import leftover_lines
+from cloudgpu.backends.sweep.cluster_resources import ClusterResources
+from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan, SweepResult
+from cloudgpu.backends.sweep.retained_resources import RetainedResource
 from cloudgpu.cli.terminal.number_format import age, format_time, money, plural, relative_time
 
 _UNKNOWN = "unknown"

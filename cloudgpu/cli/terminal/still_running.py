@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from cloudgpu.app.sweep.cluster_resources import ClusterResources
-from cloudgpu.app.sweep.still_running import StillRunning, storage_lines, swept_clusters_lines
+from cloudgpu.app.clusters.still_running import StillRunning, storage_lines, swept_clusters_lines
+from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.cli.terminal.signals import interruptions
 from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.storage_records import StorageRecords

@@ -25,10 +25,10 @@ def data_reachable(case: CheckInput) -> Iterator[Issue]:
             message = f"dataset {data.name}: the rehearsal cannot provide {data.source}"
             fix = f"rehearsal: {{objects: {{'{data.source}': PATH}}}} in the recipe uses local files instead"
             yield Issue(message, fix)
-        elif case.question.target == "ssh" and kind == "efs":
+        elif case.question.hosts is not None and kind == "efs":
             message = f"dataset {data.name}: {data.source} can only be reached from inside AWS"
             yield Issue(message, "use nfs://ADDRESS-OF-A-MOUNT-TARGET/ if these hosts can reach it")
-        elif case.question.target == "ssh" and kind == "s3" and data.mode == "mount":
+        elif case.question.hosts is not None and kind == "s3" and data.mode == "mount":
             message = f"dataset {data.name}: self-managed hosts have no IAM role to mount {data.source}"
             yield Issue(message, f"set mode: copy for {data.name}, which uses your own credentials")
 

@@ -12,7 +12,7 @@ def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
     checkpoint = case.question.recipe.checkpoint
     if checkpoint is None or checkpoint.to is None:
         return
-    if case.question.target == "ssh":
+    if case.question.hosts is not None:
         message = f"checkpoint.to: self-managed hosts have no IAM role to write to {checkpoint.to}"
         yield Issue(message, f"remove it, and add {checkpoint.path}/ to outputs to download the checkpoints")
         return
@@ -27,7 +27,7 @@ def outputs_copied(case: CheckInput) -> Iterator[Issue]:
     to = case.question.recipe.outputs_to
     if to is None:
         return
-    if case.question.target == "ssh":
+    if case.question.hosts is not None:
         message = f"outputs_to: self-managed hosts have no IAM role to write to {to}"
         yield Issue(message, "remove it: outputs are downloaded to this machine")
         return

@@ -7,11 +7,11 @@ import sys
 
 COMMANDS = (
     "cloudgpu.cli.main",
-    "cloudgpu.cli.context.wiring",
-    "cloudgpu.app.clusters.create",
+    "cloudgpu.cli.context",
+    "cloudgpu.backends.aws.clusters.create",
     "cloudgpu.app.runs.train",
     "cloudgpu.backends.aws.cloud",
-    "cloudgpu.app.storage.manage",
+    "cloudgpu.backends.aws.storage.manage",
     "cloudgpu.catalog.catalog",
     "cloudgpu.ledger.store",
     "cloudgpu.engine.direct.engine",

@@ -105,7 +105,7 @@ class Trail:
 def simulate_time(path, *, still):
     """Waits cost nothing, so what is unanswered may be waited for as long as on AWS. `still`: they move no time."""
     delays = sys.modules["cloudgpu.engine.direct.unanswered_delays"]
-    for name in ("cloudgpu.cli.context.wiring", "cloudgpu.rehearsal.client"):
+    for name in ("cloudgpu.cli.context", "cloudgpu.rehearsal.client"):
         sys.modules[name].SystemClock = lambda: SharedClock(path)
     # Else a call signed by the machine's clock comes too late for a cloud more than 15 minutes ahead of it.
     for name in ("botocore.auth", "botocore.signers"):

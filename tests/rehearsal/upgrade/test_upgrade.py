@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(600)]
 WHEEL = Path(__file__).with_name("cloudgpu-0.1.0-py3-none-any.whl")
 PREVIEW = """
 import json, sys
-from cloudgpu.app.clusters.delete import stack_of
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.backends.aws.clusters.delete import stack_of
+from cloudgpu.cli.context import command_context
 
-wiring = wire()
-record = wiring.records.cluster(sys.argv[1])
-steps = wiring.cloud(record.target).engine(record).preview(stack_of(wiring.home, record))
+context = command_context()
+record = context.records.cluster(sys.argv[1])
+steps = context.backend(record.target).cloud.engine(record).preview(stack_of(context.home, record))
 print(json.dumps(sorted({step.operation for step in steps})))
 """
 

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app.planning.registry.images import RegistryImages
-from cloudgpu.app.runs.registry_logins import reject_login
+from cloudgpu.errors import UsageError
 from cloudgpu.recipe.schema import Environment
+
+
+def reject_login(region):
+    """A backend without AWS credentials."""
+    raise UsageError(f"the image is in ECR in {region}, but no AWS credentials are available")
+
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 MINE, OTHER = ("amd64", "arm64") if platform.machine() == "x86_64" else ("arm64", "amd64")

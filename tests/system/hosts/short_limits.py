@@ -14,7 +14,7 @@ LONGEST_S = 60.0
 """Far beyond every limit, for a machine that is busy with something else."""
 LIMITS = """
 import contextlib, io, json, sys
-from cloudgpu.cli.context import hosts as wiring_hosts
+from cloudgpu.backends.hosts import backend as hosts_backend
 from cloudgpu.cli.main import main
 from cloudgpu.node import payload
 from cloudgpu.ssh import connection, fanout, session
@@ -29,7 +29,7 @@ transfer._PROGRAM = transfer._PROGRAM.replace(b"SILENT_S = 120", b"SILENT_S = 1"
 agent._ANSWER_S = agent._SHELL_S = transfer._STALLED_S = 4.0
 for call in (connection.SshHost.run, connection.SshHost.try_run):
     call.__kwdefaults__["timeout_s"] = 4.0
-fanout.connect_all.__kwdefaults__["timeout_s"] = wiring_hosts._ANSWER_S = 2.0
+fanout.connect_all.__kwdefaults__["timeout_s"] = hosts_backend._ANSWER_S = 2.0
 connection._CHANNEL_TIMEOUT_S = 1.6
 session.KeepaliveLimits.__init__.__defaults__ = (0.8, 1.6)
 agent_reader._RETRY_S, agent_reader._RETRY_LOST_S = 0.2, 0.2

@@ -12,17 +12,16 @@ from tests.system.hosts.callers import Caller, left_on
 ONE = ("--set", "resources.nodes=1", "--set", "resources.pool=dgx")
 LATE = """
 import subprocess
-from cloudgpu.app.clusters.factory import cluster_creator
-from cloudgpu.cli.context.plans import plan_recipe
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.commands.plan_request import plan_recipe, requester
+from cloudgpu.cli.context import command_context
 from cloudgpu.errors import CapacityError
 
-wiring = wire(target="ssh")
-plan = plan_recipe(wiring, "tiny", [], offline=False).plan
+context = command_context(target="ssh")
+plan = plan_recipe(context, "tiny", [], offline=False).plan
 # Between plan and lease somebody takes the second host.
 subprocess.run({theirs!r}, check=True, cwd={folder!r}, env={env!r}, stdout=subprocess.DEVNULL)
 try:
-    cluster_creator(wiring.context("ssh"), wiring.requester).up(plan, "late")
+    context.context().clusters.create(plan, "late", requester(context))
 except CapacityError as err:
     print(err.code, err.message)
 """

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.clusters.create import Provisioning, Requester
-from cloudgpu.app.clusters.delete import Teardown
 from cloudgpu.app.runs.attach import RunWatcher
 from cloudgpu.app.runs.train import TrainingRun, TrainRequest
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.tagged_types import SearchResult
-from cloudgpu.backends.context import CloudContext
+from cloudgpu.backends.aws.backend import AwsBackend
+from cloudgpu.backends.aws.clusters.create import Provisioning
+from cloudgpu.backends.aws.clusters.delete import Teardown
+from cloudgpu.backends.base import Context
+from cloudgpu.backends.launch_request import Requester
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import CloudGpuError
@@ -132,6 +134,12 @@ class ScriptedCloud:
     def bucket_service(self, url):
         return S3Service()
 
+    def quota_limits(self, region):
+        return {}
+
+    def running_vcpus(self, region):
+        return {}
+
     def caller_cidr(self):
         if isinstance(self.cidr, Exception):
             raise self.cidr
@@ -232,6 +240,7 @@ class Workspace:
     clock: ManualClock
     heard: list
     owner: str = "ann"
+    gang: object = None
 
     @property
     def notes(self):
@@ -239,7 +248,17 @@ class Workspace:
 
     @property
     def context(self):
-        return CloudContext(self.cloud, self.ledger, self.records, self.home, self.clock, self.owner, self.heard.append)
+        plain = Context(self.backend, self.ledger, self.records, self.home, self.clock, self.owner, self.heard.append)
+        return self.backend.context(plain)
+
+    @property
+    def backend(self):
+        return AwsBackend(
+            (self.cloud.target, "the scripted cloud"), self.home, self.clock, lambda: self.cloud, lambda: self
+        )
+
+    def connect(self, nodes, emit):
+        return self.gang.connect(nodes, emit)
 
     @property
     def provisioning(self):
@@ -315,7 +334,8 @@ class Gang:
 
 @pytest.fixture
 def gang(workspace):
-    return Gang(workspace)
+    workspace.gang = Gang(workspace)
+    return workspace.gang
 
 
 @pytest.fixture
@@ -329,14 +349,14 @@ def training(workspace, gang, tmp_path):
         plan = plan_of(*(candidates or [candidate()]), expiry_s=expiry_s, **(sections or {}))
         requester = Requester(workspace.owner, "vision", "ssh-ed25519 AAAA", {})
         wanted = TrainRequest(plan=plan, recipe_path=work / "recipe.yaml", base=work, cluster=cluster, **request)
-        return TrainingRun(workspace.context, requester, gang.connect).train(wanted)
+        return TrainingRun(workspace.context, requester).train(wanted)
 
     return train
 
 
 @pytest.fixture
 def watching(workspace, gang):
-    return RunWatcher(workspace.context, gang.connect)
+    return RunWatcher(workspace.context)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.backends.aws.api_log import ApiCallLog
+from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import StateError
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.clusters.delete import Teardown
+from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.errors import LedgerError
 

@@ -6,8 +6,8 @@ import pytest
 
 from cloudgpu.app.planning.catalog_age import CatalogReading, CatalogStatus
 from cloudgpu.app.planning.catalog_refresh import RefreshResult, UnreadPart
-from cloudgpu.app.planning.quota_headroom import RegionQuotas
 from cloudgpu.app.planning.quota_report import quota_report_lines, report_subjects
+from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.catalog import load
 from cloudgpu.catalog.snapshots.changes import Change
 from cloudgpu.catalog.snapshots.snapshot import Retirement

@@ -13,9 +13,9 @@ import typer
 
 from cloudgpu import errors
 from cloudgpu.cli import main as boundary
+from cloudgpu.cli.commands import plan_request
 from cloudgpu.cli.commands.rehearsal_conditions import limit_lines, read_prices, read_rows, read_rules
-from cloudgpu.cli.context import plans
-from cloudgpu.cli.context.wiring import wire
+from cloudgpu.cli.context import command_context
 from cloudgpu.cli.main import app, main, split_remote_command
 from cloudgpu.cli.terminal.interruption import reporting_partial_result
 from cloudgpu.errors import CloudGpuError, LedgerError, QuestionError, UsageError
@@ -184,18 +184,18 @@ def test_lists_are_documents_too(capsys):
 def test_a_question_without_a_terminal_is_an_error(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     with pytest.raises(QuestionError, match="Go ahead"):
-        wire().prompts.confirm("Go ahead?", yes=False)
-    wire().prompts.confirm("Go ahead?", yes=True)
-    assert wire().prompts.delete_on_interrupt("ask")("cluster s1") is False
-    assert wire().prompts.delete_on_interrupt("end")("cluster s1") is True
+        command_context().prompts.confirm("Go ahead?", yes=False)
+    command_context().prompts.confirm("Go ahead?", yes=True)
+    assert command_context().prompts.delete_on_interrupt("ask")("cluster s1") is False
+    assert command_context().prompts.delete_on_interrupt("end")("cluster s1") is True
 
 
 @pytest.mark.usefixtures("home")
 def test_train_says_whose_cluster_it_would_use(cluster, now, capsys):
     assert main(["plan", "quickstart", "--offline"]) == 0
     assert "\na new cluster: 2 ranks" in capsys.readouterr().out
-    plan = plans.plan_recipe(wire(), "quickstart", [], offline=True).plan
-    assert plans.find_reusable_cluster(wire(), plan) == ""
+    plan = plan_request.plan_recipe(command_context(), "quickstart", [], offline=True).plan
+    assert plan_request.find_reusable_cluster(command_context(), plan) == ""
     up = replace(cluster, name="quickstart", expires_at=datetime.now(UTC) + timedelta(hours=1))
     for record, used in (
         (up, "quickstart"),
@@ -204,8 +204,8 @@ def test_train_says_whose_cluster_it_would_use(cluster, now, capsys):
         (replace(up, state="ending"), ""),
         (replace(up, expires_at=up.created_at), ""),
     ):
-        wire().records.save_cluster(record, now)
-        assert plans.find_reusable_cluster(wire(), plan) == used
+        command_context().records.save_cluster(record, now)
+        assert plan_request.find_reusable_cluster(command_context(), plan) == used
 
 
 @pytest.mark.usefixtures("home")
@@ -218,7 +218,7 @@ def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr", Person())
     monkeypatch.setattr("typer.confirm", lambda *_args, **_named: False)
     with pytest.raises(typer.Exit) as end:
-        wire().prompts.confirm("Go ahead?", yes=False)
+        command_context().prompts.confirm("Go ahead?", yes=False)
     assert end.value.exit_code == 1
 
     def interrupted(*_args, **_named):
@@ -226,8 +226,8 @@ def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
 
     monkeypatch.setattr("typer.confirm", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        wire().prompts.confirm("Go ahead?", yes=False)
-    assert wire().prompts.delete_on_interrupt("ask")("cluster s1") is False
+        command_context().prompts.confirm("Go ahead?", yes=False)
+    assert command_context().prompts.delete_on_interrupt("ask")("cluster s1") is False
     assert capsys.readouterr().out.count("nothing was done") == 2
 
 

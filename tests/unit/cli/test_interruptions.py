@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import ClusterResources
-from cloudgpu.app.sweep.still_running import NOTHING_RUNNING, StillRunning, storage_lines, swept_clusters_lines
+from cloudgpu.app.clusters.still_running import NOTHING_RUNNING, StillRunning, storage_lines, swept_clusters_lines
+from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.cli.terminal import signals
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.signals import HANDLED_SIGNALS, Interruptions

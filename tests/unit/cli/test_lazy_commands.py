@@ -22,6 +22,9 @@ from cloudgpu.cli.main import COMMANDS, app
 
 ROWS = [*COMMANDS, *RehearsalCommands.table]
 PARTS = {
+    "authorize",
+    "node_login",
+    "plan_request",
     "option_groups",
     "options",
     "rehearsal_conditions",
@@ -93,7 +96,7 @@ def test_shell_completion_of_names_imports_no_command(typed, offered):
 
 def test_shell_completion_within_a_command_knows_its_options():
     loaded, printed = run([], _CLOUDGPU_COMPLETE="complete_bash", COMP_CWORD="2", COMP_WORDS="cloudgpu status --ref")
-    assert loaded == {"status"}
+    assert loaded == {"status", "authorize"}
     assert printed.splitlines()[0] == "--refresh"
 
 
@@ -101,13 +104,13 @@ def test_shell_completion_within_a_command_knows_its_options():
     ("arguments", "modules"),
     [
         (["config"], {"config"}),
-        (["status"], {"status"}),
+        (["status"], {"status", "authorize"}),
         (["cost"], {"cost"}),
         (["train"], {"train", "train_options", "option_groups"}),
         (["rehearsal", "--help"], {"rehearsal", "rehearsal_conditions"}),
         (["rehearsal", "fault", "--help"], {"rehearsal", "rehearsal_conditions", "rehearsal_fault"}),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_command_imports_its_own_modules_only(arguments, modules, home):
     assert run(arguments, CLOUDGPU_HOME=str(home.root))[0] == modules

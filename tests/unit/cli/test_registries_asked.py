@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.planning import hosts, planner
-from cloudgpu.cli.context import plans
-from cloudgpu.cli.context.wiring import Wiring
+from cloudgpu.cli.commands import plan_request
+from cloudgpu.cli.context import CommandContext
 from cloudgpu.clock import SystemClock
 from cloudgpu.settings import load
 
@@ -22,12 +21,9 @@ from cloudgpu.settings import load
     ],
 )
 def test_a_registry_is_asked_where_nodes_would_pull(monkeypatch, tmp_path, target: str, offline: bool, asks: bool):
-    def made(*_args: object, surveyor, **_more: object) -> SimpleNamespace:
-        return SimpleNamespace(surveyor=surveyor)
-
-    monkeypatch.setattr(planner, "make_plan", made)
-    monkeypatch.setattr(hosts, "make_host_plan", made)
+    monkeypatch.setattr(plan_request, "make_plan", lambda request, backend: (request, backend))
     settings = load(flags={"target": target}, environ={"CLOUDGPU_HOME": str(tmp_path)}, cwd=tmp_path)
-    wiring = Wiring(settings, SimpleNamespace(emit=print), SystemClock())
-    surveyor = plans.plan_recipe(wiring, "tiny", [], offline=offline).surveyor
-    assert surveyor.ask_registry is (wiring.registries.images if asks else None)
+    context = CommandContext(settings, SimpleNamespace(emit=print), SystemClock())
+    request, backend = plan_request.plan_recipe(context, "tiny", [], offline=offline)
+    assert (backend.target, request.offline) == (target, offline)
+    assert (request.preflight.ask_registry is not None) is asks

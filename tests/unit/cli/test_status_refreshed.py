@@ -3,27 +3,29 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-from cloudgpu.app.clusters.status import ClusterStatus
-from cloudgpu.cli.context.node_access import NodeAccess
+from cloudgpu.app.clusters.status import ClusterStatus, refresh_all
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import RehearsalError
 
 
-def test_a_cloud_that_does_not_start_leaves_the_other_clusters_to_be_asked(cluster, now, monkeypatch):
-    def backend(record):
+def test_a_cloud_that_does_not_start_leaves_the_other_clusters_to_be_asked(cluster, now):
+    asked = []
+
+    def context_of(record):
         if record.name == "broken":
             raise RehearsalError("the rehearsal cloud did not start")
-        return SimpleNamespace(
+        backend = SimpleNamespace(
             account=lambda: cluster.account,
             endpoint=cluster.endpoint,
             instance_states=lambda region, ids: dict.fromkeys(ids, "running"),
         )
+        records = SimpleNamespace(last_known=lambda name: None, save_cluster=lambda record, at: record)
+        clusters = SimpleNamespace(record_costs=lambda record: asked.append(("costs", record.name)))
+        return SimpleNamespace(backend=backend, records=records, clusters=clusters, clock=ManualClock(now))
 
-    records = SimpleNamespace(last_known=lambda name: None, save_cluster=lambda record, at: record)
-    monkeypatch.setattr(NodeAccess, "authorize_caller", lambda self, record: None)
-    monkeypatch.setattr(NodeAccess, "_bill", lambda self, record: None)
-    node_access = NodeAccess(None, ManualClock(now), records, None, backend, None, None, {})
     rows = [replace(cluster, name=name, state="up") for name in ("broken", "whole")]
-    broken, whole = node_access.refreshed([ClusterStatus(row, "up", 0.0, (), row.max_usd or 0) for row in rows])
+    statuses = [ClusterStatus(row, "up", 0.0, (), row.max_usd or 0) for row in rows]
+    broken, whole = refresh_all(statuses, context_of, lambda record: asked.append(("authorize", record.name)))
     assert (broken.state, broken.problem) == ("unknown", "the rehearsal cloud did not start")
     assert (whole.state, whole.problem) == ("up", "")
+    assert asked == [("costs", "whole"), ("authorize", "whole")]

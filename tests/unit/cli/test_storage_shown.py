@@ -6,9 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.storage.context import CreatedStorage, DeletedStorage, StorageRequest
-from cloudgpu.app.storage.overview import StorageRow
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
+from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.storage import (

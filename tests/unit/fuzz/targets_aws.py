@@ -18,7 +18,6 @@ from cloudgpu.app.planning.registry.http import (
     parse_challenge,
 )
 from cloudgpu.app.planning.registry.images import _described
-from cloudgpu.app.sweep import cluster_resources
 from cloudgpu.aws.ec2 import (
     baked_images,
     billing_times,
@@ -34,6 +33,7 @@ from cloudgpu.aws.ec2 import (
 )
 from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.storage import buckets, discovery, objects
+from cloudgpu.backends.aws.sweep import cluster_resources
 from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import parse_image_name

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cloudgpu.app.clusters import status
-from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
+from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.snapshots.apply import apply_snapshot, unknown_gpus
 from cloudgpu.catalog.snapshots.document import parse_snapshot, to_document

@@ -4,11 +4,11 @@ from datetime import date
 
 import pytest
 
-from cloudgpu.app.planning.planner import make_plan
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.errors import CapacityError, QuotaError
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.state.cooldowns import Cooldowns
+from tests.unit.app.plan_on import plan_on
 
 PLACE = ("p3dn.24xlarge", "us-east-1c", "on-demand")
 RECIPE = """
@@ -87,15 +87,14 @@ def planned(workspace, tmp_path, zones=("us-east-1c", "us-east-1d")):
     (tmp_path / "cool" / "train.py").write_text("")
     workspace.cloud.quotes = lambda wanted: Quotes(zones=dict.fromkeys(wanted, zones), live=True)
     workspace.cloud.images = lambda _: {}
-    return make_plan(
+    return plan_on(
         "cool",
-        [],
+        home=workspace.home,
+        clock=workspace.clock,
         target="rehearsal",
-        default_region="us-east-1",
         today=date(2026, 7, 21),
         roots=[tmp_path],
-        cloud=lambda: workspace.cloud,
-        cooldowns=Cooldowns(workspace.home, workspace.clock),
+        cloud=workspace.cloud,
     ).plan
 
 

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.access import session_manager
-from cloudgpu.app.access.node_connections import NodeCarriers
-from cloudgpu.app.access.session_manager import SessionManager, session_plugin
 from cloudgpu.aws.ec2.session_manager import SsmSession
+from cloudgpu.backends.aws import session_manager
 from cloudgpu.backends.aws.node_addresses import region_of, session_manager_addresses
+from cloudgpu.backends.aws.session_manager import SessionManager, session_plugin
+from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.launch.inventory import Node

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.app.clusters.delete import Teardown
 from cloudgpu.app.clusters.delete_many import ClusterSelection, delete_clusters, select_clusters
 from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.engine.lease import ClusterLease
@@ -25,9 +24,7 @@ def three(workspace, make):
 
 
 def end(workspace, *names):
-    return delete_clusters(
-        names, lambda _, emit: Teardown(replace(workspace.context, emit=emit)), "us-east-1", workspace.heard.append
-    )
+    return delete_clusters(names, lambda _: workspace.context, "us-east-1", workspace.heard.append)
 
 
 def choose(workspace, *names, every=False, run_id="", owner=None):
@@ -60,15 +57,15 @@ def test_they_really_end_at_the_same_time(three):
 def test_one_that_fails_does_not_stop_the_others_and_each_reason_is_told(three):
     ended = threading.Event()
 
-    def teardown(name, emit):
+    def context_of(name):
         if name == "one":
             raise AuthError("the token has expired")
         if name == "two":
             raise TeardownError("left", left=["volume vol-1 in us-east-1", "key-pair k in us-east-1"])
         ended.set()
-        return Teardown(replace(three.context, emit=emit, owner="bob"))
+        return replace(three.context, owner="bob")
 
-    came_to = delete_clusters(["one", "two", "three"], teardown, "us-east-1", three.heard.append)
+    came_to = delete_clusters(["one", "two", "three"], context_of, "us-east-1", three.heard.append)
     assert ended.is_set()
     assert [one.cluster for one in came_to.ended] == ["three"]
     err = came_to.error()
@@ -91,11 +88,11 @@ def test_each_has_a_lease_of_its_own(three):
 
 
 def test_a_bug_is_no_outcome(three):
-    def teardown(name, emit):
+    def context_of(name):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        delete_clusters(["one"], teardown, "us-east-1", three.heard.append)
+        delete_clusters(["one"], context_of, "us-east-1", three.heard.append)
 
 
 def test_notes_say_which_cluster_they_are_about(three, make):
@@ -145,9 +142,7 @@ def test_what_was_deleted_and_not_recorded_is_not_called_left(workspace, make):
         raise LedgerError("the ledger is damaged", hint="restore a copy")
 
     context = replace(workspace.context, ledger=LenientLedger(damaged))
-    came_to = delete_clusters(
-        ("one", "two"), lambda _name, _emit: Teardown(context), "us-east-1", workspace.heard.append
-    )
+    came_to = delete_clusters(("one", "two"), lambda _name: context, "us-east-1", workspace.heard.append)
     assert (came_to.failed, came_to.left) == ((), ())
     assert [name for name, _ in came_to.unrecorded] == ["one", "two"]
     error = came_to.error()

@@ -6,13 +6,13 @@ import pytest
 
 from cloudgpu.app.matrix.planner import plan_matrix
 from cloudgpu.app.matrix.request import MatrixRequest, matrix_progress
-from cloudgpu.app.planning.planner import make_plan
 from cloudgpu.cli.render.matrix import plan_lines
 from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.matrix import combinations, read_axes
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
+from tests.unit.app.plan_on import nowhere, plan_on
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -44,8 +44,7 @@ def plan(tmp_path):
         def ask(one):
             asked.append(one.label)
             sets = [f"{name}={value}" for name, value in one.values]
-            where = {"target": "aws", "default_region": "us-east-1", "today": date(2026, 11, 21)}
-            return make_plan("pair", sets, roots=[tmp_path], cloud=None, **where)
+            return plan_on("pair", sets, home=nowhere(tmp_path), today=date(2026, 11, 21), roots=[tmp_path])
 
         return plan_matrix(loaded, axes, combinations(loaded, axes, {}, rehearsal=False), ask)
 

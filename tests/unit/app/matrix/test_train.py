@@ -7,12 +7,12 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.clusters.create import Requester
 from cloudgpu.app.matrix.planner import MatrixPlan, PlannedRun
 from cloudgpu.app.matrix.request import MatrixRequest
 from cloudgpu.app.matrix.train import MatrixRunner
 from cloudgpu.app.planning.planner import Planned
 from cloudgpu.app.runs.train import TrainingRun
+from cloudgpu.backends.aws.clusters.create import Requester
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, ConnectError, StateError, TeardownError, UsageError
 from cloudgpu.recipe.digest import digest
@@ -52,8 +52,8 @@ class Bed:
     @property
     def matrices(self):
         requester = Requester(self.workspace.owner, "vision", "ssh-ed25519 AAAA", {})
-        training = TrainingRun(self.workspace.context, requester, self.gang.connect)
-        return MatrixRunner(self.workspace.context, training, requester, self.gang.connect)
+        training = TrainingRun(self.workspace.context, requester)
+        return MatrixRunner(self.workspace.context, training, requester)
 
     def run(self, **more):
         return self.matrices.run(self.request(**more))

@@ -5,8 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.planning.planner import make_plan
-from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
+from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.catalog.snapshots.apply import apply_snapshot
@@ -15,6 +14,7 @@ from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Quotes
+from tests.unit.app.plan_on import plan_on
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 P = "L-417A185B"
@@ -65,16 +65,16 @@ def plan(tmp_path, headroom):
     (tmp_path / "pair" / "train.py").write_text("")
 
     def make(cloud=None, catalog=None):
-        return make_plan(
+        more = {} if catalog is None else {"catalog": catalog}
+        return plan_on(
             "pair",
-            [],
+            home=Home(tmp_path / "home"),
+            clock=ManualClock(NOW),
             target="rehearsal",
-            default_region="us-east-1",
             today=date(2026, 11, 21),
             roots=[tmp_path],
-            cloud=None if cloud is None else lambda: cloud,
-            catalog=catalog,
-            quota_headroom=headroom,
+            cloud=cloud,
+            **more,
         ).plan
 
     return make

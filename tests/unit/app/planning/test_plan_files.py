@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app.planning import plan_files
-from cloudgpu.app.planning.planner import Planned, make_plan
+from cloudgpu.app.planning.planner import Planned
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot
 from cloudgpu.errors import BudgetError, PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
+from tests.unit.app.plan_on import nowhere, plan_on
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
 
@@ -45,9 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def planned(folder: Path, *sets: str) -> Planned:
-    return make_plan(
-        str(folder), sets, target="aws", default_region="us-east-1", today=date(2026, 8, 1), roots=(), cloud=None
-    )
+    return plan_on(str(folder), sets, home=nowhere(folder.parent), today=date(2026, 8, 1))
 
 
 def test_a_file_in_the_work_directory_is_no_part_of_what_it_seals(home, folder):

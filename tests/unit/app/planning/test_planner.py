@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.planning.planner import make_plan
 from cloudgpu.app.planning.preflight import Preflight
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.settings import load
+from tests.unit.app.plan_on import nowhere, plan_on
 
 RECIPE = """
 schema: 1
@@ -27,6 +27,18 @@ class Cloud:
     enabled: tuple[str, ...]
     asked: set[str] = field(default_factory=set)
     target = "aws"
+    endpoint = ""
+
+    def account(self):
+        return "111122223333"
+
+    def quota_limits(self, region):
+        self._note([region])
+        return {}
+
+    def running_vcpus(self, region):
+        self._note([region])
+        return {}
 
     def _note(self, regions):
         self.asked |= set(regions)
@@ -56,15 +68,12 @@ def planned(tmp_path: Path):
     settings = load(flags={"target": "aws"}, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
 
     def plan(cloud):
-        return make_plan(
+        return plan_on(
             str(folder),
-            [],
-            target="aws",
-            default_region="us-east-1",
+            home=nowhere(tmp_path),
             today=date(2026, 8, 1),
-            roots=(),
-            cloud=lambda: cloud,
-            surveyor=Preflight(settings, {}),
+            cloud=cloud,
+            preflight=Preflight(settings, {}),
         ).plan
 
     return plan

@@ -43,7 +43,7 @@ def after_a_while(workspace, monkeypatch, happens):
 def test_the_others_confirmation_is_enough(workspace, ending, monkeypatch):
     after_a_while(workspace, monkeypatch, lambda: workspace.records.forget_cluster("demo"))
     with lease(workspace):
-        delete_or_wait(workspace.context, workspace.teardown, ending)
+        delete_or_wait(workspace.context, ending)
     assert destroyed(workspace) == []
     assert [note for note in workspace.notes if "waiting until that process has deleted the cluster" in note]
 
@@ -52,7 +52,7 @@ def test_who_waited_goes_on_where_the_other_died(workspace, ending, monkeypatch)
     held = lease(workspace)
     held.__enter__()
     after_a_while(workspace, monkeypatch, lambda: held.__exit__(None, None, None))
-    delete_or_wait(workspace.context, workspace.teardown, ending)
+    delete_or_wait(workspace.context, ending)
     assert len(destroyed(workspace)) == 1
     assert workspace.records.cluster("demo") is None
 
@@ -60,13 +60,13 @@ def test_who_waited_goes_on_where_the_other_died(workspace, ending, monkeypatch)
 def test_who_is_at_it_for_another_reason_is_not_waited_for(workspace, ending):
     standing = workspace.records.save_cluster(replace(ending, state="up"), workspace.clock.now())
     with lease(workspace), pytest.raises(BusyError):
-        delete_or_wait(workspace.context, workspace.teardown, standing)
+        delete_or_wait(workspace.context, standing)
 
 
 def test_nobody_is_waited_for_without_end(workspace, ending):
     began = workspace.clock.monotonic()
     with lease(workspace), pytest.raises(BusyError):
-        delete_or_wait(workspace.context, workspace.teardown, ending)
+        delete_or_wait(workspace.context, ending)
     assert workspace.clock.monotonic() - began >= 1200
 
 

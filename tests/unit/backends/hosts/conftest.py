@@ -158,6 +158,7 @@ class Lab:
             records=self.records,
             file=lambda: HostsFile(Path("hosts.yaml"), self.hosts),
             connect_all=lambda nodes: {node.index: self.machines[node.zone].connect(node) for node in nodes},
+            connections=None,
             known_hosts=(),
             shown_key=lambda node: ShownKey("ssh-ed25519", f"SHA256:{node.zone}"),
             objects_of=lambda: SimpleNamespace(
@@ -169,8 +170,9 @@ class Lab:
 
     @property
     def context(self):
+        backend = self.backend
         return HostsContext(
-            self.backend, self.ledger, self.records, self.home, self.clock, "ann", self.events.append
+            backend, self.ledger, self.records, self.home, self.clock, "ann", self.events.append, backend
         )  # fmt: skip
 
     @property

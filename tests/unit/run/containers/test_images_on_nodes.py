@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.runs.registry_logins import RegistryLogins, reject_login
+from cloudgpu.backends.aws.registry_logins import RegistryLogins
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudError, RemoteCommandError, UsageError
 from cloudgpu.launch.image_name import parse_image_name
@@ -18,6 +18,12 @@ from cloudgpu.run.agent import Agent
 from cloudgpu.run.containers.images import provide_image
 from cloudgpu.run.containers.logins import RegistryLogin, registry_login
 from cloudgpu.ssh.fake import FakeHost, ScriptedResult
+
+
+def reject_login(region):
+    """A backend without AWS credentials."""
+    raise UsageError(f"the image is in ECR in {region}, but no AWS credentials are available")
+
 
 ONE, TWO = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
 ENGINE = {"docker": "/d", "host": "unix:///s", "gpu_runtime": False, "devices": [], "huge_pages": False}

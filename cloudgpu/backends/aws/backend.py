@@ -1,0 +1,229 @@
+"""The AWS backend, which the rehearsal backend shares: one code path, with another endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.aws.forecast import forecast
+from cloudgpu.backends.aws.offers import CloudOffers
+from cloudgpu.backends.base import (
+    AccountQueries,
+    Backend,
+    ClusterOperations,
+    Context,
+    ImageStore,
+    StorageOperations,
+    Sweep,
+)
+from cloudgpu.backends.quota_headroom import QuotaCloud, QuotaHeadroom
+from cloudgpu.state.cooldowns import Cooldowns
+from cloudgpu.targets import Target
+
+if TYPE_CHECKING:
+    # Only for annotations: an offline plan must not import boto3 or paramiko.
+    from pathlib import Path
+
+    from cloudgpu.backends.aws.ports import Cloud
+    from cloudgpu.backends.catalog_source import CatalogSource
+    from cloudgpu.backends.environment import BackendEnvironment
+    from cloudgpu.backends.events import Emit
+    from cloudgpu.backends.launch_request import Requester
+    from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
+    from cloudgpu.backends.resource_forecast import ResourceForecast
+    from cloudgpu.clock import Clock
+    from cloudgpu.launch.inventory import Node
+    from cloudgpu.paths import Home
+    from cloudgpu.plan.plan import Plan
+    from cloudgpu.run.containers.logins import RegistryLogin
+    from cloudgpu.run.data.files import RemoteFile, S3Service
+    from cloudgpu.ssh.base import Host
+
+_OPERATIONS = "cloudgpu.backends.aws.clusters.operations"
+_CONNECT = "cloudgpu.backends.aws.connect"
+_SWEEP = "cloudgpu.backends.aws.sweep.sweep"
+_STORAGE = "cloudgpu.backends.aws.storage.manage"
+_SESSIONS = "cloudgpu.backends.aws.session_manager"
+
+
+class AwsBackend(Backend):
+    """Clusters of EC2 instances in one account."""
+
+    def __init__(
+        self,
+        names: tuple[Target, str],
+        home: Home,
+        clock: Clock,
+        open_cloud: Callable[[], Cloud],
+        open_connections: Callable[[], NodeConnections],
+    ) -> None:
+        """Prepare the backend without connecting to anything.
+
+        Args:
+            names: The target, and the name of the place in messages.
+            home: The state home, for cached quotas and recent capacity failures.
+            clock: The clock.
+            open_cloud: Connects to the account. Called once, when the account is first needed.
+            open_connections: Returns the SSH connections to nodes. Called once, when the first node is connected to.
+        """
+        self._target, self._description = names
+        self._home, self._clock = home, clock
+        self._open_cloud, self._open_connections = open_cloud, open_connections
+
+    @property
+    def target(self) -> Target:
+        """Target of the backend, `aws` or `rehearsal`."""
+        return self._target
+
+    @property
+    def description(self) -> str:
+        """Name of the place in messages."""
+        return self._description
+
+    @cached_property
+    def cloud(self) -> Cloud:
+        """The calls to the account."""
+        return self._open_cloud()
+
+    @cached_property
+    def _connections(self) -> NodeConnections:
+        return self._open_connections()
+
+    @property
+    def endpoint(self) -> str:
+        """ID that distinguishes rehearsal clouds, which share an account ID; empty for AWS."""
+        return self.cloud.endpoint
+
+    def account(self) -> str:
+        """Return the account ID of the credentials in use.
+
+        Raises:
+            AuthError: The credentials are missing or invalid.
+            CloudError: The cloud rejected the request.
+        """
+        return self.cloud.account()
+
+    def for_deletion(self) -> Backend:
+        """Let `account` query other regions if the usual region fails, and return this backend."""
+        self.cloud.for_deletion()
+        return self
+
+    def clusters(self, context: Context) -> ClusterOperations:
+        """Return the operations on clusters, with the records and the ledger of a context."""
+        operations: ClusterOperations = import_module(_OPERATIONS).CloudClusters(self.context(context))
+        return operations
+
+    def context(self, context: Context) -> CloudContext:
+        """Return a context with the calls to the account."""
+        shared = {field.name: getattr(context, field.name) for field in fields(Context)}
+        return CloudContext(**shared, cloud=self.cloud)
+
+    def offers(self, *, offline: bool) -> CloudOffers:
+        """Return the zones, images, storage and quotas of the account; with `offline`, only cached quotas."""
+        headroom = QuotaHeadroom(self._home, self._clock)
+        if offline:
+            return CloudOffers(self.target, None, headroom, None)
+        return CloudOffers(self.target, lambda: self.cloud, headroom, Cooldowns(self._home, self._clock))
+
+    def preview(self, plan: Plan, name: str, requester: Requester) -> Sequence[ResourceForecast]:
+        """Return the resources that `up` would create for the plan's first candidate. Changes nothing."""
+        return forecast(plan, name, cloud=self.cloud, requester=requester, home=self._home, clock=self._clock)
+
+    def storage(self, context: Context, team: str) -> StorageOperations:
+        """Return the operations on storage that outlives clusters."""
+        manager: StorageOperations = import_module(_STORAGE).storage_manager(self.cloud.storage(), context, team)
+        return manager
+
+    def sweep(self, context: Context, default_region: str) -> Sweep:
+        """Return the operations that find and delete leftover resources by their tags."""
+        found: Sweep = import_module(_SWEEP).AccountSweep(
+            self.context(context), self.cloud.own_images(), default_region
+        )
+        return found
+
+    def quotas(self) -> QuotaCloud:
+        """Return the source of quotas and running vCPUs."""
+        return self.cloud
+
+    def account_queries(self) -> AccountQueries:
+        """Return the queries about the account that `doctor` makes, in the configured region."""
+        return self.cloud.examined()
+
+    def registry_login(self, region: str) -> RegistryLogin:
+        """Return a login for the ECR registries of a region."""
+        return self.cloud.registry_login(region)
+
+    def check_access(self) -> None:
+        """Check that nodes will be reachable through the configured jump host or Session Manager.
+
+        Raises:
+            HostKeyError: The host key of the jump host is unknown.
+            UsageError: The Session Manager plugin is not installed.
+        """
+        self._connections.check()
+
+    def carriers(self) -> NodeCarriers:
+        """Return the connectors for nodes behind a jump host or Session Manager."""
+        return self._connections.carriers
+
+    def connect(self, nodes: Sequence[Node], emit: Emit) -> list[Host]:
+        """Connect to all nodes of a cluster, waiting while they boot.
+
+        Raises:
+            ConnectError: A node is unreachable.
+            HostKeyError: A host key does not match.
+        """
+        return self._connections.connect(nodes, emit)
+
+    def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+        """Return the state of each instance, `terminated` for instances that no longer exist."""
+        return self.cloud.instance_states(region, instance_ids)
+
+    def put_objects(self, url: str, source: Path) -> int:
+        """Upload a directory to an S3 URL, skipping unchanged files, and return the number of bytes sent."""
+        return self.cloud.put_objects(url, source)
+
+    def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
+        """List the objects under an S3 URL, with presigned URLs."""
+        return self.cloud.objects(url, expires_s=expires_s)
+
+    def bucket_service(self, url: str) -> S3Service:
+        """Return the region and endpoint of a bucket, for nodes that access the bucket directly."""
+        return self.cloud.bucket_service(url)
+
+    def catalog_source(self) -> CatalogSource:
+        """Return the source from which `catalog refresh` reads types, prices, images and quotas."""
+        return self.cloud.catalog()
+
+    def images(self) -> ImageStore:
+        """Return the machine images of the account."""
+        return self.cloud.own_images()
+
+
+def open_backend(environment: BackendEnvironment) -> AwsBackend:
+    """Return the backend of the account that the caller's AWS credentials belong to."""
+
+    def open_cloud() -> Cloud:
+        cloud: Cloud = import_module(_CONNECT).connect_aws(
+            environment.settings, environment.environ, environment.clock, environment.calls
+        )
+        return cloud
+
+    return backend_of("aws", "AWS", environment, open_cloud)
+
+
+def backend_of(
+    target: Target, description: str, environment: BackendEnvironment, open_cloud: Callable[[], Cloud]
+) -> AwsBackend:
+    """Return the backend of an account, with SSH connections that use Session Manager where nodes need it."""
+
+    def open_connections() -> NodeConnections:
+        connections: NodeConnections = import_module(_SESSIONS).node_connections(environment, lambda: backend.cloud)
+        return connections
+
+    backend = AwsBackend((target, description), environment.home, environment.clock, open_cloud, open_connections)
+    return backend

@@ -1,0 +1,1 @@
+"""Create, extend and delete clusters on AWS and on the rehearsal cloud."""

@@ -1,0 +1,223 @@
+"""`up`: create a cluster by trying a plan's candidates. Each attempt is in the ledger before its first AWS call."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from cloudgpu.backends.aws.clusters.capacity_retry import CapacityRetry
+from cloudgpu.backends.aws.clusters.delete import Teardown
+from cloudgpu.backends.aws.clusters.launch_attempt import CandidateLauncher, launched_instance_ids
+from cloudgpu.backends.aws.clusters.launch_failures import LaunchFailure, no_capacity_error, skipped_line
+from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
+from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
+from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.billing import ClusterBilling, name_in_use_error
+from cloudgpu.backends.deletion import delete_after_failure
+from cloudgpu.backends.launch_request import Requester, candidates_in_order
+from cloudgpu.backends.results import ProvisionedCluster
+from cloudgpu.backends.reuse import find_running_cluster, require_all_nodes_running, require_matching, require_usable
+from cloudgpu.engine.base import AppliedStack
+from cloudgpu.engine.lease import ClusterLease
+from cloudgpu.errors import LaunchError, PlanError, UsageError
+from cloudgpu.plan.launch_error_codes import Skips, remaining_candidates, rule_for_error
+from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, write_durably
+from cloudgpu.state.identifiers import new_token
+from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.known_catalog import known_catalog
+from cloudgpu.text import command
+
+__all__ = ["ProvisionedCluster", "Provisioning", "Requester"]
+
+_START_POLL_S = 30.0
+"""Poll interval in seconds. Short sleeps keep the wait accurate even if this machine is suspended."""
+
+
+class Provisioning:
+    """Creates clusters in one cloud and records them in one state home."""
+
+    def __init__(self, context: CloudContext, requester: Requester) -> None:
+        self._context = context
+        self._requester = requester
+        self._billing = ClusterBilling(context)
+        self._teardown = Teardown(context)
+        self._attempts = CandidateLauncher(context, requester)
+
+    def up(
+        self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
+    ) -> ProvisionedCluster:
+        """Create a cluster. If it already exists, verify it and make no changes.
+
+        With `retry_s`, retry for that many seconds while there is no capacity. Every round creates a cluster record
+        with a new token and expiry, so that waiting neither shortens the cluster's lifetime nor raises its worst-case
+        cost.
+
+        Raises:
+            PlanError: The plan has an error finding.
+            BusyError: Another process is working on this cluster, or another user has a cluster with this name.
+            NoCapacityError: None of the candidates could be launched. Nothing is left running.
+            UsageError: A cluster with this name does not match the plan, or has expired.
+            CloudError: AWS rejected a request.
+            TeardownError: The launch failed, and its resources could not be deleted.
+        """
+        if plan.errors:
+            raise PlanError(
+                f"the plan for {name} cannot be applied",
+                findings=[finding.message for finding in plan.errors],
+                hint="run `cloudgpu plan` to see what to change",
+            )
+        with ClusterLease(
+            self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
+        ).hold(tidy=True):
+            record = self._context.records.cluster(name)
+            if record is None or record.state != "up":
+                self._wait_for_start(plan)
+                retry = CapacityRetry(self._context, retry_s)
+                return retry.until_up(lambda: self._round(plan, name, run_id, keep_on_failure=keep_on_failure))
+        return self.reuse(name, plan)
+
+    def _wait_for_start(self, plan: Plan) -> None:
+        """Wait until a Capacity Block starts; until then, AWS reports a lack of capacity. Nothing is running yet."""
+        clock = self._context.clock
+        if plan.starts_at is None or plan.starts_at <= clock.now():
+            return
+        self._context.emit(Note(f"waiting until {plan.starts_at:%Y-%m-%d %H:%M} UTC, when the reservation starts"))
+        while (remaining_s := (plan.starts_at - clock.now()).total_seconds()) > 0:
+            clock.sleep(min(remaining_s, _START_POLL_S))
+
+    def _round(self, plan: Plan, name: str, run_id: str, *, keep_on_failure: bool) -> ProvisionedCluster:
+        record = self._prepare_record(plan, name, self._context.records.cluster(name), run_id)
+        return self._create_or_clean_up(plan, record, keep_on_failure=keep_on_failure)
+
+    def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
+        """Verify that a running cluster matches the plan; see `reuse_cluster`."""
+        return reuse_cluster(self._context, name, plan)
+
+    def _prepare_record(self, plan: Plan, name: str, record: ClusterRecord | None, run_id: str) -> ClusterRecord:
+        """Return the record that an interrupted `up` left, or save and return a new record."""
+        if record is None:
+            record = self._new_record(plan, name, run_id)
+            self._context.cloud.engine(record)  # an engine that cannot run must fail before anything is written
+            self._refuse_taken(plan, record)
+            return self._context.records.save_cluster(record, self._context.clock.now())
+        require_usable(self._context, record)
+        require_same_engine(self._context, record)
+        if record.region:
+            require_matching(plan, record)
+        return record
+
+    def _new_record(self, plan: Plan, name: str, run_id: str) -> ClusterRecord:
+        now = self._context.clock.now()
+        return ClusterRecord(
+            name=name,
+            token=new_token(),
+            owner=self._requester.owner,
+            team=self._requester.team,
+            recipe=plan.recipe.name,
+            target=plan.target,
+            account=self._context.cloud.account(),
+            endpoint=self._context.cloud.endpoint,
+            created_at=now,
+            expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
+            made_by="train" if run_id else "up",
+            run_id=run_id,
+            engine=self._context.cloud.requested_engine or "direct",
+            nodes=plan.nodes,
+            max_usd=str(plan.recipe.budget.max_usd or ""),
+        )
+
+    def _refuse_taken(self, plan: Plan, record: ClusterRecord) -> None:
+        """Reject a name that is in use elsewhere, according to the shared ledger or to resource tags."""
+        if record.name == record.run_id:
+            return  # the name was just generated from the run ID
+        self._billing.require_free_name(record)
+        regions = tuple(dict.fromkeys(candidate.region for candidate in plan.candidates))
+        tagged = self._context.cloud.search(record.name, regions)
+        instances_of_name = [resource for resource in tagged if resource.kind == "instance"]
+        if instances_of_name:
+            tags = instances_of_name[0].tags
+            raise name_in_use_error(record.name, tags.get("cloudgpu:owner", ""), tags.get("cloudgpu:expires-at", ""))
+
+    def _create_or_clean_up(self, plan: Plan, record: ClusterRecord, *, keep_on_failure: bool) -> ProvisionedCluster:
+        """Create the cluster and delete it on failure. With `keep_on_failure`, delete it only if the launch failed."""
+        try:
+            return self._try_candidates(plan, record)
+        except LaunchError as err:
+            delete_after_failure(self._teardown.end, record, err)
+            raise
+        except Exception as err:
+            if not keep_on_failure:
+                delete_after_failure(self._teardown.end, record, err)
+            raise
+
+    def _try_candidates(self, plan: Plan, record: ClusterRecord) -> ProvisionedCluster:
+        refusals: list[LaunchFailure] = []
+        waiting = tuple(candidates_in_order(plan, record))
+        while waiting:
+            candidate, waiting = waiting[0], waiting[1:]
+            if record.region and record.region != candidate.region:
+                self._teardown.delete_region(record, record.region)
+            try:
+                record, applied = self._attempts.at(plan, record, candidate)
+            except LaunchError as err:
+                skips = rule_for_error(err).skips
+                if skips == "stop":
+                    raise
+                refusals.append(LaunchFailure(candidate, err))
+                self._context.emit(Note(refusals[-1].line))
+                waiting = self._remaining(waiting, candidate, skips)
+                record = self._context.records.cluster(record.name) or record
+                continue
+            return self._finish(record, applied, [refusal.full_line for refusal in refusals])
+        raise no_capacity_error(plan, refusals, known_catalog(self._context.home, plan.target))
+
+    def _remaining(self, waiting: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
+        """Return the candidates that are still worth trying, and report the others as skipped."""
+        remaining = remaining_candidates(waiting, refused, skips)
+        skipped = [candidate for candidate in waiting if candidate not in remaining]
+        if skipped:
+            self._context.emit(Note(skipped_line(refused, skipped, skips)))
+        return remaining
+
+    def _finish(self, record: ClusterRecord, applied: AppliedStack, tried: Sequence[str]) -> ProvisionedCluster:
+        # Attach before waiting for the nodes: their boot waits for the disks.
+        ClusterStorage(self._context).attach(record, launched_instance_ids(applied))
+        inventory = self._context.cloud.inventory(record, launched_instance_ids(applied), self._context.emit)
+        path = self._context.home.cluster(record.name).inventory
+        write_durably(path, json.dumps(inventory.as_json(), indent=1) + "\n")
+        record = self._context.records.save_cluster(
+            replace(clear_deletion_marks(record), state="up"), self._context.clock.now()
+        )
+        return ProvisionedCluster(record, inventory, made=True, tried=tuple(tried))
+
+
+def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
+    """Reject a cluster that another engine created.
+
+    The engines keep separate state, so neither can update or delete the other's resources.
+
+    Raises:
+        UsageError: The requested engine differs from the one that created the cluster.
+    """
+    requested = context.cloud.requested_engine
+    if requested and requested != record.engine:
+        message = f"cluster {record.name} was created with the {record.engine} engine, not {requested}"
+        same, delete = command("--engine", record.engine), command("cloudgpu", "down", record.name)
+        hint = f"use {same}, or delete the cluster first with `{delete}`, which always uses the right engine"
+        raise UsageError(message, hint=hint)
+
+
+def reuse_cluster(context: CloudContext, name: str, plan: Plan) -> ProvisionedCluster:
+    """Verify that a running cluster matches the plan, and authorize SSH from the caller's address.
+
+    Raises:
+        UsageError: The cluster does not exist, is not up, or does not match the plan.
+        StateError: Some of the cluster's nodes are not running.
+    """
+    record = find_running_cluster(context, name)
+    require_same_engine(context, record)
+    require_matching(plan, record)
+    require_all_nodes_running(context, record)
+    return ProvisionedCluster(authorize_ssh(context, record), stored_inventory(context.home, record), made=False)

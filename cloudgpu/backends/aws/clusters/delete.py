@@ -1,0 +1,260 @@
+"""`down`: delete a cluster and report success only after a search for its tag finds nothing."""
+
+from collections.abc import Sequence, Set
+from dataclasses import replace
+
+from cloudgpu.aws.ec2.tagged_types import GLOBAL
+from cloudgpu.backends.aws.clusters.delete_unrecorded import UnrecordedTeardown
+from cloudgpu.backends.aws.clusters.ledger_closing import LedgerCloser
+from cloudgpu.backends.aws.clusters.missing_rows import restore_missing_rows
+from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
+from cloudgpu.backends.aws.clusters.storage import ClusterStorage
+from cloudgpu.backends.aws.clusters.tagged_resources import RecordedInstances, ResourceFilter, TagSearch, has_token
+from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
+from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.deletion import check_identity, check_recorded
+from cloudgpu.backends.deletion_records import cancel_unfinished_runs, remove_local_record
+from cloudgpu.backends.results import DeletionResult
+from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME
+from cloudgpu.engine.base import Stack
+from cloudgpu.engine.lease import ClusterLease
+from cloudgpu.errors import CloudGpuError, StateError, UsageError
+from cloudgpu.ledger.entry import LedgerEntry
+from cloudgpu.paths import Home, bundled_folder, unwritable_error
+from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.identifiers import require_cluster_name
+from cloudgpu.targets import is_simulated
+
+_SETTLE_S = 20.0
+"""Seconds that may pass before a tag search on AWS lists a new resource."""
+
+
+def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
+    """Return the stack of a recorded cluster in one region, by default the region of the last launch attempt."""
+    region = region or record.region
+    return Stack(
+        name=record.name,
+        region=region,
+        program=bundled_folder("infra"),
+        config=record.config,
+        journal=home.cluster(record.name).journal(region),
+    )
+
+
+class Teardown:
+    """Deletes clusters in one cloud and updates their records in one state home."""
+
+    def __init__(self, context: CloudContext) -> None:
+        self._context = context
+        self._billing = ClusterBilling(context)
+        self._tags = TagSearch(context)
+        self._launches = UnansweredLaunches(context)
+
+    def down(self, name: str, default_region: str) -> DeletionResult:
+        """Delete a cluster, whether recorded or found only by a tag search. Succeed if there is nothing to delete.
+
+        Raises:
+            TeardownError: Some resources remain, or a region cannot be searched.
+            StateError: The cluster belongs to another account or endpoint.
+            BusyError: Another process is working on this cluster.
+            UsageError: The cluster with this name belongs to another user, or the name is invalid.
+            LedgerError: The cluster is deleted, but the ledger cannot be read or written.
+        """
+        ended = self.delete(name, default_region)
+        check_recorded(self._context, ended, f"cluster {name} is deleted, verified by tag search")
+        return ended
+
+    def delete(self, name: str, default_region: str) -> DeletionResult:
+        """Delete a cluster like `down`, but let the caller check whether the deletion could be recorded.
+
+        Raises:
+            TeardownError: Some resources remain, or a region cannot be searched.
+            StateError: The cluster belongs to another account or endpoint.
+            BusyError: Another process is working on this cluster.
+            UsageError: The cluster with this name belongs to another user, or the name is invalid.
+        """
+        path = self._context.home.cluster(require_cluster_name(name)).root / "lease"
+        with ClusterLease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
+            if lease.problem:
+                self._context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
+            return self._delete_locked(name, default_region)
+
+    def _delete_locked(self, name: str, default_region: str) -> DeletionResult:
+        record = self._recorded(name)
+        if record is None:
+            return self._end_unrecorded(name, default_region)
+        return self.end(record, whose=lambda resource: self._tags.is_own(resource, record.token))
+
+    def end(self, record: ClusterRecord, *, whose: ResourceFilter | None = None) -> DeletionResult:
+        """Delete a recorded cluster. The caller must hold the cluster's lease.
+
+        Without `whose`, delete only resources tagged with the cluster's token.
+
+        Raises:
+            TeardownError: Some resources remain.
+        """
+        record = self._context.records.cluster(record.name) or record
+        check_identity(record, self._context.cloud)
+        restore_missing_rows(self._context, record)
+        rows = self._billing.rows(record)
+        regions = _distinct([*record.regions, *self._regions_of(record.name, rows)])
+        failures = RegionFailures(record.name, regions)
+        record = self._mark_ending(record)
+        closing = LedgerCloser.started(self._context, rows)
+        belongs = whose or (lambda resource: has_token(resource, record.token))
+        orphans = self._delete_resources(record, belongs, failures, may_be_interrupted=whose is not None)
+        # A region that is confirmed empty no longer costs anything, even if other regions failed.
+        closing.close([row for row in self._billing.rows(record) if row.spending.region not in failures])
+        storage = NO_STORAGE_OUTCOME
+        with failures.guard(record.region):
+            storage = ClusterStorage(self._context).end(record)
+        failures.raise_any(self._not_enabled(record, failures))
+        rows = self._billing.rows(record)
+        unsaved = cancel_unfinished_runs(self._context, record.name) if whose is not None else ()
+        return DeletionResult(
+            cluster=record.name,
+            known=True,
+            unsaved=(*unsaved, *remove_local_record(self._context, record.name)),
+            instances=record.instance_ids,
+            orphans=orphans,
+            usd=self._billing.usd(rows, self._context.clock.now()),
+            estimated=any(part.estimated for row in rows for part in row.parts.values()),
+            simulated=record.simulated,
+            run_id=record.run_id,
+            storage=storage,
+        )
+
+    def delete_region(self, record: ClusterRecord, region: str) -> None:
+        """Delete the cluster's resources in one region.
+
+        Raises:
+            TeardownError: Some resources remain in the region.
+        """
+        try:
+            engine = self._context.cloud.engine(record)
+        except UsageError as err:
+            # Without the Pulumi CLI, the engine's state cannot be read, but a tag search still finds every resource.
+            raise StateError(err.message, hint=err.hint) from err
+        if record.engine == "pulumi":
+            self._context.home.ensure()  # the Pulumi CLI writes its state before and after every call
+        try:
+            engine.destroy(stack_of(self._context.home, record, region), self._context.emit)
+        except OSError as err:
+            raise unwritable_error(self._context.home.root, err) from err
+
+    def _recorded(self, name: str) -> ClusterRecord | None:
+        """Return the cluster's record, or None if it is missing or unreadable and the tags must be searched instead."""
+        try:
+            return self._context.records.cluster(name)
+        except StateError as err:
+            self._context.emit(Note(f"{err.message}; searching for the cluster by tag instead"))
+            return None
+
+    def _end_unrecorded(self, name: str, default_region: str) -> DeletionResult:
+        """Delete resources tagged with the name in the default region and in every region in the ledger or journals.
+
+        Raises:
+            UsageError: All resources with this name belong to another user.
+            TeardownError: Some resources remain, or a region cannot be searched.
+        """
+        rows = self._billing.rows_without_record(name)
+        regions = _distinct([default_region, *self._regions_of(name, rows)])
+        done = UnrecordedTeardown(self._context, name, regions).end()
+        return DeletionResult(
+            name,
+            known=False,
+            unsaved=(*cancel_unfinished_runs(self._context, name), *remove_local_record(self._context, name)),
+            orphans=done.orphans,
+            usd=done.usd,
+            estimated=done.estimated,
+            simulated=is_simulated(self._context.cloud.target),
+            storage=done.storage,
+        )
+
+    def _regions_of(self, name: str, rows: Sequence[LedgerEntry]) -> list[str]:
+        """Return the regions that this state home's ledger and journals list for a cluster."""
+        root = self._context.home.cluster(name).root
+        journals = sorted(path.stem for path in root.glob("*.journal")) if root.is_dir() else []
+        return [*(row.spending.region for row in rows), *journals]
+
+    def _not_enabled(self, record: ClusterRecord, failures: RegionFailures) -> dict[str, str]:
+        """Return an explanation for each failed region that is not enabled: the record may list a wrong region."""
+        if not failures:
+            return {}
+        try:
+            enabled = (*self._context.cloud.regions(), GLOBAL)
+        except CloudGpuError:
+            return {}
+        path = self._context.home.cluster(record.name).record
+        why = f"the region is not enabled in this account; enable it, or remove it from the record {path}"
+        return {region: why for region in failures.regions if region not in enabled}
+
+    def _mark_ending(self, record: ClusterRecord) -> ClusterRecord:
+        """Record that the cluster is being deleted. A full disk must not prevent the deletion."""
+        try:
+            return self._context.records.save_cluster(replace(record, state="ending"), self._context.clock.now())
+        except StateError as err:
+            self._context.emit(Note(f"{err.message}; continuing anyway"))
+            return record
+
+    def _delete_resources(
+        self, record: ClusterRecord, whose: ResourceFilter, failures: RegionFailures, *, may_be_interrupted: bool
+    ) -> tuple[str, ...]:
+        """Delete the nodes, the resources in the journals, and then the resources found only by the tag search.
+
+        Args:
+            record: Record of the cluster.
+            whose: Predicate that selects the resources of the cluster.
+            failures: Collects the errors, and lists the regions to process.
+            may_be_interrupted: Whether another process may have been killed while it launched the cluster.
+
+        Returns:
+            The deleted resources that are listed in neither the record nor a journal.
+        """
+        started_at = self._context.clock.now()
+        name, regions = record.name, failures.asked
+        if not regions:
+            return ()  # the launch was interrupted before its first attempt
+        unconfirmed = unconfirmed_launches(self._billing.rows(record))
+        has_journal = {region for region in regions if not may_be_interrupted or self._has_journal(record, region)}
+        done = self._tags.end_nodes(name, regions, whose, RecordedInstances(record.region, record.instance_ids))
+        failures.add_all(done.errors)
+        self._billing.record_launched(
+            self._billing.rows(record), [node for node in done.seen if has_token(node, record.token)]
+        )
+        # Unreachable regions come last, because deleting by journal retries every call.
+        reachable_first = sorted(regions, key=failures.__contains__)
+        unreadable = {region for region in reachable_first if self._delete_by_journal(record, region, failures)}
+        orphans = done.ended + self._tags.delete_remaining(name, (*regions, GLOBAL), whose, failures)
+        unanswered = [row for row in unconfirmed if row.spending.region not in has_journal - unreadable]
+        if self._launches.wait(unanswered, started_at) or self._settled(unreadable):
+            orphans += self._tags.delete_remaining(name, (*regions, GLOBAL), whose, failures)
+        rows = self._billing.rows(record)
+        self._launches.record_terminated_nodes(name, rows, lambda resource: has_token(resource, record.token), failures)
+        return orphans
+
+    def _settled(self, unreadable: Set[str]) -> bool:
+        """Wait until a tag search lists the resources in unreadable journals. Return False if none are unreadable."""
+        if unreadable:
+            self._context.clock.sleep(_SETTLE_S if self._context.cloud.target == "aws" else 1.0)
+        return bool(unreadable)
+
+    def _delete_by_journal(self, record: ClusterRecord, region: str, failures: RegionFailures) -> bool:
+        """Delete the resources that a region's journal lists. Return True if the journal cannot be read."""
+        with failures.guard(region):
+            try:
+                self.delete_region(record, region)
+            except StateError as err:
+                self._context.emit(Note(f"{err.message}; searching by tag instead"))
+                return True
+        return False
+
+    def _has_journal(self, record: ClusterRecord, region: str) -> bool:
+        """Return True if the direct engine has a journal, in which case it waits for unanswered launches itself."""
+        return record.engine == "direct" and stack_of(self._context.home, record, region).journal.exists()
+
+
+def _distinct(regions: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(region for region in regions if region))

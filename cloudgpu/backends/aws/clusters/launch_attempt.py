@@ -1,0 +1,116 @@
+"""Launch one candidate. Write the ledger row and record before the first AWS call, and the outcome after the last."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from cloudgpu.backends.aws.clusters.delete import stack_of
+from cloudgpu.backends.aws.clusters.storage import ClusterStorage
+from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.costs import spending_of
+from cloudgpu.backends.events import ProgressEvent
+from cloudgpu.backends.launch_request import Requester, record_with_candidate
+from cloudgpu.engine.base import AppliedStack, Event
+from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
+from cloudgpu.ledger.entry import Spending
+from cloudgpu.plan.launch_error_codes import rule_for_error
+from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cooldowns import Cooldowns
+
+_FLEET = "aws:ec2/fleet:Fleet"
+
+
+class CandidateLauncher:
+    """Launches candidates with the infrastructure program."""
+
+    def __init__(self, context: CloudContext, requester: Requester) -> None:
+        self._context = context
+        self._requester = requester
+        self._billing = ClusterBilling(context)
+        self._storage = ClusterStorage(context)
+        self._cooldowns = Cooldowns(context.home, context.clock)
+
+    def at(self, plan: Plan, record: ClusterRecord, candidate: Candidate) -> tuple[ClusterRecord, AppliedStack]:
+        """Create the cluster on this candidate.
+
+        Raises:
+            LaunchError: AWS did not launch the candidate. If some instances were launched, they have been terminated.
+            CloudGpuError: Another step failed. The resources created so far still exist.
+        """
+        context = self._context
+        context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
+        record, ready = self._storage.ready(plan.recipe, record, candidate, self._requester.existing)
+        record = record_with_candidate(record, plan, candidate, self._requester, context.cloud.caller_cidr(), ready)
+        row = spending_of(record, context.clock.now())
+        record = context.records.save_cluster(record, context.clock.now())
+        context.ledger.open(row)
+        launch = _Launch(context)
+        try:
+            applied = context.cloud.engine(record).up(stack_of(context.home, record), launch.on_event)
+        except LaunchError as err:
+            self._close_failed(record, candidate, row, err)
+            launch.report_failure(err)
+            raise
+        except CloudGpuError as err:
+            launch.report_failure(err)
+            raise
+        ids = launched_instance_ids(applied)
+        opened_at = self._opened_at(record, row)
+        context.ledger.launched(row.entry_id, ids, launch.at or opened_at)
+        self._cooldowns.forget(context.cloud, candidate)
+        return context.records.save_cluster(replace(record, instance_ids=ids), context.clock.now()), applied
+
+    def _close_failed(self, record: ClusterRecord, candidate: Candidate, row: Spending, err: LaunchError) -> None:
+        """Close the row after a failed launch. The row costs nothing unless some of the instances were launched."""
+        if err.launched:
+            self._context.ledger.launched(row.entry_id, err.launched, self._opened_at(record, row))
+        self._context.ledger.close(row.entry_id, self._context.clock.now())
+        if isinstance(err, CapacityError):
+            self._cooldowns.note(self._context.cloud, candidate)
+
+    def _opened_at(self, record: ClusterRecord, row: Spending) -> datetime:
+        """Reopen the row if it has been closed, and return the time at which it was opened.
+
+        `down` or `sweep` from another state home may have closed the row while the cluster was being created, but the
+        launched instances must be billed.
+        """
+        entries = self._billing.rows(record)
+        opened = (
+            entry.spending for entry in entries if entry.spending.entry_id == row.entry_id and entry.state == "open"
+        )
+        open_row = next(opened, None)
+        if open_row is None:
+            self._context.ledger.open(row)
+        return (open_row or row).opened_at
+
+
+class _Launch:
+    """Records when the instances were launched, and defers the launch-failure event until `report_failure`."""
+
+    def __init__(self, context: CloudContext) -> None:
+        self.at: datetime | None = None
+        self._context = context
+        self._failure: Event | None = None
+
+    def on_event(self, event: ProgressEvent) -> None:
+        """Forward the event, except a failure of the launch itself."""
+        if isinstance(event, Event) and event.type == _FLEET:
+            if event.kind == "failed":
+                self._failure = event
+                return
+            if event.kind == "done" and event.operation == "create":
+                self.at = self._context.clock.now()
+        self._context.emit(event)
+
+    def report_failure(self, err: CloudGpuError) -> None:
+        """Emit the deferred failure, unless the next candidate is tried: the caller then reports it in one line."""
+        tries_next = isinstance(err, LaunchError) and rule_for_error(err).skips != "stop"
+        if self._failure is not None and not tries_next:
+            self._context.emit(self._failure)
+
+
+def launched_instance_ids(applied: AppliedStack) -> tuple[str, ...]:
+    """Return the IDs of the launched instances in node order."""
+    return tuple(str(instance_id) for instance_id in applied.outputs["instanceIds"])

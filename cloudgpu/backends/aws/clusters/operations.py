@@ -1,0 +1,92 @@
+"""The operations on clusters of AWS and of the rehearsal cloud."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from cloudgpu.backends.aws.clusters.create import Provisioning, reuse_cluster
+from cloudgpu.backends.aws.clusters.delete import Teardown
+from cloudgpu.backends.aws.clusters.extend import ClusterExtender
+from cloudgpu.backends.aws.clusters.ledger_closing import record_node_ends
+from cloudgpu.backends.aws.clusters.missing_rows import restore_missing_rows
+from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
+from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.base import ClusterOperations
+from cloudgpu.backends.launch_request import Requester
+from cloudgpu.backends.missing_rows import rows_of
+from cloudgpu.backends.results import DeletionResult, ExtensionResult, ProvisionedCluster
+from cloudgpu.plan.plan import Plan
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
+
+
+@dataclass(frozen=True)
+class CloudClusters(ClusterOperations):
+    """Creates, verifies, extends and deletes clusters in one cloud account."""
+
+    context: CloudContext
+
+    def create(
+        self,
+        plan: Plan,
+        name: str,
+        requester: Requester,
+        *,
+        run_id: str = "",
+        keep_on_failure: bool = False,
+        retry_s: int = 0,
+    ) -> ProvisionedCluster:
+        """Create a cluster. If it already exists, verify that it matches the plan and make no changes.
+
+        Raises:
+            CloudGpuError: See `Provisioning.up`.
+        """
+        provisioning = Provisioning(self.context, requester)
+        return provisioning.up(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
+
+    def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
+        """Return a running cluster after verifying it, and open port 22 to the caller's address.
+
+        Raises:
+            CloudGpuError: See `reuse_cluster`.
+        """
+        return reuse_cluster(self.context, name, plan)
+
+    def delete(self, name: str, default_region: str) -> DeletionResult:
+        """Delete a cluster and verify by a tag search that nothing is left.
+
+        Raises:
+            CloudGpuError: See `Teardown.down`.
+        """
+        return Teardown(self.context).down(name, default_region)
+
+    def extend(
+        self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
+    ) -> ExtensionResult:
+        """Extend a cluster's expiry on every node, until a time or by a duration.
+
+        Raises:
+            CloudGpuError: See `ClusterExtender.extend`.
+        """
+        return ClusterExtender(self.context, self.context.backend.connect).extend(
+            name, until=until, by=by, max_usd=max_usd
+        )
+
+    def authorize(self, record: ClusterRecord) -> ClusterRecord:
+        """Open port 22 of a running cluster to the caller's current address.
+
+        Raises:
+            BusyError: The caller's address has changed, and another process is working on this cluster.
+            CloudError: The cloud rejected a request.
+        """
+        return authorize_ssh(self.context, record)
+
+    def record_costs(self, record: ClusterRecord) -> None:
+        """Restore missing ledger rows, and record when terminated nodes ended.
+
+        Raises:
+            LedgerError: The ledger is not lenient and cannot be written.
+            CloudError: The cloud rejected a request.
+        """
+        if record.instance_ids:
+            restore_missing_rows(self.context, record)
+            record_node_ends(self.context, rows_of(self.context.ledger, record.name, record.token))

@@ -1,0 +1,79 @@
+"""Open port 22 to the caller's current address, and repair security group rules that were changed manually."""
+
+from dataclasses import replace
+
+from cloudgpu.backends.aws.clusters.delete import stack_of
+from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.reuse import IN_PLACE_OPERATIONS
+from cloudgpu.engine.lease import ClusterLease
+from cloudgpu.errors import BusyError, ConnectError
+from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.inventories import stored_inventory
+
+
+def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord:
+    """Open port 22 of a running cluster to the caller's address, and repair drift in the security group rules.
+
+    Other resources are not changed.
+
+    Raises:
+        BusyError: The caller's address has changed, and another process is working on this cluster.
+        CloudError: AWS rejected a request.
+    """
+    cidr = detect_caller_cidr(context, record)
+    if cidr == record.config.get("sshCidr", cidr):
+        _repair_drift(context, record)
+        return record
+    with _lease(context, record).hold(tidy=True):
+        record = context.records.cluster(record.name) or record
+        moved = replace(record, config={**record.config, "sshCidr": cidr})
+        engine, stack = context.cloud.engine(moved), stack_of(context.home, moved)
+        changed = sorted({step.name for step in engine.preview(stack) if step.operation not in IN_PLACE_OPERATIONS})
+        if changed:
+            # The program is newer than the cluster: applying it would replace resources that are in use.
+            context.emit(
+                Note(
+                    f"port 22 stays open to {record.config['sshCidr']} only: updating would change {', '.join(changed)}"
+                )
+            )
+            return record
+        context.emit(Note(f"opening port 22 to {cidr} instead of {record.config['sshCidr']}"))
+        engine.up(stack, context.emit)
+        return context.records.save_cluster(moved, context.clock.now())
+
+
+def detect_caller_cidr(context: CloudContext, record: ClusterRecord) -> str:
+    """Return the caller's CIDR, or the recorded CIDR if the caller's cannot be determined.
+
+    The recorded CIDR is also used with Session Manager or a jump host, because the caller then does not connect to the
+    nodes directly.
+    """
+    if record.config.get("reach") == "ssm" or any(
+        node.bastion for node in stored_inventory(context.home, record).nodes
+    ):
+        return record.config.get("sshCidr", "")
+    try:
+        return context.cloud.caller_cidr()
+    except ConnectError as err:
+        context.emit(Note(f"{err.message}; assuming that the address is unchanged"))
+        return record.config.get("sshCidr", "")
+
+
+def _repair_drift(context: CloudContext, record: ClusterRecord) -> None:
+    """Undo manual changes to the security group rules, unless another process is working on this cluster."""
+    engine, stack = context.cloud.engine(record), stack_of(context.home, record)
+    drifted = engine.drift(stack)
+    if not drifted:
+        return
+    try:
+        with _lease(context, record).hold(tidy=True):
+            for line in engine.repair_drift(stack):
+                context.emit(Note(f"repaired: {line}"))
+    except BusyError as err:
+        for line in drifted:
+            context.emit(Note(f"not repaired, because {err.message}: {line}"))
+
+
+def _lease(context: CloudContext, record: ClusterRecord) -> ClusterLease:
+    return ClusterLease(context.home.cluster(record.name).root / "lease", context.clock, context.owner)

@@ -1,0 +1,294 @@
+"""Manage a cluster's storage: find or create it before the launch, attach it, and delete it after the nodes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cloudgpu.aws.storage.storage_tags import TaggedStorage
+from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.aws.storage.manage import StorageManager, storage_manager
+from cloudgpu.backends.retained_billing import RetainedBilling
+from cloudgpu.backends.retained_prices import storage_monthly_usd as monthly_usd
+from cloudgpu.backends.storage import StorageRequest
+from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome
+from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
+from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind
+from cloudgpu.plan.plan import Candidate
+from cloudgpu.plan.storage import GROUPED, ZONAL
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.sections.storage import Make, Storage
+from cloudgpu.run.progress import Note
+from cloudgpu.state.attached_storage import AttachedStorage, unique_name
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.storage_records import StorageRecords
+
+
+@dataclass(frozen=True)
+class ClusterStorage:
+    """Manages the storage of clusters. The caller holds the cluster's lease."""
+
+    context: CloudContext
+
+    def ready(
+        self, recipe: Recipe, record: ClusterRecord, candidate: Candidate, existing: Mapping[str, str]
+    ) -> tuple[ClusterRecord, MountableStorage]:
+        """Find or create the recipe's storage in a candidate's location. Record new storage before creating it.
+
+        `existing` contains the cluster program's settings for existing resources that the user selected.
+
+        Raises:
+            UsageError: The storage is unreachable from the nodes' VPC.
+            StateError: Storage that the plan relies on no longer exists.
+            CloudGpuError: Storage cannot be created.
+        """
+        record = self._delete_elsewhere(record, candidate)
+        if not recipe.storage:
+            return record, NO_STORAGE
+        storage_in_region = self._stored_in(candidate.region)
+        rows = tuple(_row(storage, record, candidate, storage_in_region) for storage in recipe.storage)
+        record = self.context.records.save_cluster(replace(record, storage=rows), self.context.clock.now())
+        _refuse_own_vpc(rows, existing)
+        if self._create_missing(recipe, record, existing, storage_in_region):
+            storage_in_region = self._stored_in(candidate.region)
+        found = [_find_existing(row, candidate, storage_in_region) for row in rows]
+        pairs = zip(rows, found, strict=True)
+        rows = tuple(replace(row, id=stored.data.id if stored.data else "") for row, stored in pairs)
+        record = self.context.records.save_cluster(replace(record, storage=rows), self.context.clock.now())
+        mounts = tuple(_mount(storage, stored) for storage, stored in zip(recipe.storage, found, strict=True))
+        groups = dict.fromkeys(stored.security_group_id for stored in found if stored.security_group_id)
+        return record, MountableStorage(mounts, tuple(groups))
+
+    def attach(self, record: ClusterRecord, instance_ids: Sequence[str]) -> None:
+        """Attach the cluster's EBS volumes to its node, which waits for the volumes while booting.
+
+        Raises:
+            BusyError: A volume is attached to another instance.
+            CloudError: AWS rejected the request.
+        """
+        for number, row in enumerate(row for row in record.storage if row.kind == "ebs"):
+            self.context.emit(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
+            self.context.cloud.storage().attach(row.region, row.id, instance_ids[0], number)
+
+    def end(self, record: ClusterRecord) -> StorageOutcome:
+        """Delete the storage that is marked for deletion along with the cluster, and list the storage that is kept.
+
+        The nodes must be terminated first.
+
+        Raises:
+            TeardownError: Some resources remain.
+        """
+        ending = [(row.name, row.region) for row in record.storage if row.ends]
+        _all_or_raise(ending, lambda name, region: self._delete(record, name, region))
+        staying = [row for row in record.storage if not row.ends]
+        kept = [
+            kept for region in sorted({row.region for row in staying}) for kept in self._kept(record, region, staying)
+        ]
+        return StorageOutcome(tuple(name for name, _ in ending), tuple(kept))
+
+    def _kept(self, record: ClusterRecord, region: str, staying: Sequence[AttachedStorage]) -> list[RetainedStorage]:
+        """Describe the storage kept in one region. The cost is unknown if the region cannot be queried."""
+        rows = [row for row in staying if row.region == region]
+        try:
+            storage_in_region = self._stored_in(region)
+        except CloudGpuError as err:
+            self.context.emit(Note(f"{err.message}; the cost of the storage in {region} is unknown"))
+            return [RetainedStorage(row.name, row.kind, row.region, None, record.simulated) for row in rows]
+        found = [storage_in_region[row.name] for row in rows if row.name in storage_in_region]
+        return [
+            RetainedStorage(stored.name, stored.kind, stored.region, monthly_usd(stored), record.simulated)
+            for stored in found
+        ]
+
+    def delete_unrecorded(self, cluster: str, regions: Sequence[str]) -> StorageOutcome:
+        """Delete this owner's storage that is tagged as created for a cluster with this name.
+
+        Raises:
+            TeardownError: Some resources remain.
+        """
+        deleted: list[TaggedStorage] = []
+
+        def end_in(_: str, region: str) -> None:
+            found = self.context.cloud.storage().found(region)
+            own = [
+                stored for stored in found if stored.made_for == cluster and stored.disposable and self._is_own(stored)
+            ]
+            deleted.extend(own)
+            pairs = [(stored.name, stored.region) for stored in own]
+            _all_or_raise(pairs, lambda name, where: self._manager("").delete(name, where, delete_data=True))
+
+        _all_or_raise([("", region) for region in regions], end_in)
+        return StorageOutcome(tuple(stored.name for stored in deleted))
+
+    def end_orphan(self, name: str, token: str, region: str) -> None:
+        """Delete storage that a sweep found: by its record if this state home has one, otherwise by its tags.
+
+        Raises:
+            BusyError: Instances are using the storage.
+            TeardownError: Some resources remain.
+        """
+        record = StorageRecords(self.context.home).get(name)
+        if record is not None and record.token == token:
+            self._manager("").delete(name, region, delete_data=True)
+            return
+        stores = self.context.cloud.storage()
+        found = [stored for stored in stores.found(region, name) if stored.token == token and stored.disposable]
+        users = [user for stored in found for user in stored.users or ()]
+        if users:
+            hint = "run `cloudgpu sweep` again later"
+            raise BusyError(f"storage {name} may be in use by {', '.join(users)}", hint=hint)
+        left = [line for stored in found for line in stores.end(stored)]
+        remaining = [stored for stored in stores.found(region, name) if stored.token == token]
+        left += [part.label for stored in remaining for part in stored.parts]
+        if left:
+            hint = "run `cloudgpu sweep` again to repeat the whole search"
+            raise TeardownError(f"storage {name} is not deleted: {'; '.join(left)}", left=left, hint=hint)
+        RetainedBilling(self.context.ledger, self.context.clock).ended(f"storage {name}", [token], found=bool(found))
+
+    def _is_own(self, stored: TaggedStorage) -> bool:
+        return stored.tag("cloudgpu:owner") in ("", self.context.owner)
+
+    def _delete_elsewhere(self, record: ClusterRecord, candidate: Candidate) -> ClusterRecord:
+        """Delete unused storage that was created in the location of an earlier candidate."""
+        elsewhere = [row for row in record.storage if row.ends and not _is_near(row, candidate)]
+        for row in elsewhere:
+            self.context.emit(Note(f"recreating storage {row.name}, which is in {row.zone or row.region}"))
+            self._delete(record, row.name, row.region)
+        return replace(record, storage=tuple(row for row in record.storage if row not in elsewhere))
+
+    def _create_missing(
+        self,
+        recipe: Recipe,
+        record: ClusterRecord,
+        existing: Mapping[str, str],
+        storage_in_region: Mapping[str, TaggedStorage],
+    ) -> bool:
+        """Create the missing storage. Return True if any was created."""
+        created = False
+        for storage, row in zip(recipe.storage, record.storage, strict=True):
+            if storage.make is not None and (row.ends or row.name not in storage_in_region):
+                self.context.emit(Note(f"creating storage {row.name} ({row.kind}) in {row.zone or row.region}"))
+                self._manager(record.team).create(_storage_request(storage, storage.make, row, record.name, existing))
+                created = True
+        return created
+
+    def _delete(self, record: ClusterRecord, name: str, region: str) -> None:
+        self._manager(record.team).delete(name, region, delete_data=True)
+
+    def _stored_in(self, region: str) -> Mapping[str, TaggedStorage]:
+        return {stored.name: stored for stored in self.context.cloud.storage().found(region)}
+
+    def _manager(self, team: str) -> StorageManager:
+        return storage_manager(self.context.cloud.storage(), self.context, team)
+
+
+def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], object]) -> None:
+    """Call `end` for every (name, region) pair. A failed call does not stop the remaining calls.
+
+    Raises:
+        TeardownError: Several calls failed. The error lists everything that remains.
+        CloudGpuError: One call failed. Its error is raised unchanged.
+    """
+    errors: list[CloudGpuError] = []
+    for name, region in pieces:
+        try:
+            end(name, region)
+        except CloudGpuError as err:
+            errors.append(err)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        left = [line for err in errors for line in tuple(getattr(err, "left", ())) or (err.message,)]
+        hint = "; ".join(dict.fromkeys(err.hint for err in errors if err.hint))
+        raise TeardownError("; ".join(err.message for err in errors), left=left, hint=hint) from errors[0]
+
+
+def clear_deletion_marks(record: ClusterRecord) -> ClusterRecord:
+    """Return the record with the deletion marks removed from storage that outlives the cluster.
+
+    The cluster is running, so users may write data to the storage from now on.
+    """
+    temporary = {row.called for row in record.storage if row.name != row.called}
+    return replace(
+        record, storage=tuple(replace(row, ends=row.ends and row.called in temporary) for row in record.storage)
+    )
+
+
+def _row(
+    storage: Storage, record: ClusterRecord, candidate: Candidate, storage_in_region: Mapping[str, TaggedStorage]
+) -> AttachedStorage:
+    """Describe a mount's storage as it exists, or as it will be created."""
+    name = unique_name(storage, record.token)
+    before = next((row for row in record.storage if row.name == name), None)
+    stored = storage_in_region.get(name)
+    kind = stored.kind if stored is not None else storage.make.kind if storage.make is not None else ""
+    own = storage.make is not None and not storage.keep
+    return AttachedStorage(
+        name=name,
+        called=storage.name,
+        kind=kind,
+        region=candidate.region,
+        zone=candidate.zone if kind in ZONAL else "",
+        to=str(storage.to),
+        mode=storage.mode,
+        # Also delete storage that an interrupted `up` of this cluster created and that has not been used since.
+        ends=own or (storage.make is not None and (stored is None if before is None else before.ends)),
+    )
+
+
+def _is_near(row: AttachedStorage, candidate: Candidate) -> bool:
+    return row.region == candidate.region and row.zone in ("", candidate.zone)
+
+
+def _find_existing(
+    row: AttachedStorage, candidate: Candidate, storage_in_region: Mapping[str, TaggedStorage]
+) -> TaggedStorage:
+    """Return the row's existing storage if it can be mounted in the candidate's location.
+
+    Raises:
+        StateError: The storage does not exist, is in another zone, or cannot be mounted.
+    """
+    found = storage_in_region.get(row.name)
+    if found is None or found.data is None or not found.data.ready:
+        message = f"storage {row.name} does not exist in {row.region}, or cannot be mounted now"
+        raise StateError(message, hint="run `cloudgpu storage list` to list existing storage")
+    if found.data.zone not in ("", candidate.zone):
+        message = f"storage {row.name} is in {found.data.zone}, but the nodes would be in {candidate.zone}"
+        raise StateError(message, hint="run the command again to plan with the current storage")
+    return found
+
+
+def _mount(storage: Storage, stored: TaggedStorage) -> Mount:
+    data = stored.data
+    address, mount_name = (data.address, data.mount_name) if data is not None else ("", "")
+    return Mount(
+        name=storage.name,
+        kind=parse_kind(stored.kind),
+        to=str(storage.to),
+        source=address,
+        region=stored.region,
+        read_only=storage.mode == "ro",
+        mount_name=mount_name,
+        client=storage.client,
+    )
+
+
+def _storage_request(
+    storage: Storage, make: Make, row: AttachedStorage, cluster: str, existing: Mapping[str, str]
+) -> StorageRequest:
+    config_names = {"vpcId": "vpcId", "subnetIds": "subnetId", "kmsKeyId": "kmsKeyId"}
+    config = {
+        "zone": row.zone,
+        "sizeGib": str(int(make.size)) if make.size else "",
+        "deployment": (make.deployment or "scratch_2") if make.kind == "lustre" else "",
+        "linked": make.linked or "",
+        "snapshotId": make.snapshot or "",
+        **{key: existing.get(name, "") for key, name in config_names.items()},
+    }
+    settings = {key: text for key, text in config.items() if text}
+    return StorageRequest(row.name, make.kind, row.region, not storage.keep, settings, "" if storage.keep else cluster)
+
+
+def _refuse_own_vpc(rows: Sequence[AttachedStorage], existing: Mapping[str, str]) -> None:
+    grouped = [row.name for row in rows if row.kind in GROUPED]
+    if grouped and existing.get("createVpc"):
+        message = f"storage {', '.join(grouped)} cannot be reached from a VPC that is created with the cluster"
+        raise UsageError(message, hint="set create_vpc = false, or set vpc_id for both the cluster and the storage")

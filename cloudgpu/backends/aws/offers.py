@@ -1,0 +1,135 @@
+"""What AWS or the rehearsal cloud offers to a recipe: zones, images, storage, quotas and recent capacity failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from cloudgpu.backends.base import Inspector, Offers
+from cloudgpu.backends.quota_headroom import QuotaHeadroom, headroom_by_quota
+from cloudgpu.backends.retained_prices import storage_monthly_usd as monthly_usd
+from cloudgpu.catalog import Catalog
+from cloudgpu.plan import lookups
+from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.planner_input import PlannerInput
+from cloudgpu.plan.storage import Seen, possibly_existing_storage
+from cloudgpu.plan.storage_state import StorageSeen
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.state.cooldowns import Cooldowns
+
+if TYPE_CHECKING:
+    # Only for annotations: an offline plan must not import boto3.
+    from cloudgpu.aws.storage.storage_tags import TaggedStorage
+    from cloudgpu.backends.aws.ports import Cloud
+    from cloudgpu.targets import Target
+
+
+@dataclass(frozen=True)
+class CloudOffers(Offers):
+    """The offers of one cloud account.
+
+    Attributes:
+        open_cloud: Connects to the account, once for all queries; None when planning offline.
+        cooldowns: Candidates with a recent capacity failure, which are tried last; not read when planning offline.
+    """
+
+    target: Target
+    open_cloud: Callable[[], Cloud] | None
+    quota_headroom: QuotaHeadroom
+    cooldowns: Cooldowns | None
+
+    @cached_property
+    def _cloud(self) -> Cloud | None:
+        return None if self.open_cloud is None else self.open_cloud()
+
+    def usable_regions(self, catalog: Catalog) -> tuple[str, ...]:
+        """Return the catalog regions that the account can use; every catalog region when offline.
+
+        Raises:
+            CloudError: The cloud rejected the request.
+        """
+        if self._cloud is None:
+            return tuple(catalog.regions)
+        enabled = set(self._cloud.regions())
+        return tuple(region for region in catalog.regions if region in enabled)
+
+    def known_regions(self, recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[str, ...]:
+        """Return the requested regions that are in the catalog."""
+        return tuple(lookups.known_regions(recipe, catalog, default_region))
+
+    def inspector(self) -> Inspector | None:
+        """Return the object that looks up resources that a recipe names; None when offline."""
+        return None if self._cloud is None else self._cloud.inspector()
+
+    def quote(self, question: PlannerInput) -> PlannerInput:
+        """Add zones, images, storage, free addresses, cooldowns and quotas to the planner's input.
+
+        Raises:
+            CloudError: A request to the cloud failed.
+        """
+        known = self.known_regions(question.recipe, question.catalog, question.default_region)
+        enabled = question.quotes.survey.enabled_regions
+        # A region that is not enabled rejects the credentials as invalid. Do not query it; a plan rule excludes it.
+        usable = tuple(region for region in known if enabled is None or region in enabled)
+        if self._cloud is None:
+            headroom = self.quota_headroom.cached(self.target, known)
+            return replace(question, quotes=replace(question.quotes, quotas=headroom_by_quota(headroom)))
+        quotes = _with_cloud_quotes(question, self._cloud, usable)
+        if self.cooldowns is not None:
+            quotes = replace(quotes, refused=self.cooldowns.recent(self._cloud))
+        headroom = self.quota_headroom.asked(self._cloud, usable)
+        return replace(question, quotes=replace(quotes, quotas=headroom_by_quota(headroom)))
+
+
+def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[str]) -> Quotes:
+    """Query the zones, images, storage and free addresses in these regions, and add them to the quotes.
+
+    The plan contains image IDs rather than SSM parameters, so that a newer image does not change a saved plan.
+
+    Raises:
+        CloudError: A request to the cloud failed.
+    """
+    recipe, catalog, default = question.recipe, question.catalog, question.default_region
+    offers = [offer for offer in lookups.offers_to_query(recipe, catalog, default) if offer[1] in regions]
+    parameters = [image for image in lookups.images_to_resolve(recipe, catalog, default) if image[1] in regions]
+    quotes = replace(
+        cloud.quotes(offers),
+        images=cloud.images(parameters),
+        storage=find_existing_storage(cloud, recipe, regions),
+        survey=question.quotes.survey,
+    )
+    if recipe.resources.reservation:
+        reservation = cloud.reservation(recipe.resources.reservation, regions)
+        quotes = replace(quotes, reservation=reservation.found, asked_at=reservation.asked_at)
+    limited = lookups.regions_needing_elastic_ips(recipe, catalog, default, question.network)
+    limited_here = [region for region in limited if region in regions]
+    return replace(quotes, free_addresses=cloud.free_addresses(limited_here)) if limited_here else quotes
+
+
+def find_existing_storage(cloud: Cloud, recipe: Recipe, regions: Sequence[str]) -> Seen:
+    """Return the existing storage in these regions for each storage name that the recipe mounts.
+
+    Raises:
+        CloudError: A region cannot be queried.
+    """
+    names = [mount.name for mount in possibly_existing_storage(recipe)]
+    if not names:
+        return {}
+    stores = cloud.storage()
+    stored = [storage for region in regions for storage in stores.found(region)]
+    return {name: tuple(_storage_seen(storage) for storage in stored if storage.name == name) for name in names}
+
+
+def _storage_seen(storage: TaggedStorage) -> StorageSeen:
+    return StorageSeen(
+        name=storage.name,
+        kind=storage.kind,
+        region=storage.region,
+        zone=storage.data.zone if storage.data else "",
+        ready=storage.data is not None and storage.data.ready,
+        owner=storage.tag("cloudgpu:owner"),
+        users=storage.users,
+        monthly_usd=monthly_usd(storage),
+    )

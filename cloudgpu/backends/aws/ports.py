@@ -1,0 +1,164 @@
+"""Interfaces between the lifecycle of clusters on AWS and the code that calls AWS. Tests implement them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from cloudgpu.state.identity import BackendIdentity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cloudgpu.aws.ec2.billing_times import Lifetime
+    from cloudgpu.aws.ec2.tagged_types import SearchResult
+    from cloudgpu.aws.session.session import Clients, Session
+    from cloudgpu.aws.storage.storage_tags import TaggedStorage
+    from cloudgpu.backends.base import AccountQueries, ImageStore, Inspector
+    from cloudgpu.backends.catalog_source import CatalogSource
+    from cloudgpu.backends.events import Emit
+    from cloudgpu.backends.tagged_resource import TaggedResource
+    from cloudgpu.catalog.quotas import Quota
+    from cloudgpu.engine.base import Engine
+    from cloudgpu.launch.inventory import Inventory
+    from cloudgpu.plan.plan import Quotes
+    from cloudgpu.plan.reservations import ReservationLookup
+    from cloudgpu.run.containers.logins import RegistryLogin
+    from cloudgpu.run.data.files import RemoteFile, S3Service
+    from cloudgpu.state.cluster_and_run_records import ClusterRecord
+    from cloudgpu.state.storage_records import StorageRecord
+
+
+class AccountClients(BackendIdentity, Protocol):
+    """The API clients of one cloud account, in any region."""
+
+    def clients(self, region: str) -> Session:
+        """Return the API clients for a region."""
+
+    def regions(self) -> Sequence[str]:
+        """Return every region that is enabled for the account."""
+
+
+class Cloud(BackendIdentity, Protocol):
+    """The calls to one cloud account, in any region."""
+
+    def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """Return the machine image for each (SSM parameter, region) pair, omitting unreadable parameters."""
+
+    def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
+        """Return the zones that offer each instance type, by (instance type, region) pair."""
+
+    @property
+    def requested_engine(self) -> str:
+        """Engine selected by the user, `direct` or `pulumi`; empty if the user selected none."""
+
+    def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
+        """Look up a capacity reservation in these regions, in order, until one contains it."""
+
+    def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
+        """Return the number of Elastic IPs that the account can still allocate, for each region that can be queried."""
+
+    def quota_limits(self, region: str) -> Mapping[str, int]:
+        """Return the vCPU limit of each quota in a region, by quota key."""
+
+    def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
+        """Return the account's running vCPUs in a region, by quota. Quotas without running vCPUs are omitted."""
+
+    def engine(self, record: ClusterRecord) -> Engine:
+        """Return the engine that creates and deletes this cluster, configured with the cluster's tags and identity."""
+
+    def caller_cidr(self) -> str:
+        """Return the CIDR that may connect to port 22, such as `203.0.113.7/32`; empty to allow none."""
+
+    def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
+        """Wait until every instance has an address and has printed its host keys, and return the inventory."""
+
+    def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
+        """Return start and termination times by instance ID, omitting instances that the cloud no longer lists."""
+
+    def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
+        """Return the lifetimes of a cluster's NAT gateways and Elastic IPs that the cloud still reports."""
+
+    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[TaggedResource]:
+        """Return all resources with the cluster's tag in these regions and IAM; fail if any search fails."""
+
+    def search_each(self, cluster: str, regions: Sequence[str]) -> SearchResult:
+        """Search each of these regions (`global`: IAM) for the cluster's tag, even if another search fails."""
+
+    def regions(self) -> Sequence[str]:
+        """Return every region that is enabled for the account."""
+
+    def search_all_clusters(self, region: str) -> SearchResult:
+        """Search a region (`global`: IAM) for resources with any cluster's tag."""
+
+    def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
+        """Terminate instances by their IDs and wait until the cloud confirms their termination."""
+
+    def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
+        """Set these tags on every given instance, volume and interface that lacks one of them."""
+
+    def inspector(self) -> Inspector:
+        """Return the inspector for resources that a recipe names."""
+
+    def storage(self) -> StorageCloud:
+        """Return the storage interface of this cloud."""
+
+    def for_deletion(self) -> object:
+        """Let `account` query other regions if the usual region fails."""
+
+    def catalog(self) -> CatalogSource:
+        """Return the source of a catalog refresh."""
+
+    def examined(self) -> AccountQueries:
+        """Return the account queries for `doctor`, in the configured region."""
+
+    def registry_login(self, region: str) -> RegistryLogin:
+        """Return a login for the container registries of the account in a region."""
+
+    def own_images(self) -> ImageStore:
+        """Return the machine images of the account."""
+
+    def clients_at(self, zone: str) -> Clients:
+        """Return the API clients for the region that contains a zone."""
+
+    @property
+    def session_plugin(self) -> tuple[str, ...]:
+        """Command to run instead of AWS's Session Manager plugin; empty for AWS."""
+
+    def release(self, found: Sequence[TaggedResource]) -> None:
+        """Delete tagged resources and wait until the cloud confirms their deletion."""
+
+    def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+        """Return the state of each instance, `terminated` for instances that no longer exist."""
+
+    def put_objects(self, url: str, source: Path) -> int:
+        """Upload a directory to an S3 URL, skipping unchanged files, and return the number of bytes sent."""
+
+    def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
+        """List the objects under an S3 URL, with presigned URLs."""
+
+    def bucket_service(self, url: str) -> S3Service:
+        """Return the region and endpoint of a bucket, for nodes that access the bucket directly."""
+
+
+class StorageCloud(BackendIdentity, Protocol):
+    """A cloud that creates storage."""
+
+    @property
+    def requested_engine(self) -> str:
+        """Engine selected by the user; empty if the user selected none."""
+
+    def engine(self, record: StorageRecord) -> Engine:
+        """Return the engine that creates this storage, configured with the storage's tags and identity."""
+
+    def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
+        """Return all tagged storage in a region, or only the storage with this name."""
+
+    def empty(self, stored: TaggedStorage) -> None:
+        """Delete all objects in the storage's bucket, if it has a bucket."""
+
+    def end(self, stored: TaggedStorage) -> list[str]:
+        """Delete all parts of the storage and their data. Return one line per part that could not be deleted."""
+
+    def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
+        """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""

@@ -1,0 +1,86 @@
+"""Build the proxy commands for SSH connections through AWS Session Manager."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from cloudgpu.aws.ec2 import session_manager
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.backends.aws.ports import Cloud
+from cloudgpu.backends.environment import BackendEnvironment
+from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
+from cloudgpu.errors import UsageError
+from cloudgpu.launch.inventory import Node
+from cloudgpu.ssh.tcp_connector import CarryingCommand
+from cloudgpu.targets import is_simulated
+
+_PLUGIN = "session-manager-plugin"
+
+
+@dataclass(frozen=True)
+class SessionManager:
+    """Starts Session Manager sessions to the nodes of one target.
+
+    Attributes:
+        clients: Function that returns the AWS clients for a node's region.
+        plugin: Path of the Session Manager plugin, followed by its first arguments if there are any.
+        environ: The caller's environment, which is passed to the plugin.
+    """
+
+    clients: Callable[[Node], Clients]
+    plugin: tuple[str, ...]
+    profile: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def command(self, node: Node) -> CarryingCommand:
+        """Start a session to a node and return the proxy command for the SSH connection.
+
+        Raises:
+            ConnectError: The node's SSM agent has not registered yet.
+            CloudError: AWS rejected the request.
+        """
+        started = session_manager.start(self.clients(node), node.instance_id, node.port, self.profile)
+        return CarryingCommand((*self.plugin, *started.arguments), {**self.environ, **started.variables})
+
+
+def session_plugin(configured: str) -> tuple[str, ...]:
+    """Return the command line of the Session Manager plugin: the configured path, or the plugin found on the PATH.
+
+    Raises:
+        UsageError: The plugin is not installed.
+    """
+    path = shutil.which(configured or _PLUGIN)
+    if path is None:
+        problem = "cannot be run" if configured else "is not on the PATH"
+        message = f"{configured or _PLUGIN} {problem}; it is required to reach nodes through Session Manager"
+        raise UsageError(message, hint="install the plugin from AWS, set session_manager_plugin, or use reach = direct")
+    return (path,)
+
+
+def node_connections(environment: BackendEnvironment, cloud: Callable[[], Cloud]) -> NodeConnections:
+    """Return the SSH connections to the nodes of an account: direct, through a jump host, or through Session Manager.
+
+    Args:
+        environment: Settings and environment of the command.
+        cloud: Returns the calls to the account, which only sessions need.
+    """
+    settings = environment.settings
+
+    def session(node: Node) -> CarryingCommand:
+        account, configured = cloud(), settings.session_manager_plugin
+        plugin = session_plugin(configured) if configured or not account.session_plugin else account.session_plugin
+        sessions = SessionManager(
+            lambda peer: account.clients_at(peer.zone), plugin, settings.aws_profile, environment.environ
+        )
+        return sessions.command(node)
+
+    carriers = NodeCarriers(settings.ssh_key, environment.clock, environment.known_hosts, session)
+
+    def check() -> None:
+        if settings.bastion:
+            carriers.bastion(settings.bastion)
+        # The rehearsal cloud has its own replacement of the plugin.
+        if settings.reach == "ssm" and (settings.session_manager_plugin or not is_simulated(settings.target)):
+            session_plugin(settings.session_manager_plugin)
+
+    return NodeConnections(settings.ssh_key, environment.clock, float(settings.boot_seconds), carriers, check)

@@ -1,0 +1,1 @@
+"""Create, find and delete storage on AWS and on the rehearsal cloud."""

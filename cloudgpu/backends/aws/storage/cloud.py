@@ -1,0 +1,85 @@
+"""AWS implementation of the `StorageCloud` interface."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cloudgpu.aws.ec2.volumes import attach
+from cloudgpu.aws.storage import discovery
+from cloudgpu.aws.storage.buckets import empty_bucket
+from cloudgpu.aws.storage.storage_tags import MADE_FOR_TAG, TaggedStorage
+from cloudgpu.backends.aws.engines import Engines
+from cloudgpu.backends.aws.ports import AccountClients
+from cloudgpu.clock import Clock
+from cloudgpu.engine.base import Engine
+from cloudgpu.state.storage_records import StorageRecord
+from cloudgpu.targets import Target
+
+
+@dataclass(frozen=True)
+class AwsStorage:
+    """Storage on AWS or the rehearsal cloud, in any region."""
+
+    cloud: AccountClients
+    engines: Engines
+    clock: Clock
+
+    @property
+    def target(self) -> Target:
+        """Target of the cloud, `aws` or `rehearsal`."""
+        return self.cloud.target
+
+    @property
+    def endpoint(self) -> str:
+        """Identity that distinguishes this endpoint from others with the same account ID; empty for AWS."""
+        return self.cloud.endpoint
+
+    def account(self) -> str:
+        """Return the account ID of the credentials in use."""
+        return self.cloud.account()
+
+    @property
+    def requested_engine(self) -> str:
+        """Engine selected by the user; empty if the user selected none."""
+        return self.engines.asked_for
+
+    def engine(self, record: StorageRecord) -> Engine:
+        """Return the engine that created the storage, with the storage's tags and identity.
+
+        Raises:
+            UsageError: The engine is Pulumi, but the Pulumi CLI is not installed.
+        """
+        return self.engines.engine(record, storage_tags(record))
+
+    def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
+        """Return all tagged storage in a region, or only the storage with this name."""
+        return discovery.stored(self.cloud.clients(region), name)
+
+    def empty(self, stored: TaggedStorage) -> None:
+        """Delete all objects in the storage's bucket, if it has a bucket."""
+        for part in stored.parts:
+            if part.kind == "s3":
+                empty_bucket(self.cloud.clients(stored.region), part.id)
+
+    def end(self, stored: TaggedStorage) -> list[str]:
+        """Delete all parts of the storage and their data. Return one line per part that could not be deleted."""
+        return discovery.delete_storage(self.cloud.clients(stored.region), stored, self.clock)
+
+    def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
+        """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""
+        attach(self.cloud.clients(region), self.clock, volume_id, instance_id, number)
+
+
+def storage_tags(record: StorageRecord) -> Mapping[str, str]:
+    """Return the tags of all resources that belong to the storage.
+
+    The tags do not include a cluster tag, so deleting a cluster does not delete the storage.
+    """
+    return {
+        "cloudgpu:storage": record.name,
+        "cloudgpu:kind": record.kind,
+        "cloudgpu:owner": record.owner,
+        "cloudgpu:team": record.team,
+        "cloudgpu:keep": "false" if record.disposable else "true",
+        "cloudgpu:token": record.token,
+        **({MADE_FOR_TAG: record.made_for} if record.made_for else {}),
+    }

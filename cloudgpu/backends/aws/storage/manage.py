@@ -1,0 +1,359 @@
+"""`storage`: create and delete storage by name, independently of clusters."""
+
+from collections.abc import Sequence, Set
+from dataclasses import replace
+
+from cloudgpu.aws.storage.storage_tags import TaggedStorage
+from cloudgpu.backends.aws.ports import StorageCloud
+from cloudgpu.backends.aws.storage.context import StorageContext
+from cloudgpu.backends.aws.storage.overview import list_storage
+from cloudgpu.backends.base import Context
+from cloudgpu.backends.lenient_ledger import LenientLedger
+from cloudgpu.backends.retained_billing import RetainedBilling
+from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
+from cloudgpu.backends.storage_billing import retained_spending
+from cloudgpu.engine.base import Stack
+from cloudgpu.engine.lease import ClusterLease
+from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
+from cloudgpu.paths import bundled_folder
+from cloudgpu.run.progress import Note
+from cloudgpu.state.identifiers import new_token, require_storage_name
+from cloudgpu.state.storage_records import StorageRecord, StorageRecords
+from cloudgpu.text import command
+
+
+class StorageManager:
+    """Creates and deletes storage on one target and records it in one state home."""
+
+    def __init__(self, context: StorageContext) -> None:
+        self._context = context
+        self._billing = RetainedBilling(context.ledger, context.clock)
+        self._unsaved: list[str] = []
+
+    def create(self, request: StorageRequest) -> CreatedStorage:
+        """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged.
+
+        Raises:
+            UsageError: The name is in use by storage of another kind, size or owner.
+            TeardownError: The creation failed, and some resources could not be deleted.
+            CloudGpuError: The creation failed; no resources remain.
+        """
+        with self._lease(request.name).hold(tidy=True):
+            record = self._context.records.get(request.name)
+            if record is not None:
+                self._check_same(record, request)
+                if record.state == "ready":
+                    self._restore(record)
+                    return CreatedStorage(record, made=False)
+            else:
+                self._refuse_taken(request)
+                record = self._new(request)
+                self._context.cloud.engine(record)  # an engine that cannot run must fail before anything is written
+                self._context.records.save(record)
+            return CreatedStorage(self._made(record), made=True)
+
+    def rows(self, region: str) -> tuple[StorageRow, ...]:
+        """Return the storage of every region that the records name and of this region.
+
+        Raises:
+            CloudError: A region cannot be queried.
+        """
+        return list_storage(self._context.cloud, self._context.records.all(), region)
+
+    def find_deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:
+        """Return the existing storage for the confirmation prompt, or None if no resource has the storage's tag.
+
+        Raises:
+            UsageError: The storage contains protected data, or belongs to another user.
+            BusyError: Instances are using the storage.
+            StateError: The storage was created in another account or endpoint.
+            CloudError: A request to the cloud failed.
+        """
+        record = self._known(require_storage_name(name))
+        found = self._found(name, record, region)
+        _refuse_kept(name, record, found, delete_data=delete_data)
+        _refuse_used(name, found)
+        return found[0] if found else None
+
+    def delete(self, name: str, region: str, *, delete_data: bool) -> DeletedStorage:
+        """Delete storage with its data and verify that nothing is left.
+
+        Raises:
+            UsageError: The storage contains protected data and `delete_data` is False, or another user owns it.
+            BusyError: Instances are using the storage, or another process is working on it.
+            TeardownError: Some resources remain.
+        """
+        with self._lease(name).hold(tidy=True, required=False) as lease:
+            if lease.problem:
+                self._context.emit(Note(f"{lease.problem}; deleting storage {name} anyway"))
+            record = self._known(name)
+            found = self._found(name, record, region)
+            _refuse_kept(name, record, found, delete_data=delete_data)
+            _refuse_used(name, found)
+            if record is None and not found:
+                return DeletedStorage(name, known=False)
+            parts = tuple(part.label for stored in found for part in stored.parts)
+            if record is not None:
+                if record.state == "ready":
+                    self._restore(record)
+                self._marked(record)
+            self._end(name, record, found)
+            self._closed(name, record, found)
+            self._forget(name)
+            return DeletedStorage(name, record is not None, parts)
+
+    def check_recorded(self, name: str) -> None:
+        """Raise an error if the deletion could not be recorded.
+
+        Raises:
+            LedgerError: The ledger cannot be read or written.
+            StateError: The record cannot be removed.
+        """
+        if isinstance(self._context.ledger, LenientLedger):
+            self._context.ledger.check(f"storage {name} is deleted, verified by tag search")
+        if self._unsaved:
+            message = f"storage {name} is deleted, but the record could not be updated: {'; '.join(self._unsaved)}"
+            hint = f"free some disk space, then run `{command('cloudgpu', 'storage', 'delete', name)}` again"
+            raise StateError(message, hint=hint)
+
+    def _marked(self, record: StorageRecord) -> None:
+        """Record that the storage is being deleted. A full disk must not prevent the deletion."""
+        try:
+            self._context.records.save(record, state="deleting")
+        except StateError as err:
+            self._context.emit(Note(f"{err.message}; continuing anyway"))
+
+    def _forget(self, name: str) -> None:
+        """Remove the record, unless the ledger write failed: a repeated deletion then needs it to record the cost."""
+        if isinstance(self._context.ledger, LenientLedger) and self._context.ledger.failed:
+            return
+        try:
+            self._context.records.forget(name)
+        except StateError as err:
+            self._context.emit(Note(err.message))
+            self._unsaved.append(err.message)
+
+    def _restore(self, record: StorageRecord) -> None:
+        self._billing.restore(retained_spending(record), record.created_at, str(record.outputs.get("id") or ""))
+
+    def _lease(self, name: str) -> ClusterLease:
+        path = self._context.home.storage(require_storage_name(name)).lease
+        return ClusterLease(path, self._context.clock, self._context.owner)
+
+    def _new(self, request: StorageRequest) -> StorageRecord:
+        context, token = self._context, new_token()
+        own = {
+            "storage": request.name,
+            "owner": context.owner,
+            "team": context.team,
+            "token": token,
+            "kind": request.kind,
+            "keep": "false" if request.disposable else "true",
+            # cloudgpu prompts before it deletes data; Pulumi's `protect` would only block a confirmed deletion.
+            "protect": "false",
+            **({"madeFor": request.made_for} if request.made_for else {}),
+        }
+        return StorageRecord(
+            name=request.name,
+            kind=request.kind,
+            token=token,
+            owner=context.owner,
+            team=context.team,
+            target=context.cloud.target,
+            account=context.cloud.account(),
+            endpoint=context.cloud.endpoint,
+            region=request.region,
+            created_at=context.clock.now(),
+            disposable=request.disposable,
+            made_for=request.made_for,
+            engine=context.cloud.requested_engine or "direct",
+            config={**request.config, **own},
+        )
+
+    def _made(self, record: StorageRecord) -> StorageRecord:
+        engine, stack = self._context.cloud.engine(record), self._stack(record)
+        row = retained_spending(record)
+        self._billing.open(row)
+        try:
+            applied = engine.up(stack, self._context.emit)
+        except CloudGpuError as err:
+            self._undo(record, err)
+            raise
+        self._billing.made(row, str(applied.outputs.get("id") or ""))
+        return self._context.records.save(record, state="ready", outputs=dict(applied.outputs))
+
+    def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
+        """Delete partly created storage, which contains no data, so that it does not incur costs."""
+        self._context.emit(Note(f"deleting the partly created storage {record.name}"))
+        try:
+            found = self._found(record.name, record, record.region)
+            self._end(record.name, record, found)
+            self._closed(record.name, record, found)
+        except CloudGpuError as err:
+            left = tuple(getattr(err, "left", ())) or (f"storage {record.name}",)
+            message = f"{cause.message}; and the partly created storage could not be deleted: {err.message}"
+            raise TeardownError(
+                message, left=left, hint=command("cloudgpu", "storage", "delete", record.name)
+            ) from cause
+        self._context.records.forget(record.name)
+
+    def _closed(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
+        tokens = [*(stored.token for stored in found), *([record.token] if record else [])]
+        self._billing.ended(f"storage {name}", tokens, found=any(stored.data for stored in found))
+
+    def _stack(self, record: StorageRecord) -> Stack:
+        return Stack(
+            name=record.name,
+            region=record.region,
+            program=bundled_folder("infra") / "storage",
+            config=record.config,
+            journal=self._context.home.storage(record.name).journal(record.region),
+        )
+
+    def _end(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
+        """Delete the resources in the journal, then any others found by a tag search, and verify with a second search.
+
+        Raises:
+            TeardownError: Some resources remain; the error lists them.
+        """
+        left: list[str] = []
+        if record is not None:
+            left = self._end_recorded(record, found)
+            found = self._tagged(name, {record.region}, {record.token})
+        for part in [part for stored in found for part in stored.parts]:
+            self._context.emit(Note(f"deleting {part.label}"))
+        left += [line for stored in found for line in self._context.cloud.end(stored)]
+        if not left and found:
+            again = self._tagged(name, {stored.region for stored in found}, {stored.token for stored in found})
+            left = [part.label for stored in again for part in stored.parts]
+        if left:
+            message = f"storage {name} is not deleted: {'; '.join(left)}"
+            raise TeardownError(
+                message,
+                left=left,
+                hint=f"continue with `{command('cloudgpu', 'storage', 'delete', name)}`",
+            )
+
+    def _end_recorded(self, record: StorageRecord, found: Sequence[TaggedStorage]) -> list[str]:
+        """Delete the resources that the journal lists. S3 deletes only empty buckets, so empty them first."""
+        left: list[str] = []
+        for stored in found:
+            try:
+                self._context.cloud.empty(stored)
+            except CloudGpuError as err:
+                left.append(err.message)
+        try:
+            self._context.cloud.engine(record).destroy(self._stack(record), self._context.emit)
+        except TeardownError as err:
+            left += err.left
+        except StateError as err:
+            self._context.emit(Note(f"{err.message}; searching by tag instead"))
+        return left
+
+    def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[TaggedStorage]:
+        found = [stored for region in sorted(regions) for stored in self._context.cloud.found(region, name)]
+        return [stored for stored in found if stored.token in tokens]
+
+    def _known(self, name: str) -> StorageRecord | None:
+        """Return the storage's record, or None if it is missing or unreadable: the tags suffice to delete it.
+
+        Raises:
+            StateError: The storage was created in another account or endpoint, which a search does not cover.
+        """
+        try:
+            record = self._context.records.get(name)
+        except StateError as err:
+            self._context.emit(Note(f"{err.message}; searching by tag instead"))
+            return None
+        if record is not None:
+            self._check_identity(record)
+        return record
+
+    def _found(self, name: str, record: StorageRecord | None, region: str) -> list[TaggedStorage]:
+        """Return the storage that matches the record, or this owner's storage if there is no record.
+
+        Raises:
+            UsageError: All storage with this name belongs to another user.
+        """
+        found = self._context.cloud.found(record.region if record else region, name)
+        if record is not None:
+            return [stored for stored in found if stored.token == record.token]
+        of_owner = [stored for stored in found if stored.tag("cloudgpu:owner") in ("", self._context.owner)]
+        if found and not of_owner:
+            owner = found[0].tag("cloudgpu:owner")
+            message = f"storage {name} in {region} belongs to {owner}; nothing was deleted"
+            raise UsageError(message, hint=command("cloudgpu", "storage", "delete", name, CLOUDGPU_OWNER=owner))
+        return of_owner
+
+    def _check_identity(self, record: StorageRecord) -> None:
+        account, endpoint = self._context.cloud.account(), self._context.cloud.endpoint
+        if (record.account, record.endpoint) != (account, endpoint):
+            there = f"account {record.account}{' at ' + record.endpoint if record.endpoint else ''}"
+            here = f"account {account}{' at ' + endpoint if endpoint else ''}"
+            message = f"storage {record.name} was created in {there}, but the current credentials are for {here}"
+            raise StateError(message, hint="use the credentials and the `--on` target that created the storage")
+
+    def _check_same(self, record: StorageRecord, request: StorageRequest) -> None:
+        self._check_identity(record)
+        if record.state == "deleting":
+            raise BusyError(
+                f"storage {record.name} is being deleted", hint=command("cloudgpu", "storage", "delete", record.name)
+            )
+        present = StorageRequest(
+            record.name,
+            record.kind,
+            record.region,
+            record.disposable,
+            {key: record.config[key] for key in request.config if key in record.config},
+            record.made_for,
+        )
+        if present != replace(request, config=dict(request.config)):
+            message = f"storage {record.name} already exists with different options"
+            delete = command("cloudgpu", "storage", "delete", record.name)
+            hint = f"choose another name, or run `{delete}` first; `cloudgpu storage list` shows the options"
+            raise UsageError(message, hint=hint)
+        requested_engine = self._context.cloud.requested_engine
+        if requested_engine and requested_engine != record.engine:
+            message = f"storage {record.name} was created with the {record.engine} engine, not {requested_engine}"
+            same = command(CLOUDGPU_ENGINE=record.engine)
+            raise UsageError(message, hint=f"set {same}; deletion selects the engine automatically")
+
+    def _refuse_taken(self, request: StorageRequest) -> None:
+        found = self._context.cloud.found(request.region, request.name)
+        if found:
+            owner = found[0].tag("cloudgpu:owner") or "an unknown owner"
+            message = f"storage {request.name} already exists in {request.region} and belongs to {owner}"
+            raise UsageError(message, hint="choose another name; `cloudgpu storage list` lists existing storage")
+
+
+def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[TaggedStorage], *, delete_data: bool) -> None:
+    """Reject the deletion of protected data, as identified by the record or, if there is none, by the tags.
+
+    Unfinished storage does not contain data.
+    """
+    if delete_data:
+        return
+    kept = (
+        (not record.disposable and record.state != "making")
+        if record
+        else any(not stored.disposable for stored in found)
+    )
+    if kept:
+        message = f"storage {name} contains protected data"
+        delete = command("cloudgpu", "storage", "delete", name, "--delete-data")
+        raise UsageError(message, hint=f"run `{delete}` to delete it permanently")
+
+
+def _refuse_used(name: str, found: Sequence[TaggedStorage]) -> None:
+    users = [user for stored in found for user in stored.users or ()]
+    if users:
+        message = f"storage {name} may be in use by {', '.join(users)}"
+        raise BusyError(message, hint="delete those instances first: `cloudgpu down CLUSTER`")
+
+
+def storage_manager(cloud: StorageCloud, context: Context, team: str) -> StorageManager:
+    """Return the manager that creates and deletes storage with the records and the ledger of a context."""
+    records = StorageRecords(context.home)
+    return StorageManager(
+        StorageContext(cloud, records, context.home, context.clock, context.owner, team, context.emit, context.ledger)
+    )

@@ -1,0 +1,143 @@
+"""Decide which clusters, storage and images a sweep may delete, and why. Pure."""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+
+from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, GLOBAL, TOKEN_TAG
+from cloudgpu.backends.aws.sweep.findings import LocalCluster, SweepFindings
+from cloudgpu.backends.aws.sweep.ledger_only import SearchCoverage, clusters_without_resources
+from cloudgpu.backends.sweep.cluster_resources import ClusterResources, group_by_cluster
+from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan, SweepRequest
+from cloudgpu.backends.sweep.retained_resources import RetainedResource
+from cloudgpu.backends.tagged_resource import BillableResource
+from cloudgpu.catalog.catalog import Catalog
+from cloudgpu.text import command
+
+
+@dataclass(frozen=True)
+class StorageUsers:
+    """The clusters for which storage may have been created.
+
+    Attributes:
+        clusters: Names of all clusters with resources, of any owner.
+        here: Names of clusters with a record in this state home.
+        all_asked: Whether every region was searched.
+    """
+
+    clusters: Set[str]
+    here: Set[str]
+    all_asked: bool
+
+
+def classify(findings: SweepFindings, request: SweepRequest, catalog: Catalog, now: datetime) -> SweepPlan:
+    """Decide on every cluster, storage and image that was found and that the request covers."""
+    unknown = _unknown_regions(findings)
+    searches = [search for search in findings.searches if search.region != GLOBAL or GLOBAL not in unknown]
+    searched = tuple(region for region in findings.regions if region not in unknown)
+    resources = [resource for search in searches for resource in search.tagged]
+    clusters = tuple(
+        (cluster, decide_on_cluster(cluster, findings.local.get(cluster.cluster), request, now))
+        for cluster in (*group_by_cluster(resources, catalog, now), *_ledger_only(findings, resources, searched))
+        if request.covers(cluster)
+    )
+    deleted = {cluster.cluster for cluster, decision in clusters if decision.may_delete}
+    remaining = {resource.tags[CLUSTER_TAG] for resource in resources if CLUSTER_TAG in resource.tags} - deleted
+    users = StorageUsers(remaining, findings.recorded - deleted, findings.everywhere and not unknown)
+    retained = [resource for search in searches for resource in search.retained if request.covers(resource)]
+    return SweepPlan(
+        regions=searched,
+        unknown=tuple(unknown.items()),
+        clusters=clusters,
+        retained=tuple((resource, decide_on_resource(resource, users, request)) for resource in retained),
+        unseen=tuple((search.region, search.denied) for search in searches if search.denied),
+    )
+
+
+def decide_on_cluster(
+    cluster: ClusterResources, local: LocalCluster | None, request: SweepRequest, now: datetime
+) -> SweepDecision:
+    """Decide whether a cluster may be deleted. The first applicable rule decides.
+
+    Args:
+        cluster: The cluster as its tags or its ledger rows describe it.
+        local: This state home's record of a cluster with this name, or None.
+        request: The caller, and what the caller wants to delete.
+        now: Time of the decision.
+    """
+    here = local or LocalCluster("")
+    known = local is not None and local.token == cluster.token
+    appears = cluster.may_appear_until
+    others = sorted(cluster.owners - {request.caller})
+    by_owner = command(*(word for owner in others for word in ("--owner", owner)))
+    rules = (
+        (
+            appears is not None and appears > now and not known,
+            False,
+            f"no tagged resources; a launch may still appear until {appears:%Y-%m-%d %H:%M:%S} UTC" if appears else "",
+        ),
+        (bool(here.problem), False, here.problem),
+        (here.busy, False, "another command is working on it"),
+        (bool(cluster.owner) and cluster.owners <= request.owners, True, f"{cluster.owner}'s, as requested"),
+        (cluster.expired(now), True, "past its expiry"),
+        (not cluster.owner, False, "no owner tag; removed after its expiry"),
+        (bool(others), False, f"{' and '.join(others)}'s and not past its expiry; {by_owner} removes it"),
+        (
+            known and here.up and not request.all_mine,
+            False,
+            "yours, up and not past its expiry; --all-mine removes it too",
+        ),
+        (known, True, "yours"),
+    )
+    return next(
+        (SweepDecision(may_delete, why) for holds, may_delete, why in rules if holds),
+        SweepDecision(may_delete=True, why="yours, with no record in this state home"),
+    )
+
+
+def decide_on_resource(resource: RetainedResource, users: StorageUsers, request: SweepRequest) -> SweepDecision:
+    """Decide whether a resource may be deleted. The first applicable rule decides; protected data is never deleted."""
+    cluster = resource.made_for
+    # Nodes of the storage's own cluster do not count: they are deleted first, and the users are checked again.
+    others = [user for user in resource.users if not (cluster and user.endswith(f"(cluster {cluster})"))]
+    rules = (
+        (resource.noun == "image", False, f"delete it with `{resource.delete_command}`"),
+        (bool(others), False, f"in use by {', '.join(others)}"),
+        (not resource.disposable, False, f"contains protected data; delete it with `{resource.delete_command}`"),
+        (not cluster, False, f"disposable, but not created for a cluster; delete it with `{resource.delete_command}`"),
+        (cluster in users.clusters, False, f"will be deleted with cluster {cluster}, which still exists"),
+        (
+            cluster in users.here,
+            False,
+            f"will be deleted with cluster {cluster}: `{command('cloudgpu', 'down', cluster)}`",
+        ),
+        (
+            not users.all_asked,
+            False,
+            f"belongs to cluster {cluster}, which may be in a region that was not searched",
+        ),
+        (resource.owner in request.owners, True, f"{resource.owner}'s, as requested, and cluster {cluster} is deleted"),
+        (
+            resource.owner != request.caller,
+            False,
+            f"{resource.owner or 'unknown owner'}'s; {command('--owner', resource.owner)} removes it",
+        ),
+    )
+    orphaned = SweepDecision(may_delete=True, why=f"disposable, and its cluster {cluster} is deleted")
+    return next((SweepDecision(may_delete, why) for holds, may_delete, why in rules if holds), orphaned)
+
+
+def _unknown_regions(findings: SweepFindings) -> dict[str, str]:
+    unknown = {search.region: search.unknown for search in findings.searches if search.unknown}
+    if unknown and any(search.region == GLOBAL for search in findings.searches):
+        # A cluster in a region that cannot be searched may still need its IAM roles, also for its schedule.
+        unknown.setdefault(GLOBAL, "left unchanged while a region cannot be searched")
+    return unknown
+
+
+def _ledger_only(
+    findings: SweepFindings, resources: Sequence[BillableResource], searched: Sequence[str]
+) -> tuple[ClusterResources, ...]:
+    """Return the clusters that exist only in the ledger."""
+    tokens = {resource.tags.get(TOKEN_TAG, "") for resource in resources}
+    return clusters_without_resources(findings.rows, findings.endpoint, SearchCoverage(frozenset(searched), tokens))

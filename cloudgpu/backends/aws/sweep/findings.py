@@ -1,0 +1,65 @@
+"""What a sweep found in the account, the ledger and this state home, before anything is decided. No I/O."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cloudgpu.backends.sweep.retained_resources import RetainedResource
+from cloudgpu.backends.tagged_resource import BillableResource
+from cloudgpu.ledger.entry import LedgerEntry
+
+
+@dataclass(frozen=True)
+class RegionSearch:
+    """The result of searching one region, or IAM (`global`).
+
+    Attributes:
+        tagged: Resources with a cluster's tag. They exist even if `unknown` is set.
+        retained: Storage and images.
+        denied: Reason why the caller may not list storage and images, or empty.
+        unknown: Reason why another request failed, or empty. The region may then contain further resources.
+    """
+
+    region: str
+    tagged: Sequence[BillableResource] = ()
+    retained: Sequence[RetainedResource] = ()
+    denied: str = ""
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
+class LocalCluster:
+    """A cluster of which this state home has a record.
+
+    Attributes:
+        up: Whether the record's state is `up`.
+        busy: Whether another command that uses this state home is working on the cluster.
+        problem: Reason why `busy` could not be determined, or empty.
+    """
+
+    token: str
+    up: bool = False
+    busy: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class SweepFindings:
+    """Everything that the decisions of a sweep depend on.
+
+    Attributes:
+        regions: The regions to search, as requested or as enabled in the account.
+        everywhere: Whether IAM and every enabled region were to be searched.
+        searches: One result per region and, if everything was to be searched, one for IAM.
+        endpoint: Endpoint of the account; empty for AWS.
+        rows: Every ledger row, open or closed, of the account's clusters that have an open row.
+        local: Cluster name -> this state home's record, for each cluster that a tag or a row names.
+        recorded: Names of all clusters with a record in this state home.
+    """
+
+    regions: tuple[str, ...]
+    everywhere: bool
+    searches: tuple[RegionSearch, ...]
+    endpoint: str = ""
+    rows: tuple[LedgerEntry, ...] = ()
+    local: Mapping[str, LocalCluster] = field(default_factory=dict)
+    recorded: frozenset[str] = frozenset()

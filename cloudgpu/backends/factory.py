@@ -1,0 +1,40 @@
+"""Open the backend of a target. Only the backend that a command uses is imported."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from cloudgpu.errors import UsageError
+from cloudgpu.targets import TARGETS, Target
+
+if TYPE_CHECKING:
+    from cloudgpu.backends.base import Backend
+    from cloudgpu.backends.environment import BackendEnvironment
+    from cloudgpu.backends.hosts.backend import HostsBackend
+
+BUCKET_TARGET: Target = "aws"
+"""Target whose backend accesses S3 for backends without object storage."""
+
+
+def open_backend(target: Target, environment: BackendEnvironment) -> Backend:
+    """Return the backend of a target. It connects to its cloud or its hosts only when they are first needed."""
+    backend: Backend = import_module(TARGETS[target].backend).open_backend(environment)
+    return backend
+
+
+def open_hosts(environment: BackendEnvironment) -> HostsBackend:
+    """Return the backend of the inventory, for the commands that manage hosts."""
+    backend: HostsBackend = import_module(TARGETS["ssh"].backend).open_backend(environment)
+    return backend
+
+
+def require_launches(target: Target, feature: str) -> None:
+    """Reject a feature that requires launched instances.
+
+    Raises:
+        UsageError: The target's clusters consist of machines that exist already.
+    """
+    if not TARGETS[target].launches:
+        message = f"{feature}: not available for self-managed hosts, because no cloud instances are launched"
+        raise UsageError(message, hint="use --on aws or --on rehearsal; see docs/reference/hosts.md")

@@ -1,0 +1,64 @@
+"""What self-managed hosts offer to a recipe: the hosts of the inventory, and who is using their GPUs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cloudgpu.backends.base import Inspector, Offers
+from cloudgpu.catalog import Catalog
+from cloudgpu.catalog.gpu_spec import parse_gpu_spec
+from cloudgpu.hosts.host import HostsFile, OwnHost
+from cloudgpu.hosts.usage import HostSeen, HostsView
+from cloudgpu.plan.candidates.host_sets import matching_hosts
+from cloudgpu.plan.planner_input import PlannerInput
+from cloudgpu.recipe.schema import Recipe
+
+RunningClusters = tuple[tuple[tuple[str, ...], int], ...]
+"""The hosts of each running cluster, and how many GPUs of each it leases."""
+_NO_REGION = "us-east-1"
+"""Placeholder that is never queried: `PlannerInput` requires a region, but self-managed hosts do not have one."""
+
+
+@dataclass(frozen=True)
+class HostOffers(Offers):
+    """The hosts of one inventory.
+
+    Attributes:
+        file: Reads the inventory.
+        look: Queries the GPU usage of hosts. Not called when planning offline.
+        running: Returns the hosts of each running cluster, and how many of their GPUs it leases.
+    """
+
+    file: Callable[[], HostsFile]
+    look: Callable[[Sequence[OwnHost]], Mapping[str, HostSeen]]
+    running: Callable[[], RunningClusters]
+    offline: bool
+
+    def usable_regions(self, catalog: Catalog) -> tuple[str, ...]:
+        """Return no region, because hosts are selected by their pools."""
+        del catalog
+        return ()
+
+    def known_regions(self, recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[str, ...]:
+        """Return no region, because hosts are selected by their pools."""
+        del recipe, catalog, default_region
+        return ()
+
+    def inspector(self) -> Inspector | None:
+        """Return None, because hosts have no account in which resources could be looked up."""
+        return None
+
+    def quote(self, question: PlannerInput) -> PlannerInput:
+        """Add the inventory and, unless offline, the GPU usage of the matching hosts to the planner's input.
+
+        Raises:
+            HostsFileError: The inventory does not exist or is invalid.
+        """
+        view = HostsView(self.file(), running=self.running())
+        question = replace(question, default_region=_NO_REGION, hosts=view)
+        if self.offline:
+            return question
+        hosts = dict.fromkeys(
+            host for spec in question.specs for host in matching_hosts(question, parse_gpu_spec(spec))
+        )
+        # If no host matches, the plan itself explains why.
+        return replace(question, hosts=replace(view, seen=self.look(list(hosts)) if hosts else {}))

@@ -1,0 +1,80 @@
+"""The operations on clusters of self-managed hosts."""
+
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from cloudgpu.backends.base import ClusterOperations, Context
+from cloudgpu.backends.hosts.backend import HostsBackend
+from cloudgpu.backends.hosts.context import HostsContext
+from cloudgpu.backends.hosts.create import HostProvisioning, reuse_cluster
+from cloudgpu.backends.hosts.delete import HostTeardown
+from cloudgpu.backends.hosts.extend import HostExtending
+from cloudgpu.backends.launch_request import Requester
+from cloudgpu.backends.results import DeletionResult, ExtensionResult, ProvisionedCluster
+from cloudgpu.plan.plan import Plan
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
+
+
+@dataclass(frozen=True)
+class HostClusters(ClusterOperations):
+    """Leases, verifies, extends and releases the hosts of one inventory."""
+
+    context: HostsContext
+
+    def create(
+        self,
+        plan: Plan,
+        name: str,
+        requester: Requester,
+        *,
+        run_id: str = "",
+        keep_on_failure: bool = False,
+        retry_s: int = 0,
+    ) -> ProvisionedCluster:
+        """Lease the hosts. If the cluster already exists, verify that it matches the plan and make no changes.
+
+        Raises:
+            CloudGpuError: See `HostProvisioning.up`.
+        """
+        provisioning = HostProvisioning(self.context, requester)
+        return provisioning.up(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
+
+    def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
+        """Return a running cluster after verifying its leases.
+
+        Raises:
+            CloudGpuError: See `reuse_cluster`.
+        """
+        return reuse_cluster(self.context, name, plan)
+
+    def delete(self, name: str, default_region: str) -> DeletionResult:
+        """Release the hosts of a cluster and verify that nothing is left on them.
+
+        Raises:
+            CloudGpuError: See `HostTeardown.down`.
+        """
+        return HostTeardown(self.context).down(name, default_region)
+
+    def extend(
+        self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
+    ) -> ExtensionResult:
+        """Extend the leases on every host, until a time or by a duration.
+
+        Raises:
+            CloudGpuError: See `HostExtending.extend`.
+        """
+        return HostExtending(self.context).extend(name, until=until, by=by, max_usd=max_usd)
+
+    def authorize(self, record: ClusterRecord) -> ClusterRecord:
+        """Return the record unchanged, because the hosts' own SSH servers decide who may connect."""
+        return record
+
+    def record_costs(self, record: ClusterRecord) -> None:
+        """Change nothing: the rows of a host are opened, restored and closed by `up`, `extend` and `down`."""
+
+
+def host_clusters(context: Context, hosts: HostsBackend) -> HostClusters:
+    """Return the operations on clusters, with the records and the ledger of a context."""
+    shared = {field.name: getattr(context, field.name) for field in fields(Context)}
+    return HostClusters(HostsContext(**shared, hosts=hosts))

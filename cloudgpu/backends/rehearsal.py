@@ -1,0 +1,40 @@
+"""The backend of the rehearsal cloud: the AWS backend, with an endpoint on this machine that simulates AWS."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from cloudgpu.backends.aws.backend import AwsBackend, backend_of
+
+if TYPE_CHECKING:
+    # Only for annotations: an offline plan must not import boto3.
+    from cloudgpu.backends.aws.ports import Cloud
+    from cloudgpu.backends.environment import BackendEnvironment
+    from cloudgpu.rehearsal.client import RehearsalClient
+
+_CONNECT = "cloudgpu.backends.aws.connect"
+
+
+def open_backend(environment: BackendEnvironment) -> AwsBackend:
+    """Return the backend of this state home's rehearsal cloud, which is started when it is first needed."""
+
+    def open_cloud() -> Cloud:
+        cloud: Cloud = import_module(_CONNECT).connect_rehearsal(
+            environment.settings, environment.home, environment.environ, environment.clock, environment.calls
+        )
+        return cloud
+
+    return backend_of("rehearsal", "the rehearsal cloud", environment, open_cloud)
+
+
+def start_rehearsal(environment: BackendEnvironment) -> RehearsalClient:
+    """Return the client of this state home's rehearsal cloud, after starting the cloud if it is not running.
+
+    Raises:
+        RehearsalError: The rehearsal cloud cannot be started.
+    """
+    client: RehearsalClient = import_module(_CONNECT).start_rehearsal(
+        environment.settings, environment.home, environment.clock
+    )
+    return client

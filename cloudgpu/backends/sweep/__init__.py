@@ -1,0 +1,1 @@
+"""What a sweep finds and what it would delete, independently of the cloud."""

@@ -1,0 +1,226 @@
+"""Group tagged resources by cluster, with owner, expiry and cost. No I/O."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import groupby
+from typing import Any, Final
+
+from cloudgpu import bounds
+from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, OWNER_TAG, TOKEN_TAG
+from cloudgpu.backends.tagged_resource import BillableResource
+from cloudgpu.catalog.catalog import Catalog
+from cloudgpu.catalog.other_prices import HOURS_PER_MONTH, PricedThing, other_price
+
+_EXPIRES: Final = "cloudgpu:expires-at"
+_KEPT: Final = "cloudgpu:storage"
+"""Tag on storage, which contains data and outlives clusters. A sweep never deletes storage as part of a cluster."""
+_HOURS_A_MONTH: Final = 730
+_EXACT: Final = Decimal("0.0001")
+_GRACE: Final = timedelta(minutes=10)
+"""Grace period after the expiry, so that the nodes' timers and the expiry schedule can act before a sweep does."""
+_RUNNING: Final = frozenset({"pending", "running"})
+_BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
+    "elastic-ip": "public_ipv4_hour_usd",
+    "nat-gateway": "nat_gateway_hour_usd",
+}
+BILLED_KINDS: Final = frozenset({"volume", *_BY_THE_HOUR})
+"""Resource kinds, other than instances, that AWS charges for."""
+
+
+@dataclass(frozen=True)
+class ClusterResources:
+    """A cluster as described by the tags of its resources.
+
+    Attributes:
+        expires_at: Expiry, or None if the tag is missing or invalid.
+        since: Creation time of the oldest resource, or None if unknown.
+        hourly_usd: Cost per hour, or None if the price of an instance is unknown.
+        spent_usd: Cost so far of the remaining resources, or None if the price of an instance is unknown.
+        unreadable_expiry: Value of an invalid expiry tag, or empty.
+        unpriced: Resource kinds, other than instances, with an unknown price. The totals exclude them.
+        billed_in: Regions of the cluster's open ledger rows if no resource was found, otherwise empty.
+        may_appear_until: Latest time at which a launch for the open rows can appear; None if a resource was found.
+    """
+
+    cluster: str
+    token: str
+    owner: str
+    team: str
+    run: str
+    expires_at: datetime | None
+    since: datetime | None
+    things: tuple[BillableResource, ...]
+    hourly_usd: Decimal | None
+    spent_usd: Decimal | None
+    unpriced: tuple[str, ...]
+    billed_in: tuple[str, ...] = ()
+    may_appear_until: datetime | None = None
+    unreadable_expiry: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name of the cluster."""
+        return self.cluster
+
+    @property
+    def owners(self) -> frozenset[str]:
+        """Every owner that a tag of the cluster names. Several owners mean that somebody edited or copied the tags."""
+        return frozenset({self.owner, *(resource.tags.get(OWNER_TAG, "") for resource in self.things)} - {""})
+
+    @property
+    def instances(self) -> tuple[BillableResource, ...]:
+        """Running and pending instances."""
+        return tuple(resource for resource in self.things if resource.kind == "instance" and resource.state in _RUNNING)
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Regions with resources or open ledger rows; `global` for IAM."""
+        return tuple(sorted({*self.billed_in, *(resource.region for resource in self.things)}))
+
+    @property
+    def monthly_usd(self) -> Decimal | None:
+        """Cost per month of the resources with a known price."""
+        return None if self.hourly_usd is None else self.hourly_usd * _HOURS_A_MONTH
+
+    def expired(self, now: datetime) -> bool:
+        """Return True if the cluster is past its expiry by more than the grace period."""
+        return self.expires_at is not None and self.expires_at + _GRACE <= now
+
+    def as_json(self, now: datetime) -> dict[str, Any]:
+        """Return the documented entry of `sweep --json`."""
+        return {
+            "cluster": self.cluster,
+            "owner": self.owner or None,
+            "team": self.team,
+            "run_id": self.run,
+            "regions": list(self.regions),
+            "expires_at": self.expires_at.isoformat() if self.expires_at else None,
+            "expired": self.expired(now),
+            "unreadable_expiry": self.unreadable_expiry or None,
+            "age_s": round((now - self.since).total_seconds()) if self.since else None,
+            "instances": [
+                {
+                    "id": resource.id,
+                    "instance_type": resource.instance_type,
+                    "market": resource.market,
+                    "region": resource.region,
+                    "state": resource.state,
+                }
+                for resource in self.instances
+            ],
+            "things": dict(sorted(Counter(resource.kind for resource in self.things).items())),
+            "hourly_usd": _text(self.hourly_usd),
+            "spent_usd": _text(self.spent_usd),
+            "monthly_usd": _text(self.monthly_usd),
+            "unpriced": list(self.unpriced),
+            "only_in_ledger": bool(self.billed_in),
+        }
+
+
+def group_by_cluster(
+    found: Iterable[BillableResource], catalog: Catalog, now: datetime
+) -> tuple[ClusterResources, ...]:
+    """Group resources by cluster, the most expensive cluster first."""
+
+    def key(resource: BillableResource) -> tuple[str, str]:
+        return resource.tags[CLUSTER_TAG], resource.tags.get(TOKEN_TAG, "")
+
+    tagged = sorted(
+        (resource for resource in found if CLUSTER_TAG in resource.tags and _KEPT not in resource.tags), key=key
+    )
+    clusters = [
+        _cluster(name, token, tuple(things), catalog, now) for (name, token), things in groupby(tagged, key=key)
+    ]
+    by_cost = sorted(
+        clusters, key=lambda cluster: (-(cluster.hourly_usd or Decimal(0)), cluster.cluster, cluster.token)
+    )
+    return tuple(by_cost)
+
+
+def _cluster(
+    name: str, token: str, things: tuple[BillableResource, ...], catalog: Catalog, now: datetime
+) -> ClusterResources:
+    tags = next((resource.tags for resource in things if resource.kind == "instance"), things[0].tags)
+    running = [resource for resource in things if resource.kind == "instance" and resource.state in _RUNNING]
+    since = min((resource.since for resource in things if resource.since is not None), default=None)
+    surcharges = [(resource, _surcharge(resource)) for resource in things if resource.kind in BILLED_KINDS]
+    prices = [
+        *((resource.since, _price(resource, catalog)) for resource in running),
+        # AWS does not report when an address was allocated; assume that the address is as old as the cluster.
+        *((resource.since or since, price) for resource, price in surcharges if price is not None),
+    ]
+    return ClusterResources(
+        cluster=name,
+        token=token,
+        owner=tags.get(OWNER_TAG, ""),
+        team=tags.get("cloudgpu:team", ""),
+        run=tags.get("cloudgpu:run", ""),
+        expires_at=_expiry(things),
+        unreadable_expiry=_unreadable_expiry(things),
+        since=since,
+        things=things,
+        hourly_usd=_sum([price for _, price in prices]),
+        spent_usd=_sum([_spent(created_at, price, now) for created_at, price in prices]),
+        unpriced=tuple(sorted({resource.kind for resource, price in surcharges if price is None})),
+    )
+
+
+def _expiry(things: Sequence[BillableResource]) -> datetime | None:
+    """Return the latest expiry tag, because an interrupted extension may have updated only some of the tags."""
+    expiries = [_utc(resource.tags) for resource in things]
+    return max((at for at in expiries if at is not None), default=None)
+
+
+def _utc(tags: Mapping[str, str]) -> datetime | None:
+    try:
+        return bounds.parse_tag_time(tags.get(_EXPIRES, ""))
+    except ValueError:
+        return None
+
+
+def _unreadable_expiry(things: Sequence[BillableResource]) -> str:
+    """Return the first invalid expiry tag, or an empty string."""
+    return next(
+        (resource.tags[_EXPIRES] for resource in things if resource.tags.get(_EXPIRES) and _utc(resource.tags) is None),
+        "",
+    )
+
+
+def _price(instance: BillableResource, catalog: Catalog) -> Decimal | None:
+    """Return the on-demand price in USD per hour, or None if it is unknown. Spot prices are unknown offline."""
+    instance_type = catalog.types.get(instance.instance_type)
+    return (
+        instance_type.on_demand_usd.get(instance.region)
+        if instance_type is not None and instance.market == "on-demand"
+        else None
+    )
+
+
+def _surcharge(resource: BillableResource) -> Decimal | None:
+    """Return the list price in USD per hour of a resource other than an instance, or None if unknown."""
+    if resource.kind != "volume":
+        price = other_price(_BY_THE_HOUR[resource.kind], resource.region)
+        return price.usd if price else None
+    price = other_price("gp3_gib_month_usd", resource.region) if resource.volume_type == "gp3" else None
+    if price is None or resource.size_gib is None:
+        return None
+    return (price.usd * resource.size_gib / HOURS_PER_MONTH).quantize(_EXACT)
+
+
+def _spent(since: datetime | None, price: Decimal | None, now: datetime) -> Decimal | None:
+    if price is None or since is None:
+        return None
+    hours = Decimal(str(max(0.0, (now - since).total_seconds()))) / 3600
+    return (price * hours).quantize(Decimal("0.01"))
+
+
+def _sum(amounts: Sequence[Decimal | None]) -> Decimal | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known, Decimal(0)) if len(known) == len(amounts) else None
+
+
+def _text(usd: Decimal | None) -> str | None:
+    return None if usd is None else str(usd)

@@ -1,0 +1,103 @@
+"""The plan of a sweep: what would be deleted and why, and the result of applying it. No I/O."""
+
+from dataclasses import dataclass
+
+from cloudgpu.aws.ec2.tagged_types import GLOBAL
+from cloudgpu.backends.results import leftover_lines
+from cloudgpu.backends.sweep.cluster_resources import ClusterResources
+from cloudgpu.backends.sweep.retained_resources import RetainedResource
+from cloudgpu.errors import CloudGpuError, TeardownError
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """The caller, and the clusters that may be deleted in addition to expired clusters.
+
+    Attributes:
+        owners: Owners whose clusters are deleted. If not empty, clusters of other owners are ignored.
+        all_mine: Whether to delete the caller's running clusters too.
+    """
+
+    caller: str
+    owners: frozenset[str] = frozenset()
+    all_mine: bool = False
+
+    def covers(self, resource: ClusterResources | RetainedResource) -> bool:
+        """Return True if the request includes the resource's owner."""
+        return not self.owners or resource.owner in self.owners
+
+
+@dataclass(frozen=True)
+class SweepDecision:
+    """Whether a resource may be deleted, and the reason."""
+
+    may_delete: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """A decision for each cluster and resource that was found. Only a plan can be applied.
+
+    Attributes:
+        regions: Regions that were searched completely.
+        unknown: Regions that could not be searched and may still contain resources, each with the reason.
+        clusters: The clusters, each with the decision on whether it may be deleted.
+        retained: Storage and images, each with the decision on whether it may be deleted.
+        unseen: Regions in which the caller may not list storage and images, each with the reason.
+    """
+
+    regions: tuple[str, ...]
+    unknown: tuple[tuple[str, str], ...]
+    clusters: tuple[tuple[ClusterResources, SweepDecision], ...]
+    retained: tuple[tuple[RetainedResource, SweepDecision], ...] = ()
+    unseen: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def clusters_to_delete(self) -> tuple[ClusterResources, ...]:
+        """Clusters that may be deleted."""
+        return tuple(cluster for cluster, decision in self.clusters if decision.may_delete)
+
+    @property
+    def storage_to_delete(self) -> tuple[RetainedResource, ...]:
+        """Storage that may be deleted."""
+        return tuple(storage for storage, decision in self.retained if decision.may_delete)
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The deleted resources, and the resources that could not be deleted, with their errors."""
+
+    ended: tuple[ClusterResources | RetainedResource, ...]
+    failed: tuple[tuple[ClusterResources | RetainedResource, CloudGpuError], ...] = ()
+
+    def combined_with(self, other: "SweepResult") -> "SweepResult":
+        """Return the combined results."""
+        return SweepResult((*self.ended, *other.ended), (*self.failed, *other.failed))
+
+
+def sweep_error(plan: SweepPlan, swept: SweepResult) -> TeardownError | None:
+    """Return one error that lists everything that remains or is unknown, or None if the sweep is complete."""
+    unknown = [f"{region}: unknown: {why}" for region, why in plan.unknown]
+    left = [f"{resource.label}: {line}" for resource, err in swept.failed for line in leftover_lines(err)]
+    if not unknown and not left:
+        return None
+    clusters = sum(isinstance(resource, ClusterResources) for resource, _ in swept.failed)
+    clauses = [
+        _clause(clusters, "cluster is", "clusters are", "not confirmed deleted"),
+        _clause(len(swept.failed) - clusters, "piece of storage is", "pieces of storage are", "not confirmed deleted"),
+        _unknown_clause(plan),
+    ]
+    hint = "run `cloudgpu sweep` again; it repeats the whole search"
+    return TeardownError(" and ".join(clause for clause in clauses if clause), left=[*left, *unknown], hint=hint)
+
+
+def _unknown_clause(plan: SweepPlan) -> str:
+    unreachable = [region for region, _ in plan.unknown if region != GLOBAL]
+    if plan.unknown and not unreachable:
+        return "IAM could not be searched"
+    return _clause(len(unreachable), "region is", "regions are", "unreachable")
+
+
+def _clause(count: int, singular: str, plural: str, what: str) -> str:
+    return f"{count} {singular if count == 1 else plural} {what}" if count else ""

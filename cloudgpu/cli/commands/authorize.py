@@ -1,0 +1,19 @@
+"""Authorize SSH from the caller's current address, for `status --refresh` and the commands that log in to nodes."""
+
+from dataclasses import replace
+
+from cloudgpu.app.access.authorization import authorize_if_possible
+from cloudgpu.backends.events import ProgressEvent
+from cloudgpu.cli.context import CommandContext
+from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
+
+
+def authorize_caller(context: CommandContext, record: ClusterRecord) -> None:
+    """Authorize SSH from the caller's address. Notes are printed to stderr, because stdout is for data."""
+
+    def emit(event: ProgressEvent) -> None:
+        if isinstance(event, Note):
+            context.screen.remark(event.text)
+
+    authorize_if_possible(replace(context.deletion_context(context.target_of(record.name)), emit=emit), record)

@@ -1,0 +1,59 @@
+"""The targets on which runs execute. Every property of a target that code outside its backend needs is in one table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cloudgpu.errors import StateError
+from cloudgpu.text import printable
+
+Target = Literal["aws", "rehearsal", "ssh"]
+"""Names of the targets, as in `--on`, in the settings and in records."""
+
+
+@dataclass(frozen=True)
+class TargetTraits:
+    """Properties of a target.
+
+    Attributes:
+        backend: Module of the backend, which `backends.factory` imports when the target is used.
+        simulated: Whether nothing on the target costs money.
+        launches: Whether clusters consist of instances that a cloud launches and terminates. Otherwise, they lease
+            machines that exist already.
+    """
+
+    backend: str
+    simulated: bool = False
+    launches: bool = True
+
+
+TARGETS: Final[Mapping[Target, TargetTraits]] = {
+    "aws": TargetTraits("cloudgpu.backends.aws.backend"),
+    "rehearsal": TargetTraits("cloudgpu.backends.rehearsal", simulated=True),
+    "ssh": TargetTraits("cloudgpu.backends.hosts.backend", launches=False),
+}
+_UNKNOWN: Final = TargetTraits("")
+"""Traits of a target that only another version knows. Its costs count as real."""
+
+
+def traits(target: str) -> TargetTraits:
+    """Return the properties of a target, which may come from the record of another version."""
+    return next((found for name, found in TARGETS.items() if name == target), _UNKNOWN)
+
+
+def is_simulated(target: str) -> bool:
+    """Return True if nothing on this target costs money."""
+    return traits(target).simulated
+
+
+def as_target(text: str) -> Target:
+    """Convert the target of a record to its literal type.
+
+    Raises:
+        StateError: This version does not know the target.
+    """
+    known = next((name for name in TARGETS if name == text), None)
+    if known is None:
+        message = f"this version of cloudgpu does not know the target {printable(text[:40])!r}"
+        raise StateError(message, hint=f"use the version that created it; known targets: {', '.join(TARGETS)}")
+    return known

@@ -1,0 +1,149 @@
+"""`--retry-until-up`: rounds with growing pauses, nothing standing in between, and an end."""
+
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.backends.aws.clusters.capacity_retry import CapacityRetry
+from cloudgpu.errors import BadRequestError, CapacityError, NoCapacityError, QuotaError
+from cloudgpu.plan.plan import Finding
+
+HOUR_S = 3600
+
+
+def dry():
+    return CapacityError("none", code="InsufficientInstanceCapacity")
+
+
+def ups(workspace):
+    return [zone for kind, _, zone in workspace.cloud.calls if kind == "up"]
+
+
+def waits(workspace):
+    return [note for note in workspace.notes if "Ctrl-C" in note]
+
+
+def capacity_after(workspace, rounds, zone="us-east-1c"):
+    """The zone has none for so many tries."""
+    seen = []
+
+    def before(stack):
+        if stack.config["zone"] == zone:
+            seen.append(workspace.records.cluster("demo"))
+            workspace.cloud.refusals = {zone: dry()} if len(seen) <= rounds else {}
+
+    workspace.cloud.before_up = before
+    return seen
+
+
+def test_it_goes_round_until_there_is_capacity(workspace, make):
+    records = capacity_after(workspace, 3)
+    standing = workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    assert standing.made
+    assert len(ups(workspace)) == 4
+    assert len(waits(workspace)) == 3
+    assert 30 * 0.8 + 48 * 0.8 + 76.8 * 0.8 <= workspace.clock.monotonic() <= 1.2 * (30 + 48 + 76.8)
+    # A repeated token would be answered with the first refusal for a day.
+    assert len({record.token for record in records}) == 4
+
+
+def test_waiting_takes_nothing_from_the_clusters_time_and_adds_nothing_to_its_worst_case(workspace, make):
+    capacity_after(workspace, 8)
+    plan = make.plan(make.candidate(), expiry_s=600)
+    record = workspace.provisioning.up(plan, "demo", retry_s=2 * HOUR_S).record
+    assert workspace.clock.monotonic() > 600
+    assert timedelta(0) <= timedelta(seconds=600) - (record.expires_at - workspace.clock.now()) < timedelta(seconds=1)
+    entries = workspace.ledger.entries(cluster="demo")
+    assert [one.state for one in entries] == ["closed"] * 8 + ["open"]
+    assert all(one.launched_at is None for one in entries[:-1])
+    worst = entries[-1].spending
+    assert worst.node_hourly_usd * worst.nodes * 600 / 3600 <= plan.worst_case_usd
+
+
+def test_nothing_stands_while_it_waits(workspace, make):
+    capacity_after(workspace, 2)
+    seen = []
+    sleep = workspace.clock.sleep
+
+    def look(seconds):
+        seen.append(
+            (workspace.records.clusters(), workspace.ledger.entries(state="open"), workspace.cloud.calls[-1][0])
+        )
+        sleep(seconds)
+
+    workspace.clock.sleep = look
+    workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    assert seen == [([], (), "destroy")] * 2
+
+
+def test_the_pause_says_what_it_waits_for_and_until_when(workspace, make):
+    capacity_after(workspace, 1)
+    context = workspace.context
+    rounds = CapacityRetry(context, HOUR_S, jitter=lambda: 0.5)
+    attempts = iter([NoCapacityError("none", passing=True), None])
+
+    def attempt():
+        err = next(attempts)
+        if err is not None:
+            raise err
+        return "standing"
+
+    assert rounds.until_up(attempt) == "standing"
+    assert workspace.notes == [
+        "no capacity in round 1; nothing is running or billed. Round 2 starts in 30 s, at 12:00:30 UTC. "
+        "Retries end at 2026-11-21 13:00 UTC; press Ctrl-C to stop"
+    ]
+
+
+def test_it_ends_at_its_limit_and_says_how_long_it_tried(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": dry()}
+    with pytest.raises(NoCapacityError) as caught:
+        workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    assert workspace.clock.monotonic() == pytest.approx(HOUR_S, abs=1)
+    rounds = len(ups(workspace))
+    assert 12 < rounds < 25
+    assert caught.value.message.endswith(f"; {rounds} rounds in 1h")
+    assert caught.value.tried == (
+        "us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity): none",
+    )
+    assert workspace.records.clusters() == []
+    assert workspace.ledger.entries(state="open") == ()
+
+
+def test_without_the_option_there_is_one_round(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": dry()}
+    with pytest.raises(NoCapacityError, match=r"no capacity \(1 of 1 candidates\)$"):
+        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    assert len(ups(workspace)) == 1
+
+
+@pytest.mark.parametrize(
+    "err", [QuotaError("limit", code="VcpuLimitExceeded"), BadRequestError("bad", code="InvalidSubnetID.NotFound")]
+)
+def test_what_waiting_does_not_cure_is_not_waited_for(workspace, make, err):
+    workspace.cloud.refusals = {"us-east-1c": err}
+    with pytest.raises((NoCapacityError, BadRequestError)):
+        workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    assert workspace.clock.monotonic() == 0
+
+
+def test_ctrl_c_while_it_waits_leaves_nothing(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": dry()}
+
+    def interrupted(seconds):
+        raise KeyboardInterrupt
+
+    workspace.clock.sleep = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    assert workspace.records.clusters() == []
+    assert workspace.ledger.entries(state="open") == ()
+    assert [kind for kind, _, _ in workspace.cloud.calls] == ["up", "destroy"]
+    assert not (workspace.home.cluster("demo").root / "lease").exists()
+
+
+def test_a_plan_that_may_not_be_applied_is_not_waited_for(workspace, make):
+    plan = make.plan(make.candidate(), findings=[Finding("retired", "error", "gone")])
+    with pytest.raises(Exception, match="cannot be applied"):
+        workspace.provisioning.up(plan, "demo", retry_s=HOUR_S)
+    assert workspace.cloud.calls == []

@@ -1,0 +1,206 @@
+"""Ledger rows end when the cloud says that their resources ended; where it does not say, at an upper bound."""
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.app.clusters.status import list_cluster_statuses
+from cloudgpu.aws.ec2.billing_times import Lifetime
+from cloudgpu.backends.aws.clusters.ledger_closing import record_node_ends
+from cloudgpu.backends.aws.sweep.sweep import AccountSweep
+from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.missing_rows import missing_nodes
+from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
+from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan
+from cloudgpu.catalog import load
+from cloudgpu.errors import CloudError
+from cloudgpu.plan.costs import CENT, CostItem
+
+HOURLY = 2 * Decimal("31.212")
+HOUR_S = 3600
+
+
+@pytest.fixture
+def standing(workspace, make):
+    return workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+
+
+def ended(workspace, after_s=None, *, listed=True):
+    """The nodes end themselves, at a moment that the cloud tells or not."""
+    start = workspace.clock.now()
+    for node in workspace.cloud.alive:
+        workspace.cloud.alive[node] = "terminated"
+        if after_s is not None:
+            workspace.cloud.ends[node] = start + timedelta(seconds=after_s)
+        elif not listed:
+            workspace.cloud.ends[node] = None
+
+
+def closed(workspace):
+    (entry,) = workspace.ledger.entries()
+    assert entry.state == "closed"
+    return entry
+
+
+def test_the_bill_stops_when_the_cloud_says_that_the_last_node_ended(workspace, standing):
+    ended(workspace, 3 * HOUR_S)
+    workspace.cloud.ends["i-us-east-1c-0"] = workspace.clock.now() + timedelta(hours=2)
+    workspace.clock.sleep(48 * HOUR_S)
+    found = workspace.teardown.down("demo", "us-east-1")
+    assert (found.usd, found.estimated) == (HOURLY * 3, False)
+    assert closed(workspace).closed_at == standing.created_at + timedelta(hours=3)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_without_a_time_the_bill_stops_when_the_end_was_confirmed_and_is_marked(workspace, standing, listed):
+    assert standing.expires_at - standing.created_at == timedelta(hours=1)
+    ended(workspace, listed=listed)
+    workspace.clock.sleep(5 * HOUR_S)
+    found = workspace.teardown.down("demo", "us-east-1")
+    assert (found.usd, found.estimated) == (HOURLY * 5, True)
+    assert found.as_json()["cost"]["estimated"] is True
+    (row,) = workspace.ledger.report(by="cluster", now=workspace.clock.now()).rows
+    assert (row.usd, row.estimated) == (HOURLY * 5, 1)
+
+
+def test_one_node_without_a_time_makes_the_whole_an_upper_bound(workspace, standing):
+    ended(workspace, HOUR_S)
+    workspace.cloud.ends["i-us-east-1c-1"] = None
+    workspace.clock.sleep(2 * HOUR_S)
+    found = workspace.teardown.down("demo", "us-east-1")
+    assert (found.usd, found.estimated) == (HOURLY * 2, True)
+
+
+def test_a_cloud_that_cannot_be_asked_for_times_leaves_the_bound(workspace, standing, monkeypatch):
+    def silent(region, ids):
+        raise CloudError("cannot reach ec2.us-east-1")
+
+    workspace.clock.sleep(HOUR_S)
+    monkeypatch.setattr(workspace.cloud, "lifetimes", silent)
+    found = workspace.teardown.down("demo", "us-east-1")
+    assert (found.usd, found.estimated) == (HOURLY, True)
+
+
+@pytest.mark.parametrize("hours", [-1, 99])
+def test_a_time_before_the_launch_or_in_the_future_is_not_believed(workspace, standing, hours):
+    ended(workspace, hours * HOUR_S)
+    workspace.clock.sleep(2 * HOUR_S)
+    workspace.teardown.down("demo", "us-east-1")
+    entry = closed(workspace)
+    assert entry.launched_at <= entry.closed_at <= workspace.clock.now()
+
+
+def test_status_and_cost_agree_while_nodes_outlive_their_expiry(workspace, standing):
+    workspace.clock.sleep(4 * HOUR_S)
+    now = workspace.clock.now()
+    (one,) = list_cluster_statuses(workspace.records, now, workspace.ledger)
+    (row,) = workspace.ledger.report(by="cluster", now=now).rows
+    assert one.state == "expired"
+    assert row.usd == HOURLY * 4
+    assert one.spent_usd == row.usd.quantize(CENT)
+    # The record alone, for a ledger that cannot be read, says the same.
+    (alone,) = list_cluster_statuses(workspace.records, now)
+    assert alone.spent_usd == row.usd.quantize(CENT)
+
+
+def test_a_look_at_nodes_that_ended_narrows_the_bound(workspace, standing):
+    ended(workspace, listed=False)
+    workspace.clock.sleep(2 * HOUR_S)
+    record_node_ends(workspace.context, workspace.ledger.entries())
+    workspace.clock.sleep(46 * HOUR_S)
+    (one,) = list_cluster_statuses(workspace.records, workspace.clock.now(), workspace.ledger)
+    assert one.spent_usd == (HOURLY * 2).quantize(CENT)
+    found = workspace.teardown.down("demo", "us-east-1")
+    assert (found.usd, found.estimated) == (HOURLY * 2, True)
+
+
+def test_nodes_that_are_not_listed_yet_have_not_ended(workspace, standing):
+    workspace.cloud.ends = dict.fromkeys(workspace.cloud.alive)
+    workspace.clock.sleep(60)
+    record_node_ends(workspace.context, workspace.ledger.entries())
+    assert workspace.ledger.entries()[0].parts == {}
+
+
+@pytest.fixture
+def behind_a_gateway(workspace, make):
+    beside = (
+        CostItem("addresses", 2, "Elastic IPs", Decimal("0.01"), None, ""),
+        CostItem("gateway", 1, "NAT gateway", Decimal("0.045"), None, "", whole_hours=True),
+    )
+    candidate = replace(make.candidate(), beside=beside)
+    workspace.cloud.network = [Lifetime("nat-gateway", "nat-1", True, None), Lifetime("elastic-ip", "e-1", True, None)]
+    return workspace.provisioning.up(make.plan(candidate), "demo").record
+
+
+def test_gateway_and_addresses_cost_on_after_the_nodes_ended(workspace, behind_a_gateway):
+    ended(workspace, HOUR_S)
+    workspace.clock.sleep(10 * HOUR_S)
+    found = workspace.teardown.down("demo", "us-east-1")
+    assert found.usd == HOURLY + 10 * Decimal("0.055")
+    assert not found.estimated
+    assert closed(workspace).parts["nodes"].at == behind_a_gateway.created_at + timedelta(hours=1)
+
+
+def test_a_gateway_that_was_deleted_elsewhere_ends_at_its_own_time_and_addresses_at_a_bound(
+    workspace, behind_a_gateway
+):
+    ended(workspace, HOUR_S)
+    at = behind_a_gateway.created_at + timedelta(hours=3)
+    workspace.cloud.network = [Lifetime("nat-gateway", "nat-1", False, None, at)]
+    workspace.clock.sleep(5 * HOUR_S)
+    found = workspace.teardown.down("demo", "us-east-1")
+    assert found.usd == HOURLY + 3 * Decimal("0.045") + 5 * Decimal("0.01")
+    parts = closed(workspace).parts
+    assert (parts["gateway"].at, parts["gateway"].estimated, parts["elastic-ips"].estimated) == (at, False, True)
+
+
+def test_a_gateway_that_aws_has_forgotten_ends_at_a_bound(workspace, behind_a_gateway):
+    ended(workspace, HOUR_S)
+    workspace.cloud.network = []
+    workspace.clock.sleep(5 * HOUR_S)
+    found = workspace.teardown.down("demo", "us-east-1")
+    assert (found.usd, found.estimated) == (HOURLY + 5 * Decimal("0.055"), True)
+
+
+def test_down_without_a_record_and_sweep_close_by_the_same_times(workspace, make, standing):
+    ended(workspace, 2 * HOUR_S)
+    workspace.clock.sleep(9 * HOUR_S)
+    workspace.records.forget_cluster("demo")
+    workspace.cloud.orphans = [make.thing("volume", "vol-1", "us-east-1", {"cloudgpu:owner": "ann"})]
+    found = workspace.teardown.down("demo", "us-east-1")
+    assert found.usd == HOURLY * 2
+    assert closed(workspace).closed_at == standing.created_at + timedelta(hours=2)
+
+
+def test_sweep_of_what_no_record_knows_closes_by_the_clouds_times(workspace, make, standing):
+    ended(workspace, 2 * HOUR_S)
+    workspace.clock.sleep(9 * HOUR_S)
+    workspace.records.forget_cluster("demo")
+    tags = {"cloudgpu:cluster": "demo", "cloudgpu:token": standing.token, "cloudgpu:owner": "ann"}
+    thing = TaggedResource("volume", "vol-1", "us-east-1", tags)
+    workspace.cloud.orphans = [thing]
+    (cluster,) = group_by_cluster([thing], load(), workspace.clock.now())
+    plan = SweepPlan((), (), ((cluster, SweepDecision(may_delete=True, why="yours")),))
+    swept = AccountSweep(workspace.context, None, "us-east-1").delete_clusters(plan)
+    assert swept.failed == ()
+    assert closed(workspace).closed_at == standing.created_at + timedelta(hours=2)
+    assert ClusterBilling(workspace.context).usd(workspace.ledger.entries(), workspace.clock.now()) == HOURLY * 2
+
+
+class TaggedResource:
+    """A tagged thing with what a sweep prices it by."""
+
+    def __init__(self, kind, thing_id, region, tags):
+        self.kind, self.id, self.region, self.tags = kind, thing_id, region, tags
+        self.state, self.since, self.instance_type, self.market = "", None, "", ""
+        self.volume_type, self.size_gib = "gp3", 10
+
+
+def test_a_host_that_was_never_leased_has_a_row_and_is_not_missing(workspace, standing):
+    (entry,) = workspace.ledger.entries()
+    asked = replace(entry, instance_ids=(), spending=replace(entry.spending, zone="red"))
+    hosts = replace(standing, target="ssh", state="ending", instance_ids=("red@demo", "blue@demo"))
+    assert missing_nodes(hosts, [asked]) == ("blue@demo",)
+    assert missing_nodes(replace(hosts, state="making"), []) == ()

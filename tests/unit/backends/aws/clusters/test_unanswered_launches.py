@@ -1,0 +1,246 @@
+"""Rows of launches that were never answered: closed at zero only when nothing can come of the call any more."""
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.aws.ec2.tagged_types import SearchResult
+from cloudgpu.backends.aws.sweep.sweep import AccountSweep
+from cloudgpu.backends.sweep.plan import SweepRequest, sweep_error
+from cloudgpu.errors import CapacityError, CloudError, LedgerError, NoCapacityError
+
+LAUNCH_SHOWS_S = 200
+"""How long after its caller's death a launch may show at AWS."""
+SENT_AGAIN_S = 600
+
+
+@dataclass(frozen=True)
+class Thing:
+    kind: str
+    id: str
+    region: str
+    tags: dict = field(default_factory=dict, hash=False)
+    state: str = "running"
+    since: object = None
+    instance_type: str = "p3dn.24xlarge"
+    market: str = "on-demand"
+    volume_type: str = ""
+    size_gib: int | None = None
+
+
+class Killed(BaseException):
+    """What SIGKILL does."""
+
+
+class NoImages:
+    def found(self, region, name=""):
+        return []
+
+
+@pytest.fixture
+def killed(workspace, make):
+    """A cluster at AWS whose `up` was killed after its row was opened and before anything was launched."""
+    workspace.cloud.target, workspace.cloud.endpoint = "aws", ""
+    workspace.cloud.anybodys = lambda region: [one for one in workspace.cloud.orphans if one.region == region]
+
+    def die(stack):
+        raise Killed
+
+    workspace.cloud.before_up = die
+    with pytest.raises(Killed):
+        workspace.provisioning.up(replace(make.plan(make.candidate()), target="aws"), "demo")
+    workspace.cloud.searched.clear()
+    workspace.began = workspace.clock.now()
+    return workspace
+
+
+def write_journal(workspace):
+    workspace.home.cluster("demo").journal("us-east-1").write_text("")
+
+
+def lose_record(workspace):
+    workspace.home.cluster("demo").record.unlink()
+
+
+def waited_s(workspace):
+    return (workspace.clock.now() - workspace.began).total_seconds()
+
+
+def token(workspace):
+    (entry,) = workspace.ledger.entries(cluster="demo")
+    return entry.spending.entry_id.partition("/")[0]
+
+
+def node(workspace, name="i-late"):
+    return Thing("instance", name, "us-east-1", {"cloudgpu:cluster": "demo", "cloudgpu:owner": "ann",
+                                                 "cloudgpu:token": token(workspace)})  # fmt: skip
+
+
+def closed_at_zero(workspace):
+    (entry,) = workspace.ledger.entries(cluster="demo")
+    return entry.state == "closed" and entry.launched_at is None
+
+
+def sweep(workspace, *regions, **request):
+    sweeping = AccountSweep(workspace.context, NoImages(), "us-east-1")
+    plan = sweeping.plan(regions, SweepRequest("ann", **request))
+    return plan, sweeping.delete_clusters(plan)
+
+
+def appears_after_the_first_search(workspace, things):
+    """A search by tag lags: what was launched is not in the first answer."""
+    search, asked = workspace.cloud.search, []
+
+    def late(cluster, regions):
+        asked.append(workspace.clock.now())
+        if workspace.clock.now() > workspace.began:
+            workspace.cloud.orphans += things
+            things.clear()
+        return search(cluster, regions)
+
+    workspace.cloud.search = late
+
+
+def test_down_with_a_journal_that_holds_no_launch_closes_at_zero_at_once(killed):
+    write_journal(killed)
+    assert killed.teardown.down("demo", "us-east-1").usd == 0
+    assert closed_at_zero(killed)
+    assert waited_s(killed) == 0
+
+
+@pytest.mark.parametrize("record", [True, False], ids=["journal lost", "record and journal lost"])
+def test_down_without_a_journal_searches_again_when_a_launch_would_show(killed, record):
+    if not record:
+        lose_record(killed)
+    assert killed.teardown.down("demo", "us-east-1").usd == 0
+    assert closed_at_zero(killed)
+    assert waited_s(killed) == LAUNCH_SHOWS_S
+    assert len([regions for regions in killed.cloud.searched if "us-east-1" in regions]) >= 2
+
+
+@pytest.mark.parametrize("record", [True, False], ids=["journal lost", "record and journal lost"])
+def test_down_ends_and_bills_a_node_that_shows_late(killed, record):
+    if not record:
+        lose_record(killed)
+    appears_after_the_first_search(killed, [node(killed)])
+    killed.teardown.down("demo", "us-east-1")
+    assert killed.cloud.orphans == []
+    (entry,) = killed.ledger.entries(cluster="demo")
+    assert (entry.state, entry.instance_ids) == ("closed", ("i-late",))
+
+
+def test_down_long_after_the_kill_waits_for_nothing(killed):
+    lose_record(killed)
+    killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
+    killed.began = killed.clock.now()
+    killed.teardown.down("demo", "us-east-1")
+    assert waited_s(killed) == 0
+    assert closed_at_zero(killed)
+
+
+def test_a_node_that_ended_meanwhile_is_billed_although_nobody_saw_its_launch(killed):
+    """Terminated instances are listed for an hour: they say that the call was carried out."""
+    write_journal(killed)
+    killed.clock.sleep(3600)
+    ended = replace(node(killed), state="terminated")
+    killed.cloud.search_each = lambda cluster, regions: SearchResult(
+        terminated=(ended,) if "us-east-1" in regions else ()
+    )
+    assert killed.teardown.down("demo", "us-east-1").usd == Decimal("31.212")
+    (entry,) = killed.ledger.entries(cluster="demo")
+    assert entry.instance_ids == ("i-late",)
+
+
+def test_sweep_closes_what_a_killed_command_of_this_home_opened(killed):
+    write_journal(killed)
+    seen, swept = sweep(killed)
+    assert [(one.cluster, one.billed_in) for one in seen.clusters_to_delete] == [("demo", ("us-east-1",))]
+    assert sweep_error(seen, swept) is None
+    assert closed_at_zero(killed)
+    assert killed.records.clusters() == []
+
+
+def test_sweep_leaves_a_row_of_another_home_open_while_a_launch_may_show(killed):
+    lose_record(killed)
+    seen, _ = sweep(killed)
+    ((_, what),) = seen.clusters
+    assert (what.may_delete, "a launch may still appear until" in what.why) == (False, True)
+    killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
+    seen, swept = sweep(killed)
+    assert [one.cluster for one in swept.ended] == ["demo"]
+    assert closed_at_zero(killed)
+
+
+@pytest.mark.parametrize("silent", ["us-east-1", "global"])
+def test_sweep_closes_nothing_where_a_region_did_not_answer(killed, silent):
+    write_journal(killed)
+
+    def anybodys(region):
+        if region == silent:
+            raise CloudError("no answer")
+        return []
+
+    killed.cloud.anybodys = anybodys
+    seen, _ = sweep(killed)
+    assert [one.cluster for one in seen.clusters_to_delete] == ([] if silent == "us-east-1" else ["demo"])
+
+
+def test_sweep_of_another_region_says_nothing_of_it(killed):
+    write_journal(killed)
+    assert sweep(killed, "us-west-2")[0].clusters == ()
+
+
+def test_sweep_leaves_the_row_of_somebody_else_until_it_has_expired(killed):
+    lose_record(killed)
+    killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
+    killed.owner = "bob"
+    sweeping = AccountSweep(killed.context, NoImages(), "us-east-1")
+    assert sweeping.plan((), SweepRequest("bob")).clusters_to_delete == ()
+    killed.clock.sleep(timedelta(hours=2).total_seconds())
+    assert [one.cluster for one in sweeping.plan((), SweepRequest("bob")).clusters_to_delete] == ["demo"]
+
+
+def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch):
+    from cloudgpu.backends.lenient_ledger import LenientLedger
+
+    killed.cloud.orphans = [node(killed)]
+    lose_record(killed)
+
+    def broken():
+        raise LedgerError("the ledger is damaged")
+
+    context = replace(killed.context, ledger=LenientLedger(broken))
+    sweeping = AccountSweep(context, NoImages(), "us-east-1")
+    sweeping.delete_clusters(sweeping.plan((), SweepRequest("ann")))
+    assert killed.cloud.orphans == []
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["launched", "refused after a part was launched"])
+def test_a_row_that_another_home_closed_during_the_launch_is_billed_all_the_same(workspace, make, refused):
+    def swept(stack):
+        workspace.clock.sleep(60)
+        (entry,) = workspace.ledger.entries(state="open")
+        workspace.ledger.close(entry.spending.entry_id, workspace.clock.now())
+        if refused:
+            err = CapacityError("no capacity", code="InsufficientInstanceCapacity")
+            err.launched = ("i-part",)
+            raise err
+
+    workspace.cloud.before_up = swept
+    if refused:
+        with pytest.raises(NoCapacityError):
+            workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        assert workspace.ledger.entries(state="open") == ()
+    else:
+        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        (entry,) = workspace.ledger.entries(state="open")
+        assert entry.instance_ids == ("i-us-east-1c-0", "i-us-east-1c-1")
+    assert (
+        sum(
+            row.usd
+            for row in workspace.ledger.report(by="cluster", now=workspace.clock.now() + timedelta(minutes=1)).rows
+        )
+        > 0
+    )

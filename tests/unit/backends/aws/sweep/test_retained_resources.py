@@ -1,0 +1,131 @@
+"""Storage and images in a sweep, from the search to the deletion."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.aws.ec2.baked_images import OwnImage
+from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
+from cloudgpu.backends.aws.sweep.sweep import AccountSweep
+from cloudgpu.backends.sweep.plan import SweepRequest, SweepResult, sweep_error
+from cloudgpu.backends.sweep.retained_resources import retained_image
+from cloudgpu.errors import AuthError, CloudError
+
+MADE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
+ANN = SweepRequest("ann")
+
+
+def stored(name, *, keep="false", made_for="lab", owner="ann"):
+    tags = {"cloudgpu:storage": name, "cloudgpu:kind": "lustre", "cloudgpu:owner": owner, "cloudgpu:token": name}
+    tags |= {"cloudgpu:keep": keep, "cloudgpu:made-for": made_for}
+    part = StoragePart("lustre", f"fs-{name}", "us-east-1", tags, "AVAILABLE", Decimal(1200), MADE, "SCRATCH_2")
+    return TaggedStorage(name, name, "us-east-1", (part,))
+
+
+@dataclass(frozen=True)
+class Thing:
+    kind: str
+    id: str
+    region: str
+    tags: dict = field(default_factory=dict, hash=False)
+    state: str = "running"
+    since: object = None
+    instance_type: str = "p3dn.24xlarge"
+    market: str = "on-demand"
+
+
+@dataclass
+class Stores:
+    there: list = field(default_factory=list)
+    stubborn: bool = False
+
+    def found(self, region, name=""):
+        return [one for one in self.there if one.region == region and name in ("", one.name)]
+
+    def end(self, one):
+        if self.stubborn:
+            return [f"{one.parts[0].label}: it will not"]
+        self.there.remove(one)
+        return []
+
+
+class Images:
+    def found(self, region, name=""):
+        tags = {"cloudgpu:owner": "ann", "cloudgpu:gpu-architecture": "Volta"}
+        return [OwnImage("ami-1", "base", region, "available", MADE, 200, ("snap-1",), tags)]
+
+
+@pytest.fixture
+def sweeping(workspace):
+    workspace.cloud.regions = lambda: ("us-east-1",)
+    workspace.cloud.anybodys = lambda region: []
+    workspace.cloud.stores = Stores([stored("going"), stored("kept", keep="true", made_for="")])
+    return AccountSweep(workspace.context, Images(), "us-east-1")
+
+
+def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(workspace, sweeping):
+    seen = sweeping.plan([], ANN)
+    assert [(one.label, what.may_delete) for one, what in seen.retained] == [
+        ("storage going", True),
+        ("storage kept", False),
+        ("image base", False),
+    ]
+    swept = sweeping.delete_storage(seen, SweepResult(()))
+    assert [one.name for one in swept.ended] == ["going"]
+    assert [one.name for one in workspace.cloud.stores.there] == ["kept"]
+    assert sweep_error(seen, swept) is None
+
+
+def test_what_will_not_end_is_named(workspace, sweeping):
+    workspace.cloud.stores.stubborn = True
+    seen = sweeping.plan([], ANN)
+    failure = sweep_error(seen, sweeping.delete_storage(seen, SweepResult(())))
+    assert "1 piece of storage is not confirmed deleted" in failure.message
+    assert any("it will not" in line for line in failure.left)
+
+
+def test_a_region_whose_storage_is_silent_is_unknown(workspace, sweeping):
+    def silent(region, name=""):
+        raise CloudError("no answer")
+
+    workspace.cloud.stores.found = silent
+    seen = sweeping.plan([], ANN)
+    assert dict(seen.unknown)["us-east-1"] == "no answer"
+    assert seen.retained == ()
+
+
+def test_who_may_not_look_at_storage_sweeps_clusters_all_the_same(workspace, sweeping):
+    def denied(region, name=""):
+        raise AuthError("not authorized to perform elasticfilesystem:DescribeFileSystems")
+
+    workspace.cloud.stores.found = denied
+    seen = sweeping.plan([], ANN)
+    assert seen.regions == ("us-east-1",)
+    assert "DescribeFileSystems" in dict(seen.unseen)["us-east-1"]
+    assert sweep_error(seen, SweepResult(())) is None
+
+
+def test_an_image_costs_its_snapshot_at_most():
+    (image,) = Images().found("us-east-1")
+    assert retained_image(image).monthly_usd == Decimal(10)
+
+
+def test_storage_of_a_cluster_that_goes_goes_after_it_and_not_without_it(workspace, sweeping):
+    tags = {"cloudgpu:cluster": "lab", "cloudgpu:owner": "ann", "cloudgpu:token": "t"}
+    node = Thing("instance", "i-1", "us-east-1", tags)
+    workspace.cloud.anybodys = lambda region: [node] if region == "us-east-1" else []
+    seen = sweeping.plan([], ANN)
+    assert [one.name for one in seen.storage_to_delete] == ["going"]
+    failed = SweepResult((), ((seen.clusters_to_delete[0], CloudError("no")),))
+    assert sweeping.delete_storage(seen, failed) == SweepResult(())
+    assert sweeping.delete_storage(seen, SweepResult(seen.clusters_to_delete)).ended == seen.storage_to_delete
+
+
+def test_what_is_still_in_use_when_its_turn_comes_is_left_alone(workspace, sweeping):
+    plan = sweeping.plan([], ANN)
+    workspace.cloud.stores.there[0] = replace(workspace.cloud.stores.there[0], users=("i-9 (cluster lab)",))
+    ((one, err),) = sweeping.delete_storage(plan, SweepResult(())).failed
+    assert (one.name, "i-9" in err.message) == ("going", True)
+    assert len(workspace.cloud.stores.there) == 2
