@@ -63,7 +63,7 @@ def delete_resource(deployment: Deployment, resource: Resource) -> None:
         _record_deleted(deployment, resource, f"{resource.id}, retained because of its retain_on_delete option")
         return
     seq = deployment.journal.next_seq()
-    clock = deployment.watched_clock("delete", resource, resource.meta.delete_timeout_s)
+    clock = deployment.watched_clock("delete", resource)
     deployment.journal.add(_delete_intent(deployment, resource, seq).as_row())
     deployment.report.emit("start", "delete", resource, detail=resource.id)
     try:

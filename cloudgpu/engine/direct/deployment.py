@@ -11,7 +11,7 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Event, EventKind, OnEvent, Operation, Stack
 from cloudgpu.engine.direct.journal import Journal
-from cloudgpu.engine.direct.journal_state import Intent, Meta, Row
+from cloudgpu.engine.direct.journal_state import Intent, Row
 from cloudgpu.engine.direct.operation_timeout import WatchedClock
 from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.redaction import Redactor, masked_paths
@@ -85,14 +85,14 @@ class Deployment:
         """Return the context for a handler call."""
         return HandlerContext(self.clients_for(region), clock or self.clock, token, self.tags)
 
-    def watched_clock(self, operation: Operation, about: Subject, timeout_s: float | None = None) -> WatchedClock:
+    def watched_clock(self, operation: Operation, about: Subject) -> WatchedClock:
         """Return a clock that reports when a handler waits."""
 
         def waiting(elapsed_s: float) -> None:
             self.report.emit("waiting", operation, about, detail=f"after {elapsed_s:.0f} s", seconds=elapsed_s)
 
         what = f"{operation} of {about.type} {about.name!r}"
-        return WatchedClock(self.clock, what=what, on_wait=waiting, timeout_s=timeout_s)
+        return WatchedClock(self.clock, what=what, on_wait=waiting)
 
     def failed(self, operation: Operation, about: Subject, err: CloudGpuError) -> None:
         """Mask secrets in the error and emit a failure event."""
@@ -106,9 +106,9 @@ def is_definite_failure(err: CloudGpuError) -> bool:
     return isinstance(err, LaunchError | BadRequestError | AuthError | UnsupportedError)
 
 
-def mask_outputs(redactor: Redactor, inputs: Properties, meta: Meta, outputs: Properties) -> dict[str, Any]:
-    """Return the outputs for the journal, with secret outputs and all values of secret inputs masked."""
-    return redactor.masked(outputs, {(name,) for name in meta.secret_outputs} | masked_paths(inputs))
+def mask_outputs(redactor: Redactor, inputs: Properties, outputs: Properties) -> dict[str, Any]:
+    """Return the outputs for the journal, with all values of secret inputs masked."""
+    return redactor.masked(outputs, masked_paths(inputs))
 
 
 def completion_row(redactor: Redactor, intent: Intent, physical: ExistingResource, *, tainted: bool = False) -> Row:
@@ -116,6 +116,6 @@ def completion_row(redactor: Redactor, intent: Intent, physical: ExistingResourc
 
     A tainted resource is deleted later; an unsettled resource is completed by an update.
     """
-    outputs = mask_outputs(redactor, intent.inputs, intent.meta, physical.outputs)
+    outputs = mask_outputs(redactor, intent.inputs, physical.outputs)
     row: Row = {"row": "done", "seq": intent.seq, "id": physical.id, "outputs": outputs, "tainted": tainted}
     return row if physical.settled else {**row, "unsettled": True}

@@ -1,14 +1,14 @@
 """Compare a requested resource with its recorded state, and decide whether to create, update, replace or keep it."""
 
 import hashlib
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.aws.resources.base import Handler, Properties
 from cloudgpu.engine.base import Operation
 from cloudgpu.engine.direct.journal_state import Meta, Resource
-from cloudgpu.engine.direct.program.property_path import differs, parse, restore_old_values
+from cloudgpu.engine.direct.program.property_path import restore_old_values
 from cloudgpu.engine.direct.program.resource_options import Options
 from cloudgpu.engine.redaction import is_masked
 from cloudgpu.errors import BadRequestError
@@ -49,18 +49,12 @@ class Decision:
     changed: tuple[str, ...] = ()
 
 
-def decide_operation(
-    request: ResourceRequest, present: Resource | None, handler: Handler, replaced: Set[str]
-) -> Decision:
-    """Return the operation for a resource; `replaced` contains the URNs that this run has already replaced.
-
-    Raises:
-        BadRequestError: An option is not a valid property path.
-    """
+def decide_operation(request: ResourceRequest, present: Resource | None, handler: Handler) -> Decision:
+    """Return the operation for a resource, and the properties that require it. A new region requires a replacement."""
     if present is None:
         return Decision("create")
     diff = handler.diff(present.inputs, request.masked)
-    forced = (*diff.replace, *_forced(request, present, replaced))
+    forced = (*diff.replace, *(() if present.region == request.region else ("region",)))
     changed = tuple(dict.fromkeys((*diff.changed, *forced)))
     if forced:
         return Decision("replace", changed)
@@ -107,16 +101,3 @@ def reject_protected(resource: Resource, what: str) -> None:
     if resource.meta.protect:
         message = f"{resource.type} {resource.name!r} ({resource.id}) is protected and would be {what}"
         raise BadRequestError(message, hint="remove `protect` from the resource in the program and run `up` once")
-
-
-def _forced(request: ResourceRequest, present: Resource, replaced: Set[str]) -> list[str]:
-    """Return the reasons to replace a resource other than the handler's own: resource options and a new region."""
-    options = request.options
-    reasons = [path for path in options.replace_on_changes if differs(present.inputs, request.masked, parse(path))]
-    if present.meta.trigger and present.meta.trigger != options.meta.trigger:
-        reasons.append("replacement_trigger")
-    if not replaced.isdisjoint(options.replace_with):
-        reasons.append("replace_with")
-    if present.region != request.region:
-        reasons.append("region")
-    return reasons

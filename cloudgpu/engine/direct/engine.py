@@ -252,7 +252,7 @@ def _reread(deployment: Deployment, resource: Resource) -> None:
         deployment.journal.add({"row": "gone", "urn": resource.urn, "id": resource.id})
         deployment.report.count("delete")
         return
-    outputs = mask_outputs(deployment.redactor, resource.inputs, resource.meta, physical.outputs)
+    outputs = mask_outputs(deployment.redactor, resource.inputs, physical.outputs)
     if outputs != resource.outputs:
         deployment.journal.add({"row": "read", "urn": resource.urn, "id": resource.id, "outputs": outputs})
     deployment.report.count("read")

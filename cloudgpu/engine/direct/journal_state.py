@@ -16,17 +16,16 @@ IntentOperation = Literal["create", "update", "delete"]
 
 @dataclass(frozen=True)
 class Meta:
-    """Metadata that the engine stores for a resource: its dependencies, deletion options and secret outputs."""
+    """Metadata that the engine stores for a resource: its dependencies and deletion options.
+
+    Version 0.1 also stored options that no program sets. They are ignored when its journals are read.
+    """
 
     dependencies: tuple[str, ...] = ()
     property_dependencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     protect: bool = False
     retain: bool = False
     deleted_with: str = ""
-    delete_timeout_s: float | None = None
-    trigger: str = ""
-    """Salted hash of the replacement trigger; empty if there is none."""
-    secret_outputs: tuple[str, ...] = ()
 
     def as_row(self) -> Row:
         """Return the journal row."""
@@ -36,9 +35,6 @@ class Meta:
             "protect": self.protect,
             "retain": self.retain,
             "deleted_with": self.deleted_with,
-            "delete_timeout_s": self.delete_timeout_s,
-            "trigger": self.trigger,
-            "secret_outputs": list(self.secret_outputs),
         }
 
     @classmethod

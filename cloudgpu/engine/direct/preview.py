@@ -16,7 +16,6 @@ class PreviewHandler:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._replaced: set[str] = set()
         self.steps: list[PreviewStep] = []
 
     def present(self, urn: str) -> Resource | None:
@@ -29,19 +28,12 @@ class PreviewHandler:
         self._state.apply({"row": "renamed", "from": old, "to": urn, "name": name})
 
     def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
-        """Record the step for a registration and return the predicted outputs.
-
-        Raises:
-            BadRequestError: A resource option is not a valid property path.
-        """
-        decision = decide_operation(request, present, handler, frozenset(self._replaced))
+        """Record the step for a registration and return the predicted outputs."""
+        decision = decide_operation(request, present, handler)
         operation = decision.operation
         if present is None and self._state.unanswered_creates_of(request.urn):
             operation = "adopt"  # if the search finds nothing, `up` creates the resource with the same token
-        if operation == "replace":
-            self._replaced.add(request.urn)
-        shown = tuple(name for name in decision.changed if name not in request.options.hide_diffs)
-        self.steps.append(PreviewStep(operation, request.urn, request.type, request.name, shown))
+        self.steps.append(PreviewStep(operation, request.urn, request.type, request.name, decision.changed))
         if present is None or operation == "replace":
             return Registered("", dict(request.inputs))
         outputs = present.outputs if operation == "same" else _unless(present.outputs, decision.changed)

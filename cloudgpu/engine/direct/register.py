@@ -76,9 +76,7 @@ class Registrar:
         if is_unknown(request.inputs):
             message = f"{request.type} {request.name!r}: an input is still unknown"
             raise BadRequestError(message, hint="correct the program: all outputs are known during `up`")
-        with self._lock:
-            replaced = frozenset(self._replaced)
-        decision = decide_operation(request, present, handler, replaced)
+        decision = decide_operation(request, present, handler)
         if present is None:
             return self._create("create", request, handler)
         if decision.operation == "replace":
@@ -113,7 +111,7 @@ class Registrar:
         self._delete_partial(request.urn)
         intent = self._reusable(request) or self._begin("create", request)
         deployment = self._deployment
-        clock = deployment.watched_clock(operation, request, request.options.create_timeout_s)
+        clock = deployment.watched_clock(operation, request)
         context = deployment.context(request.region, intent.token, clock)
         deployment.report.emit("start", operation, request)
         try:
@@ -141,7 +139,7 @@ class Registrar:
 
     def _update(self, request: ResourceRequest, handler: Handler, present: Resource) -> Registered:
         deployment = self._deployment
-        clock = deployment.watched_clock("update", request, request.options.update_timeout_s)
+        clock = deployment.watched_clock("update", request)
         context = deployment.context(request.region, present.token, clock)
         old = self._actual_inputs(handler, context, present) if present.unsettled else present.inputs
         intent = self._begin("update", request, present)
@@ -227,7 +225,7 @@ class Registrar:
         return intent
 
     def _registered(self, request: ResourceRequest, physical: ExistingResource) -> Registered:
-        masked = mask_outputs(self._deployment.redactor, request.masked, request.meta, physical.outputs)
+        masked = mask_outputs(self._deployment.redactor, request.masked, physical.outputs)
         return Registered(physical.id, physical.outputs, _marked_names(masked))
 
 

@@ -5,7 +5,7 @@ from google.protobuf import struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.engine.direct.program.property_path import differs, parse, restore_old_values
+from cloudgpu.engine.direct.program.property_path import parse, restore_old_values
 from cloudgpu.engine.direct.program.protobuf_values import UNKNOWN, is_unknown, iter_scalars, struct, to_plain
 from cloudgpu.errors import BadRequestError
 
@@ -99,9 +99,7 @@ def test_carrying_over_drops_what_the_old_one_did_not_have():
 
 @given(PROPERTIES, PROPERTIES)
 def test_ignoring_everything_keeps_the_old_one(old, new):
-    result = restore_old_values(old, new, ["*"])
-    assert result == old
-    assert not differs(old, result, ("*",))
+    assert restore_old_values(old, new, ["*"]) == old
 
 
 @given(PROPERTIES, PROPERTIES)

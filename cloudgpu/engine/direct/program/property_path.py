@@ -43,11 +43,6 @@ def restore_old_values(old: Mapping[str, Any], new: Mapping[str, Any], paths: li
     return result
 
 
-def differs(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> bool:
-    """Return True if the values at this path differ."""
-    return _differs(old, new, path)
-
-
 def _part(quoted: str | None, index: str | None, bare: str | None) -> str | int:
     if quoted is not None:
         return re.sub(r"\\(.)", r"\1", quoted)
@@ -99,9 +94,3 @@ def _drop(container: Any, part: str | int) -> None:  # noqa: ANN401
 def _put(container: Any, part: str | int, value: Any) -> None:  # noqa: ANN401
     if isinstance(container, dict) or (isinstance(part, int) and part < len(container)):
         container[part] = copy.deepcopy(value)
-
-
-def _differs(old: Any, new: Any, path: Path) -> bool:  # noqa: ANN401
-    if not path:
-        return bool(old != new)
-    return any(_differs(_get(old, part), _get(new, part), path[1:]) for part in _parts(path[0], old, new))

@@ -55,15 +55,6 @@ def to_plain(struct: struct_pb2.Struct) -> Plain:
     return Plain({name: value for name, value in values.items() if value is not None}, secret_paths)
 
 
-def to_plain_value(value: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
-    """Convert one value to a plain value. The result does not show which parts were secret.
-
-    Raises:
-        UnsupportedError: The value contains an asset, an archive or another unsupported value.
-    """
-    return _unwrap(value, (), set())
-
-
 def struct(values: Mapping[str, Any], secret_names: frozenset[str] = frozenset()) -> struct_pb2.Struct:
     """Convert plain values to a struct, with the properties in `secret_names` marked as secrets."""
     wrapped = {

@@ -25,11 +25,6 @@ from cloudgpu.engine.redaction import Redactor
 from cloudgpu.engine.urn import STACK_TYPE, UrnParts, former_urns
 from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
 
-_PROVIDER_PREFIX: Final = "pulumi:providers:"
-_PROVIDER_INPUTS: Final = frozenset({"region", "version"})
-_HARMLESS_PROVIDER_INPUTS: Final = frozenset(
-    {"skipCredentialsValidation", "skipMetadataApiCheck", "skipRegionValidation", "skipRequestingAccountId"}
-)
 _FEATURES: Final = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
     resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
@@ -38,7 +33,10 @@ _FEATURES: Final = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
     resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
 )
-"""Supported features. Hooks and transforms need a callback server; the SDK rejects features not listed here."""
+"""Options that a request may contain. `resource_options.py` rejects some of them, with a better error than the SDK's.
+
+Hooks and transforms need a callback server, so they are not listed, and the SDK rejects them.
+"""
 
 T = TypeVar("T")
 
@@ -77,7 +75,6 @@ class Monitor:
         self._registrations = registrations
         self._lock = threading.Lock()
         self._gate = Gate()
-        self._providers: dict[str, str] = {}
         self._known: dict[str, Registered] = {}
         self._aliases: dict[str, tuple[str, ...]] = {}
         self.failure: BaseException | None = None
@@ -196,17 +193,14 @@ class Monitor:
         if request.type == STACK_TYPE:
             return resource_pb2.RegisterResourceResponse(urn=urn)
         self._once(urn)
-        options = read_options(request, self._context.redactor.digest)
+        options = read_options(request)
         self._aliases[urn] = former_urns(place, request.aliases, self._aliases.get(request.parent, ()))
         if not request.custom:
             return resource_pb2.RegisterResourceResponse(urn=urn)
-        if request.type.startswith(_PROVIDER_PREFIX):
-            registered = self._provider(urn, request)
-        else:
-            handler = self._context.handlers.handler(request.type)
-            present = self._present(urn, request.name)
-            resource_request = self._resource_request(place, request, options, present)
-            registered = self._registrations.carry_out(resource_request, handler, present)
+        handler = self._context.handlers.handler(request.type)
+        present = self._present(urn, request.name)
+        resource_request = self._resource_request(place, request, options, present)
+        registered = self._registrations.carry_out(resource_request, handler, present)
         self._known[urn] = registered
         body = struct(registered.outputs, registered.secret_names)
         return resource_pb2.RegisterResourceResponse(urn=urn, id=registered.id, object=body)
@@ -237,7 +231,7 @@ class Monitor:
     ) -> ResourceRequest:
         properties = to_plain(request.object)
         self._context.redactor.add_secrets(properties.values, properties.secret_paths)
-        region = str(properties.values.pop("region", "") or self._provider_region(request.provider))
+        region = str(properties.values.pop("region", "") or self._context.region)
         checked = dict(self._context.handlers.handler(place.type).check(properties.values))
         masked = self._context.redactor.masked(checked, properties.secret_paths)
         if present is not None:
@@ -245,38 +239,25 @@ class Monitor:
         digest = self._context.redactor.digest([place.type, region, masked])
         return ResourceRequest(place.urn, place.type, place.name, region, checked, masked, digest, options)
 
-    def _provider(self, urn: str, request: resource_pb2.RegisterResourceRequest) -> Registered:
-        """Register an explicit provider. Only its region is used; errors for unsupported settings name them."""
-        values = to_plain(request.object).values
-        for name in values:
-            if name not in _PROVIDER_INPUTS | _HARMLESS_PROVIDER_INPUTS:
-                _refuse(f"the provider setting {name!r}")
-        if request.type != f"{_PROVIDER_PREFIX}aws":
-            _refuse(f"the provider {request.type}")
-        self._providers[urn] = str(values.get("region") or self._context.region)
-        return Registered(f"{request.name}-{self._providers[urn]}", values)
-
-    def _provider_region(self, reference: str) -> str:
-        """Return the region of a provider reference `urn::id`, or the stack's region if the reference is empty."""
-        return self._providers.get(reference.rpartition("::")[0], self._context.region)
-
     def _read(self, request: resource_pb2.ReadResourceRequest) -> resource_pb2.ReadResourceResponse:
         reject_unsupported_version(request.type, request.version)
+        if request.additionalSecretOutputs:
+            _refuse(f"additional_secret_outputs, which {request.name!r} sets")
         handler = self._context.handlers.handler(request.type)
-        context = self._context.context(self._provider_region(request.provider), "")
+        context = self._context.context(self._context.region, "")
         physical = handler.read(context, request.id)
         if physical is None:
             message = f"{request.type} {request.id} does not exist"
             raise BadRequestError(message, hint=f"check the ID that the program passes to {request.name!r}")
         urn = self._place(request.parent, request.type, request.name).urn
         self._known[urn] = Registered(physical.id, physical.outputs)
-        body = struct(physical.outputs, frozenset(request.additionalSecretOutputs))
+        body = struct(physical.outputs)
         return resource_pb2.ReadResourceResponse(urn=urn, id=physical.id, properties=body)
 
     def _exists(self, request: resource_pb2.ExistsResourceRequest) -> resource_pb2.ExistsResourceResponse:
         reject_unsupported_version(request.type, request.version)
         handler = self._context.handlers.handler(request.type)
-        context = self._context.context(self._provider_region(request.provider), "")
+        context = self._context.context(self._context.region, "")
         return resource_pb2.ExistsResourceResponse(exists=handler.read(context, request.id) is not None)
 
     def _invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:
@@ -284,7 +265,7 @@ class Monitor:
         if request.tok == "pulumi:pulumi:getResource":
             return resource_pb2.ResourceInvokeResponse(**{"return": struct(self._get_resource(str(args["urn"])))})
         reject_unsupported_version(request.tok, request.version)
-        region = str(args.pop("region", "") or self._provider_region(request.provider))
+        region = str(args.pop("region", "") or self._context.region)
         result = self._context.handlers.invoke(request.tok, args, self._context.clients_for(region))
         return resource_pb2.ResourceInvokeResponse(**{"return": struct(result)})
 

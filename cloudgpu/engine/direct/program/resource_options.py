@@ -1,25 +1,33 @@
-"""Parse resource options. Unsupported options are rejected with an error that names them."""
+"""Parse resource options. Supported are those that the programs in `infra/` set, and `aliases`, which protects renames.
 
-import re
+Every other option is rejected with an error that names it.
+"""
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pulumi.runtime.proto import resource_pb2
 
 from cloudgpu.engine.direct.journal_state import Meta
-from cloudgpu.engine.direct.program.protobuf_values import to_plain_value
-from cloudgpu.errors import BadRequestError, UnsupportedError
+from cloudgpu.errors import UnsupportedError
 
 PROVIDER_MAJORS: Final[Mapping[str, int]] = {"aws": 7}
 """Major versions of the providers whose behavior the handlers implement."""
 
-_UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|h|m|s)")
-
 _Request = resource_pb2.RegisterResourceRequest
 
+PROVIDER_PREFIX: Final = "pulumi:providers:"
+"""Start of the type of an explicit provider."""
+
 _REFUSED: Final[Mapping[str, Callable[[_Request], object]]] = {
+    "provider": lambda request: request.provider or request.providers or request.type.startswith(PROVIDER_PREFIX),
+    "custom_timeouts": lambda request: request.customTimeouts.ListFields(),
+    "replace_on_changes": lambda request: request.replaceOnChanges,
+    "replace_with": lambda request: request.replace_with,
+    "replacement_trigger": lambda request: request.HasField("replacement_trigger"),
+    "additional_secret_outputs": lambda request: request.additionalSecretOutputs,
+    "hide_diffs": lambda request: request.hideDiffs,
     "import_": lambda request: request.importId,
     "transforms": lambda request: request.transforms,
     "state_migrations": lambda request: request.state_migrations,
@@ -34,37 +42,25 @@ _REFUSED: Final[Mapping[str, Callable[[_Request], object]]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """The options of one resource, as the engine uses them. Timeouts are in seconds."""
+    """The options of one resource, as the engine uses them."""
 
     meta: Meta
     ignore_changes: tuple[str, ...] = ()
-    replace_on_changes: tuple[str, ...] = ()
     delete_before_replace: bool | None = None
     """The option's value; None to let the handler decide."""
-    hide_diffs: frozenset[str] = frozenset()
-    replace_with: tuple[str, ...] = ()
-    create_timeout_s: float | None = None
-    update_timeout_s: float | None = None
 
 
-def read_options(request: _Request, digest: Callable[[object], str]) -> Options:
-    """Return the options of a registration; `digest` hashes the replacement trigger.
+def read_options(request: _Request) -> Options:
+    """Return the options of a registration.
 
     Raises:
         UnsupportedError: An option is not supported; the message contains its name.
-        BadRequestError: The value of an option is invalid.
     """
     reject_unsupported_options(request)
-    timeouts = request.customTimeouts
     return Options(
-        meta=_meta(request, digest),
+        meta=_meta(request),
         ignore_changes=tuple(request.ignoreChanges),
-        replace_on_changes=tuple(request.replaceOnChanges),
         delete_before_replace=request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None,
-        hide_diffs=frozenset(request.hideDiffs),
-        replace_with=tuple(request.replace_with),
-        create_timeout_s=parse_duration(timeouts.create),
-        update_timeout_s=parse_duration(timeouts.update),
     )
 
 
@@ -94,22 +90,7 @@ def reject_unsupported_version(token: str, version: str) -> None:
         raise UnsupportedError(message, hint=f"use pulumi-{package} {major}.x")
 
 
-def parse_duration(text: str) -> float | None:
-    """Parse a Go duration, such as `1h30m`, to seconds; return None for an empty string.
-
-    Raises:
-        BadRequestError: The text is not a valid duration.
-    """
-    if not text:
-        return None
-    if not re.fullmatch(rf"(?:{_DURATION.pattern})+", text):
-        message = f"{text!r} is not a valid duration"
-        raise BadRequestError(message, hint="set `custom_timeouts` to a duration such as 90s, 5m or 1h30m")
-    return sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION.findall(text))
-
-
-def _meta(request: _Request, digest: Callable[[object], str]) -> Meta:
-    trigger: Any = to_plain_value(request.replacement_trigger)
+def _meta(request: _Request) -> Meta:
     by_property = {
         name: tuple(sorted(dependencies.urns)) for name, dependencies in request.propertyDependencies.items()
     }
@@ -119,9 +100,6 @@ def _meta(request: _Request, digest: Callable[[object], str]) -> Meta:
         protect=request.protect,
         retain=request.retainOnDelete,
         deleted_with=request.deletedWith,
-        delete_timeout_s=parse_duration(request.customTimeouts.delete),
-        trigger="" if trigger is None else digest(trigger),
-        secret_outputs=tuple(sorted(request.additionalSecretOutputs)),
     )
 
 
