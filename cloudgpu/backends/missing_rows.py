@@ -1,16 +1,15 @@
-"""Find recorded launches that have no ledger row, and write the missing rows."""
+"""Find recorded launches that have no ledger row.
 
-from collections.abc import Iterable, Sequence
+Imports nothing that knows recipes and prices, because `cloudgpu cost` runs this in a fraction of a second.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from cloudgpu.backends.base import CostLedger
-from cloudgpu.backends.context import CloudContext
-from cloudgpu.backends.costs import spending_of
 from cloudgpu.backends.lenient_ledger import LenientLedger
-from cloudgpu.errors import CloudGpuError, LedgerError
+from cloudgpu.errors import LedgerError
 from cloudgpu.ledger.entry import LedgerEntry, Spending
-from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.text import command
@@ -48,17 +47,24 @@ def missing_nodes(record: ClusterRecord, entries: Iterable[LedgerEntry]) -> tupl
     return tuple(node for node in record.instance_ids if node not in known)
 
 
-def find_gaps(records: RecordStore, storage: Iterable[StorageRecord], ledger: CostLedger) -> tuple[MissingRows, ...]:
+def find_gaps(
+    records: RecordStore, storage: Iterable[StorageRecord], ledger: Callable[[], CostLedger]
+) -> tuple[MissingRows, ...]:
     """Compare all records of this state home with the ledger. Return the clusters and storage with missing rows.
+
+    Args:
+        records: Records of clusters.
+        storage: Records of storage.
+        ledger: Function that opens the ledger. It is called only if there is a record to compare.
 
     Raises:
         LedgerError: The ledger cannot be read.
     """
     clusters = [record for record in records.clusters() if record.instance_ids]
-    missing = [(record, missing_nodes(record, rows_of(ledger, record.name, record.token))) for record in clusters]
+    missing = [(record, missing_nodes(record, rows_of(ledger(), record.name, record.token))) for record in clusters]
     gaps_found = [node_gap(record, nodes) for record, nodes in missing if nodes]
     for record in storage:
-        if record.state == "ready" and not rows_of(ledger, f"storage {record.name}", record.token):
+        if record.state == "ready" and not rows_of(ledger(), f"storage {record.name}", record.token):
             gaps_found.append(MissingRows(f"storage {record.name}", (), command("cloudgpu", "status", "--refresh")))
     return tuple(gaps_found)
 
@@ -77,31 +83,7 @@ def gap_error(gaps_found: Sequence[MissingRows]) -> LedgerError:
 
 def rows_of(ledger: CostLedger, name: str, token: str) -> tuple[LedgerEntry, ...]:
     """Return the rows of the cluster or storage with this name and token; none if the token is empty."""
-    entries = ledger.entries(cluster=name) if token else ()
-    return tuple(entry for entry in entries if entry.spending.entry_id.startswith(f"{token}/"))
-
-
-def restore_missing_rows(context: CloudContext, record: ClusterRecord) -> None:
-    """Restore the missing rows of a cluster's nodes from its record and the cloud's launch times.
-
-    If the cloud no longer reports a launch, the creation time of the cluster's record is used, so that the bill may be
-    too high but never too low.
-
-    Raises:
-        LedgerError: The ledger is not lenient and cannot be written.
-    """
-    ledger = context.ledger
-    nodes = missing_nodes(record, rows_of(ledger, record.name, record.token))
-    if not nodes or has_failed(ledger):
-        return
-    started = _start_times(context, record, nodes)
-    row = spending_of(record, min(started.values()))
-    if not reopen_row(ledger, row):
-        return
-    for node in nodes:
-        ledger.launched(row.entry_id, [node], started[node])
-    count = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}"
-    context.emit(Note(f"the ledger had no row for {count} of cluster {record.name}; restored the row from the record"))
+    return ledger.entries(cluster=name, token=token) if token else ()
 
 
 def has_failed(ledger: CostLedger) -> bool:
@@ -123,12 +105,3 @@ def reopen_row(ledger: CostLedger, row: Spending) -> bool:
         ledger.remember(err)
         return False
     return True
-
-
-def _start_times(context: CloudContext, record: ClusterRecord, nodes: Sequence[str]) -> dict[str, datetime]:
-    try:
-        known = context.cloud.lifetimes(record.region, nodes)
-    except CloudGpuError:
-        known = {}
-    times = {node: known[node].started_at if node in known else None for node in nodes}
-    return {node: at or record.created_at for node, at in times.items()}

@@ -97,6 +97,13 @@ def conditions_for(
     return conditions
 
 
+def token_conditions(token: str, dialect: str) -> Sequence[sa.ColumnElement[bool]]:
+    """Return the conditions that select rows of `ENTRIES` by the token with which their IDs begin."""
+    if dialect == "sqlite":  # it compares text byte by byte, so this is a range of the primary key: 0 follows /
+        return [_O.entry_id >= f"{token}/", _O.entry_id < f"{token}0"]
+    return [sa.func.substr(_O.entry_id, 1, len(token) + 1) == f"{token}/"]
+
+
 def instances_query(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
     """Return the query for the instances of the matching entries, in launch order."""
     joined = launched.join(opened_table, _same_attempt(launched)).outerjoin(closed, _same_attempt(closed))

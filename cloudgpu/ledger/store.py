@@ -159,7 +159,12 @@ class Ledger:
                 summary.update_run(connection, run_id)
 
     def entries(
-        self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
+        self,
+        *,
+        cluster: str | None = None,
+        state: EntryState | None = None,
+        since: datetime | None = None,
+        token: str | None = None,
     ) -> tuple[LedgerEntry, ...]:
         """Return entries in the order in which they were opened.
 
@@ -167,12 +172,21 @@ class Ledger:
             cluster: Return only entries of this cluster.
             state: Return only open or only closed entries.
             since: Return only entries that are open or were closed at or after this time.
+            token: Return only entries of the cluster or storage with this token, which begins their IDs.
 
         Raises:
             LedgerError: The ledger cannot be used.
         """
         with database.read_transaction(self.engine) as connection:
-            return _entries(connection, rows.conditions_for(cluster, state, since))
+            if token is None:
+                return _entries(connection, rows.conditions_for(cluster, state, since))
+            # The name of a cluster may have thousands of rows, and its token few: look for the token.
+            conditions = [
+                *rows.token_conditions(token, connection.dialect.name),
+                *rows.conditions_for(None, state, since),
+            ]
+            found = _entries(connection, conditions)
+            return tuple(entry for entry in found if cluster in (None, entry.spending.cluster))
 
     def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
         """Return the costs by user, team, run, recipe or cluster.

@@ -14,7 +14,7 @@ from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.deletion import DeletionResult, check_identity, check_recorded
 from cloudgpu.backends.deletion_records import cancel_unfinished_runs, remove_local_record
-from cloudgpu.backends.missing_rows import restore_missing_rows
+from cloudgpu.backends.row_restoration import restore_missing_rows
 from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.lease import ClusterLease

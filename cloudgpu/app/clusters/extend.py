@@ -29,7 +29,7 @@ from cloudgpu.backends.expiry_extension import (
     require_within_budget,
     resolve_expiry,
 )
-from cloudgpu.backends.missing_rows import restore_missing_rows
+from cloudgpu.backends.row_restoration import restore_missing_rows
 from cloudgpu.backends.reuse import IN_PLACE_OPERATIONS
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError

@@ -50,7 +50,7 @@ class LedgerWiring:
         """
         from cloudgpu.backends.missing_rows import find_gaps
 
-        return find_gaps(self.local.records, self.local.storage_records.all(), self.ledger)
+        return find_gaps(self.local.records, self.local.storage_records.all(), lambda: self.ledger)
 
     def warn_of_missing_rows(self) -> None:
         """Print a warning to stderr for every missing ledger row. The ledger's own errors are not reported here."""

@@ -129,7 +129,8 @@ class NodeAccess:
     def _bill(self, record: ClusterRecord) -> None:
         """Update the ledger from the cloud: restore missing rows, and record the end of terminated nodes."""
         from cloudgpu.app.clusters.ledger_closing import record_node_ends
-        from cloudgpu.backends.missing_rows import restore_missing_rows, rows_of
+        from cloudgpu.backends.missing_rows import rows_of
+        from cloudgpu.backends.row_restoration import restore_missing_rows
 
         if record.target == "ssh" or not record.instance_ids:
             return
