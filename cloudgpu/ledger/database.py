@@ -15,9 +15,9 @@ from sqlalchemy import event, exc
 
 from cloudgpu.errors import LedgerError
 from cloudgpu.ledger import schema, summary
+from cloudgpu.ledger.sqlite_report import BUSY_TIMEOUT_S, SQLITE_PREFIX
+from cloudgpu.ledger.version import VERSION
 
-BUSY_TIMEOUT_S = 30.0
-_SQLITE = "sqlite:///"
 _POSTGRESQL = "postgresql"
 _WRITE_LOCK = 0x636C6F7564677075
 """Number of the advisory lock of the ledger's writers: `cloudgpu` in ASCII."""
@@ -57,7 +57,8 @@ def connect(url: str, *, may_read_only: bool = False) -> sa.Engine:
     """
     try:
         # Do not parse the path as a URL: SQLAlchemy would treat a `?` in it as the start of options.
-        address = sa.URL.create("sqlite", database=url[len(_SQLITE) :]) if url.startswith(_SQLITE) else sa.make_url(url)
+        path = url.removeprefix(SQLITE_PREFIX)
+        address = sa.make_url(url) if path == url else sa.URL.create("sqlite", database=path)
         if address.get_backend_name() == "sqlite":
             return _sqlite(address, may_read_only=may_read_only)
         engine = sa.create_engine(address, pool_pre_ping=True)
@@ -197,13 +198,13 @@ def prepare(engine: sa.Engine) -> None:
     """
     with read_transaction(engine) as connection:
         version = _stored_version(connection)
-    if version is None or version < schema.VERSION:
+    if version is None or version < VERSION:
         with write_transaction(engine) as connection:
             _create(connection)
-    elif version > schema.VERSION:
+    elif version > VERSION:
         raise LedgerError(
             f"the ledger {redacted_location(engine)} has format {version}, "
-            f"but this version of cloudgpu supports up to {schema.VERSION}",
+            f"but this version of cloudgpu supports up to {VERSION}",
             hint="upgrade cloudgpu, or set CLOUDGPU_LEDGER_URL to another ledger",
         )
 
@@ -216,7 +217,7 @@ def _stored_version(connection: sa.Connection) -> int | None:
 
 
 def _create(connection: sa.Connection) -> None:
-    if _stored_version(connection) == schema.VERSION:
+    if _stored_version(connection) == VERSION:
         return  # another process has created the tables
     is_new = _stored_version(connection) is None
     schema.metadata.create_all(connection)
@@ -227,7 +228,7 @@ def _create(connection: sa.Connection) -> None:
             connection.exec_driver_sql(guard)
     if is_new:
         summary.begin(connection)  # the first report of an older ledger computes its summary
-    connection.execute(sa.insert(schema.version).values(version=schema.VERSION))
+    connection.execute(sa.insert(schema.version).values(version=VERSION))
 
 
 @contextmanager

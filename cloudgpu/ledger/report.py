@@ -27,7 +27,7 @@ _KEYS: Mapping[By, Callable[[Charge], str]] = {
 _NODE_HOUR = Decimal("0.000001")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ReportRow:
     """A row of a cost report.
 
@@ -63,7 +63,7 @@ class CostReport:
     simulated_usd: Decimal
 
 
-@dataclass
+@dataclass(slots=True)
 class KeySum:
     """The sums of one key. `summarized_runs` is the number of runs that are not in `runs`."""
 
@@ -72,7 +72,7 @@ class KeySum:
     open_entries: int = 0
     unpriced: int = 0
     estimated: int = 0
-    runs: set[str] = field(default_factory=set)
+    runs: set[str] | frozenset[str] = field(default_factory=set)
     summarized_runs: int = 0
 
 
@@ -121,11 +121,9 @@ def sum_charges(
 
 def cost_report(sums: Sums, *, by: By, since: datetime | None, now: datetime) -> CostReport:
     """Build a report from its sums."""
-    rows = [_row(key, simulated, total) for (key, simulated), total in sums.items()]
-    rows.sort(key=lambda row: (-row.usd, row.key, row.simulated))
-    return CostReport(
-        by, since, now, tuple(rows), real_usd=_total(sums, "real"), simulated_usd=_total(sums, "simulated")
-    )
+    by_cost = sorted(sums.items(), key=lambda item: (-item[1].micro_usd, item[0]))
+    rows = tuple(_row(key, simulated, total) for (key, simulated), total in by_cost)
+    return CostReport(by, since, now, rows, real_usd=_total(sums, "real"), simulated_usd=_total(sums, "simulated"))
 
 
 @dataclass(frozen=True, slots=True)

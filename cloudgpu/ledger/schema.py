@@ -14,9 +14,6 @@ from sqlalchemy import (
     Text,
 )
 
-VERSION = 5
-"""Version of the table format below. A ledger with a newer version is rejected."""
-
 metadata = MetaData()
 
 version = Table("cloudgpu_ledger", metadata, Column("version", Integer, primary_key=True))

@@ -23,7 +23,7 @@ from cloudgpu.ledger.conversion import (
     run_from_row,
 )
 from cloudgpu.ledger.entry import LedgerEntry
-from cloudgpu.ledger.report import NO_VALUE, By, CostReport, Sums, cost_report, sum_charges
+from cloudgpu.ledger.report import NO_VALUE, By, CostReport, KeySum, Sums, cost_report, sum_charges
 from cloudgpu.ledger.times import to_text
 
 Read = Callable[[str, Mapping[str, object]], Sequence[Sequence[Any]]]
@@ -93,11 +93,15 @@ def _add_summary(read: Read, sums: Sums, by: By, since: datetime | None) -> None
         f"COUNT(DISTINCT run_id) FROM cost_summary {where} GROUP BY 1, 2",
         parameters,
     ):
-        total = sums[name, bool(simulated)]
-        total.micro_usd += int(micro_usd)
-        total.node_ms += int(node_ms)
-        total.runs -= known[name, bool(simulated)]
-        total.summarized_runs += runs
+        group = name, bool(simulated)
+        if group not in sums:  # mostly: there may be a hundred thousand
+            sums[group] = KeySum(int(micro_usd), int(node_ms), runs=frozenset(), summarized_runs=runs)
+        else:
+            total = sums[group]
+            total.micro_usd += int(micro_usd)
+            total.node_ms += int(node_ms)
+            total.runs -= known[group]
+            total.summarized_runs += runs
         flagged += flags
     if flagged:
         _add_flags(read, sums, key, where, parameters)

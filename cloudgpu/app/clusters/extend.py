@@ -29,8 +29,8 @@ from cloudgpu.backends.expiry_extension import (
     require_within_budget,
     resolve_expiry,
 )
-from cloudgpu.backends.row_restoration import restore_missing_rows
 from cloudgpu.backends.reuse import IN_PLACE_OPERATIONS
+from cloudgpu.backends.row_restoration import restore_missing_rows
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, confirmed_expiry, extend_command

@@ -25,7 +25,7 @@ def cost(
 
     wiring = wire(json=json)
     now = wiring.clock.now()
-    report = wiring.ledger.report(by=by, since=read_since(since, now), now=now)
+    report = wiring.billing.report(by=by, since=read_since(since, now), now=now)
     gaps = wiring.billing.gaps()
     if not json:
         wiring.screen.lines(report_lines(report, by))

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from cloudgpu.errors import CloudGpuError
 
 if TYPE_CHECKING:
     from cloudgpu.backends.missing_rows import MissingRows
+    from cloudgpu.ledger.report import By, CostReport
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,20 @@ class LedgerWiring:
         if local.needs_disk:
             local.home.ensure()
         return open_resources.enter_context(open_ledger(local.settings.ledger_url, may_read_only=not local.needs_disk))
+
+    def report(self, *, by: "By", now: datetime, since: datetime | None) -> "CostReport":
+        """Return the cost report, without SQLAlchemy if the ledger is an SQLite file in the ordinary state.
+
+        Raises:
+            LedgerError: The ledger cannot be used.
+            StateError: The state home is not writable.
+        """
+        from cloudgpu.ledger.sqlite_report import sqlite_report
+
+        if self.local.needs_disk:
+            self.local.home.ensure()
+        summarized = sqlite_report(self.local.settings.ledger_url, by=by, now=now, since=since)
+        return summarized or self.ledger.report(by=by, now=now, since=since)
 
     def lenient(self) -> CostLedger:
         """Return a wrapper that lets the command continue if the ledger fails. The ledger is opened on first use."""

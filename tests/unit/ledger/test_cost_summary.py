@@ -1,5 +1,6 @@
 """The cost summary: a report that the database sums is the report that the events determine, whatever happened."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,9 @@ from cloudgpu.ledger import database, schema, summary, summary_queries
 from cloudgpu.ledger.billing import charges as charges_of
 from cloudgpu.ledger.entry import Surcharge
 from cloudgpu.ledger.report import report
+from cloudgpu.ledger.sqlite_report import sqlite_report
 from cloudgpu.ledger.store import Ledger, open_ledger
+from cloudgpu.ledger.version import VERSION
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOW = NOON + timedelta(hours=2)
@@ -36,6 +39,10 @@ def after(**time: float) -> datetime:
     return NOON + timedelta(**time)
 
 
+def url_of(ledger: Ledger) -> str:
+    return f"sqlite:///{ledger.engine.url.database}"
+
+
 def is_complete(ledger: Ledger) -> bool:
     with database.read_transaction(ledger.engine) as connection:
         return summary_queries.is_complete(summary.reader(connection))
@@ -48,6 +55,7 @@ def same_as_the_events(ledger: Ledger, *since: datetime) -> None:
             expected = report(charges, ledger.runs(), by=by, since=moment, now=NOW)
             assert ledger.report(by=by, since=moment, now=NOW) == expected
             assert ledger.recomputed_report(by=by, since=moment, now=NOW) == expected
+            assert sqlite_report(url_of(ledger), by=by, since=moment, now=NOW) == expected
 
 
 def forget_summary(ledger: Ledger) -> None:
@@ -133,7 +141,7 @@ def test_the_summary_is_what_the_events_determine(make_spending, monkeypatch, li
     closed = []
 
     @given(histories(), st.lists(moments, max_size=2))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=40, deadline=None)
     def holds(history, since):
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -205,6 +213,53 @@ def test_amounts_beyond_sixty_four_bits_are_billed_without_the_summary(ledger, m
     assert ledger.report(by="user", now=NOW).real_usd == Decimal("1e20") + 3 * Decimal("3.6")
     same_as_the_events(ledger, after(minutes=10))
     assert is_complete(ledger)
+
+
+def test_the_report_without_sqlalchemy_leaves_every_other_case_to_the_ledger(
+    ledger, ledger_path: Path, make_spending, tmp_path: Path
+):
+    url = f"sqlite:///{ledger_path}"
+
+    def reported(of: str = url) -> bool:
+        return sqlite_report(of, by="user", now=NOW) is not None
+
+    an_hour(ledger, make_spending)
+    assert reported()
+    missing = tmp_path / "missing.sqlite3"
+    assert not reported(f"sqlite:///{missing}")
+    assert not missing.exists()
+    (tmp_path / "notes").write_text("dear diary")
+    assert not reported(f"sqlite:///{tmp_path / 'notes'}")
+    assert not reported("postgresql://ann@db/ledger")
+    assert not reported("sqlite:///ledger.sqlite3")
+    with database.write_transaction(ledger.engine) as connection:
+        connection.exec_driver_sql("UPDATE cost_summary_state SET events = 99")
+    assert not reported()
+    ledger.report(by="user", now=NOW)
+    assert reported()
+    with database.write_transaction(ledger.engine) as connection:
+        connection.exec_driver_sql(f"INSERT INTO cloudgpu_ledger VALUES ({VERSION + 1})")
+    assert not reported()
+
+
+def test_the_command_imports_neither_sqlalchemy_nor_recipes(ledger, ledger_path: Path, make_spending, tmp_path: Path):
+    an_hour(ledger, make_spending)
+    script = (
+        "import sys\nfrom cloudgpu.cli.main import main\nassert main(['cost', '--by', 'user']) == 0\n"
+        "print(sorted({'sqlalchemy', 'cloudgpu.recipe.schema', 'cloudgpu.plan.costs'} & set(sys.modules)))"
+    )
+    environment = {"CLOUDGPU_HOME": str(tmp_path), "CLOUDGPU_LEDGER_URL": f"sqlite:///{ledger_path}"}
+    shown = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.splitlines()
+    assert shown[1].split() == ["ann", "1.000", "$3.60"]
+    assert shown[-1] == "[]"
 
 
 def test_events_that_an_older_version_wrote_meanwhile_are_not_missed(ledger, make_spending):
@@ -309,7 +364,7 @@ def test_a_ledger_of_format_4_is_updated_and_reports_the_same(ledger, ledger_pat
     as_format_4(ledger)
     with open_ledger(f"sqlite:///{ledger_path}") as updated:
         with database.read_transaction(updated.engine) as connection:
-            assert connection.exec_driver_sql("SELECT MAX(version) FROM cloudgpu_ledger").scalar() == schema.VERSION
+            assert connection.exec_driver_sql("SELECT MAX(version) FROM cloudgpu_ledger").scalar() == VERSION
             assert "run_ended_at" in {index["name"] for index in sa.inspect(connection).get_indexes("run_ended")}
         assert not is_complete(updated)
         updated.run_started("r2", "red", "b", "ann", "", after(minutes=50))
