@@ -164,11 +164,6 @@ def shares(charge: Charge, runs: Sequence[RunInterval], bill: Bill) -> list[Shar
     return shared + [Share(None, None, run_id, 0, 0) for run_id in sorted(others)]
 
 
-def key_of(charge: Charge, by: Literal["user", "team", "cluster"]) -> str:
-    """Return the key of a charge in reports that do not depend on runs."""
-    return _unattributed_key(charge, by)
-
-
 def _parts(charge: Charge, runs: Sequence[RunInterval], by: By, since: datetime | None, until: datetime) -> list[_Part]:
     cut = since if since and since > charge.start else None
     shared = by in _OF_RUNS and any(run.run_id != charge.run_id for run in runs)

@@ -35,8 +35,8 @@ def sqlite_report(url: str, *, by: By, now: datetime, since: datetime | None = N
         return None
     try:
         # The mode `rw` never creates a file. Unlike `ro` it may create the index of a write-ahead log.
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_TIMEOUT_S)) as connection:
-            connection.isolation_level = None
+        address = f"{path.as_uri()}?mode=rw"
+        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:
             connection.execute("PRAGMA query_only=ON")
             connection.execute("BEGIN")  # one consistent view for all statements
 
