@@ -33,7 +33,7 @@ RULES = 1
 """Version of the rules by which a summary is computed, such as rounding and keys; increase it when one changes."""
 _COUNTED = ("opened", "closed", "part_ended", "run_started", "run_ended")
 COUNT_EVENTS = f"SELECT {' + '.join(f'(SELECT COUNT(*) FROM {table})' for table in _COUNTED)}"  # noqa: S608
-"""Count the events that a summary must include. Surcharges and launches are followed or preceded by one of them."""
+"""Count the events that change a summary. Launches and surcharges do not: they belong to entries that are open."""
 _STATE = "SELECT events, rules FROM cost_summary_state"
 
 _KEY_COLUMNS: Mapping[By, str] = {
