@@ -38,7 +38,12 @@ class CostLedger(Protocol):
         """Record the final state of a run."""
 
     def entries(
-        self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
+        self,
+        *,
+        cluster: str | None = None,
+        state: EntryState | None = None,
+        since: datetime | None = None,
+        token: str | None = None,
     ) -> tuple[LedgerEntry, ...]:
         """Return the matching rows, oldest first."""
 

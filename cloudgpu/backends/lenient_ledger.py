@@ -68,10 +68,15 @@ class LenientLedger:
         self._call(lambda: self._opened().run_ended(run_id, state, at), None)
 
     def entries(
-        self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
+        self,
+        *,
+        cluster: str | None = None,
+        state: EntryState | None = None,
+        since: datetime | None = None,
+        token: str | None = None,
     ) -> tuple[LedgerEntry, ...]:
         """Return the rows, oldest first; none if the ledger cannot be read."""
-        return self._call(lambda: self._opened().entries(cluster=cluster, state=state, since=since), ())
+        return self._call(lambda: self._opened().entries(cluster=cluster, state=state, since=since, token=token), ())
 
     def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
         """Return the cost report. Failures are raised."""

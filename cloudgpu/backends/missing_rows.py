@@ -1,6 +1,9 @@
-"""Find recorded launches that have no ledger row, and write the missing rows."""
+"""Find recorded launches that have no ledger row.
 
-from collections.abc import Iterable, Sequence
+Imports nothing that knows recipes and prices, because `cloudgpu cost` runs this in a fraction of a second.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cloudgpu.backends.cost_ledger import CostLedger
@@ -46,17 +49,24 @@ def missing_nodes(record: ClusterRecord, entries: Iterable[LedgerEntry]) -> tupl
     return tuple(node for node in record.instance_ids if node not in known)
 
 
-def find_gaps(records: RecordStore, storage: Iterable[StorageRecord], ledger: CostLedger) -> tuple[MissingRows, ...]:
+def find_gaps(
+    records: RecordStore, storage: Iterable[StorageRecord], ledger: Callable[[], CostLedger]
+) -> tuple[MissingRows, ...]:
     """Compare all records of this state home with the ledger. Return the clusters and storage with missing rows.
+
+    Args:
+        records: Records of clusters.
+        storage: Records of storage.
+        ledger: Function that opens the ledger. It is called only if there is a record to compare.
 
     Raises:
         LedgerError: The ledger cannot be read.
     """
     clusters = [record for record in records.clusters() if record.instance_ids]
-    missing = [(record, missing_nodes(record, rows_of(ledger, record.name, record.token))) for record in clusters]
+    missing = [(record, missing_nodes(record, rows_of(ledger(), record.name, record.token))) for record in clusters]
     gaps_found = [node_gap(record, nodes) for record, nodes in missing if nodes]
     for record in storage:
-        if record.state == "ready" and not rows_of(ledger, f"storage {record.name}", record.token):
+        if record.state == "ready" and not rows_of(ledger(), f"storage {record.name}", record.token):
             gaps_found.append(MissingRows(f"storage {record.name}", (), command("cloudgpu", "status", "--refresh")))
     return tuple(gaps_found)
 
@@ -75,8 +85,7 @@ def gap_error(gaps_found: Sequence[MissingRows]) -> LedgerError:
 
 def rows_of(ledger: CostLedger, name: str, token: str) -> tuple[LedgerEntry, ...]:
     """Return the rows of the cluster or storage with this name and token; none if the token is empty."""
-    entries = ledger.entries(cluster=name) if token else ()
-    return tuple(entry for entry in entries if entry.spending.entry_id.startswith(f"{token}/"))
+    return ledger.entries(cluster=name, token=token) if token else ()
 
 
 def has_failed(ledger: CostLedger) -> bool:

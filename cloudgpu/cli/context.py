@@ -21,6 +21,7 @@ from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import CloudGpuError, UsageError
+from cloudgpu.ledger.sqlite_report import sqlite_report
 from cloudgpu.paths import Home
 from cloudgpu.settings import Settings, load
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
@@ -30,11 +31,14 @@ from cloudgpu.state.storage_records import StorageRecords
 from cloudgpu.targets import Target, as_target
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cloudgpu.backends.base import Backend
     from cloudgpu.backends.cost_ledger import CostLedger
     from cloudgpu.backends.events import Emit
     from cloudgpu.backends.missing_rows import MissingRows
     from cloudgpu.catalog import Catalog
+    from cloudgpu.ledger.report import By, CostReport
 
 _LEDGER = "cloudgpu.ledger.store"
 _API_LOG = "cloudgpu.backends.api_log"
@@ -105,6 +109,18 @@ class CommandContext:
         ledger: CostLedger = open_resources.enter_context(opened)
         return ledger
 
+    def cost_report(self, *, by: By, now: datetime, since: datetime | None) -> CostReport:
+        """Return the cost report, without SQLAlchemy if the ledger is an SQLite file in the ordinary state.
+
+        Raises:
+            LedgerError: The ledger cannot be used.
+            StateError: The state home is not writable.
+        """
+        if self.needs_disk:
+            self.home.ensure()
+        summarized = sqlite_report(self.settings.ledger_url, by=by, now=now, since=since)
+        return summarized or self.ledger.report(by=by, now=now, since=since)
+
     def lenient_ledger(self) -> LenientLedger:
         """Return a wrapper that lets the command continue if the ledger fails."""
         return LenientLedger(lambda: self.ledger)
@@ -116,7 +132,7 @@ class CommandContext:
             LedgerError: The ledger cannot be read.
             StateError: The records cannot be read.
         """
-        return find_gaps(self.records, self.storage_records.all(), self.ledger)
+        return find_gaps(self.records, self.storage_records.all(), lambda: self.ledger)
 
     @cached_property
     def environment(self) -> BackendEnvironment:

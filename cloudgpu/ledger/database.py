@@ -14,10 +14,13 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 
 from cloudgpu.errors import LedgerError
-from cloudgpu.ledger import schema
+from cloudgpu.ledger import schema, summary
+from cloudgpu.ledger.sqlite_report import BUSY_TIMEOUT_S, SQLITE_PREFIX
+from cloudgpu.ledger.version import VERSION
 
-BUSY_TIMEOUT_S = 30.0
-_SQLITE = "sqlite:///"
+_POSTGRESQL = "postgresql"
+_WRITE_LOCK = 0x636C6F7564677075
+"""Number of the advisory lock of the ledger's writers: `cloudgpu` in ASCII."""
 _WAL_TRIES = 100
 _WAL_PAUSE_S = 0.05
 
@@ -54,7 +57,8 @@ def connect(url: str, *, may_read_only: bool = False) -> sa.Engine:
     """
     try:
         # Do not parse the path as a URL: SQLAlchemy would treat a `?` in it as the start of options.
-        address = sa.URL.create("sqlite", database=url[len(_SQLITE) :]) if url.startswith(_SQLITE) else sa.make_url(url)
+        path = url.removeprefix(SQLITE_PREFIX)
+        address = sa.make_url(url) if path == url else sa.URL.create("sqlite", database=path)
         if address.get_backend_name() == "sqlite":
             return _sqlite(address, may_read_only=may_read_only)
         engine = sa.create_engine(address, pool_pre_ping=True)
@@ -117,23 +121,26 @@ def _copied(path: Path, cause: LedgerError) -> sa.Engine:
         raise cause from None
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(copy)))
     event.listen(engine, "connect", _on_connect)
-    event.listen(engine, "connect", _refuse_writes)
     event.listen(engine, "begin", _on_begin)
     weakref.finalize(engine, folder.cleanup)
     with _closed_on_error(engine):
-        _check_copy(engine, cause)
+        _prepare_copy(engine, cause)
     _COPIES[engine] = cause
     return engine
 
 
-def _check_copy(engine: sa.Engine, cause: LedgerError) -> None:
+def _prepare_copy(engine: sa.Engine, cause: LedgerError) -> None:
+    """Add the tables that an older format lacks to the copy, and reject writes from then on."""
     try:
         with read_transaction(engine) as connection:
             version = _stored_version(connection)
+        if version is None:
+            raise cause
+        prepare(engine)
     except LedgerError:
         raise cause from None
-    if version != schema.VERSION:
-        raise cause
+    event.listen(engine, "connect", _refuse_writes)
+    engine.dispose()  # connections opened from now on reject writes
 
 
 _COPIES: "weakref.WeakKeyDictionary[sa.Engine, LedgerError]" = weakref.WeakKeyDictionary()
@@ -191,13 +198,13 @@ def prepare(engine: sa.Engine) -> None:
     """
     with read_transaction(engine) as connection:
         version = _stored_version(connection)
-    if version is None or version < schema.VERSION:
+    if version is None or version < VERSION:
         with write_transaction(engine) as connection:
             _create(connection)
-    elif version > schema.VERSION:
+    elif version > VERSION:
         raise LedgerError(
             f"the ledger {redacted_location(engine)} has format {version}, "
-            f"but this version of cloudgpu supports up to {schema.VERSION}",
+            f"but this version of cloudgpu supports up to {VERSION}",
             hint="upgrade cloudgpu, or set CLOUDGPU_LEDGER_URL to another ledger",
         )
 
@@ -210,13 +217,18 @@ def _stored_version(connection: sa.Connection) -> int | None:
 
 
 def _create(connection: sa.Connection) -> None:
-    if _stored_version(connection) == schema.VERSION:
+    if _stored_version(connection) == VERSION:
         return  # another process has created the tables
+    is_new = _stored_version(connection) is None
     schema.metadata.create_all(connection)
+    for index in schema.ADDED_INDEXES:
+        index.create(connection, checkfirst=True)
     if connection.dialect.name == "sqlite":
         for guard in schema.append_only_triggers():
             connection.exec_driver_sql(guard)
-    connection.execute(sa.insert(schema.version).values(version=schema.VERSION))
+    if is_new:
+        summary.begin(connection)  # the first report of an older ledger computes its summary
+    connection.execute(sa.insert(schema.version).values(version=VERSION))
 
 
 @contextmanager
@@ -227,6 +239,8 @@ def read_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         LedgerError: The ledger cannot be read.
     """
     with _faults(engine), engine.connect() as connection:
+        if engine.dialect.name == _POSTGRESQL:
+            connection.execution_options(isolation_level="REPEATABLE READ")
         yield connection
 
 
@@ -240,6 +254,9 @@ def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     if engine in _COPIES:
         raise _COPIES[engine]  # SQLite's error would name the temporary copy
     with _faults(engine), engine.connect().execution_options(ledger_write=True) as connection, connection.begin():
+        if engine.dialect.name == _POSTGRESQL:
+            # One writer at a time, as in SQLite: each must see what the previous one wrote.
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_WRITE_LOCK)))
         yield connection
 
 

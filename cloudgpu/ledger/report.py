@@ -16,7 +16,7 @@ By = Literal["user", "team", "run", "recipe", "cluster"]
 
 NO_VALUE = "(none)"
 """Key of costs without an owner, team or recipe."""
-_OF_RUNS = ("run", "recipe")
+_OF_RUNS: tuple[By, By] = ("run", "recipe")
 _KEYS: Mapping[By, Callable[[Charge], str]] = {
     "user": attrgetter("owner"),
     "team": attrgetter("team"),
@@ -27,7 +27,7 @@ _KEYS: Mapping[By, Callable[[Charge], str]] = {
 _NODE_HOUR = Decimal("0.000001")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ReportRow:
     """A row of a cost report.
 
@@ -63,14 +63,21 @@ class CostReport:
     simulated_usd: Decimal
 
 
-@dataclass
-class _Sum:
+@dataclass(slots=True)
+class KeySum:
+    """The sums of one key. `summarized_runs` is the number of runs that are not in `runs`."""
+
     micro_usd: int = 0
     node_ms: int = 0
     open_entries: int = 0
     unpriced: int = 0
     estimated: int = 0
-    runs: set[str] = field(default_factory=set)
+    runs: set[str] | frozenset[str] = field(default_factory=set)
+    summarized_runs: int = 0
+
+
+Sums = dict[tuple[str, bool], KeySum]
+"""Sums by key, and by whether the costs are simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +102,66 @@ def report(
         since: Count only costs from this time on; None counts all costs.
         now: Time up to which open charges are counted.
     """
-    sums: dict[tuple[str, bool], _Sum] = defaultdict(_Sum)
+    return cost_report(sum_charges(charges, runs, by=by, since=since, now=now), by=by, since=since, now=now)
+
+
+def sum_charges(
+    charges: Iterable[Charge], runs: Iterable[RunInterval], *, by: By, since: datetime | None, now: datetime
+) -> Sums:
+    """Sum charges by key. The arguments are those of `report`."""
+    sums: Sums = defaultdict(KeySum)
     rates, index = ParsedPrices(), RunIndex(runs)
     for charge in charges:
         bill = rates.bill(charge, now)
         if since is None or bill.until > since:
             parts = _parts(charge, index.overlapping(charge, bill.until), by, since, bill.until)
             _add(sums, charge, parts, bill)
-    rows = sorted((_row(key, total) for key, total in sums.items()), key=lambda row: (-row.usd, row.key, row.simulated))
-    return CostReport(
-        by, since, now, tuple(rows), real_usd=_total(sums, "real"), simulated_usd=_total(sums, "simulated")
-    )
+    return sums
+
+
+def cost_report(sums: Sums, *, by: By, since: datetime | None, now: datetime) -> CostReport:
+    """Build a report from its sums."""
+    by_cost = sorted(sums.items(), key=lambda item: (-item[1].micro_usd, item[0]))
+    rows = tuple(_row(key, simulated, total) for (key, simulated), total in by_cost)
+    return CostReport(by, since, now, rows, real_usd=_total(sums, "real"), simulated_usd=_total(sums, "simulated"))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The share of one run in the bill for a closed charge, with the run's key in reports by run and by recipe.
+
+    Attributes:
+        run: Key in reports by run, or None if the run used the cluster but has no share in the costs.
+        recipe: Key in reports by recipe, or None like `run`.
+        run_id: ID of the run, or None for time that belongs to no run.
+    """
+
+    run: str | None
+    recipe: str | None
+    run_id: str | None
+    micro_usd: int
+    node_ms: int
+
+
+def shares(charge: Charge, runs: Sequence[RunInterval], bill: Bill) -> list[Share]:
+    """Split the bill for a closed charge as `report` does without a start time, for reports by every key.
+
+    Args:
+        charge: Closed charge.
+        runs: Runs that overlap the charge.
+        bill: Bill for the charge.
+    """
+    by_run, by_recipe = (_parts(charge, runs, by, None, bill.until) for by in _OF_RUNS)
+    weights = [part.weight for part in by_run]
+    amounts = zip(apportion(bill.micro_usd, weights), apportion(bill.node_ms, weights), strict=True)
+    sums: dict[tuple[str, str, str | None], list[int]] = defaultdict(lambda: [0, 0])
+    for part, recipe, (micro_usd, node_ms) in zip(by_run, by_recipe, amounts, strict=True):
+        total = sums[part.key, recipe.key, next(iter(part.runs), None)]
+        total[0] += micro_usd
+        total[1] += node_ms
+    shared = [Share(run, recipe, run_id, *total) for (run, recipe, run_id), total in sums.items()]
+    others = _run_ids(charge, runs) - {share.run_id for share in shared}
+    return shared + [Share(None, None, run_id, 0, 0) for run_id in sorted(others)]
 
 
 def _parts(charge: Charge, runs: Sequence[RunInterval], by: By, since: datetime | None, until: datetime) -> list[_Part]:
@@ -144,7 +200,7 @@ def _run_ids(charge: Charge, runs: Iterable[RunInterval]) -> frozenset[str]:
     return frozenset(run.run_id for run in runs) | ({charge.run_id} if charge.run_id else set())
 
 
-def _add(sums: dict[tuple[str, bool], _Sum], charge: Charge, parts: Sequence[_Part], bill: Bill) -> None:
+def _add(sums: Sums, charge: Charge, parts: Sequence[_Part], bill: Bill) -> None:
     weights = [part.weight for part in parts]
     shares = zip(parts, apportion(bill.micro_usd, weights), apportion(bill.node_ms, weights), strict=True)
     for part, micro_usd, node_ms in shares:
@@ -159,19 +215,18 @@ def _add(sums: dict[tuple[str, bool], _Sum], charge: Charge, parts: Sequence[_Pa
         sums[key, charge.simulated].estimated += charge.estimated and not charge.free
 
 
-def _row(key: tuple[str, bool], total: _Sum) -> ReportRow:
-    node_hours = (Decimal(total.node_ms) / 3_600_000).quantize(_NODE_HOUR)
+def _row(key: str, simulated: bool, total: KeySum) -> ReportRow:  # noqa: FBT001
     return ReportRow(
-        key=key[0],
-        simulated=key[1],
-        node_hours=node_hours,
+        key=key,
+        simulated=simulated,
+        node_hours=(Decimal(total.node_ms) / 3_600_000).quantize(_NODE_HOUR),
         usd=usd(total.micro_usd),
         open_entries=total.open_entries,
-        runs=len(total.runs),
+        runs=len(total.runs) + total.summarized_runs,
         unpriced=total.unpriced,
         estimated=total.estimated,
     )
 
 
-def _total(sums: dict[tuple[str, bool], _Sum], kind: Literal["real", "simulated"]) -> Decimal:
+def _total(sums: Sums, kind: Literal["real", "simulated"]) -> Decimal:
     return usd(sum(total.micro_usd for (_, simulated), total in sums.items() if simulated is (kind == "simulated")))

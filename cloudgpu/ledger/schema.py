@@ -1,4 +1,4 @@
-"""The tables of the ledger. Every row is an event that never changes; queries combine them into entries."""
+"""The tables of the ledger: events, which never change, and the cost summary, which is computed from them."""
 
 from sqlalchemy import (
     BigInteger,
@@ -13,9 +13,6 @@ from sqlalchemy import (
     Table,
     Text,
 )
-
-VERSION = 4
-"""Version of the table format below. A ledger with a newer version is rejected."""
 
 metadata = MetaData()
 
@@ -124,10 +121,57 @@ run_ended = Table(
     Column("run_id", String(200), ForeignKey("run_started.run_id"), primary_key=True),
     Column("state", String(32), nullable=False),
     Column("ended_at", String(32), nullable=False),
+    Index("run_ended_at", "ended_at"),
+)
+
+# The cost summary, added in format 5. It holds nothing that the events do not determine: see `summary.py`. Each row is
+# the share of one run key in a charge of a closed entry; `charge` and `share` count from 0. Amounts are whole
+# micro-dollars and node-milliseconds, which every database sums exactly. A row whose `run` and `recipe` are NULL costs
+# nothing and only records that the run used the charge's cluster.
+cost_summary = Table(
+    "cost_summary",
+    metadata,
+    Column("entry_id", String(200), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("charge", Integer, primary_key=True),
+    Column("share", Integer, primary_key=True),
+    Column("cluster", String(200), nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("team", Text, nullable=False),
+    Column("recipe", Text, nullable=True),
+    Column("run", Text, nullable=True),
+    Column("run_id", String(200), nullable=True, index=True),
+    Column("simulated", Boolean(create_constraint=True), nullable=False),
+    Column("micro_usd", BigInteger, nullable=False),
+    Column("node_ms", BigInteger, nullable=False),
+    Column("unpriced", Integer, nullable=False),
+    Column("estimated", Integer, nullable=False),
+    Column("starts_at", String(32), nullable=False),
+    Column("until", String(32), nullable=False),
+    Index("cost_summary_cluster", "cluster", "until", "starts_at"),
+    Index("cost_summary_until", "until", "starts_at"),
+)
+
+# Attempts that have no rows in `cost_summary`: open ones, and closed ones whose amounts are too large for its columns.
+cost_pending = Table(
+    "cost_pending",
+    metadata,
+    Column("entry_id", String(200), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+)
+
+# One row while the summary may be used: how many events it includes, and the rules by which it was computed.
+cost_summary_state = Table(
+    "cost_summary_state",
+    metadata,
+    Column("events", BigInteger, primary_key=True, autoincrement=False),
+    Column("rules", Integer, nullable=False),
 )
 
 EVENTS = (opened, beside, launched, extended, closed, part_ended, run_started, run_ended)
 """The append-only tables."""
+ADDED_INDEXES = tuple(run_ended.indexes)
+"""Indexes that format 5 added to tables of older formats."""
 
 
 def append_only_triggers() -> list[str]:

@@ -1,8 +1,9 @@
 """The ledger: every cost is recorded before the call that causes it, and closed after the cloud confirms its end."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from types import TracebackType
 from typing import Self
@@ -10,12 +11,20 @@ from typing import Self
 import sqlalchemy as sa
 
 from cloudgpu.errors import LedgerError
-from cloudgpu.ledger import database, rows, schema
+from cloudgpu.ledger import database, rows, schema, summary
 from cloudgpu.ledger.attribution import RunInterval
-from cloudgpu.ledger.billing import MINIMUM_S
 from cloudgpu.ledger.billing import charges as charges_of
+from cloudgpu.ledger.conversion import (
+    charge_from_row,
+    entry_from_rows,
+    group_instances,
+    group_part_ends,
+    group_surcharges,
+    run_from_row,
+)
 from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, Spending
 from cloudgpu.ledger.report import By, CostReport, report
+from cloudgpu.ledger.summary_queries import entries_of, is_complete, summarized_report
 from cloudgpu.ledger.times import to_text
 
 _PLEASE_REPORT = "nothing was recorded or launched; please report this bug"
@@ -51,10 +60,12 @@ class Ledger:
         with database.write_transaction(self.engine) as connection:
             last = _last(connection, spending.entry_id)
             if not last.is_open:
-                connection.execute(sa.insert(schema.opened).values(rows.opened_row(spending, last.number + 1)))
-                surcharges = rows.surcharge_rows(spending, last.number + 1)
+                attempt = last.number + 1
+                _record(connection, schema.opened, rows.opened_row(spending, attempt))
+                surcharges = rows.surcharge_rows(spending, attempt)
                 if surcharges:
                     connection.execute(sa.insert(schema.beside), surcharges)
+                summary.add_open(connection, (spending.entry_id, attempt))
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
         """Record launched instances. Instances that are already recorded keep their launch time.
@@ -105,7 +116,8 @@ class Ledger:
             last = _known(connection, entry_id)
             if last.is_open:
                 event = {"entry_id": entry_id, "attempt": last.number, "closed_at": to_text(at)}
-                connection.execute(sa.insert(schema.closed).values(event))
+                _record(connection, schema.closed, event)
+                summary.update_entries(connection, [(entry_id, last.number)])
 
     def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
         """Record the end of a part of an open entry. The first recorded end applies; a closed entry is not changed.
@@ -119,7 +131,7 @@ class Ledger:
             known = sa.select(sa.literal(1)).select_from(schema.part_ended).filter_by(**key)
             if last.is_open and connection.scalar(known) is None:
                 event = {**key, "ended_at": to_text(at), "estimated": estimated}
-                connection.execute(sa.insert(schema.part_ended).values(event))
+                _record(connection, schema.part_ended, event)
 
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
         """Record that a run started to use a cluster at `at`. The first recorded start applies.
@@ -130,7 +142,8 @@ class Ledger:
         row = {"run_id": run_id, "cluster": cluster, "recipe": recipe, "owner": owner, "team": team}
         with database.write_transaction(self.engine) as connection:
             if not _has_run(connection, schema.run_started, run_id):
-                connection.execute(sa.insert(schema.run_started).values(**row, started_at=to_text(at)))
+                _record(connection, schema.run_started, row | {"started_at": to_text(at)})
+                summary.update_run(connection, run_id)
 
     def run_ended(self, run_id: str, state: str, at: datetime) -> None:
         """Record the final state and end of a run. The first recorded end applies.
@@ -142,10 +155,16 @@ class Ledger:
             if not _has_run(connection, schema.run_started, run_id):
                 raise LedgerError(f"the ledger has no run {run_id}", hint=_ANOTHER)
             if not _has_run(connection, schema.run_ended, run_id):
-                connection.execute(sa.insert(schema.run_ended).values(run_id=run_id, state=state, ended_at=to_text(at)))
+                _record(connection, schema.run_ended, {"run_id": run_id, "state": state, "ended_at": to_text(at)})
+                summary.update_run(connection, run_id)
 
     def entries(
-        self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
+        self,
+        *,
+        cluster: str | None = None,
+        state: EntryState | None = None,
+        since: datetime | None = None,
+        token: str | None = None,
     ) -> tuple[LedgerEntry, ...]:
         """Return entries in the order in which they were opened.
 
@@ -153,12 +172,21 @@ class Ledger:
             cluster: Return only entries of this cluster.
             state: Return only open or only closed entries.
             since: Return only entries that are open or were closed at or after this time.
+            token: Return only entries of the cluster or storage with this token, which begins their IDs.
 
         Raises:
             LedgerError: The ledger cannot be used.
         """
         with database.read_transaction(self.engine) as connection:
-            return _entries(connection, rows.conditions_for(cluster, state, since))
+            if token is None:
+                return _entries(connection, rows.conditions_for(cluster, state, since))
+            # The name of a cluster may have thousands of rows, and its token few: look for the token.
+            conditions = [
+                *rows.token_conditions(token, connection.dialect.name),
+                *rows.conditions_for(None, state, since),
+            ]
+            found = _entries(connection, conditions)
+            return tuple(entry for entry in found if cluster in (None, entry.spending.cluster))
 
     def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
         """Return the costs by user, team, run, recipe or cluster.
@@ -171,16 +199,27 @@ class Ledger:
         Raises:
             LedgerError: The ledger cannot be used.
         """
-        # The minimum charge may extend up to a minute past the end of a closed entry.
-        reach = None if since is None else since - timedelta(seconds=MINIMUM_S)
         with database.read_transaction(self.engine) as connection:
-            charges = [rows.charge_from_row(row) for row in connection.execute(rows.charges_query(reach)).all()]
-            charges += [
-                charge
-                for entry in _entries(connection, rows.part_end_conditions(reach))
-                for charge in charges_of(entry)
-            ]
-            runs = [rows.run_from_row(row) for row in connection.execute(rows.RUNS).all()]
+            read = summary.reader(connection)
+            if is_complete(read):
+                return summarized_report(read, by=by, since=since, now=now)
+        # The format was just updated, or an older version has written. Without the summary a report is only slower.
+        with suppress(LedgerError), database.write_transaction(self.engine) as connection:
+            summary.rebuild(connection)
+        return self.recomputed_report(by=by, now=now, since=since)
+
+    def recomputed_report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
+        """Return the same report as `report`, from the events alone.
+
+        Raises:
+            LedgerError: The ledger cannot be used.
+        """
+        with database.read_transaction(self.engine) as connection:
+            charges = [charge_from_row(row[2:]) for row in connection.execute(rows.charges_query())]
+            with_parts = {(entry_id, attempt) for entry_id, attempt in connection.execute(rows.ATTEMPTS_WITH_PART_ENDS)}
+            for entry in entries_of(summary.reader(connection), with_parts).values():
+                charges += charges_of(entry)
+            runs = [run_from_row(row) for row in connection.execute(rows.RUNS)]
         return report(charges, runs, by=by, since=since, now=now)
 
     def runs(self) -> tuple[RunInterval, ...]:
@@ -190,7 +229,7 @@ class Ledger:
             LedgerError: The ledger cannot be used.
         """
         with database.read_transaction(self.engine) as connection:
-            return tuple(rows.run_from_row(row) for row in connection.execute(rows.RUNS))
+            return tuple(run_from_row(row) for row in connection.execute(rows.RUNS))
 
     def dispose(self) -> None:
         """Close every connection."""
@@ -207,10 +246,10 @@ class Ledger:
 
 def _entries(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> tuple[LedgerEntry, ...]:
     entry_rows = connection.execute(rows.ENTRIES.where(*conditions)).mappings().all()
-    instances = rows.group_instances(connection.execute(rows.instances_query(conditions)))
-    beside = rows.group_surcharges(connection.execute(rows.surcharges_query(conditions)))
-    parts = rows.group_part_ends(connection.execute(rows.part_ends_query(conditions)))
-    return tuple(rows.entry_from_rows(row, instances, beside, parts) for row in entry_rows)
+    instances = group_instances(connection.execute(rows.instances_query(conditions)))
+    beside = group_surcharges(connection.execute(rows.surcharges_query(conditions)))
+    parts = group_part_ends(connection.execute(rows.part_ends_query(conditions)))
+    return tuple(entry_from_rows(row, instances, beside, parts) for row in entry_rows)
 
 
 @dataclass(frozen=True)
@@ -235,6 +274,12 @@ def _known(connection: sa.Connection, entry_id: str) -> _Attempt:
 
 def _instances(connection: sa.Connection, key: Mapping[str, object]) -> set[str]:
     return set(connection.scalars(sa.select(schema.launched.c.instance_id).filter_by(**key)))
+
+
+def _record(connection: sa.Connection, table: sa.Table, event: Mapping[str, object]) -> None:
+    """Write an event that the cost summary counts."""
+    connection.execute(sa.insert(table).values(event))
+    summary.count_event(connection)
 
 
 def _has_run(connection: sa.Connection, table: sa.Table, run_id: str) -> bool:

@@ -24,7 +24,7 @@ def cost(
     """
     context = command_context(json=json)
     now = context.clock.now()
-    report = context.ledger.report(by=by, since=read_since(since, now), now=now)
+    report = context.cost_report(by=by, since=read_since(since, now), now=now)
     gaps = context.missing_rows()
     if not json:
         context.screen.lines(report_lines(report, by))

@@ -11,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from cloudgpu.errors import LedgerError
-from cloudgpu.ledger import database, schema
+from cloudgpu.ledger import database
 from cloudgpu.ledger.store import open_ledger
+from cloudgpu.ledger.version import VERSION
 
 WRITER = """
 import sys
@@ -53,7 +54,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path):
 def test_the_second_of_two_that_make_the_tables_finds_them_made(ledger):
     with database.write_transaction(ledger.engine) as connection:
         database._create(connection)
-        assert connection.exec_driver_sql("SELECT version FROM cloudgpu_ledger").scalars().all() == [schema.VERSION]
+        assert connection.exec_driver_sql("SELECT version FROM cloudgpu_ledger").scalars().all() == [VERSION]
 
 
 def test_what_open_returned_from_survives_sigkill(tmp_path: Path):
@@ -111,7 +112,7 @@ def test_a_ledger_of_a_newer_version_is_refused(ledger, ledger_path: Path):
     with sqlite3.connect(ledger_path) as direct:
         direct.execute("INSERT INTO cloudgpu_ledger (version) VALUES (99)")
     direct.close()
-    with pytest.raises(LedgerError, match=f"format 99, .* supports up to {schema.VERSION}") as caught:
+    with pytest.raises(LedgerError, match=f"format 99, .* supports up to {VERSION}") as caught:
         open_ledger(f"sqlite:///{ledger_path}")
     assert "upgrade cloudgpu" in caught.value.hint
 

@@ -106,6 +106,21 @@ def test_entries_are_chosen_by_cluster_state_and_time(ledger, make_spending, noo
     assert chosen(since=noon + timedelta(hours=1, microseconds=1)) == [("e1", ("i-1",)), ("e2", ())]
 
 
+def test_entries_are_chosen_by_the_token_of_their_cluster(ledger, make_spending):
+    for entry_id in ("t1/a/spot", "t1/b/spot", "t10/a/spot", "t1-/a", "t1", "t2/a", "T1/a"):
+        ledger.open(make_spending(entry_id, cluster="red"))
+    ledger.open(make_spending("t1/c/spot", cluster="blue"))
+
+    def chosen(**by):
+        return [entry.spending.entry_id for entry in ledger.entries(**by)]
+
+    assert chosen(token="t1", cluster="red") == ["t1/a/spot", "t1/b/spot"]
+    assert chosen(token="t1") == ["t1/a/spot", "t1/b/spot", "t1/c/spot"]
+    assert chosen(token="t1", cluster="green") == []
+    ledger.close("t1/a/spot", make_spending().opened_at)
+    assert chosen(token="t1", cluster="red", state="open") == ["t1/b/spot"]
+
+
 def test_runs_are_written_once(ledger, noon):
     ledger.run_started("r1", "red", "quickstart", "ann", "vision", noon)
     ledger.run_started("r1", "red", "quickstart", "ann", "vision", noon + timedelta(hours=1))

@@ -1,0 +1,437 @@
+"""The cost summary: a report that the database sums is the report that the events determine, whatever happened."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.errors import LedgerError
+from cloudgpu.ledger import database, schema, summary, summary_queries
+from cloudgpu.ledger.billing import charges as charges_of
+from cloudgpu.ledger.entry import Surcharge
+from cloudgpu.ledger.report import report
+from cloudgpu.ledger.sqlite_report import sqlite_report
+from cloudgpu.ledger.store import Ledger, open_ledger
+from cloudgpu.ledger.version import VERSION
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NOW = NOON + timedelta(hours=2)
+EVERY_WAY = ("user", "team", "run", "recipe", "cluster")
+DISKS = Surcharge("disks", 2, Decimal("0.0444445"))
+GATEWAY = Surcharge("gateway", 1, Decimal("0.045"), whole_hours=True)
+ADDRESSES = Surcharge("elastic-ips", 1, None)
+SUMMARY = ("cost_summary", "cost_pending", "cost_summary_state")
+
+
+def after(**time: float) -> datetime:
+    return NOON + timedelta(**time)
+
+
+def url_of(ledger: Ledger) -> str:
+    return f"sqlite:///{ledger.engine.url.database}"
+
+
+def is_complete(ledger: Ledger) -> bool:
+    with database.read_transaction(ledger.engine) as connection:
+        return summary_queries.is_complete(summary.reader(connection))
+
+
+def same_as_the_events(ledger: Ledger, *since: datetime) -> None:
+    charges = [charge for entry in ledger.entries() for charge in charges_of(entry)]
+    for by in EVERY_WAY:
+        for moment in (None, *since):
+            expected = report(charges, ledger.runs(), by=by, since=moment, now=NOW)
+            assert ledger.report(by=by, since=moment, now=NOW) == expected
+            assert ledger.recomputed_report(by=by, since=moment, now=NOW) == expected
+            assert sqlite_report(url_of(ledger), by=by, since=moment, now=NOW) == expected
+
+
+def forget_summary(ledger: Ledger) -> None:
+    with database.write_transaction(ledger.engine) as connection:
+        for table in SUMMARY:
+            connection.exec_driver_sql(f"DELETE FROM {table}")
+
+
+moments = st.integers(-30, 5000).map(lambda seconds: after(seconds=seconds))
+clusters = st.sampled_from(["red", "red", "red", "blue", "storage data"])
+Step = tuple[str, tuple[Any, ...]]
+
+
+@st.composite
+def lives_of_an_entry(draw, entry_id: str) -> list[Step]:
+    """The calls for one entry, which may stay open, never be launched, or be opened again."""
+    steps: list[Step] = []
+    for _ in range(draw(st.integers(1, 2))):
+        changes = {
+            "cluster": draw(clusters),
+            "run_id": draw(st.sampled_from(["", "r0", "r1", "gone"])),
+            "recipe": draw(st.sampled_from(["", "a"])),
+            "owner": draw(st.sampled_from(["", "ann", "bob"])),
+            "team": draw(st.sampled_from(["", "vision"])),
+            "simulated": draw(st.booleans()),
+            "nodes": draw(st.integers(1, 3)),
+            "node_hourly_usd": draw(st.sampled_from([Decimal("31.212"), Decimal("0.333333333")])),
+            "opened_at": draw(moments),
+            "beside": tuple(draw(st.sets(st.sampled_from([DISKS, GATEWAY, ADDRESSES])))),
+        }
+        steps.append(("open", (entry_id, changes)))
+        if draw(st.integers(0, 5)):
+            instances = [f"i-{number}" for number in range(draw(st.integers(1, 3)))]
+            steps.append(("launched", (entry_id, instances, draw(moments))))
+        for part in draw(st.sets(st.sampled_from(["nodes", "gateway", "elastic-ips"]))):
+            steps.append(("part_ended", (entry_id, part, draw(moments), draw(st.booleans()))))
+        if draw(st.integers(0, 4)):
+            steps.append(("close", (entry_id, draw(moments))))
+    return steps
+
+
+@st.composite
+def lives_of_a_run(draw, run_id: str) -> list[Step]:
+    steps: list[Step] = [
+        ("run_started", (run_id, draw(clusters), draw(st.sampled_from(["", "a", "b"])), "ann", "vision", draw(moments)))
+    ]
+    if draw(st.integers(0, 3)):
+        steps.append(("run_ended", (run_id, "failed", draw(moments))))
+    return steps
+
+
+@st.composite
+def histories(draw) -> list[Step]:
+    """The calls for several entries and runs, in any order, and at times in no order, like a clock that runs back."""
+    lives = [draw(lives_of_an_entry(f"e{number}")) for number in range(draw(st.integers(1, 3)))]
+    lives += [draw(lives_of_a_run(f"r{number}")) for number in range(draw(st.integers(0, 4)))]
+    turns = draw(st.permutations([number for number, life in enumerate(lives) for _ in life]))
+    following = [iter(life) for life in lives]
+    return [next(following[turn]) for turn in turns]
+
+
+def perform(ledger: Ledger, verb: str, arguments: tuple[Any, ...], make_spending: Callable[..., Any]) -> None:
+    with suppress(LedgerError):  # a launch is too late for its entry
+        match verb, arguments:
+            case "open", (entry_id, changes):
+                ledger.open(make_spending(entry_id, **changes))
+            case "part_ended", (entry_id, part, at, estimated):
+                ledger.part_ended(entry_id, part, at, estimated=estimated)
+            case _:
+                getattr(ledger, verb)(*arguments)
+
+
+@dataclass(frozen=True)
+class Limits:
+    few_runs: int
+    batch: int
+
+
+@pytest.mark.parametrize("limits", [Limits(1000, 500), Limits(0, 1)], ids=["as released", "smallest"])
+def test_the_summary_is_what_the_events_determine(make_spending, monkeypatch, limits):
+    monkeypatch.setattr(summary_queries, "_FEW_RUNS", limits.few_runs)
+    monkeypatch.setattr(summary_queries, "_BATCH", limits.batch)
+    closed = []
+
+    @given(histories(), st.lists(moments, max_size=2))
+    @settings(max_examples=40, deadline=None)
+    def holds(history, since):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            open_ledger(f"sqlite:///{folder}/ledger.sqlite3") as ledger,
+        ):
+            for verb, arguments in history:
+                perform(ledger, verb, arguments, make_spending)
+            assert is_complete(ledger)
+            same_as_the_events(ledger, *since)
+            with database.read_transaction(ledger.engine) as connection:
+                written = connection.execute(sa.select(schema.cost_summary)).all()
+            closed.extend(written)
+            forget_summary(ledger)
+            assert not is_complete(ledger)
+            same_as_the_events(ledger, *since)
+            assert is_complete(ledger)
+            with database.read_transaction(ledger.engine) as connection:
+                assert set(connection.execute(sa.select(schema.cost_summary)).all()) == set(written)
+
+    holds()
+    assert {row.share for row in closed} >= {0, 1}, "no history shared a cluster between runs"
+    assert {row.charge for row in closed} >= {0, 1}, "no history had an entry whose parts ended apart"
+
+
+def an_hour(ledger: Ledger, make_spending: Callable[..., Any], entry_id: str = "e1", **changes: Any) -> None:
+    ledger.open(make_spending(entry_id, nodes=1, node_hourly_usd=Decimal("3.6"), **changes))
+    ledger.launched(entry_id, ["i-1"], NOON)
+    ledger.close(entry_id, after(hours=1))
+
+
+def test_closed_entries_are_summed_by_the_database(ledger, make_spending):
+    """The events are not read: with another amount in the summary, the report is another."""
+    an_hour(ledger, make_spending)
+    with database.write_transaction(ledger.engine) as connection:
+        connection.exec_driver_sql("UPDATE cost_summary SET micro_usd = 7")
+    assert [ledger.report(by=by, now=NOW).real_usd for by in EVERY_WAY] == [Decimal("0.000007")] * 5
+
+
+def test_a_run_that_is_recorded_after_its_nodes_are_gone_still_gets_its_share(ledger, make_spending):
+    an_hour(ledger, make_spending)
+    ledger.run_started("r1", "red", "a", "ann", "", after(minutes=30))
+    assert {row.key: row.usd for row in ledger.report(by="run", now=NOW).rows} == {
+        "r1": Decimal("1.8"),
+        "(idle) red": Decimal("1.8"),
+    }
+    ledger.run_ended("r1", "failed", after(minutes=45))
+    assert {row.key: row.usd for row in ledger.report(by="run", now=NOW).rows} == {
+        "r1": Decimal("0.9"),
+        "(idle) red": Decimal("2.7"),
+    }
+    same_as_the_events(ledger)
+
+
+def test_a_run_counts_once_though_its_cluster_is_partly_open(ledger, make_spending):
+    an_hour(ledger, make_spending)
+    ledger.open(make_spending("e2", nodes=1))
+    ledger.launched("e2", ["i-2"], NOON)
+    ledger.run_started("r1", "red", "a", "ann", "", after(minutes=30))
+    assert [row.runs for row in ledger.report(by="user", now=NOW).rows] == [1]
+    same_as_the_events(ledger, after(minutes=10), NOON, after(hours=1))
+
+
+def test_amounts_beyond_sixty_four_bits_are_billed_without_the_summary(ledger, make_spending):
+    for number in range(3):
+        an_hour(ledger, make_spending, f"e{number}")
+    ledger.open(make_spending("big", node_hourly_usd=Decimal("1e20")))
+    ledger.launched("big", ["i-1"], NOON)
+    ledger.close("big", after(hours=1))
+    assert ledger.report(by="user", now=NOW).real_usd == Decimal("1e20") + 3 * Decimal("3.6")
+    same_as_the_events(ledger, after(minutes=10))
+    assert is_complete(ledger)
+
+
+def test_the_report_without_sqlalchemy_leaves_every_other_case_to_the_ledger(
+    ledger, ledger_path: Path, make_spending, tmp_path: Path
+):
+    url = f"sqlite:///{ledger_path}"
+
+    def reported(of: str = url) -> bool:
+        return sqlite_report(of, by="user", now=NOW) is not None
+
+    an_hour(ledger, make_spending)
+    assert reported()
+    missing = tmp_path / "missing.sqlite3"
+    assert not reported(f"sqlite:///{missing}")
+    assert not missing.exists()
+    (tmp_path / "notes").write_text("dear diary")
+    assert not reported(f"sqlite:///{tmp_path / 'notes'}")
+    assert not reported("postgresql://ann@db/ledger")
+    assert not reported("sqlite:///ledger.sqlite3")
+    with database.write_transaction(ledger.engine) as connection:
+        connection.exec_driver_sql("UPDATE cost_summary_state SET events = 99")
+    assert not reported()
+    ledger.report(by="user", now=NOW)
+    assert reported()
+    with database.write_transaction(ledger.engine) as connection:
+        connection.exec_driver_sql(f"INSERT INTO cloudgpu_ledger VALUES ({VERSION + 1})")
+    assert not reported()
+
+
+def test_the_command_imports_neither_sqlalchemy_nor_recipes(ledger, ledger_path: Path, make_spending, tmp_path: Path):
+    an_hour(ledger, make_spending)
+    script = (
+        "import sys\nfrom cloudgpu.cli.main import main\nassert main(['cost', '--by', 'user']) == 0\n"
+        "print(sorted({'sqlalchemy', 'cloudgpu.recipe.schema', 'cloudgpu.plan.costs'} & set(sys.modules)))"
+    )
+    environment = {"CLOUDGPU_HOME": str(tmp_path), "CLOUDGPU_LEDGER_URL": f"sqlite:///{ledger_path}"}
+    shown = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.splitlines()
+    assert shown[1].split() == ["ann", "1.000", "$3.60"]
+    assert shown[-1] == "[]"
+
+
+def test_events_that_an_older_version_wrote_meanwhile_are_not_missed(ledger, make_spending):
+    """A `train` that was started before the update writes events, and nothing else."""
+    an_hour(ledger, make_spending)
+    late = make_spending("e2", cluster="blue")
+    with database.write_transaction(ledger.engine) as connection:
+        connection.execute(sa.insert(schema.opened).values(database_row(late)))
+    assert not is_complete(ledger)
+    assert {row.key: row.open_entries for row in ledger.report(by="cluster", now=NOW).rows} == {"red": 0, "blue": 1}
+    assert is_complete(ledger)
+    with database.write_transaction(ledger.engine) as connection:
+        started = {"run_id": "r1", "cluster": "red", "recipe": "a", "owner": "ann", "team": ""}
+        connection.execute(sa.insert(schema.run_started).values(**started, started_at="2026-11-21T12:30:00.000000Z"))
+    an_hour(ledger, make_spending, "e3")  # a summary that lacks events is not completed by the next event
+    assert not is_complete(ledger)
+    same_as_the_events(ledger)
+    assert is_complete(ledger)
+    same_as_the_events(ledger)
+
+
+def database_row(spending: Any) -> dict[str, object]:
+    from cloudgpu.ledger import rows
+
+    return rows.opened_row(spending, 1)
+
+
+def test_a_summary_by_other_rules_is_computed_again(ledger, make_spending, monkeypatch):
+    an_hour(ledger, make_spending)
+    with database.write_transaction(ledger.engine) as connection:
+        connection.exec_driver_sql("UPDATE cost_summary SET micro_usd = 7")
+        connection.exec_driver_sql("UPDATE cost_summary_state SET rules = 0")
+    assert ledger.report(by="user", now=NOW).real_usd == Decimal("3.6")
+    assert ledger.report(by="user", now=NOW).real_usd == Decimal("3.6")
+    assert is_complete(ledger)
+
+
+def test_what_fails_between_two_statements_leaves_event_and_summary_or_neither(ledger, make_spending):
+    """Every call is ended before each of its statements in turn, as a kill would, and then done again."""
+    calls = [
+        lambda: ledger.open(make_spending(beside=(DISKS, GATEWAY))),
+        lambda: ledger.launched("e1", ["i-1"], NOON),
+        lambda: ledger.run_started("r1", "red", "a", "ann", "", after(minutes=10)),
+        lambda: ledger.part_ended("e1", "nodes", after(minutes=50)),
+        lambda: ledger.close("e1", after(hours=1)),
+        lambda: ledger.run_ended("r1", "failed", after(minutes=20)),
+        lambda: ledger.run_started("r2", "red", "b", "ann", "", after(minutes=15)),
+    ]
+    left, kills = 0, 0
+
+    def end(*_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+
+    sa.event.listen(ledger.engine, "before_cursor_execute", end)
+    try:
+        for call in calls:
+            for statements in range(100):
+                left = statements
+                try:
+                    call()
+                except KeyboardInterrupt:
+                    kills += 1
+                    left = 10**9
+                    assert is_complete(ledger)
+                    same_as_the_events(ledger)
+                else:
+                    break
+            left = 10**9
+            same_as_the_events(ledger)
+    finally:
+        sa.event.remove(ledger.engine, "before_cursor_execute", end)
+    assert kills > 40
+    assert {row.key for row in ledger.report(by="run", now=NOW).rows} == {"r1", "r2", "(idle) red"}
+
+
+def as_format_4(ledger: Ledger) -> None:
+    with database.write_transaction(ledger.engine) as connection:
+        for table in SUMMARY:
+            connection.exec_driver_sql(f"DROP TABLE {table}")
+        connection.exec_driver_sql("DROP INDEX run_ended_at")
+        connection.exec_driver_sql("UPDATE cloudgpu_ledger SET version = 4")
+    ledger.dispose()
+
+
+def filled(ledger: Ledger, make_spending: Callable[..., Any]) -> None:
+    an_hour(ledger, make_spending)
+    ledger.run_started("r1", "red", "a", "ann", "", after(minutes=30))
+    ledger.run_ended("r1", "failed", after(minutes=45))
+    ledger.open(make_spending("e2", cluster="blue", beside=(GATEWAY,)))
+    ledger.launched("e2", ["i-2", "i-3"], NOON)
+    ledger.part_ended("e2", "nodes", after(minutes=40), estimated=True)
+    ledger.close("e2", after(minutes=90))
+    ledger.open(make_spending("e3", simulated=True))
+
+
+def test_a_ledger_of_format_4_is_updated_and_reports_the_same(ledger, ledger_path: Path, make_spending):
+    filled(ledger, make_spending)
+    before = [ledger.report(by=by, now=NOW) for by in EVERY_WAY]
+    as_format_4(ledger)
+    with open_ledger(f"sqlite:///{ledger_path}") as updated:
+        with database.read_transaction(updated.engine) as connection:
+            assert connection.exec_driver_sql("SELECT MAX(version) FROM cloudgpu_ledger").scalar() == VERSION
+            assert "run_ended_at" in {index["name"] for index in sa.inspect(connection).get_indexes("run_ended")}
+        assert not is_complete(updated)
+        updated.run_started("r2", "red", "b", "ann", "", after(minutes=50))
+        updated.close("e3", after(minutes=30))
+        same_as_the_events(updated, after(minutes=35))
+        assert is_complete(updated)
+        same_as_the_events(updated, after(minutes=35))
+        assert [
+            updated.report(by=by, now=NOW).rows != of_before.rows
+            for by, of_before in zip(EVERY_WAY, before, strict=True)
+        ]
+
+
+def test_a_ledger_of_format_4_that_cannot_be_written_still_has_a_report(
+    ledger, ledger_path: Path, make_spending, monkeypatch
+):
+    filled(ledger, make_spending)
+    before = [ledger.report(by=by, now=NOW) for by in EVERY_WAY]
+    as_format_4(ledger)
+    written = ledger_path.read_bytes()
+
+    def failing(path):
+        raise LedgerError("cannot write the ledger: Read-only file system")
+
+    monkeypatch.setattr(database, "_touch", failing)
+    with open_ledger(f"sqlite:///{ledger_path}", may_read_only=True) as copy:
+        for _ in range(2):
+            assert [copy.report(by=by, now=NOW) for by in EVERY_WAY] == before
+        with pytest.raises(LedgerError, match="Read-only"):
+            copy.close("e3", NOW)
+        with database.read_transaction(copy.engine) as connection, pytest.raises(sa.exc.OperationalError):
+            connection.exec_driver_sql("DELETE FROM cost_summary_state")
+    assert ledger_path.read_bytes() == written
+
+
+WRITER = """
+import sys
+from datetime import timedelta
+from cloudgpu.ledger.store import open_ledger
+sys.path.insert(0, sys.argv[3])
+from conftest import NOON, spending
+url, name = sys.argv[1], sys.argv[2]
+ledger = open_ledger(url)
+for number in range(15):
+    entry = f"{name}-{number}"
+    start = NOON + timedelta(minutes=2 * number)
+    ledger.open(spending(entry, run_id=entry, opened_at=start))
+    ledger.launched(entry, [f"i-{entry}"], start)
+    ledger.run_started(entry, "red", "a", "ann", "", start + timedelta(minutes=1))
+    ledger.close(entry, start + timedelta(minutes=10))
+    ledger.run_ended(entry, "succeeded", start + timedelta(minutes=5))
+"""
+
+
+def test_processes_that_close_entries_of_one_cluster_at_once_keep_the_summary_true(tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, url, f"w{number}", str(Path(__file__).parent)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    said = [writer.communicate(timeout=120)[1] for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0, 0], said
+    with open_ledger(url) as ledger:
+        assert is_complete(ledger)
+        assert len(ledger.entries(state="closed")) == 45
+        same_as_the_events(ledger, after(minutes=15))
