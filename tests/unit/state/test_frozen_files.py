@@ -1,7 +1,6 @@
 """Every file that an earlier version wrote is still read, with the same values."""
 
 import math
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +8,6 @@ import pytest
 
 from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 from cloudgpu.clock import ManualClock
-from cloudgpu.paths import Home
 from cloudgpu.state import ssh_config_record
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from cloudgpu.state.cluster_and_run_records import RecordStore
@@ -18,11 +16,6 @@ from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.matrix_records import MatrixRecords
 from cloudgpu.state.storage_records import StorageRecords
 from tests.unit.state import format1
-
-
-@pytest.fixture
-def frozen(tmp_path):
-    return Home(shutil.copytree(format1.ROOT, tmp_path / "home"))
 
 
 def test_clusters(frozen):
