@@ -95,7 +95,7 @@ _PREPARING = RunRecord(
     run_id="preparing-222222",
     cluster="up",
     recipe="quickstart",
-    recipe_path="/home/ana/recipes/quickstart/recipe.yaml",
+    recipe_path="/u/ana/recipes/quickstart/recipe.yaml",
     owner="ana",
     team="",
     target="aws",
@@ -133,7 +133,7 @@ RUNS = {
             ended_at=LATER,
         ),
         replace(_PREPARING, run_id="cancelled-666666", state="cancelled", reason="its cluster was deleted"),
-        replace(_RUNNING, run_id="lost-777777", state="lost", recipe_path="/home/ana/\udcff/recipe.yaml"),
+        replace(_RUNNING, run_id="lost-777777", state="lost", recipe_path="/u/ana/\udcff/recipe.yaml"),
     )
 }
 DIVERGED_RUN = "diverged-888888"
@@ -143,7 +143,7 @@ MATRICES = {
     "lr": MatrixRecord(
         name="lr",
         recipe="quickstart",
-        recipe_path="/home/ana/recipes/quickstart/recipe.yaml",
+        recipe_path="/u/ana/recipes/quickstart/recipe.yaml",
         target="aws",
         axes=(("env.LR", ("0.1", "0.01")), ("nodes", ("1",))),
         sets=("budget.expiry=2h",),
@@ -200,7 +200,7 @@ INVENTORIES = {
                 instance_id="box-1",
                 bastion="ana@gate:2200",
                 bastion_keys=("SHA256:" + "B" * 43,),
-                key="/home/ana/.ssh/id_ed25519",
+                key="/u/ana/.ssh/id_ed25519",
                 devices=(0, 3),
                 interface="eth1",
                 base=".cloudgpu/hosts/hosts-0123",
@@ -208,7 +208,7 @@ INVENTORIES = {
         ),
     ),
 }
-SSH_FOLDER = "/home/ana/.ssh"
+SSH_FOLDER = "/u/ana/.ssh"
 """Folder in the `ssh-config.json` of cluster `up`."""
 
 COOLDOWNS = {("p4d.24xlarge", "us-east-1a", "spot"): 60, ("g5.xlarge", "us-east-1b", "on-demand"): 60}
