@@ -9,9 +9,6 @@ from cloudgpu.paths import Home
 from cloudgpu.state.documents import Document
 from cloudgpu.state.user_ssh_config import SshFolder
 
-_MARK: Final = "ssh-config.json"
-"""Name of the file in the cluster's directory, where every command that deletes the cluster finds it."""
-
 
 @dataclass(frozen=True)
 class _SshConfigRecord:
@@ -29,7 +26,7 @@ def record_folder(home: Home, cluster: str, folder: SshFolder) -> None:
     Raises:
         StateError: The state home cannot be written.
     """
-    SSH_CONFIG.write(home.cluster(cluster).root / _MARK, _SshConfigRecord(str(folder.root)))
+    SSH_CONFIG.write(home.cluster(cluster).ssh_config, _SshConfigRecord(str(folder.root)))
 
 
 def remove_entries(home: Home, cluster: str) -> list[str]:
@@ -37,7 +34,7 @@ def remove_entries(home: Home, cluster: str) -> list[str]:
 
     Return one sentence for each problem. Problems do not raise errors, because leftover entries cost nothing.
     """
-    path = home.cluster(cluster).root / _MARK
+    path = home.cluster(cluster).ssh_config
     try:
         folder = SshFolder(Path(SSH_CONFIG.read(path).folder))
     except FileNotFoundError:
