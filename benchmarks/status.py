@@ -1,4 +1,4 @@
-"""Measure `cloudgpu status` on records of 20 running clusters and 200 finished runs.
+"""Measure `cloudgpu status` on records and ledger rows of 20 running clusters, and records of 200 finished runs.
 
 Aim: <= 0.4 s.
 """
@@ -10,6 +10,8 @@ from pathlib import Path
 
 from measure import CLOUDGPU, run, show_command
 
+from cloudgpu.backends.costs import spending_of
+from cloudgpu.ledger.store import Ledger, open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 
@@ -18,6 +20,25 @@ CLUSTERS = 20
 
 def fill(home: Home, runs: int) -> None:
     records, now = RecordStore(home), datetime.now(UTC)
+    with open_ledger(f"sqlite:///{home.ensure().ledger_db}") as ledger:
+        _fill_clusters(records, ledger, now)
+    for number in range(runs):
+        finished = RunRecord(
+            run_id=f"run-{number}",
+            cluster=f"cluster-{number % CLUSTERS}",
+            recipe="quickstart",
+            recipe_path="recipes/quickstart",
+            owner="ann",
+            team="vision",
+            target="rehearsal",
+            started_at=now - timedelta(minutes=30),
+            state="succeeded",
+            ended_at=now,
+        )
+        records.save_run(finished)
+
+
+def _fill_clusters(records: RecordStore, ledger: Ledger, now: datetime) -> None:
     for number in range(CLUSTERS):
         cluster = ClusterRecord(
             name=f"cluster-{number}",
@@ -42,20 +63,9 @@ def fill(home: Home, runs: int) -> None:
             instance_ids=(f"i-{number:017x}", f"i-{number + 100:017x}"),
         )
         records.save_cluster(cluster, now)
-    for number in range(runs):
-        finished = RunRecord(
-            run_id=f"run-{number}",
-            cluster=f"cluster-{number % CLUSTERS}",
-            recipe="quickstart",
-            recipe_path="recipes/quickstart",
-            owner="ann",
-            team="vision",
-            target="rehearsal",
-            started_at=now - timedelta(minutes=30),
-            state="succeeded",
-            ended_at=now,
-        )
-        records.save_run(finished)
+        row = spending_of(cluster, now - timedelta(hours=1))
+        ledger.open(row)
+        ledger.launched(row.entry_id, cluster.instance_ids, now - timedelta(hours=1))
 
 
 def main() -> None:

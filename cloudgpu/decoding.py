@@ -69,10 +69,10 @@ def _composite(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> A
         # `True == 1`, so types are compared too.
         if any(value == literal and type(value) is type(literal) for literal in inner):
             return value
-        raise _unexpected(value, "one of " + ", ".join(map(str, inner)), where)
+        raise unexpected(value, "one of " + ", ".join(map(str, inner)), where)
     if issubclass(origin, Mapping):
         if not isinstance(value, dict):
-            raise _unexpected(value, "a mapping", where)
+            raise unexpected(value, "a mapping", where)
         return {
             _decoded(inner[0], name, _below(where, name)): _decoded(inner[1], literal, _below(where, name))
             for name, literal in value.items()
@@ -111,10 +111,10 @@ def _union(inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN4
 
 def _sequence(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
     if not isinstance(value, list | tuple) or not issubclass(origin, Collection):
-        raise _unexpected(value, "a list", where)
+        raise unexpected(value, "a list", where)
     if issubclass(origin, tuple) and inner[-1:] != (Ellipsis,):
         if len(value) != len(inner):
-            raise _unexpected(value, f"{len(inner)} values", where)
+            raise unexpected(value, f"{len(inner)} values", where)
         return tuple(
             _decoded(part, element, _below(where, at))
             for at, (part, element) in enumerate(zip(inner, value, strict=True))
@@ -125,7 +125,7 @@ def _sequence(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> An
 
 def _dataclass(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
     if not isinstance(value, dict):
-        raise _unexpected(value, "a mapping", where)
+        raise unexpected(value, "a mapping", where)
     values: dict[str, Any] = {}
     for attribute in fields(kind):
         if attribute.name in value:
@@ -148,7 +148,7 @@ def _plain(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
 
 def _text(value: Any, where: str) -> str:  # noqa: ANN401
     if not isinstance(value, str):
-        raise _unexpected(value, "text", where)
+        raise unexpected(value, "text", where)
     return value
 
 
@@ -157,18 +157,18 @@ def _bytes(value: Any, where: str) -> bytes:  # noqa: ANN401
     try:
         return base64.b64decode(_text(value, where), validate=True)
     except ValueError:
-        raise _unexpected(value, "base64", where) from None
+        raise unexpected(value, "base64", where) from None
 
 
 def _flag(value: Any, where: str) -> bool:  # noqa: ANN401
     if not isinstance(value, bool):
-        raise _unexpected(value, "true or false", where)
+        raise unexpected(value, "true or false", where)
     return value
 
 
 def _whole(value: Any, where: str) -> int:  # noqa: ANN401
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _unexpected(value, "a whole number", where)
+        raise unexpected(value, "a whole number", where)
     if not -_WHOLE <= value < _WHOLE:
         message = f"{f'{where[:_SHOWN]}: ' if where else ''}expected a whole number, got a number that is too large"
         raise ValueError(message)
@@ -177,17 +177,17 @@ def _whole(value: Any, where: str) -> int:  # noqa: ANN401
 
 def _number(value: Any, where: str) -> float:  # noqa: ANN401
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise _unexpected(value, "a number", where)
+        raise unexpected(value, "a number", where)
     try:
         return float(value)
     except OverflowError:
-        raise _unexpected(value, "a number", where) from None
+        raise unexpected(value, "a number", where) from None
 
 
 def _finite(value: Any, where: str) -> float:  # noqa: ANN401
     number = _number(value, where)
     if not math.isfinite(number):
-        raise _unexpected(value, "a finite number", where)
+        raise unexpected(value, "a finite number", where)
     return number
 
 
@@ -217,11 +217,27 @@ _PLAIN: Final[Mapping[Any, Callable[[Any, str], Any]]] = {
 }
 
 
+def plain_reader(kind: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - any annotation
+    """Return the function that reads values of a type without parts, for a validator that reads the structure itself.
+
+    The function raises ValueError if its argument does not have that type.
+
+    Raises:
+        TypeError: The type has parts, or cannot be read from JSON.
+    """
+    read = _number if kind is AnyFloat else _PLAIN.get(kind)
+    if read is None:
+        message = f"{kind} cannot be read from JSON"
+        raise TypeError(message)
+    return lambda value: read(value, "")
+
+
 def _below(where: str, name: object) -> str:
     return f"{where}.{name}" if where else str(name)
 
 
-def _unexpected(value: object, expected: str, where: str) -> ValueError:
+def unexpected(value: object, expected: str, where: str = "") -> ValueError:
+    """Return the error for a value that does not have the expected type."""
     shown = value if isinstance(value, str | int | float | bool | None) else type(value).__name__
     text = _shortened(repr(shown) if not isinstance(value, list | dict | tuple) else str(shown))
     return ValueError(f"{f'{where[:_SHOWN]}: ' if where else ''}expected {expected}, got {text}")

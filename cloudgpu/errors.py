@@ -20,6 +20,7 @@
     |-- ConnectError                  9   a node cannot be reached
     |   `-- HostKeyError              9   a host key is unknown or differs from the pinned key
     |-- StateError                   10   the state home is unwritable, full, damaged, or belongs to another account
+    |   `-- NewerFormatError         10   a newer version of cloudgpu wrote a file of the state home
     |-- BusyError                    11   another process or user holds the lease
     |-- RehearsalError               12   the rehearsal cloud failed
     |-- LedgerError                  13   the ledger cannot be read or written
@@ -193,6 +194,10 @@ class StateError(CloudGpuError):
     """The state home is unwritable, full, damaged, or belongs to another account or endpoint."""
 
     exit_code = 10
+
+
+class NewerFormatError(StateError):
+    """A newer version of cloudgpu wrote a file of the state home."""
 
 
 class BusyError(CloudGpuError):

@@ -145,6 +145,11 @@ class ClusterPaths:
         """The last known state of the nodes."""
         return self.root / "inventory.json"
 
+    @property
+    def ssh_config(self) -> Path:
+        """The directory to which `ssh-config` wrote the cluster's OpenSSH entries."""
+        return self.root / "ssh-config.json"
+
 
 @dataclass(frozen=True)
 class CatalogPaths:

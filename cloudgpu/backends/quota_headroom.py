@@ -5,26 +5,27 @@ on every call. An unreadable cache file is treated as empty, and a failure to wr
 """
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from cloudgpu import files
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
-from cloudgpu.decoding import MALFORMED, decode_as
-from cloudgpu.errors import CloudGpuError, StateError
+from cloudgpu.decoding import MALFORMED
+from cloudgpu.errors import CloudGpuError, NewerFormatError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.quota_headroom import VcpuHeadroom
-from cloudgpu.state.cluster_and_run_records import write_durably
+from cloudgpu.state.adapters import decode_stored
+from cloudgpu.state.documents import Document
 from cloudgpu.state.identity import BackendIdentity
 
 MAX_CACHE_AGE: Final = timedelta(minutes=10)
 """Maximum age of a cached limit."""
 _AT_ONCE: Final = 16
+_Identity = tuple[str, str]
+"""Account and endpoint."""
 
 HeadroomByQuota = Mapping[tuple[str, str], VcpuHeadroom]
 """(region, quota key) -> limit and usage."""
@@ -64,6 +65,18 @@ class RegionQuotas:
         return VcpuHeadroom(self.limits[key], used, min(read_at, default=None))
 
 
+@dataclass(frozen=True)
+class _Cache:
+    """The content of the file. Each region's row is decoded by itself, so that a damaged row loses no other."""
+
+    account: str
+    endpoint: str
+    regions: Mapping[str, Any]
+
+
+QUOTAS: Final = Document("quota cache", _Cache)
+
+
 class QuotaHeadroom:
     """Reads quotas and caches them in the state home."""
 
@@ -85,7 +98,7 @@ class QuotaHeadroom:
             CloudGpuError: The account ID or the list of regions cannot be read.
         """
         regions = list(dict.fromkeys(cloud.regions() if regions is None else regions))
-        identity = {"account": cloud.account(), "endpoint": cloud.endpoint}
+        identity = (cloud.account(), cloud.endpoint)
         cached = self._remembered(cloud.target, identity)
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             known = [None if anew else cached.get(region) for region in regions]
@@ -127,20 +140,19 @@ class QuotaHeadroom:
             trouble.append(err.message)
         return replace(quotas, trouble=tuple(trouble))
 
-    def _remembered(self, target: str, identity: Mapping[str, str] | None) -> dict[str, RegionQuotas]:
+    def _remembered(self, target: str, identity: _Identity | None) -> dict[str, RegionQuotas]:
         try:
-            stored = files.read_json(self._home.catalog(target).quotas)
-            if identity is not None and {name: stored[name] for name in identity} != identity:
-                return {}
-            return dict(_readable(stored["regions"]))
-        except (OSError, *MALFORMED):
+            cache = QUOTAS.read(self._home.catalog(target).quotas)
+        except (OSError, ValueError, NewerFormatError):
             return {}
+        if identity is not None and (cache.account, cache.endpoint) != identity:
+            return {}
+        return dict(_readable(cache.regions))
 
-    def _write_cache(self, target: str, identity: Mapping[str, str], regions: Mapping[str, RegionQuotas]) -> None:
+    def _write_cache(self, target: str, identity: _Identity, regions: Mapping[str, RegionQuotas]) -> None:
         rows = {name: _row(quotas) for name, quotas in sorted(regions.items())}
         with contextlib.suppress(StateError):
-            text = json.dumps({**identity, "regions": rows}, indent=1) + "\n"
-            write_durably(self._home.catalog(target).quotas, text)
+            QUOTAS.write(self._home.catalog(target).quotas, _Cache(*identity, rows))
 
 
 def headroom_by_quota(regions: Sequence[RegionQuotas]) -> HeadroomByQuota:
@@ -162,9 +174,9 @@ def _merged(quotas: RegionQuotas, cache: Mapping[str, RegionQuotas]) -> RegionQu
 def _row(quotas: RegionQuotas) -> dict[str, Any]:
     return {
         "limits": quotas.limits,
-        "limits_at": quotas.limits_at.isoformat() if quotas.limits_at else None,
+        "limits_at": quotas.limits_at,
         "used": quotas.used,
-        "used_at": quotas.used_at.isoformat() if quotas.used_at else None,
+        "used_at": quotas.used_at,
     }
 
 
@@ -177,4 +189,4 @@ def _readable(regions: Mapping[str, Any]) -> Iterator[tuple[str, RegionQuotas]]:
 
 def _region_of(region: str, row: Mapping[str, Any]) -> RegionQuotas:
     known = {name: row[name] for name in ("limits", "limits_at", "used", "used_at")}
-    return decode_as(RegionQuotas, {"region": region, **known})
+    return decode_stored(RegionQuotas, {"region": region, **known})

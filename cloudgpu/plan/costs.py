@@ -4,13 +4,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_CEILING, Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cloudgpu.catalog.other_prices import HOURS_PER_MONTH, ItemKind, Price, other_price
 from cloudgpu.decoding import decode_as
 from cloudgpu.plan.named_resources import NamedResources
 from cloudgpu.plan.network_access import GATEWAYS, PublicAddress, elastic_ips
-from cloudgpu.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    # Importing the recipe schema would slow down commands that only read records.
+    from cloudgpu.recipe.schema import Recipe
 
 Per = Literal["hour", "once", "month"]
 
@@ -91,7 +94,7 @@ def items_besides_nodes(nodes: int, disk_gib: int, region: str, public_address: 
     return tuple(items)
 
 
-def transfer_items(recipe: Recipe, survey: NamedResources, region: str) -> tuple[CostItem, ...]:
+def transfer_items(recipe: "Recipe", survey: NamedResources, region: str) -> tuple[CostItem, ...]:
     """Return one item for each dataset in another region, with one copy for every node that downloads the dataset.
 
     Datasets whose region is unknown have no item.

@@ -5,22 +5,21 @@ A killed refresh leaves the index, and therefore the active snapshot, unchanged.
 
 import contextlib
 import fcntl
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cloudgpu import bounds, files
 from cloudgpu.catalog.snapshots.document import parse_snapshot, to_document
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot
-from cloudgpu.decoding import MALFORMED, decode_as
-from cloudgpu.errors import StateError, UsageError
+from cloudgpu.errors import NewerFormatError, StateError, UsageError
 from cloudgpu.paths import Home, unwritable_error
-from cloudgpu.state.cluster_and_run_records import write_durably
+from cloudgpu.state.adapters import decode_stored
+from cloudgpu.state.documents import Document
 from cloudgpu.text import command
 
 MAX_SNAPSHOTS: Final = 20
@@ -65,6 +64,26 @@ class AppliedRefresh:
     entry: SnapshotEntry
 
 
+def _decode_history(content: dict[str, Any]) -> History:
+    if bounds.checked_count(content["schema"]) != _SCHEMA:
+        message = f"it has schema {content['schema']!r}, but this version of cloudgpu reads schema {_SCHEMA}"
+        raise ValueError(message)
+    history = decode_stored(History, content)
+    if history.current != BUNDLED and history.entry(history.current) is None:
+        message = f"it selects snapshot {history.current}, but does not list it"
+        raise ValueError(message)
+    return history
+
+
+def _encode_history(history: History) -> dict[str, Any]:
+    # Versions of cloudgpu that do not know `format` require `schema`.
+    return {"schema": _SCHEMA, **asdict(history)}
+
+
+INDEX: Final = Document("catalog index", History, decode=_decode_history, encode=_encode_history)
+SNAPSHOT: Final = Document("catalog snapshot", CatalogSnapshot, decode=parse_snapshot, encode=to_document)
+_T = TypeVar("_T", History, CatalogSnapshot)
+
 DraftSnapshot = Callable[[CatalogSnapshot | None], tuple[CatalogSnapshot, str, Sequence[str]]]
 """Function that maps the active snapshot, or None, to the next snapshot, its summary and its list of changes."""
 
@@ -91,19 +110,7 @@ class CatalogSnapshots:
         Raises:
             StateError: The index cannot be read.
         """
-        path = self._paths.index
-        stored = self._stored(path)
-        if stored is None:
-            return History()
-        with self._reporting_damage(path):
-            if bounds.checked_count(stored["schema"]) != _SCHEMA:
-                message = f"it has schema {stored['schema']!r}, but this version of cloudgpu reads schema {_SCHEMA}"
-                raise ValueError(message)
-            history = decode_as(History, stored)
-            if history.current != BUNDLED and history.entry(history.current) is None:
-                message = f"it selects snapshot {history.current}, but does not list it"
-                raise ValueError(message)
-        return history
+        return self._read(INDEX, self._paths.index) or History()
 
     def add(self, draft: DraftSnapshot, *, at: datetime, regions: Sequence[str]) -> AppliedRefresh:
         """Add a snapshot on top of the active one, after waiting for concurrent refreshes.
@@ -117,7 +124,7 @@ class CatalogSnapshots:
             snapshot, summary, lines = draft(before)
             number = self._next(history)
             entry = SnapshotEntry(number, at, snapshot.account, tuple(regions), history.current, summary, tuple(lines))
-            write_durably(self._paths.snapshot(number), json.dumps(to_document(snapshot), indent=1) + "\n")
+            SNAPSHOT.write(self._paths.snapshot(number), snapshot)
             self._write_index(History(number, (*history.entries, entry)))
             return AppliedRefresh(before, snapshot, entry)
 
@@ -156,6 +163,8 @@ class CatalogSnapshots:
     def _activate_bundled(self) -> int:
         try:
             history = self.history()
+        except NewerFormatError:
+            raise
         except StateError:
             # Keep the damaged index for inspection. The snapshots that it lists are not deleted.
             with contextlib.suppress(OSError):
@@ -173,40 +182,33 @@ class CatalogSnapshots:
         needed = {active.number, active.after} if active else set()
         latest = {entry.number for entry in history.entries[-MAX_SNAPSHOTS:]}
         chosen = [entry for entry in history.entries if entry.number in latest | needed]
-        rows = [{**asdict(entry), "at": entry.at.isoformat()} for entry in chosen]
-        text = json.dumps({"schema": _SCHEMA, "current": history.current, "entries": rows}, indent=1)
-        write_durably(self._paths.index, text + "\n")
+        INDEX.write(self._paths.index, History(history.current, tuple(chosen)))
         for entry in history.entries:
             if entry not in chosen:
                 self._paths.snapshot(entry.number).unlink(missing_ok=True)
 
     def _snapshot(self, number: int) -> CatalogSnapshot:
         path = self._paths.snapshot(number)
-        stored = self._stored(path)
-        if stored is None:
+        snapshot = self._read(SNAPSHOT, path)
+        if snapshot is None:
             raise self._damaged(path, "it does not exist")
-        with self._reporting_damage(path):
-            snapshot = parse_snapshot(stored)
-            if snapshot.target != self._target:
-                message = f"it belongs to target {snapshot.target}, not {self._target}"
-                raise ValueError(message)
+        if snapshot.target != self._target:
+            raise self._damaged(path, f"it belongs to target {snapshot.target}, not {self._target}")
         return snapshot
 
-    def _stored(self, path: Path) -> Any:  # noqa: ANN401 - JSON of unknown shape
-        """Return the content of a file, or None if it does not exist."""
-        with self._reporting_damage(path):
-            try:
-                return files.read_json(path)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+    def _read(self, document: Document[_T], path: Path) -> _T | None:
+        """Return the content of a file, or None if it does not exist.
 
-    @contextmanager
-    def _reporting_damage(self, path: Path) -> Iterator[None]:
+        Raises:
+            StateError: The file cannot be read, or a newer version of cloudgpu wrote it.
+        """
         try:
-            yield
+            return document.read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except OSError as err:
             raise self._damaged(path, str(err.strerror)) from err
-        except MALFORMED as err:
+        except ValueError as err:
             raise self._damaged(path, str(err)) from err
 
     def _damaged(self, path: Path, why: str) -> StateError:

@@ -1,18 +1,19 @@
 """Records of clusters and runs: one JSON file each, replaced atomically."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from cloudgpu import bounds, files
+from cloudgpu import bounds
 from cloudgpu.catalog.other_prices import ItemKind
-from cloudgpu.decoding import MALFORMED, AnyFloat, decode_as
+from cloudgpu.decoding import AnyFloat
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable_error
+from cloudgpu.state.adapters import decode_stored
 from cloudgpu.state.attached_storage import AttachedStorage
+from cloudgpu.state.documents import Document, documents_if_readable, documents_in
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
@@ -26,7 +27,7 @@ CLUSTER_DELETED: Final = "its cluster was deleted"
 
 _LEASE = "lease"
 """Prefix of the names of lease files."""
-_T = TypeVar("_T", "ClusterRecord", "RunRecord")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class _CostRow:
 
 
 def _cost_row(row: Mapping[str, Any]) -> None:
-    decode_as(_CostRow, row)
+    decode_stored(_CostRow, row)
 
 
 def _optional_amount(text: str) -> None:
@@ -163,6 +164,10 @@ class RunRecord:
         return tuple(str(pattern) for pattern in self.resolved.get("outputs") or ())
 
 
+CLUSTER: Final = Document("cluster record", ClusterRecord)
+RUN: Final = Document("run record", RunRecord)
+
+
 class RecordStore:
     """Reads and writes the records of one state home.
 
@@ -175,7 +180,7 @@ class RecordStore:
 
     def cluster(self, name: str) -> ClusterRecord | None:
         """Return a cluster's record, or None."""
-        return _read(self._home.cluster(name).record, ClusterRecord) if bounds.is_file_name(name) else None
+        return _read(self._home.cluster(name).record, CLUSTER) if bounds.is_file_name(name) else None
 
     def last_known(self, name: str) -> ClusterRecord | None:
         """Return a cluster's record, or a substitute if the record is damaged, for callers that must not fail."""
@@ -187,12 +192,12 @@ class RecordStore:
         Raises:
             StateError: The directory of clusters exists but cannot be read.
         """
-        records = [_readable(path) for path in _listed(self._home.clusters, "cluster.json")]
+        records = [_readable(path) for path in _cluster_paths(self._home)]
         return sorted((record for record in records if record), key=lambda record: record.created_at)
 
     def damage(self, name: str) -> str:
         """Return why a cluster's record cannot be read, with the path of the record; empty if it can be read."""
-        return _damage(self._home.cluster(name).record, ClusterRecord)
+        return _damage(self._home.cluster(name).record, CLUSTER)
 
     def target(self, name: str) -> str:
         """Return the target of a cluster; empty if it has no record."""
@@ -202,7 +207,7 @@ class RecordStore:
     def save_cluster(self, record: ClusterRecord, now: datetime) -> ClusterRecord:
         """Write a cluster's record durably. Return the record with its new `updated_at`."""
         stamped = replace(record, updated_at=now)
-        _write(self._home.cluster(record.name).record, stamped)
+        CLUSTER.write(self._home.cluster(record.name).record, stamped)
         return stamped
 
     def forget_cluster(self, name: str) -> None:
@@ -240,69 +245,64 @@ class RecordStore:
 
     def run(self, run_id: str) -> RunRecord | None:
         """Return a run's record, or None."""
-        return _read(self._home.run(run_id).record, RunRecord) if bounds.is_file_name(run_id) else None
+        return _read(self._home.run(run_id).record, RUN) if bounds.is_file_name(run_id) else None
 
     def runs(self) -> list[RunRecord]:
         """Return every run with a readable record, oldest first."""
-        records = [_readable_run(path) for path in self._home.runs.glob("*/run.json")]
-        return sorted((record for record in records if record), key=lambda record: record.started_at)
+        return sorted(self._read_runs()[0], key=lambda record: record.started_at)
 
     def damaged_runs(self) -> list[str]:
         """Return the IDs of runs with an unreadable record."""
-        return sorted(path.parent.name for path in self._home.runs.glob("*/run.json") if _readable_run(path) is None)
+        return self._read_runs()[1]
 
     def run_damage(self, run_id: str) -> str:
         """Return why a run's record cannot be read, with the path of the record; empty if it can be read."""
-        return _damage(self._home.run(run_id).record, RunRecord)
+        return _damage(self._home.run(run_id).record, RUN)
 
     def save_run(self, record: RunRecord) -> RunRecord:
         """Write a run's record durably and return it."""
-        _write(self._home.run(record.run_id).record, record)
+        RUN.write(self._home.run(record.run_id).record, record)
         return record
 
+    def _read_runs(self) -> tuple[list[RunRecord], list[str]]:
+        """Return the runs with a readable record, and the IDs of the others, both by ID."""
+        records: list[RunRecord] = []
+        damaged: list[str] = []
+        for path in documents_if_readable(self._home.runs, "run.json"):
+            try:
+                record = _read(path, RUN)
+            except StateError:
+                damaged.append(path.parent.name)
+            else:
+                records += [record] if record is not None else []
+        return records, damaged
 
-def _listed(folder: Path, name: str) -> list[Path]:
-    """Return the files with this name in the subdirectories of a directory. A missing directory counts as empty.
 
-    Unlike `Path.glob`, this does not treat an unreadable directory as empty.
+def _cluster_paths(home: Home) -> list[Path]:
+    """Return the paths of all cluster records. They may not exist.
 
     Raises:
-        StateError: The directory exists but cannot be read.
+        StateError: The directory of clusters exists but cannot be read.
     """
     try:
-        return [path for path in (path / name for path in folder.iterdir()) if path.exists()]
-    except FileNotFoundError:
-        return []
+        return documents_in(home.clusters, "cluster.json")
     except OSError as err:
-        message = f"cannot read {folder}: {err.strerror}"
+        message = f"cannot read {home.clusters}: {err.strerror}"
         hint = "set CLOUDGPU_HOME to a readable directory, or find clusters by their tags with `cloudgpu sweep`"
         raise StateError(message, hint=hint) from err
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Replace a file atomically and durably: the new content survives a power failure.
-
-    Raises:
-        StateError: The disk is full, or the state home cannot be written.
-    """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.replace(path, text.encode())
-    except OSError as err:
-        raise unwritable_error(path, err) from err
 
 
 def _readable(path: Path) -> ClusterRecord | None:
     """Return a cluster's record, or a substitute for a damaged record."""
     try:
-        return _read(path, ClusterRecord)
+        return _read(path, CLUSTER)
     except StateError:
         return _damaged(path)
 
 
-def _damage(path: Path, record_type: type[_T]) -> str:
+def _damage(path: Path, document: Document[_T]) -> str:
     try:
-        _read(path, record_type)
+        _read(path, document)
     except StateError as err:
         return err.message
     return ""
@@ -331,33 +331,15 @@ def _damaged(path: Path) -> ClusterRecord:
     )
 
 
-def _readable_run(path: Path) -> RunRecord | None:
+def _read(path: Path, document: Document[_T]) -> _T | None:
     try:
-        return _read(path, RunRecord)
-    except StateError:
-        return None
-
-
-def _write(path: Path, record: "ClusterRecord | RunRecord") -> None:
-    write_durably(path, json.dumps(asdict(record), default=_plain, indent=1) + "\n")
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    message = f"{type(value).__name__} cannot be stored in a record"
-    raise TypeError(message)
-
-
-def _read(path: Path, record_type: type[_T]) -> _T | None:
-    try:
-        return decode_as(record_type, files.read_json(path))
+        return document.read(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as err:
         message = f"cannot read {path}: {err.strerror}"
         raise StateError(message, hint=command("ls", "-l", str(path))) from err
-    except MALFORMED as err:
+    except ValueError as err:
         message = f"the record {path} is damaged: {err}"
         down = command("cloudgpu", "down", path.parent.name)
         hint = f"if this is a cluster's record, run `{down}`, which finds the cluster's resources by their tags"

@@ -4,19 +4,17 @@ The file is only a hint: if it cannot be read, it counts as empty, and write err
 """
 
 import contextlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from cloudgpu import files
 from cloudgpu.clock import Clock
-from cloudgpu.decoding import MALFORMED, decode_as
-from cloudgpu.errors import StateError
+from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Market
-from cloudgpu.state.cluster_and_run_records import write_durably
+from cloudgpu.state.adapters import decode_stored
+from cloudgpu.state.documents import Document
 from cloudgpu.state.identity import BackendIdentity
 
 COOL_DOWN: Final = timedelta(minutes=10)
@@ -38,6 +36,16 @@ class _Entry:
     @property
     def place(self) -> Place:
         return self.instance_type, self.zone, self.market
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The content of the file. Each row is decoded by itself, so that a damaged row loses no other."""
+
+    refused: tuple[Any, ...]
+
+
+COOLDOWNS: Final = Document("list of capacity failures", _Content)
 
 
 class Cooldowns:
@@ -78,8 +86,8 @@ class Cooldowns:
 
     def _entries(self) -> list[_Entry]:
         try:
-            entries = list(_readable(files.read_json(self._path)["refused"]))
-        except (OSError, *MALFORMED):
+            entries = list(_readable(COOLDOWNS.read(self._path).refused))
+        except (OSError, ValueError, NewerFormatError):
             return []
         now = self._clock.now()
         # A clock that was set back must not make a cool-down last forever.
@@ -87,8 +95,7 @@ class Cooldowns:
 
     def _write(self, entries: list[_Entry]) -> None:
         with contextlib.suppress(StateError):
-            rows = [{**asdict(entry), "at": entry.at.isoformat()} for entry in entries]
-            write_durably(self._path, json.dumps({"refused": rows}, indent=1) + "\n")
+            COOLDOWNS.write(self._path, _Content(tuple(asdict(entry) for entry in entries)))
 
 
 def _entry(backend: BackendIdentity, candidate: Candidate, at: datetime) -> _Entry:
@@ -99,4 +106,4 @@ def _readable(rows: Iterable[object]) -> Iterator[_Entry]:
     """Yield the readable entries. Damaged entries are skipped, because the file is only a hint."""
     for row in rows:
         with contextlib.suppress(ValueError):
-            yield decode_as(_Entry, row)
+            yield decode_stored(_Entry, row)

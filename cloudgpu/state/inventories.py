@@ -1,17 +1,17 @@
-"""Read the recorded nodes of a cluster."""
+"""Read and write the recorded nodes of a cluster."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from cloudgpu import files
-from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
+from cloudgpu.state.documents import Document
 from cloudgpu.text import command
 
+INVENTORY: Final = Document("node inventory", Inventory, encode=Inventory.as_json)
 _FIRST_BOOT: Final = timedelta(minutes=15)
 """Time after which every first boot is over, so a rejected login no longer means that the user is being created."""
 
@@ -41,7 +41,16 @@ def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
     """
     path = home.cluster(record.name).inventory
     try:
-        return Inventory.from_json(files.read_json(path))
-    except (OSError, *MALFORMED) as err:
+        return INVENTORY.read(path)
+    except (OSError, ValueError) as err:
         message = f"the inventory {path} cannot be read: {err}"
         raise StateError(message, hint=command("cloudgpu", "down", record.name)) from err
+
+
+def save_inventory(home: Home, cluster: str, inventory: Inventory) -> None:
+    """Write the nodes of a cluster durably.
+
+    Raises:
+        StateError: The disk is full, or the state home cannot be written.
+    """
+    INVENTORY.write(home.cluster(cluster).inventory, inventory)

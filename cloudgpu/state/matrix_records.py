@@ -1,17 +1,15 @@
 """Records of matrices and their runs: one JSON file each, replaced durably."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
-from cloudgpu import bounds, files
-from cloudgpu.decoding import MALFORMED, decode_as
+from cloudgpu import bounds
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.name_suggestions import suggestion
-from cloudgpu.state.cluster_and_run_records import write_durably
+from cloudgpu.state.documents import Document, documents_if_readable
 from cloudgpu.targets import is_simulated
 
 Values = tuple[tuple[str, str], ...]
@@ -70,6 +68,9 @@ class MatrixRecord:
         return replace(self, rows=rows)
 
 
+MATRIX: Final = Document("matrix record", MatrixRecord)
+
+
 class MatrixRecords:
     """Reads and writes the matrices of one state home."""
 
@@ -86,20 +87,21 @@ class MatrixRecords:
             return None
         path = self._home.matrix(name).record
         try:
-            return decode_as(MatrixRecord, files.read_json(path))
+            return MATRIX.read(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as err:
             message = f"cannot read {path}: {err.strerror}"
             raise StateError(message, hint="make the file readable") from err
-        except MALFORMED as err:
+        except ValueError as err:
             message = f"the record {path} is damaged: {err}"
             raise StateError(message, hint="delete the file to start the matrix again; its runs are kept") from err
 
     def all(self) -> tuple[list[MatrixRecord], list[str]]:
         """Return every readable matrix, oldest first, and the names of unreadable matrices."""
-        records, damaged = [], []
-        for path in sorted(self._home.matrices.glob("*/matrix.json")):
+        records: list[MatrixRecord] = []
+        damaged: list[str] = []
+        for path in documents_if_readable(self._home.matrices, "matrix.json"):
             try:
                 record = self.matrix(path.parent.name)
             except StateError:
@@ -137,6 +139,5 @@ class MatrixRecords:
         Raises:
             StateError: The disk is full, or the state home cannot be written.
         """
-        text = json.dumps({**asdict(record), "created_at": record.created_at.isoformat()}, indent=1)
-        write_durably(self._home.matrix(record.name).record, f"{text}\n")
+        MATRIX.write(self._home.matrix(record.name).record, record)
         return record

@@ -1,17 +1,23 @@
 """Record where the OpenSSH entries of a cluster were written, and remove them when the cluster is deleted."""
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cloudgpu import files
-from cloudgpu.decoding import MALFORMED
-from cloudgpu.errors import CloudGpuError
-from cloudgpu.paths import Home, unwritable_error
+from cloudgpu.errors import CloudGpuError, NewerFormatError
+from cloudgpu.paths import Home
+from cloudgpu.state.documents import Document
 from cloudgpu.state.user_ssh_config import SshFolder
 
-_MARK: Final = "ssh-config.json"
-"""Name of the file in the cluster's directory, where every command that deletes the cluster finds it."""
+
+@dataclass(frozen=True)
+class _SshConfigRecord:
+    """The content of the file."""
+
+    folder: str
+
+
+SSH_CONFIG: Final = Document("record of ssh entries", _SshConfigRecord)
 
 
 def record_folder(home: Home, cluster: str, folder: SshFolder) -> None:
@@ -20,11 +26,7 @@ def record_folder(home: Home, cluster: str, folder: SshFolder) -> None:
     Raises:
         StateError: The state home cannot be written.
     """
-    path = home.cluster(cluster).root / _MARK
-    try:
-        files.replace(path, json.dumps({"folder": str(folder.root)}).encode())
-    except OSError as err:
-        raise unwritable_error(path, err) from err
+    SSH_CONFIG.write(home.cluster(cluster).ssh_config, _SshConfigRecord(str(folder.root)))
 
 
 def remove_entries(home: Home, cluster: str) -> list[str]:
@@ -32,12 +34,12 @@ def remove_entries(home: Home, cluster: str) -> list[str]:
 
     Return one sentence for each problem. Problems do not raise errors, because leftover entries cost nothing.
     """
-    path = home.cluster(cluster).root / _MARK
+    path = home.cluster(cluster).ssh_config
     try:
-        folder = SshFolder(Path(files.read_json(path)["folder"]))
+        folder = SshFolder(Path(SSH_CONFIG.read(path).folder))
     except FileNotFoundError:
         return []
-    except (OSError, *MALFORMED) as err:
+    except (OSError, ValueError, NewerFormatError) as err:
         return [f"{path} cannot be read ({err}): entries of cluster {cluster} may be left in ~/.ssh/cloudgpu.d"]
     try:
         if folder.owner(cluster) == str(home.root):

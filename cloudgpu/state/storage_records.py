@@ -1,17 +1,14 @@
 """Records of storage: one JSON file each, written before the first API call that creates part of the storage."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final, Literal
 
-from cloudgpu import bounds, files
-from cloudgpu.decoding import MALFORMED, decode_as
-from cloudgpu.errors import StateError
+from cloudgpu import bounds
+from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home, unwritable_error
-from cloudgpu.state.cluster_and_run_records import write_durably
+from cloudgpu.state.documents import Document, documents_if_readable
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
@@ -67,6 +64,9 @@ class StorageRecord:
         return {shown: self.outputs.get(key) for key, shown in _SHOWN.items()}
 
 
+STORAGE: Final = Document("storage record", StorageRecord)
+
+
 class StorageRecords:
     """Reads and writes the storage records of one state home."""
 
@@ -83,10 +83,10 @@ class StorageRecords:
             return None
         path = self._home.storage(name).record
         try:
-            return _read(path)
+            return STORAGE.read(path)
         except FileNotFoundError:
             return None
-        except (OSError, *MALFORMED) as err:
+        except (OSError, ValueError) as err:
             message = f"the record {path} cannot be read: {err}"
             delete = command("cloudgpu", "storage", "delete", name)
             raise StateError(message, hint=f"delete the storage with `{delete}`, which finds it by its tags") from err
@@ -102,10 +102,14 @@ class StorageRecords:
     def _read_all(self) -> tuple[list[StorageRecord], dict[str, str]]:
         records: list[StorageRecord] = []
         damaged: dict[str, str] = {}
-        for path in sorted(self._home.storages.glob("*/storage.json")):
+        for path in documents_if_readable(self._home.storages, "storage.json"):
             try:
-                records.append(_read(path))
-            except (OSError, *MALFORMED) as err:
+                records.append(STORAGE.read(path))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except NewerFormatError as err:
+                damaged[path.parent.name] = err.message
+            except (OSError, ValueError) as err:
                 damaged[path.parent.name] = f"the record {path} is damaged: {err}"
         return records, damaged
 
@@ -116,8 +120,7 @@ class StorageRecords:
             StateError: The state home cannot be written.
         """
         changed = replace(record, **changes)
-        content = {**asdict(changed), "created_at": changed.created_at.isoformat()}
-        write_durably(self._home.storage(record.name).record, json.dumps(content, indent=1) + "\n")
+        STORAGE.write(self._home.storage(record.name).record, changed)
         return changed
 
     def forget(self, name: str) -> None:
@@ -132,7 +135,3 @@ class StorageRecords:
                 path.unlink(missing_ok=True)
         except OSError as err:
             raise unwritable_error(paths.record, err) from err
-
-
-def _read(path: Path) -> StorageRecord:
-    return decode_as(StorageRecord, files.read_json(path))

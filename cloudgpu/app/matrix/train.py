@@ -23,7 +23,8 @@ from cloudgpu.backends.launch_request import Requester
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import RunRecord, write_durably
+from cloudgpu.state.cluster_and_run_records import RunRecord
+from cloudgpu.state.documents import write_durably
 from cloudgpu.state.identifiers import new_run_id
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
 from cloudgpu.text import command

@@ -1,6 +1,5 @@
 """Create a cluster on self-managed hosts: lease all hosts in a set or none, after writing their ledger rows."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -34,9 +33,9 @@ from cloudgpu.run.agent import Agent, AgentReplyError, ask_once, count_field, in
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, write_durably
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identifiers import new_token
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.inventories import save_inventory, stored_inventory
 
 _RETRY_DELAY_S = 15.0
 _MAX_CLOCK_SKEW_S = 120.0
@@ -230,8 +229,7 @@ class HostProvisioning:
         return require_shape(agent.host.node, "lease", agent.ask("lease", request), TakenResponse)
 
     def _write(self, record: ClusterRecord, nodes: list[Node]) -> None:
-        path = self._context.home.cluster(record.name).inventory
-        write_durably(path, json.dumps(Inventory(record.name, tuple(nodes)).as_json(), indent=1) + "\n")
+        save_inventory(self._context.home, record.name, Inventory(record.name, tuple(nodes)))
 
 
 def _with_devices(node: Node, response: Mapping[str, Any]) -> Node:

@@ -27,6 +27,8 @@ PARSERS = frozenset(
             "parse_script",
             "read_json",
             "decode_as",
+            "decode_stored",
+            "validate_python",
             "tomllib.loads",
             "parse_qsl",
             "model_validate",

@@ -10,7 +10,7 @@ from cloudgpu.catalog import load
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
-from cloudgpu.state import catalog_snapshots as module
+from cloudgpu.state import documents as module
 from cloudgpu.state.catalog_snapshots import MAX_SNAPSHOTS, CatalogSnapshots
 from cloudgpu.state.known_catalog import known_catalog
 

@@ -1,6 +1,5 @@
 """`up`: create a cluster by trying a plan's candidates. Each attempt is in the ledger before its first AWS call."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -23,9 +22,9 @@ from cloudgpu.errors import LaunchError, PlanError, UsageError
 from cloudgpu.plan.launch_error_codes import Skips, remaining_candidates, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, write_durably
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identifiers import new_token
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.inventories import save_inventory, stored_inventory
 from cloudgpu.state.known_catalog import known_catalog
 from cloudgpu.text import command
 
@@ -185,8 +184,7 @@ class Provisioning:
         # Attach before waiting for the nodes: their boot waits for the disks.
         ClusterStorage(self._context).attach(record, launched_instance_ids(applied))
         inventory = self._context.cloud.inventory(record, launched_instance_ids(applied), self._context.emit)
-        path = self._context.home.cluster(record.name).inventory
-        write_durably(path, json.dumps(inventory.as_json(), indent=1) + "\n")
+        save_inventory(self._context.home, record.name, inventory)
         record = self._context.records.save_cluster(
             replace(clear_deletion_marks(record), state="up"), self._context.clock.now()
         )

@@ -31,7 +31,6 @@ from cloudgpu.backends.expiry_extension import (
 )
 from cloudgpu.backends.results import ExtensionResult
 from cloudgpu.backends.reuse import IN_PLACE_OPERATIONS
-from cloudgpu.backends.row_restoration import restore_missing_rows
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, confirmed_expiry, extend_command

@@ -19,6 +19,7 @@ def three(workspace, make):
     for name in ("one", "two", "three"):
         workspace.owner = "bob" if name == "three" else "ann"
         workspace.provisioning.up(make.plan(make.candidate()), name)
+        workspace.clock.sleep(1)  # clusters are listed by age
     workspace.owner = "ann"
     return workspace
 

@@ -1,0 +1,138 @@
+"""The JSON files of the state home: one `Document` per kind of file, with its format number and migrations.
+
+Every file has the number of its format in the field `format`. A file without it has format 1, as written by versions
+before the field existed. Old formats are migrated when they are read. A newer format is rejected, because a version
+that does not know it could misread the file, or write it back without what it does not know.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import date, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from cloudgpu import bounds, files
+from cloudgpu.decoding import MALFORMED, describe_error, unexpected
+from cloudgpu.errors import NewerFormatError
+from cloudgpu.paths import unwritable_error
+from cloudgpu.state.adapters import decode_stored
+
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
+"""Function that converts the content of a file from one format to the next."""
+FORMAT: Final = "format"
+"""Field that contains the number of the file's format."""
+T = TypeVar("T")
+
+
+class Document(Generic[T]):
+    """A kind of file in the state home."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: type[T],
+        *,
+        migrations: tuple[Migration, ...] = (),
+        decode: Callable[[dict[str, Any]], T] | None = None,
+        encode: Callable[[T], Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Describe a kind of file.
+
+        Args:
+            name: What a file contains, such as `cluster record`, for messages.
+            kind: Type of the content.
+            migrations: The function at index N - 1 converts format N to format N + 1.
+            decode: Parses the content in the current format. Default: pydantic, by the annotations of `kind`.
+            encode: Returns the content in the current format. Default: the fields of the dataclass.
+        """
+        self.name = name
+        self.format = len(migrations) + 1
+        self._migrations = migrations
+        self._decode = decode or partial(decode_stored, kind)
+        self._encode = encode or _fields
+
+    def read(self, path: Path) -> T:
+        """Read a file.
+
+        Raises:
+            OSError: The file does not exist, cannot be read, or is not a regular file of UTF-8 text.
+            ValueError: The file is damaged; the message names the field.
+            NewerFormatError: A newer version of cloudgpu wrote the file.
+        """
+        try:
+            return self._decode(self._current(files.read_json(path), path))
+        except MALFORMED as err:
+            raise ValueError(describe_error(err)) from err
+
+    def write(self, path: Path, value: T) -> None:
+        """Replace a file atomically and durably.
+
+        Raises:
+            StateError: The disk is full, or the state home cannot be written.
+        """
+        content = {FORMAT: self.format, **self._encode(value)}
+        write_durably(path, json.dumps(content, default=_plain, indent=1) + "\n")
+
+    def _current(self, content: object, path: Path) -> dict[str, Any]:
+        """Return the content of a file in the current format."""
+        if not isinstance(content, dict):
+            raise unexpected(content, "a mapping")
+        stored = bounds.checked_count(content.get(FORMAT, 1), 1)
+        if stored > self.format:
+            raise NewerFormatError(
+                f"{path} is a {self.name} in format {stored}, but this version of cloudgpu reads formats up to "
+                f"{self.format}",
+                hint="a newer version wrote the file: upgrade cloudgpu, for example with `pip install -U cloudgpu`",
+            )
+        for migration in self._migrations[stored - 1 :]:
+            content = migration(content)
+        return content
+
+
+def documents_in(folder: Path, name: str) -> list[Path]:
+    """Return the paths that files of this name would have in the subdirectories of a directory, by subdirectory.
+
+    Whether the files exist is not checked, because a path that cannot be checked must be shown as damaged. `Path.glob`
+    leaves it out and, if it may not search a subdirectory, also leaves out all subdirectories that follow.
+
+    Raises:
+        OSError: The directory exists but cannot be read.
+    """
+    try:
+        return sorted(entry / name for entry in folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def documents_if_readable(folder: Path, name: str) -> list[Path]:
+    """Return the same as `documents_in`, but nothing if the directory cannot be read."""
+    try:
+        return documents_in(folder, name)
+    except OSError:
+        return []
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replace a file atomically and durably: the new content survives a power failure.
+
+    Raises:
+        StateError: The disk is full, or the state home cannot be written.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.replace(path, text.encode())
+    except OSError as err:
+        raise unwritable_error(path, err) from err
+
+
+def _fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+    return asdict(value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    message = f"{type(value).__name__} cannot be stored in a state file"
+    raise TypeError(message)
