@@ -25,7 +25,7 @@ from cloudgpu.errors import CloudGpuError, TeardownError
 _AT_ONCE = 6
 _RELEASE_S = 600
 _NAME_PREFIX = "cloudgpu-"
-"""Prefix of the names of cloudgpu's IAM resources. IAM has no search by tag, and reading every role's tags is slow."""
+"""Name prefix of IAM resources and schedule groups. IAM has no search by tag, and reading every role's tags is slow."""
 
 _Query = Callable[[], list[FoundResource]]
 

@@ -179,7 +179,7 @@ Explanation = Callable[[BaseException, CredentialSource], tuple[str, str, str]]
 
 def _sign_on(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
     hint = CredentialSource(login.profile, "sso").renewal
-    return "UnauthorizedSSOTokenError", f"credentials expired, a new single sign-on is required ({cause})", hint
+    return "UnauthorizedSSOTokenError", f"credentials expired: a new single sign-on is required ({cause})", hint
 
 
 def _signed_out(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:

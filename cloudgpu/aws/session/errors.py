@@ -48,7 +48,7 @@ _HINTS: Mapping[str, str] = {
     "SpotMaxPriceTooLow": "use on-demand",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "ask an administrator to run once: "
     "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
-    "OptInRequired": "accept the offer or enable the region for the account first",
+    "OptInRequired": "subscribe to the service, or enable the region for the account",
     "PendingVerification": "try again in a few hours: AWS is still verifying the account for this region",
     "ExpiredToken": "log in again, for example with `aws sso login`",
     "ExpiredTokenException": "log in again, for example with `aws sso login`",

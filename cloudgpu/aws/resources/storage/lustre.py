@@ -155,8 +155,8 @@ def _configuration(inputs: Properties, keys: Iterable[str]) -> dict[str, Any]:
 
 
 def _grows(old: Properties, new: Properties) -> bool:
-    """Return True if the storage capacity grows. An unknown capacity counts as growth; AWS rejects a reduction."""
+    """Return True if the storage capacity grows. An unknown capacity counts as growth."""
     before, after = old.get("storageCapacity"), new.get("storageCapacity")
     if isinstance(before, (int, float)) and isinstance(after, (int, float)):
         return after > before
-    return True
+    return True  # AWS itself rejects a reduction
