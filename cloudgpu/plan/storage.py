@@ -30,7 +30,7 @@ def possibly_existing_storage(recipe: Recipe) -> tuple[Storage, ...]:
 
 
 def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, ...]]:
-    """Yield, for each existing storage resource, its locations."""
+    """Yield the locations of each storage that already exists."""
     for storage in possibly_existing_storage(recipe):
         if seen.get(storage.name):
             yield seen[storage.name]

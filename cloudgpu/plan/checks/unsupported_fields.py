@@ -18,7 +18,7 @@ def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
         return
     resume = command("--set", f"checkpoint.resume={checkpoint.to.replace('{run}', 'RUN')}")
     next_run = f"{resume} resumes from there" if "{run}" in checkpoint.to else "the next run resumes from there"
-    yield Issue(f"the head uploads checkpoints to {checkpoint.to} during the run; {next_run}", severity="note")
+    yield Issue(f"the head node uploads checkpoints to {checkpoint.to} during the run; {next_run}", severity="note")
 
 
 @check("outputs-to", "error", "Reports where outputs are uploaded, or that they cannot be uploaded.")
