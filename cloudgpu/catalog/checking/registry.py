@@ -1,4 +1,4 @@
-"""All checks of the catalog, in order."""
+"""All catalog checks, in order."""
 
 from typing import Final
 

@@ -88,7 +88,7 @@ def _sources(instance_type: InstanceType, snapshot: CatalogSnapshot) -> dict[str
         if read:
             where, source = ", ".join(read), next(iter(read.values())).source
             bundled = instance_type.sources.get(field, "")
-            sources[field] = "; ".join(filter(None, (bundled, f"{where}: {source}, read since")))
+            sources[field] = "; ".join(filter(None, (bundled, f"{where}: {source}, read later")))
     return sources
 
 

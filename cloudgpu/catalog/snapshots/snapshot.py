@@ -74,7 +74,7 @@ _OF_ACCOUNT: Final = ("zones", "quotas")
 
 @dataclass(frozen=True)
 class Retirement:
-    """The retirement of an instance type: the date on which no region listed the type any longer, and the source."""
+    """The retirement of an instance type: the date of the reading that no longer listed it anywhere, and the source."""
 
     on: date
     source: str

@@ -25,7 +25,7 @@ SOFTWARE = (
             (
                 "error",
                 "nvcr.io/nvidia/pytorch:25.01-py3 cannot run on V100 (p3dn.24xlarge): "
-                "its native code starts at 7.5, and V100 has 7.0",
+                "its native code starts at 7.5, but V100 has 7.0",
                 "--set environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3",
             ),
         ),
