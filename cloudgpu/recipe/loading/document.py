@@ -93,7 +93,7 @@ def _yaml() -> YAML:
 def _root(text: str) -> Node:
     node: Node | None = _yaml().compose(text)
     if node is None:
-        raise _UnfitError(1, "the file is empty; expected a recipe")
+        raise _UnfitError(1, "the file contains no fields")
     return node
 
 
