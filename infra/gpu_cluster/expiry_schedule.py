@@ -1,4 +1,4 @@
-"""The expiry schedule: EventBridge terminates the nodes shortly after their expiry, even if their timers failed."""
+"""The expiry schedule, by which EventBridge terminates the nodes after their expiry, even if their timers failed."""
 
 import json
 from dataclasses import dataclass

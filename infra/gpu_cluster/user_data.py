@@ -98,7 +98,7 @@ exit 0
 
 
 class UserDataTooLongError(ValueError):
-    """The rendered user data exceeds the size limit of EC2."""
+    """The rendered user data exceeds EC2's size limit."""
 
 
 def expiry_hook(expires_at: datetime) -> str:
