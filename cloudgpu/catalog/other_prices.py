@@ -46,7 +46,7 @@ def other_price(thing: PricedThing, region: str) -> Price | None:
 
 
 def shipped_price(thing: PricedThing, region: str) -> Price:
-    """Return the price of a resource in a region for which the bundled data must contain it.
+    """Return the price of a resource in a region. The bundled data must contain it.
 
     Raises:
         LookupError: The bundled data does not contain the price.

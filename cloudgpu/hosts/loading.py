@@ -86,7 +86,10 @@ def _text(path: Path, shown: str) -> str:
 
 
 def _with_suggestion(problem: Problem) -> Problem:
-    """Suggest the closest inventory field for an unknown field. The parser, shared with recipes, suggests theirs."""
+    """Suggest the closest inventory field for an unknown field.
+
+    The parser, which inventories share with recipes, suggests recipe fields.
+    """
     if not problem.message.startswith("unknown field"):
         return problem
     section: type[BaseModel] = {0: FileSection, 1: FileSection}.get(len(problem.path), HostSection)

@@ -30,7 +30,7 @@ def possibly_existing_storage(recipe: Recipe) -> tuple[Storage, ...]:
 
 
 def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, ...]]:
-    """Yield the locations of each storage that already exists."""
+    """Yield the locations of each existing storage resource."""
     for storage in possibly_existing_storage(recipe):
         if seen.get(storage.name):
             yield seen[storage.name]
