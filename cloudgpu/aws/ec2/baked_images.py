@@ -27,7 +27,7 @@ _DEREGISTERED = "InvalidAMIID.Unavailable"
 class OwnImage:
     """A custom machine image or, if `id` is empty, a snapshot whose image no longer exists.
 
-    `size_gib` is an upper bound on the snapshots' size; AWS bills the blocks in use.
+    `size_gib` is an upper bound on the billed size, because AWS bills only the blocks in use.
     """
 
     id: str

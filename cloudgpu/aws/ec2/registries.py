@@ -30,7 +30,7 @@ def ecr_login(clients: Clients) -> tuple[str, str]:
 
 
 class EcrLogins:
-    """Cache of ECR logins by region. Renews a login before it expires, because a run may wait for capacity for days."""
+    """Cache of ECR logins by region. Renews a login before it expires because a run may wait for capacity for days."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -25,7 +25,7 @@ class SsmSession:
 
     Attributes:
         arguments: Arguments for `session-manager-plugin`, as the AWS CLI passes them.
-        variables: Additional environment variables; they contain the session token.
+        variables: Additional environment variables, which contain the session token.
     """
 
     arguments: tuple[str, ...]

@@ -166,7 +166,7 @@ def _in_iam(clients: Clients, prefix: str) -> list[_Query]:
 
 
 def _answered(queries: Sequence[_Query]) -> tuple[list[FoundResource], list[CloudGpuError]]:
-    """Run all queries concurrently, because they are independent and would take seconds one after another.
+    """Run all queries concurrently because they are independent and would take seconds one after another.
 
     Once a query finds that AWS is unreachable, skip the remaining queries, each of which would also time out.
     """
@@ -228,7 +228,7 @@ def _within_calendar(since: object) -> datetime | None:
 
 
 def _fleets(clients: Clients, resources: Iterable[FoundResource]) -> list[FoundResource]:
-    """Find fleets through their instances, because AWS lists `instant` fleets only by ID."""
+    """Find fleets through their instances because AWS lists `instant` fleets only by ID."""
     of_fleets = {
         resource.tags[FLEET_TAG]: resource
         for resource in resources

@@ -142,7 +142,7 @@ def _instance_state(entry: Mapping[str, Any]) -> str:
 
 
 LISTINGS: tuple[ResourceListing, ...] = (
-    # Terminated instances are included, because a fleet can only be found through its instances.
+    # Terminated instances are included because a fleet can only be found through its instances.
     ResourceListing("instance", "describe_instances", "", "InstanceId", _instance_state),
     ResourceListing(
         "nat-gateway",

@@ -124,7 +124,7 @@ def open_chain(profile: str, region: str) -> tuple[boto3.Session, CredentialSour
 def add_renewal_hint(login: CredentialSource) -> Iterator[None]:
     """Add the hint for renewing these credentials to an expired-token error that the block raises.
 
-    Open sessions need this, because AWS reports an expired token only when it is used.
+    Open sessions need this because AWS reports an expired token only when it is used.
 
     Raises:
         AuthError: The block raised this error. For an expired token, the hint is replaced.

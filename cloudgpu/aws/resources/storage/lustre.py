@@ -149,7 +149,7 @@ def update_fsx_tags(fsx: Any, arn: str, before: Mapping[str, str], after: Mappin
 
 
 def _configuration(inputs: Properties, keys: Iterable[str]) -> dict[str, Any]:
-    """Return the configuration. Pulumi's floats are converted to integers, because FSx rejects floats."""
+    """Return the configuration. Pulumi's floats are converted to integers because FSx rejects floats."""
     present = {key: inputs[key] for key in keys if inputs.get(key) is not None}
     return {_CONFIGURATION[key]: int(value) if key in _INTEGERS else value for key, value in present.items()}
 
