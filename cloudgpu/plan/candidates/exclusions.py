@@ -125,7 +125,7 @@ def reservation_mismatch(question: PlannerInput, instance_type: InstanceType) ->
 
 @region_rule("address", "EC2 does not assign public addresses to nodes with several network interfaces.")
 def unreachable(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
-    """Exclude regions with too few Elastic IPs, because nodes that cannot be reached would still cost money."""
+    """Exclude regions with too few Elastic IPs because nodes that cannot be reached would still cost money."""
     needed = elastic_ips(question.public_address(instance_type, region), question.recipe.resources.nodes)
     free = question.free_addresses(region)
     if needed > free:

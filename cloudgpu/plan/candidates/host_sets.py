@@ -68,7 +68,7 @@ def matching_hosts(question: PlannerInput, spec: GpuSpec) -> list[OwnHost]:
 
 
 def group_hosts(question: PlannerInput, spec: GpuSpec) -> list[list[OwnHost]]:
-    """Return the matching hosts grouped by pool and kind, because a cluster cannot mix pools or kinds."""
+    """Return the matching hosts grouped by pool and kind because a cluster cannot mix pools or kinds."""
     by_kind: dict[tuple[object, ...], list[OwnHost]] = {}
     for host in matching_hosts(question, spec):
         by_kind.setdefault((host.pool, *host.kind), []).append(host)

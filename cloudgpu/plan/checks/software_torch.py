@@ -209,7 +209,7 @@ def _version(text: str) -> Version:
 
 
 def _trimmed(version: Version) -> Version:
-    """Remove trailing zeros, because `<2.11.0` does not allow any release of 2.11."""
+    """Remove trailing zeros because `<2.11.0` does not allow any release of 2.11."""
     while len(version) > 1 and not version[-1]:
         version = version[:-1]
     return version

@@ -39,4 +39,4 @@ def outputs_copied(case: CheckInput) -> Iterator[Issue]:
 def idle_unsupported(case: CheckInput) -> Iterator[Issue]:
     """Report `budget.idle`, which is not implemented yet."""
     if case.question.recipe.budget.idle is not None:
-        yield Issue("budget.idle: this version does not delete idle clusters yet; they run until their expiry")
+        yield Issue("budget.idle: this version does not delete idle clusters yet, so they run until their expiry")

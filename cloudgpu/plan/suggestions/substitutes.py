@@ -102,7 +102,7 @@ def _pool(question: PlannerInput) -> list[InstanceType]:
 
 
 def _usable(question: PlannerInput, types: Iterable[InstanceType]) -> Iterator[InstanceType]:
-    """Yield the types that no rule excludes. Evaluated lazily, because checking the rules is slow."""
+    """Yield the types that no rule excludes. Evaluated lazily because checking the rules is slow."""
     return (instance_type for instance_type in types if not exclusions.type_exclusions(question, instance_type))
 
 

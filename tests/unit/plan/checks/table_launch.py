@@ -210,7 +210,11 @@ ENVIRONMENT = (
         PlanInputs(),
         fails(
             PlanInputs({"budget": {"max_usd": 9999, "idle": "20m"}}),
-            ("warning", "budget.idle: this version does not delete idle clusters yet; they run until their expiry", ""),
+            (
+                "warning",
+                "budget.idle: this version does not delete idle clusters yet, so they run until their expiry",
+                "",
+            ),
         ),
     ),
 )
