@@ -1,6 +1,6 @@
 """The recipe schema. The docstring below each field is its documentation in the JSON Schema and the reference.
 
-Unknown keys are errors, because a mistyped key that is silently ignored can cost money.
+Unknown keys are errors because a mistyped key that is silently ignored can cost money.
 """
 
 from typing import Annotated, Literal
