@@ -5,7 +5,7 @@ import hashlib
 from cloudgpu.recipe.rules.reserved_names import RUN_PORTS
 
 _RANGE = len(RUN_PORTS) // 2
-"""Number of rendezvous ports; an equal number of ports for the agents' connections follows them."""
+"""Number of rendezvous ports. An equal number of ports for the agents' connections follows them."""
 
 
 def master_port(run_id: str, attempt: int = 0) -> int:

@@ -9,7 +9,7 @@ import pulumi
 import pulumi_aws as aws
 
 _AFTER = timedelta(minutes=5)
-"""Delay after the expiry. The nodes' timers act first, because they stop processes and sync disks."""
+"""Delay after the expiry. The nodes' timers act first because they stop processes and sync disks."""
 _FLEET_AFTER = timedelta(minutes=10)
 """Delay of the second call, which has an effect only if the first call failed."""
 _POLICY = "end-the-nodes"

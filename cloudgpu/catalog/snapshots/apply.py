@@ -108,7 +108,7 @@ def _priced_on(
     on_demand: Reading[Decimal] | None,
     spot: Reading[tuple[Decimal, Decimal]] | None,
 ) -> date | None:
-    """Return the date of the older price, because one date covers both prices; None if neither price was read."""
+    """Return the date of the older price because one date covers both prices; None if neither price was read."""
     if on_demand is None and spot is None:
         return None
     days = []

@@ -25,7 +25,7 @@ from cloudgpu.recipe.schema import Recipe
 STARTER = "mpi/mpirun"
 AGENT = "mpi/rsh"
 _PLACES = ("/opt/amazon/openmpi/bin", "/usr/local/mpi/bin", "/opt/hpcx/ompi/bin", "/usr/lib64/openmpi/bin")
-"""Open MPI's directories in AWS and NVIDIA images, HPC-X and Fedora; non-interactive logins lack them on their PATH."""
+"""Open MPI's directories in AWS and NVIDIA images, HPC-X and Fedora. Non-interactive logins do not search them."""
 _PATH = f"PATH=$PATH:{':'.join(_PLACES)}; export PATH"
 
 

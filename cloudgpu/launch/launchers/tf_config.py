@@ -32,7 +32,7 @@ def tf_config(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
     order = (*chief, *workers, *servers)
     cluster: dict[str, list[str]] = {}
     for rank, slot in enumerate(order):
-        # Every process of the run has a different port, because several nodes may share one machine.
+        # Every process of the run has a different port because several nodes may share one machine.
         address = f"{slot.node.private_address}:{port_after(ctx.master_port, rank)}"
         cluster.setdefault(slot.role, []).append(address)
 

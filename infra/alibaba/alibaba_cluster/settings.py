@@ -52,7 +52,7 @@ class AlibabaArgs:
 
     @property
     def physical_name(self) -> str:
-        """Return the name of the resources. It contains a hash, because bucket names must be globally unique."""
+        """Return the name of the resources. It contains a hash because bucket names must be globally unique."""
         return f"cloudgpu-{self.cluster}-{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
 
     @property
