@@ -15,7 +15,7 @@ from typing import Final
 
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2100, 1, 1, tzinfo=UTC)
-"""Bounds of every time: from before any cloud existed to later than anything that can be paid for."""
+"""Range of valid times, from before any cloud existed to later than anything that can be paid for."""
 MAX_DURATION_S: Final = 366 * 86400
 """One year: twice the longest Capacity Block that AWS offers."""
 MAX_USD: Final = Decimal(10) ** 9
@@ -226,7 +226,7 @@ def size_gib(text: object, most: int = MAX_SIZE_GIB) -> int:
 
 
 def text_fault(text: str, *, lines: bool = False) -> str:
-    """Return why text cannot be used in a name, path or argument; empty if it can.
+    """Explain why text cannot be used in a name, path or argument. Return an empty string if it can.
 
     Args:
         text: Any text.
@@ -243,7 +243,7 @@ def text_fault(text: str, *, lines: bool = False) -> str:
 
 
 def value_fault(text: str) -> str:
-    """Return why text cannot be the value of an environment variable; empty if it can.
+    """Explain why text cannot be the value of an environment variable. Return an empty string if it can.
 
     A secret may contain any control character that an environment variable can hold, such as Windows line endings.
     """

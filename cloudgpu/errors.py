@@ -71,7 +71,7 @@ class RecipeError(CloudGpuError):
 
 
 class BudgetError(CloudGpuError):
-    """Continuing would exceed a budget."""
+    """A budget would be exceeded."""
 
     exit_code = 3
 
@@ -149,7 +149,12 @@ class PlanError(CloudGpuError):
 
 
 class CloudError(CloudGpuError):
-    """The cloud rejected a call; `code` and `request_id` come from its response."""
+    """The cloud rejected a request or cannot be reached.
+
+    Attributes:
+        code: The cloud's error code, or a code of cloudgpu if there is none.
+        request_id: ID of the rejected request; empty if unknown.
+    """
 
     exit_code = 8
 

@@ -89,7 +89,7 @@ def parse_json(text: str | bytes, *, nan: bool = False) -> Any:  # noqa: ANN401 
     """Parse JSON text. NaN and Infinity, which are not JSON, are accepted only if `nan` is true.
 
     Raises:
-        ValueError: The text is not JSON, or is nested too deeply. The parser's RecursionError is converted, because
+        ValueError: The text is not JSON, or is nested too deeply. The parser's RecursionError is converted because
             callers that handle damaged files do not catch it.
     """
     try:

@@ -1,3 +1,3 @@
-"""The version of cloudgpu; no other file defines it."""
+"""The version of cloudgpu. It is defined only here."""
 
 __version__ = "0.1.0"

@@ -77,7 +77,7 @@ def _between_nodes(instance_type: str, network: str) -> tuple[RankVariable, ...]
     return ()
 
 
-_FLOWS: Final = "one TCP flow carries 5 to 10 Gb/s; several flows saturate the card"
+_FLOWS: Final = "one TCP flow carries 5 to 10 Gb/s, so several are needed to saturate the card"
 _SOCKETS: Final = (
     RankVariable("NCCL_SOCKET_IFNAME", "^lo,docker,veth", "exclude interfaces that do not reach other nodes"),
     RankVariable("NCCL_SOCKET_NTHREADS", "4", _FLOWS),

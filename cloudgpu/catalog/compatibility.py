@@ -30,7 +30,7 @@ def container_fit(image: FrameworkImage, gpu: Gpu) -> ContainerFit:
         return ContainerFit("unknown", "the catalog does not list the GPUs for which the image has native code")
     if sm(image.lowest) > gpu.sm:
         return ContainerFit(
-            "no", f"its native code starts at {image.lowest}, and {gpu.name} has {gpu.compute_capability}"
+            "no", f"its native code starts at {image.lowest}, but {gpu.name} has {gpu.compute_capability}"
         )
     return _fit_by_month(image, gpu) if image.highest is None else _fit_by_highest(image.highest, gpu)
 
@@ -47,7 +47,7 @@ def _fit_by_highest(highest: str, gpu: Gpu) -> ContainerFit:
         return ContainerFit("native")
     if gpu.sm // 10 == sm(highest) // 10:
         return ContainerFit("untuned", f"runs code built for {highest}")
-    return ContainerFit("no", f"its native code stops at {highest}, and {gpu.name} has {gpu.compute_capability}")
+    return ContainerFit("no", f"its native code stops at {highest}, but {gpu.name} has {gpu.compute_capability}")
 
 
 def month_of(image: str) -> str:

@@ -76,7 +76,7 @@ def types_for_spec(spec: str, catalog: Catalog) -> tuple[InstanceType, ...]:
 
 
 def find_spec_mismatch(spec: str, catalog: Catalog) -> SpecMismatch | None:
-    """Return why a spec matches no AWS instance type, with the nearest valid spec; None if the spec matches."""
+    """Explain why a spec matches no AWS instance type and suggest the nearest valid spec. Return None if it matches."""
     if types_for_spec(spec, catalog):
         return None
     if spec in catalog.types:
@@ -106,7 +106,7 @@ def _sizes(requested: GpuSpec, gpu: Gpu) -> tuple[Memory, ...]:
 def _not_on_aws(instance_type: InstanceType, catalog: Catalog) -> SpecMismatch:
     alike = [other for other in catalog.types_for(instance_type.gpu, instance_type.gpus) if not other.retired]
     what = _PROVIDERS.get(instance_type.provider, "not an EC2 instance type")
-    message = f"{instance_type.name} is {what}; AWS cannot launch it"
+    message = f"{instance_type.name} is {what}, which AWS cannot launch"
     return SpecMismatch(
         "instance-type", message, command("--set", f"resources.instance_type={alike[0].name}") if alike else ""
     )

@@ -46,14 +46,14 @@ def other_price(thing: PricedThing, region: str) -> Price | None:
 
 
 def shipped_price(thing: PricedThing, region: str) -> Price:
-    """Return the price of a resource for which the bundled data must have a price.
+    """Return the price of a resource in a region. The bundled data must contain it.
 
     Raises:
-        LookupError: The bundled data has no price for the resource in this region.
+        LookupError: The bundled data does not contain the price.
     """
     price = other_price(thing, region)
     if price is None:
-        message = f"the bundled data has no price {thing} for {region}"
+        message = f"the bundled price list does not contain {thing} for {region}"
         raise LookupError(message)
     return price
 

@@ -44,7 +44,7 @@ _SPOT_BY_GENERATION: Final = {"5": _SPOT_P5, "6": _SPOT_P6}
 def quota_of(instance_type: str, market: str) -> Quota:
     """Return the quota that limits an instance type in a market.
 
-    The quota's code is empty unless the instance family is standard or one of P, G and VT.
+    The code is known for P, G, VT and standard instances except P6 spot instances. Otherwise it is empty.
     """
     match = _FAMILY.match(instance_type)
     letters, generation = (match[1], match[2]) if match else (instance_type, "")

@@ -15,7 +15,7 @@ Market = Literal["on-demand", "spot"]
 
 _THOUSAND: Final = Decimal(1000)
 _CENT: Final = Decimal("0.01")
-"""Prices are compared in whole cents, because price lists round the same price differently."""
+"""Prices are compared in whole cents because price lists round the same price differently."""
 _NEARLY: Final = Decimal("0.9")
 """Share of the requested memory that is enough for a near match: a GPU sold as 24 GB may have 22.35 GiB."""
 

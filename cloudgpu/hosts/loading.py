@@ -86,7 +86,10 @@ def _text(path: Path, shown: str) -> str:
 
 
 def _with_suggestion(problem: Problem) -> Problem:
-    """Suggest the closest inventory field for an unknown field; the recipe parser suggests only recipe fields."""
+    """Suggest the closest inventory field for an unknown field.
+
+    The parser, which inventories share with recipes, suggests recipe fields.
+    """
     if not problem.message.startswith("unknown field"):
         return problem
     section: type[BaseModel] = {0: FileSection, 1: FileSection}.get(len(problem.path), HostSection)
@@ -96,7 +99,7 @@ def _with_suggestion(problem: Problem) -> Problem:
 
 
 def _problems(file: FileSection, document: Document, catalog: Catalog) -> Iterator[Problem]:
-    """Yield problems that involve several fields: duplicate hosts, unknown GPUs, and invalid jump hosts."""
+    """Yield the problems that the schema cannot detect: duplicate hosts, unknown GPUs, and invalid jump hosts."""
     names: dict[str, int] = {}
     endpoints: dict[tuple[str, int], str] = {}
     known = [host.name for host in file.hosts]
@@ -111,7 +114,9 @@ def _problems(file: FileSection, document: Document, catalog: Catalog) -> Iterat
         endpoint = (host.address.lower(), host.port or file.defaults.port or PORT)
         if host.jump is None and endpoints.get(endpoint, host.name) != host.name:
             address, port = endpoint
-            yield Problem(("hosts", at, "address"), f"the same host as {endpoints[endpoint]}: {address} port {port}")
+            yield Problem(
+                ("hosts", at, "address"), f"this is the same host as {endpoints[endpoint]}: {address} port {port}"
+            )
         endpoints.setdefault(endpoint, host.name)
         if host.gpus:
             yield from _unknown_gpu(("hosts", at, "gpus"), host.gpus, catalog)

@@ -33,7 +33,7 @@ class Shared(Section):
     key: str | None = None
     """Private key without a passphrase. Default: the setting `ssh_key`."""
     gpus: str | None = None
-    """Model and count, for example `V100:8`, or `V100-32GB:8`."""
+    """GPU model and count, for example `V100:8`, or `V100-32GB:8` if the model has several memory sizes."""
     memory: SizeGib | None = None
     """Main memory."""
     network_interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,15}$")
@@ -90,7 +90,7 @@ def split_gpus(text: str) -> tuple[str, int | None, int]:
     """Return model, memory of each GPU in GB (None if omitted) and count.
 
     Raises:
-        ValueError: The text is not a GPU spec.
+        ValueError: The text is not a GPU model and count.
     """
     match = _GPUS.fullmatch(text)
     if match is None:

@@ -12,7 +12,7 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import NodeFile
 
 PRIVATE_KEY = "ssh/id_ed25519"
-"""Path of the run's private key below the run's directory on the head."""
+"""Path of the run's private key below the run's directory on the head node."""
 KNOWN_HOSTS = "ssh/known_hosts"
 SSH_CONFIG = "ssh/config"
 SSH_SHIM = "ssh/bin/ssh"

@@ -17,7 +17,7 @@ def _port(number: int) -> None:
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a cluster. Nodes are ordered by `index`; index 0 is the head."""
+    """A node of a cluster. Nodes are ordered by `index`; index 0 is the head node."""
 
     index: int
     instance_id: str

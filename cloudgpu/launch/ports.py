@@ -5,7 +5,7 @@ import hashlib
 from cloudgpu.recipe.rules.reserved_names import RUN_PORTS
 
 _RANGE = len(RUN_PORTS) // 2
-"""Number of rendezvous ports; an equal number of ports for the agents' connections follows them."""
+"""Number of rendezvous ports. An equal number of ports for the agents' connections follows them."""
 
 
 def master_port(run_id: str, attempt: int = 0) -> int:
@@ -14,7 +14,7 @@ def master_port(run_id: str, attempt: int = 0) -> int:
 
 
 def gang_port(run_id: str, attempt: int = 0) -> int:
-    """Return the port on which the head's agent listens for the other agents."""
+    """Return the port on which the head node's agent listens for the other agents."""
     return RUN_PORTS.start + _RANGE + _hashed_offset("gang", run_id, attempt)
 
 

@@ -48,7 +48,7 @@ class LaunchContext:
         run_id: ID of the run.
         workdir: Absolute work directory on every node.
         interpreter: Absolute path of the Python that runs `*.py` commands.
-        master_port: TCP port of the rendezvous on the head, different for every run.
+        master_port: TCP port of the rendezvous on the head node, derived from the run ID.
         data: Dataset name -> absolute directory on the nodes.
         outputs: Absolute directory for outputs on the nodes.
         checkpoint: Absolute checkpoint directory on the nodes; empty if the run has no checkpoints.

@@ -1,4 +1,4 @@
-"""Side services: additional processes on the head that are stopped when the ranks exit."""
+"""Side services: additional processes on the head node that are stopped when the ranks exit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from cloudgpu.recipe.sections.service import SideService
 def with_services(
     gang: Sequence[NodeLaunch], recipe: Recipe, inventory: Inventory, ctx: LaunchContext
 ) -> tuple[NodeLaunch, ...]:
-    """Add the recipe's side services to the head's processes, numbered after the launcher's own ranks.
+    """Add the recipe's side services to the head node's processes, numbered after the launcher's own ranks.
 
     Raises:
         RecipeError: The command of a service is invalid.

@@ -71,7 +71,7 @@ class CostItem:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "CostItem":
-        """Return the item that `as_json` represents.
+        """Create a cost item from its `as_json` form.
 
         Raises:
             ValueError: A field is missing or has the wrong type.
@@ -146,7 +146,7 @@ def _item(kind: ItemKind, count: int, what: str, unit_price: Price | None, *, wh
 
 
 def _disk_hourly_price(gib: int, region: str) -> Price | None:
-    """Return the hourly price of a disk."""
+    """Return the hourly price of a gp3 disk of this size, or None if unknown."""
     monthly = other_price("gp3_gib_month_usd", region)
     return (
         None

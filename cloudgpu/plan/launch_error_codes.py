@@ -20,8 +20,8 @@ from cloudgpu.plan.plan import Candidate
 
 Skips = Literal["zone", "pool", "region", "type", "stop", "again"]
 """The candidates that an error rules out. `zone`: this type in this zone and market; `pool`: all candidates that share
-the quota; `region`: the region; `type`: the type everywhere; `stop`: every candidate; `again`: none, so the call is
-retried with the same token after a pause."""
+the quota; `region`: the region; `type`: the type everywhere; `stop`: every candidate; `again`: none, because the call
+can be retried after a pause."""
 
 
 @dataclass(frozen=True)

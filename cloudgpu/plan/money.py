@@ -23,7 +23,7 @@ def breakdown(plan: Plan) -> str:
 
 def unpriced_suffix(plan: Plan) -> str:
     """List the items without a known price, as a suffix to an amount; empty if every price is known."""
-    return f", excluding {', '.join(plan.unpriced)} of unknown price" if plan.unpriced else ""
+    return f", excluding {', '.join(plan.unpriced)} at an unknown price" if plan.unpriced else ""
 
 
 def format_hourly_rate(usd: Decimal) -> str:

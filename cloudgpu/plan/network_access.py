@@ -32,7 +32,7 @@ class NetworkRequest:
         public_address: Requested kind of public address; `auto` lets the planner decide.
         own_subnet: Whether the settings specify a subnet.
         own_network: Whether the settings specify a VPC, subnet or security group, so that cloudgpu creates no VPC.
-        reach: Path by which SSH reaches the nodes.
+        reach: How SSH reaches the nodes.
         bastion: Jump host; empty if there is none.
         caller_named: Whether the settings specify the addresses that may connect to port 22.
         own_group: Whether the settings specify a security group, which then controls access to port 22.
@@ -82,7 +82,7 @@ def elastic_ips(way: PublicAddress, nodes: int) -> int:
 
 
 def find_contradiction(request: NetworkRequest) -> str:
-    """Return the reason why the settings contradict each other; empty if they do not."""
+    """Explain why the settings contradict each other. Return an empty string if they do not."""
     way, ssm = request.public_address, request.reach == "ssm"
     needs = "specifies a subnet whose private addresses"
     wrong = (

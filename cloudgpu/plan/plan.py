@@ -72,7 +72,7 @@ class Quotes:
         asked_at: Time of the queries, in UTC.
         refused: (instance type, zone, market) -> seconds since a launch failed for lack of capacity; recent failures
             only.
-        quotas: (region, quota code) -> limit and usage; absent if not queried or unknown.
+        quotas: (region, `Quota.key`) -> limit and usage; absent if not queried or unknown.
         storage: Existing storage with the names that the recipe uses; absent if not queried.
         survey: Results of checking the resources that the recipe and the settings name.
     """
@@ -114,7 +114,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of what cloudgpu would launch. Its recipe includes `--set` and, in a rehearsal, the rehearsal section."""
+    """A plan of what cloudgpu would launch. Its recipe already includes `--set` and the rehearsal section."""
 
     target: Target
     recipe: Recipe
@@ -137,7 +137,7 @@ class Plan:
 
     @property
     def simulated(self) -> bool:
-        """True if the plan costs no real money."""
+        """True if the target is the rehearsal cloud."""
         return is_simulated(self.target)
 
     @property

@@ -86,7 +86,10 @@ class PlannerInput:
         return tuple({instance_type.name: instance_type for instance_type in matches}.values())
 
     def wants_efa(self, instance_type: InstanceType) -> bool:
-        """Return True if nodes of a type need EFA: the recipe requires it, or several nodes support it."""
+        """Return True if nodes of a type need EFA.
+
+        With `network: auto`, this is the case if there are several nodes and the type supports EFA.
+        """
         resources = self.recipe.resources
         return resources.network == "efa" or (
             resources.network == "auto" and resources.nodes > 1 and instance_type.efa_interfaces > 0
@@ -108,7 +111,7 @@ class PlannerInput:
         )
 
     def image_parameter(self, instance_type: InstanceType) -> str:
-        """Return the SSM parameter of the machine image for a type; empty if the recipe names an image."""
+        """Return the SSM parameter of the machine image for a type; empty if the recipe sets an image ID."""
         image = machine_image(self.recipe, self.catalog.gpus[instance_type.gpu])
         return "" if image.startswith("ami-") else image
 

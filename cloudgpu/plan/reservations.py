@@ -53,7 +53,8 @@ def unsuitable_reasons(reservation: Reservation, market: str, nodes: int) -> Ite
     if reservation.state not in _USABLE:
         yield f"{reservation.id} is {reservation.state}"
     elif reservation.free < nodes:
-        yield f"{reservation.id} has {reservation.free} free instances, but {nodes} are needed"
+        instances = f"{reservation.free} free instance{'' if reservation.free == 1 else 's'}"
+        yield f"{reservation.id} has {instances}, but {nodes} are needed"
 
 
 def usable_seconds(reservation: Reservation, now: datetime, expiry_s: int) -> int:

@@ -89,7 +89,7 @@ def parse_saved_plan(text: str, name: str) -> StoredPlan:
         message = f"{name} is not a plan saved by `cloudgpu plan --out`"
         raise UsageError(message, hint=hint) from None
     if version != VERSION:
-        raise UsageError(f"{name} has format {version}, but this cloudgpu reads format {VERSION}", hint=hint)
+        raise UsageError(f"{name} has format {version}, but this version of cloudgpu reads format {VERSION}", hint=hint)
     if seal != checksum:
         raise UsageError(f"{name} was edited after it was saved", hint=hint)
     try:

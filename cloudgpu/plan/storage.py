@@ -30,7 +30,7 @@ def possibly_existing_storage(recipe: Recipe) -> tuple[Storage, ...]:
 
 
 def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, ...]]:
-    """Yield, for each existing storage resource, its locations."""
+    """Yield the locations of each existing storage resource."""
     for storage in possibly_existing_storage(recipe):
         if seen.get(storage.name):
             yield seen[storage.name]
@@ -45,7 +45,7 @@ def can_mount(question: "PlannerInput", region: str, zone: str) -> bool:
 
 
 def new_storage_costs(question: "PlannerInput", region: str) -> tuple[CostItem, ...]:
-    """Return the costs of storage to create in a region; storage that outlives the cluster is priced per month."""
+    """Return the costs of storage to create in a region. Storage that outlives the cluster is priced per month."""
     there = {pair[0].name for pair in existing_storage(question.recipe, question.quotes.storage)}
     return tuple(
         new_storage_item(storage, storage.make, region)

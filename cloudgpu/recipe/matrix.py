@@ -133,7 +133,7 @@ def _check_axes(loaded: LoadedRecipe, axes: Sequence[Axis], sets: Mapping[str, s
                 hint = hint or err.hint
         for path in axis_paths:
             if path in paths:
-                message = f"--matrix {axis.name} and {paths[path]} are the same field"
+                message = f"--matrix {axis.name} and {paths[path]} set the same field"
                 raise UsageError(message, hint="remove one of them")
             paths[path] = f"--matrix {axis.name}"
     problems = list(dict.fromkeys(problems))
@@ -154,7 +154,7 @@ def _reject_duplicate_runs(combinations: Sequence[Combination]) -> None:
     for combination in combinations:
         other = seen.setdefault(combination.digest, combination)
         if other is not combination:
-            message = f"--matrix: {other.label} and {combination.label} are the same run"
+            message = f"--matrix: {other.label} and {combination.label} result in the same run"
             raise UsageError(message, hint="remove one of the values")
 
 

@@ -1,6 +1,6 @@
 """The recipe schema. The docstring below each field is its documentation in the JSON Schema and the reference.
 
-Unknown keys are errors, because a mistyped key that is silently ignored can cost money.
+Unknown keys are errors because a mistyped key that is silently ignored can cost money.
 """
 
 from typing import Annotated, Literal
@@ -102,7 +102,7 @@ class Recipe(Section):
     """Files and directories below the work directory to download when the run finishes; globs are allowed."""
     outputs_to: str | None = None
     """S3 URL to which every node also uploads its `outputs` when the run finishes, for example
-    `s3://bucket/results/{run}`. The head's outputs are stored directly below this URL, those of node 1 below
+    `s3://bucket/results/{run}`. The head node's outputs are stored directly below this URL, the outputs of node 1 below
     `node-1/`."""
     checkpoint: Checkpoint | None = None
     """Checkpoint directory, upload and resume."""

@@ -46,7 +46,7 @@ def source_of(text: str) -> Source:
     """Parse the source of a dataset.
 
     Raises:
-        ValueError: The source is malformed or its kind is unknown; the message contains the expected form.
+        ValueError: The source is malformed or its kind is unknown; the message describes the problem.
     """
     if _SNAPSHOT.match(text):
         message = (

@@ -65,7 +65,7 @@ class Settings:
     )
     team: str = field(metadata=_about("", doc="Team to which costs are attributed.", form=_TAG_TEXT, like="vision"))
     target: Target = field(
-        metadata=_about("rehearsal", doc="Target of commands without `--on`.", form="aws|rehearsal|ssh", like="aws")
+        metadata=_about("rehearsal", doc="Target for commands without `--on`.", form="aws|rehearsal|ssh", like="aws")
     )
     region: str = field(
         metadata=_about(
@@ -172,7 +172,7 @@ class Settings:
             like="false",
         )
     )
-    aws_profile: str = field(metadata=_about("", doc="Profile of the AWS configuration files.", like="research"))
+    aws_profile: str = field(metadata=_about("", doc="Profile in the AWS configuration files.", like="research"))
     engine: EngineName = field(
         metadata=_about(
             "direct",

@@ -52,7 +52,7 @@ def _flags(flags: Mapping[str, str | None], cwd: Path) -> Source:
 
 
 def _variables(environ: Mapping[str, str], cwd: Path) -> Source:
-    # Shells and CI systems use an empty variable for "unset". Unknown CLOUDGPU_ variables are ignored, because the
+    # Shells and CI systems use an empty variable for "unset". Unknown CLOUDGPU_ variables are ignored because the
     # environment of a run contains some.
     values = {name: environ.get(env_name(name), "") for name in NAMES}
     return {

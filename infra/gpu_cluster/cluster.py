@@ -64,7 +64,7 @@ class GpuCluster(pulumi.ComponentResource):
         return Network(name, NetworkArgs(args.zone, args.named.vpc_id, args.named.subnet_id, own), self._child)
 
     def _addresses(self, name: str, args: ClusterArgs) -> PublicAddresses:
-        """Create one address per node, or only one if the other nodes are reached through the first node."""
+        """Create the Elastic IPs: one per node, one for the first node if it is the jump host, or none."""
         count = {"elastic": args.nodes, "nat": 1}.get(args.public_address, 0)
         return PublicAddresses(name, PublicAddressesArgs(count, self.network.gateways, self._tags), self._child)
 
@@ -106,7 +106,7 @@ class GpuCluster(pulumi.ComponentResource):
 
     def _template(self, name: str, args: ClusterArgs, identity: NodeIdentity) -> Template:
         group = self.placement_group
-        # A changed image setting must create a new template, because launch_template.py ignores changes of the image.
+        # A changed image setting must create a new template, because launch_template.py ignores changes to the image.
         image = hashlib.sha256(args.image.encode()).hexdigest()[:8]
         component_args = TemplateArgs(
             physical_name=f"cloudgpu-{args.cluster}-{image}",

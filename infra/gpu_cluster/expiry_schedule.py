@@ -1,4 +1,4 @@
-"""The expiry schedule: EventBridge terminates the nodes shortly after their expiry, even if their timers failed."""
+"""The expiry schedule: EventBridge Scheduler terminates expired nodes, even if the timers on the nodes failed."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import pulumi
 import pulumi_aws as aws
 
 _AFTER = timedelta(minutes=5)
-"""Delay after the expiry. The nodes' timers act first, because they stop processes and sync disks."""
+"""Delay after the expiry. The nodes' timers act first because they stop processes and sync disks."""
 _FLEET_AFTER = timedelta(minutes=10)
 """Delay of the second call, which has an effect only if the first call failed."""
 _POLICY = "end-the-nodes"

@@ -46,7 +46,7 @@ class Grants:
 
 @dataclass(frozen=True)
 class IdentityArgs:
-    """Settings of the IAM identity. `physical_name` must be unique in the account, because IAM is not regional."""
+    """Settings of the IAM identity. `physical_name` must be unique in the account because IAM is not regional."""
 
     physical_name: str
     role_name: str

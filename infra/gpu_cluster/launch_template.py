@@ -60,7 +60,7 @@ class Template(pulumi.ComponentResource):
             metadata_options={
                 "http_endpoint": "enabled",
                 "http_tokens": "required",
-                "http_put_response_hop_limit": 2,  # one more than the default, because containers use a bridge
+                "http_put_response_hop_limit": 2,  # one more than the default because containers use a bridge
                 "instance_metadata_tags": "disabled",
             },
             block_device_mappings=[_root_volume(_root_device(image, self), args)],

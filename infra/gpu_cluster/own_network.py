@@ -24,7 +24,7 @@ class OwnNetworkArgs:
 
     Attributes:
         nat: Whether nodes get no public address and send outgoing traffic through a NAT gateway.
-        ssh_cidrs: Sources that may reach the node with an Elastic IP.
+        ssh_cidrs: Address ranges from which SSH reaches the node with an Elastic IP.
     """
 
     zone: str

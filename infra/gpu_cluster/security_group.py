@@ -62,7 +62,7 @@ def _ssh_from(cidr: str) -> dict[str, Any]:
 
 
 def _among_nodes() -> dict[str, Any]:
-    """Return the rule for traffic among nodes. It refers to the group itself, because EFA traffic bypasses IP."""
+    """Return the rule for traffic among nodes. It refers to the group itself because EFA traffic bypasses IP."""
     return {"protocol": "-1", "from_port": 0, "to_port": 0, "self": True, "description": "among the nodes"}
 
 

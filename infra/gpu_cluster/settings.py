@@ -41,7 +41,7 @@ class ClusterArgs:
 
     Attributes:
         expires_at: Time (UTC) at which the nodes power themselves off.
-        ssh_cidrs: The only sources that may reach port 22; none if nodes are reached through SSM.
+        ssh_cidrs: Address ranges that may connect to port 22; none if SSH uses Session Manager.
         image: Image ID (`ami-...`), or the SSM parameter that contains it.
         disk_gib: Size of the root volume.
         efa_interfaces: EFA interfaces per node; 0 means plain TCP.

@@ -80,7 +80,7 @@ def test_changes_whose_answers_are_lost_are_not_made_twice(shared):
 
 
 REFUSED = {
-    "GetCallerIdentity": "reading the identity of the credentials",
+    "GetCallerIdentity": "reading the caller's identity",
     "CreateRole": "creating role",
     "CreateFleet": "launching the nodes",
 }

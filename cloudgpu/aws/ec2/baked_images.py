@@ -27,7 +27,7 @@ _DEREGISTERED = "InvalidAMIID.Unavailable"
 class OwnImage:
     """A custom machine image or, if `id` is empty, a snapshot whose image no longer exists.
 
-    `size_gib` is an upper bound on the snapshots' size; AWS bills the blocks in use.
+    `size_gib` is an upper bound on the billed size, because AWS bills only the blocks in use.
     """
 
     id: str
@@ -58,9 +58,9 @@ def find_images(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
 
 
 def find_orphaned_snapshots(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[OwnImage, ...]:
-    """Return snapshots with cloudgpu's tag whose image no longer exists.
+    """Return cloudgpu's snapshots, of all images or of the image `name`, that none of `images` uses.
 
-    An interrupted deletion leaves such snapshots behind, and AWS still bills them.
+    An interrupted deletion of an image leaves such snapshots behind, and AWS still bills them.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
@@ -81,13 +81,13 @@ def _orphan(region: str, row: Mapping[str, Any]) -> OwnImage:
 
 
 def start_image(clients: Clients, instance_id: str, name: str, tags: Mapping[str, str]) -> str:
-    """Start creating an image of an instance, which reboots the instance, and return the ID of the pending image.
+    """Start creating an image from an instance, and return the ID of the pending image. The instance reboots.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
     all_tags = {**tags, IMAGE_TAG: name, "Name": f"cloudgpu-{name}"}
-    with convert_response_errors(f"creating a machine image of {instance_id}"):
+    with convert_response_errors(f"creating a machine image from {instance_id}"):
         image = clients.client("ec2").create_image(
             InstanceId=instance_id,
             Name=f"cloudgpu-{name}",
@@ -124,7 +124,7 @@ def delete_image(clients: Clients, image: OwnImage) -> None:
         CloudError: The AWS request failed or AWS is unreachable. Call the function again to resume the deletion.
     """
     ec2 = clients.client("ec2")
-    # Delete the snapshots last: AWS rejects it while the image uses them. If interrupted, they are found by their tag.
+    # AWS does not delete snapshots that an image uses, so delete them last. If interrupted, their tag identifies them.
     if image.id:
         _unless_gone(lambda: ec2.deregister_image(ImageId=image.id), f"deregistering image {image.id}")
     errors: list[CloudGpuError] = []

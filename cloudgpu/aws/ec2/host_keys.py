@@ -17,7 +17,7 @@ _NO_LATEST = frozenset({"UnsupportedOperation", "Unsupported", "InvalidParameter
 
 
 def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
-    """Return the `SHA256:...` fingerprints of the host keys on the node's console; empty until cloud-init prints them.
+    """Return the `SHA256:...` fingerprints of the node's host keys; empty until cloud-init prints them on the console.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
@@ -34,8 +34,9 @@ def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
 def parse_fingerprints(console: str) -> tuple[str, ...]:
     """Return the distinct fingerprints in a node's console output, in their original order.
 
-    Only the last complete block between cloud-init's markers is used; it comes from the last boot that created keys.
-    The rest of the output is ignored, because any program can print to the console.
+    Only the last block between cloud-init's markers is used, and only if it is complete; it comes from the last boot
+    that created keys. If there are no fingerprints in it, they are computed from the keys in the last KEYS block. The
+    rest of the output is ignored, because any program can print to the console.
     """
     text = console.replace("\r", "")
     printed = [fingerprint.rstrip("=") for fingerprint in _FINGERPRINT.findall(_last_block(text, "FINGERPRINTS"))]
@@ -44,7 +45,7 @@ def parse_fingerprints(console: str) -> tuple[str, ...]:
 
 
 def _last_block(text: str, what: str) -> str:
-    """Return the last block if it is complete; empty while cloud-init is still printing it."""
+    """Return the last block of this kind if it is complete; empty while cloud-init is still printing it."""
     start = text.rfind(f"-----BEGIN SSH HOST KEY {what}-----")
     end = text.find(f"-----END SSH HOST KEY {what}-----", start)
     return text[start:end] if 0 <= start < end else ""

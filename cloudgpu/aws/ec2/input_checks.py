@@ -26,7 +26,7 @@ PresenceResult = tuple[Presence, str]
 
 
 def check_dataset(clients: Clients, url: str) -> DatasetSeen:
-    """List an S3 URL and return what is stored there, or `unknown` if the listing failed."""
+    """List the objects under an S3 URL and add up their sizes. The result is `unknown` if a request failed."""
     region = ""
     try:
         address = S3Location.parse(url)

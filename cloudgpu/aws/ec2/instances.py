@@ -1,4 +1,4 @@
-"""Describe instances, terminate them, and wait for them to reach a given state."""
+"""Find, describe and terminate instances."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,8 +97,13 @@ def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: fl
         not_terminated = set(ids)
     for instance_ids in _chunks(sorted(not_terminated)):
         _terminate(clients, instance_ids)
-    what = f"{len(ids)} instances to terminate"
-    poll(clock, lambda: not _in_states(clients, ids, _NOT_TERMINATED) or None, what=what, total_s=total_s)
+    what = ids[0] if len(ids) == 1 else f"{len(ids)} instances"
+    poll(
+        clock,
+        lambda: not _in_states(clients, ids, _NOT_TERMINATED) or None,
+        what=f"{what} to terminate",
+        total_s=total_s,
+    )
 
 
 def _in_states(clients: Clients, ids: Sequence[str], states: Sequence[str]) -> set[str]:
@@ -115,7 +120,7 @@ def _in_states(clients: Clients, ids: Sequence[str], states: Sequence[str]) -> s
 def _terminate(clients: Clients, ids: Sequence[str]) -> None:
     """Terminate instances. If the call fails because an ID no longer exists, retry the IDs one by one."""
     try:
-        with convert_errors(f"terminating {len(ids)} instances"):
+        with convert_errors(f"terminating {ids[0] if len(ids) == 1 else f'{len(ids)} instances'}"):
             clients.client("ec2").terminate_instances(InstanceIds=list(ids))
     except CloudGpuError as err:
         if not is_gone(err):

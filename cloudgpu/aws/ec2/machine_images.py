@@ -24,7 +24,7 @@ def resolve_image_ids(
 
 
 def _value(clients: Clients, parameter: str) -> str:
-    """Return the parameter's value; empty if it is missing or unreadable, because the launch reports that error."""
+    """Return the parameter's value; empty if it is missing or unreadable. The launch then reports the error."""
     try:
         with convert_response_errors(f"reading the parameter {parameter} in {clients.region}"):
             return str(clients.client("ssm").get_parameter(Name=parameter)["Parameter"]["Value"])

@@ -15,7 +15,7 @@ def ecr_login(clients: Clients) -> tuple[str, str]:
     """Fetch a username and password for all ECR registries in this region that the caller may read.
 
     Raises:
-        CloudError: The credentials or the permission is missing, or ECR is unreachable.
+        CloudError: The caller lacks the permission, ECR returned no login, or ECR is unreachable.
     """
     with convert_response_errors(f"fetching a login for ECR in {clients.region}"):
         response = clients.client("ecr").get_authorization_token()
@@ -30,7 +30,7 @@ def ecr_login(clients: Clients) -> tuple[str, str]:
 
 
 class EcrLogins:
-    """Cache of ECR logins by region. Renews a login before it expires, because a run may wait for capacity for days."""
+    """Cache of ECR logins by region. Renews a login before it expires because a run may wait for capacity for days."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -21,7 +21,7 @@ def find_reservation(
     for region in regions:
         with convert_response_errors(f"looking for {reservation_id} in {region}"):
             ec2 = clients_for(region).client("ec2")
-            # For an unknown ID in the ID parameter, AWS returns an error; for a filter, an empty list.
+            # For an unknown ID, AWS returns an error if it is a parameter, but an empty list if it is a filter.
             rows = ec2.describe_capacity_reservations(Filters=filters)["CapacityReservations"]
             if rows:
                 return _reservation(rows[0], region)

@@ -8,7 +8,7 @@ from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 
 LAUNCHED_KINDS: Final = frozenset({"instance", "volume", "network-interface"})
-"""Types of resources that EC2 creates and tags during a launch. They are not resources of the Pulumi program."""
+"""Types of resources that EC2 creates and tags during a launch. The Pulumi program does not declare them."""
 _AT_ONCE = 500
 """Resources per call; EC2 accepts up to 1,000."""
 
@@ -30,7 +30,7 @@ class TaggedEc2Resource(Protocol):
 
 
 def add_missing_tags(clients: Clients, resources: Sequence[TaggedEc2Resource], tags: Mapping[str, str]) -> None:
-    """Set the tags on every resource of a type in `LAUNCHED_KINDS` that lacks at least one of the tags.
+    """Set the tags on every resource of a type in `LAUNCHED_KINDS` that lacks one of them or has another value.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
@@ -42,5 +42,5 @@ def add_missing_tags(clients: Clients, resources: Sequence[TaggedEc2Resource], t
     )
     for start in range(0, len(ids), _AT_ONCE):
         chunk = ids[start : start + _AT_ONCE]
-        with convert_errors(f"tagging {len(chunk)} resources"):
+        with convert_errors(f"tagging {chunk[0] if len(chunk) == 1 else f'{len(chunk)} resources'}"):
             clients.client("ec2").create_tags(Resources=chunk, Tags=to_tag_list(tags))

@@ -25,22 +25,22 @@ class SsmSession:
 
     Attributes:
         arguments: Arguments for `session-manager-plugin`, as the AWS CLI passes them.
-        variables: Additional environment variables; they contain the session token.
+        variables: Additional environment variables, which contain the session token.
     """
 
     arguments: tuple[str, ...]
     variables: Mapping[str, str]
 
     def __repr__(self) -> str:
-        return f"Started(arguments={self.arguments!r})"
+        return f"SsmSession(arguments={self.arguments!r})"
 
 
 def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> SsmSession:
     """Start a session to a port on an instance.
 
     Raises:
-        ConnectError: The instance's SSM agent is not connected.
-        AuthError: The caller is not allowed to start sessions.
+        ConnectError: The SSM agent on the instance is not connected.
+        AuthError: The caller may not start sessions.
         CloudError: The AWS request failed or AWS is unreachable.
     """
     request = {"Target": instance_id, "DocumentName": SSH_DOCUMENT, "Parameters": {"portNumber": [str(port)]}}
@@ -51,7 +51,7 @@ def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> S
             response = {key: raw[key] for key in ("SessionId", "TokenValue", "StreamUrl")}
     except CloudError as err:
         if err.code == _NOT_CONNECTED:
-            raise ConnectError(f"the SSM agent of {instance_id} is not connected", hint=_NOT_CONNECTED_HINT) from err
+            raise ConnectError(f"the SSM agent on {instance_id} is not connected", hint=_NOT_CONNECTED_HINT) from err
         raise
     arguments = (_RESPONSE, clients.region, "StartSession", profile, json.dumps(request), ssm.meta.endpoint_url)
     return SsmSession(arguments, {_RESPONSE: json.dumps(response)})

@@ -25,7 +25,7 @@ from cloudgpu.errors import CloudGpuError, TeardownError
 _AT_ONCE = 6
 _RELEASE_S = 600
 _NAME_PREFIX = "cloudgpu-"
-"""Prefix of the names of cloudgpu's IAM resources. IAM has no search by tag, and reading every role's tags is slow."""
+"""Name prefix of IAM resources and schedule groups. IAM has no search by tag, and reading every role's tags is slow."""
 
 _Query = Callable[[], list[FoundResource]]
 
@@ -166,7 +166,7 @@ def _in_iam(clients: Clients, prefix: str) -> list[_Query]:
 
 
 def _answered(queries: Sequence[_Query]) -> tuple[list[FoundResource], list[CloudGpuError]]:
-    """Run all queries concurrently, because they are independent and would take seconds one after another.
+    """Run all queries concurrently because they are independent and would take seconds one after another.
 
     Once a query finds that AWS is unreachable, skip the remaining queries, each of which would also time out.
     """
@@ -228,7 +228,7 @@ def _within_calendar(since: object) -> datetime | None:
 
 
 def _fleets(clients: Clients, resources: Iterable[FoundResource]) -> list[FoundResource]:
-    """Find fleets through their instances, because AWS lists `instant` fleets only by ID."""
+    """Find fleets through their instances because AWS lists `instant` fleets only by ID."""
     of_fleets = {
         resource.tags[FLEET_TAG]: resource
         for resource in resources

@@ -117,7 +117,7 @@ class ResourceListing:
     """Name of the call's filter parameter."""
 
     def ask(self, ec2: Any, filters: list[dict[str, Any]]) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
-        """Yield the matching entries that still exist, from all pages if the call is paginated."""
+        """Yield the matching entries that do not count as deleted, from all pages if the call is paginated."""
         if ec2.can_paginate(self.call):
             pages = ec2.get_paginator(self.call).paginate(**{self.filters_key: filters})
         else:
@@ -146,7 +146,7 @@ def _instance_state(entry: Mapping[str, Any]) -> str:
 
 
 LISTINGS: tuple[ResourceListing, ...] = (
-    # Terminated instances are included, because a fleet can only be found through its instances.
+    # Terminated instances are included because a fleet can only be found through its instances.
     ResourceListing("instance", "describe_instances", "", "InstanceId", _instance_state),
     ResourceListing(
         "nat-gateway",

@@ -24,7 +24,7 @@ def attach(clients: Clients, clock: Clock, volume_id: str, instance_id: str, num
         return
     if attached_to:
         message = f"volume {volume_id} is attached to {attached_to}"
-        raise BusyError(message, hint="first delete the cluster that contains this instance: `cloudgpu down CLUSTER`")
+        raise BusyError(message, hint="delete the cluster that contains this instance first: `cloudgpu down CLUSTER`")
     poll(clock, lambda: _is_running(clients, instance_id) or None, what=f"{instance_id} to run", total_s=_START_S)
     with convert_errors(f"attaching {volume_id} to {instance_id}"):
         device = f"/dev/sd{_LETTERS[number % len(_LETTERS)]}"

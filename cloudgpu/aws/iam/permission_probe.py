@@ -45,7 +45,7 @@ def _actions(grants: Iterable[Grant]) -> list[str]:
 
 
 def _worst(action: str, results: Sequence[PermissionResult]) -> PermissionResult:
-    """Return the worst of an action's results, because an action with several grants needs all of them."""
+    """Return the worst of an action's results because an action with several grants needs all of them."""
     matching = [result for result in results if result.action == action]
     return max(matching, key=lambda result: _WORST[result.state])
 
@@ -92,7 +92,7 @@ def _context(grant: Grant) -> Iterator[dict[str, Any]]:
 def _principal(clients: Clients, arn: str) -> str:
     """Return the ARN of the principal whose policies apply.
 
-    For a role session this is the role. The role is looked up, because the session ARN omits the role's path.
+    For a role session this is the role. The role is looked up because the session ARN omits the role's path.
     """
     if ":assumed-role/" not in arn:
         return arn

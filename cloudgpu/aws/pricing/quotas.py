@@ -25,7 +25,7 @@ class QuotaLimit:
 
 
 _WITHOUT_CODE: Final = quota_of("p6", "spot")
-"""Quota whose code is unknown; it is recognized by the end of its name."""
+"""Quota whose code is unknown. It is recognized by the end of its name."""
 _MAX_CORES: Final = 1 << 20
 _RUNNING: Final = ("pending", "running")
 """Instance states that count against a quota."""
@@ -47,7 +47,7 @@ def gpu_quotas(clients: Clients) -> tuple[QuotaLimit, ...]:
 def vcpu_limits(clients: Clients) -> dict[str, int]:
     """Return the vCPU limit of every EC2 quota on running instances, by quota key.
 
-    The key is the quota code. One quota is also listed under its name, because public sources disagree about its code.
+    The key is the quota code. One quota is also listed under its name because public sources disagree about its code.
     If a quota was never changed, AWS may report it only in the list of default values, which is then read as well.
 
     Raises:
@@ -118,7 +118,7 @@ def _instances(pages: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
 def _vcpus(instance: Mapping[str, Any], vcpus_of: Callable[[str], int | None]) -> int | None:
     """Return the vCPU count that AWS reports for an instance, or else the vCPU count of the instance type.
 
-    The reported count may be lower than that of the type, because CPU options can disable cores and threads.
+    The reported count may be lower than the count of the type, because CPU options can disable cores and threads.
     """
     options = instance.get("CpuOptions") or {}
     with contextlib.suppress(ValueError):  # ignore implausible core counts

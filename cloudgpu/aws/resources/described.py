@@ -127,7 +127,7 @@ def require_existing(description: dict[str, Any] | None, what: str) -> dict[str,
     """Return the description of a resource that must exist.
 
     Raises:
-        CloudError: The description is None, because the resource has been deleted.
+        CloudError: The description is None because the resource has been deleted.
     """
     if description is None:
         message = f"{what} no longer exists"

@@ -92,7 +92,7 @@ class FleetHandler(DescribedHandler):
         return _physical(ctx.clients, fleets[0], members, inputs)
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state. A fleet without running instances counts as deleted."""
+        """Return the current state. A fleet whose instances have all terminated counts as deleted."""
         members = [
             instance for instance in _members(ctx.clients, physical_id) if instance.state not in TERMINATING_STATES
         ]
@@ -163,7 +163,7 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
 
 def incomplete_fleet_error(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudGpuError:
     """Return the error for a successful response with too few instances."""
-    doing = f"launching {wanted} instances"
+    doing = f"launching {wanted} instance{'' if wanted == 1 else 's'}"
     launch_errors = [
         error_from_code(error.get("ErrorCode", ""), error.get("ErrorMessage", ""), doing) for error in errors
     ]
@@ -199,7 +199,8 @@ def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[In
             else None
         )
 
-    return poll(ctx.clock, look, what=f"{len(ids)} instances of {fleet_id} to run", total_s=_RUNNING_S)
+    what = ids[0] if len(ids) == 1 else f"{len(ids)} instances of {fleet_id}"
+    return poll(ctx.clock, look, what=f"{what} to run", total_s=_RUNNING_S)
 
 
 def _launch_failure(instance: Instance) -> LaunchError:

@@ -178,7 +178,7 @@ def get_parameter(args: Arguments, clients: Clients) -> dict[str, Any]:
 def get_caller_identity(args: Arguments, clients: Clients) -> dict[str, Any]:
     """Implement `aws:index/getCallerIdentity:getCallerIdentity`."""
     _check_arguments("aws:index/getCallerIdentity:getCallerIdentity", args, set())
-    with convert_errors("reading the identity of the credentials"):
+    with convert_errors("reading the caller's identity"):
         caller = clients.client("sts").get_caller_identity()
     return {
         "id": caller["Account"],

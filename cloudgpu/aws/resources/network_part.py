@@ -24,7 +24,7 @@ _RELEASE_S = 600
 
 
 class NetworkPartHandler(DescribedHandler):
-    """Handler for a network resource without a name. Only a tag identifies the call that created the resource."""
+    """Base class for handlers of resources without a name. Only a tag identifies the call that created the resource."""
 
     kind: ClassVar[str]
     """AWS's resource type in tag specifications."""

@@ -1,4 +1,4 @@
-"""Registry of handlers by type token and of lookups by function token. The error for an unknown token includes it."""
+"""Registry of handlers by type token and of lookups by function token. The error for an unknown token names it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -152,7 +152,7 @@ def _set_inline(iam: Any, name: str, requested: Mapping[str, str]) -> None:  # n
 
 
 def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
-    """Make a call and ignore a not-found error, because a concurrent teardown may have deleted the resource."""
+    """Make a call and ignore a not-found error because a concurrent teardown may have deleted the resource."""
     try:
         with convert_errors(f"removing {', '.join(arguments.values())}"):
             call(**arguments)

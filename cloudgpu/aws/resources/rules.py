@@ -1,4 +1,4 @@
-"""Security group rules. Converts the nested forms of Pulumi and AWS to a flat form that can be compared."""
+"""Convert security group rules from the nested forms of Pulumi and AWS to a flat form that can be compared."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

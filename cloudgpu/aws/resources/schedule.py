@@ -57,7 +57,7 @@ class ScheduleHandler(DescribedHandler):
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         """Find the schedule with this name and update it; return None if there is none.
 
-        The name is sufficient, because a group contains the schedules of only one cluster.
+        The name is sufficient because a group contains the schedules of only one cluster.
         """
         schedule = _described(ctx.clients, inputs["groupName"], inputs["name"])
         if schedule is None:

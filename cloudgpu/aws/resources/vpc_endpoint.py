@@ -15,7 +15,7 @@ _DELETED_STATES = frozenset({"deleted", "Deleted"})
 
 
 class VpcEndpointHandler(NetworkPartHandler):
-    """Handler for gateway endpoints for S3. They are free, and their traffic avoids the NAT gateway's charge per GB."""
+    """Handler for gateway endpoints. They are free, and traffic through them avoids the NAT gateway's charge per GB."""
 
     type: ClassVar[str] = "aws:ec2/vpcEndpoint:VpcEndpoint"
     kind, plural, id_key = "vpc-endpoint", "VpcEndpoints", "VpcEndpointId"

@@ -124,7 +124,7 @@ def open_chain(profile: str, region: str) -> tuple[boto3.Session, CredentialSour
 def add_renewal_hint(login: CredentialSource) -> Iterator[None]:
     """Add the hint for renewing these credentials to an expired-token error that the block raises.
 
-    Open sessions need this, because AWS reports an expired token only when it is used.
+    Open sessions need this because AWS reports an expired token only when it is used.
 
     Raises:
         AuthError: The block raised this error. For an expired token, the hint is replaced.
@@ -179,7 +179,7 @@ Explanation = Callable[[BaseException, CredentialSource], tuple[str, str, str]]
 
 def _sign_on(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
     hint = CredentialSource(login.profile, "sso").renewal
-    return "UnauthorizedSSOTokenError", f"credentials expired, a new single sign-on is required ({cause})", hint
+    return "UnauthorizedSSOTokenError", f"credentials expired: a new single sign-on is required ({cause})", hint
 
 
 def _signed_out(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:

@@ -48,7 +48,7 @@ _HINTS: Mapping[str, str] = {
     "SpotMaxPriceTooLow": "use on-demand",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "ask an administrator to run once: "
     "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
-    "OptInRequired": "accept the offer or enable the region for the account first",
+    "OptInRequired": "subscribe to the service, or enable the region for the account",
     "PendingVerification": "try again in a few hours: AWS is still verifying the account for this region",
     "ExpiredToken": "log in again, for example with `aws sso login`",
     "ExpiredTokenException": "log in again, for example with `aws sso login`",
@@ -147,7 +147,7 @@ def error_from_botocore(err: boto.ClientError | boto.BotoCoreError, doing: str) 
 
 
 def error_from_code(code: str, message: str, doing: str, *, request_id: str = "") -> LaunchError | CloudError:
-    """Return the error for an AWS error code. The failover table selects its class; unknown codes are bad requests."""
+    """Return the error for an AWS error code. The failover table selects its class. Unknown codes are bad requests."""
     rule = launch_error_codes.find_rule(_code(code, message)) or launch_error_codes.DEFAULT_RULE
     reason = message.rstrip(".")
     text = f"{doing}: {_EXPIRED[code]}: {reason} ({code})" if code in _EXPIRED else f"{doing}: {reason} ({code})"

@@ -117,7 +117,7 @@ class Session:
         """Return the ID of the account that the credentials belong to.
 
         Raises:
-            AuthError: The credentials are missing or not accepted.
+            AuthError: AWS does not accept the credentials.
             CloudError: AWS is unreachable.
         """
         return self.identity().account
@@ -126,10 +126,10 @@ class Session:
         """Return the account and ARN that the credentials belong to.
 
         Raises:
-            AuthError: The credentials are not accepted.
+            AuthError: AWS does not accept the credentials.
             CloudError: AWS is unreachable.
         """
-        with add_renewal_hint(self._login), convert_errors("reading the identity of the credentials"):
+        with add_renewal_hint(self._login), convert_errors("reading the caller's identity"):
             caller = self.client("sts").get_caller_identity()
         return Identity(str(caller["Account"]), str(caller["Arn"]), self._login)
 

@@ -1,4 +1,4 @@
-"""Poll AWS until a condition holds, with a time limit and a replaceable clock."""
+"""Retry calls and poll until a condition holds, with a time limit and a replaceable clock."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,7 +14,7 @@ _GROWTH = 1.4
 
 
 def retry(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError], bool], total_s: float) -> T:
-    """Repeat a call until it succeeds. For `total_s` seconds, retry errors that `when` accepts, with increasing delays.
+    """Make a call. For up to `total_s` seconds, retry after errors that `when` accepts, with increasing delays.
 
     Raises:
         CloudGpuError: The call failed with an error that `when` rejects, or still failed after `total_s` seconds.

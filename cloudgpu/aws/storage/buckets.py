@@ -38,7 +38,7 @@ def empty_bucket(clients: Clients, name: str) -> int:
     """Delete every object, object version and multipart upload, and return the number deleted.
 
     Raises:
-        CloudError: S3 rejected some deletions; the message contains the reason for the first object.
+        CloudError: A request failed, or S3 rejected some deletions; the message then contains the first reason.
     """
     s3 = clients.client("s3")
     count = 0
@@ -88,6 +88,7 @@ def _delete(s3: Any, name: str, keys: list[dict[str, str]]) -> None:  # noqa: AN
     errors = s3.delete_objects(Bucket=name, Delete={"Objects": keys, "Quiet": True}).get("Errors") or []
     if errors:
         first = errors[0]
-        message = f"{len(errors)} objects in bucket {name} were not deleted: {first.get('Key')}: {first.get('Message')}"
+        objects = "1 object" if len(errors) == 1 else f"{len(errors)} objects"
+        message = f"S3 did not delete {objects} in bucket {name}: {first.get('Key')}: {first.get('Message')}"
         hint = "check the bucket's retention rules and the s3:DeleteObjectVersion permission"
         raise CloudError(message, code=str(first.get("Code") or ""), hint=hint)

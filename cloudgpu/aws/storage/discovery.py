@@ -1,4 +1,4 @@
-"""Find storage by its tags, independently of local records; determine its size and users; delete it."""
+"""Find storage by its tags, independently of local records, determine its size and users, and delete it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

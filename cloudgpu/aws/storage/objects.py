@@ -127,7 +127,7 @@ def look_up_bucket_region(s3: Any, address: S3Location) -> str:  # noqa: ANN401
 
 
 def check_readable(clients: Clients, url: str, key: str) -> None:
-    """Check that an object can be read, because permission to list a bucket does not imply permission to read it.
+    """Check that an object can be read. Permission to list a bucket does not imply permission to read its objects.
 
     Raises:
         AuthError: The caller is not allowed to read the object.
@@ -139,7 +139,7 @@ def check_readable(clients: Clients, url: str, key: str) -> None:
 
 
 def presign_urls(clients: Clients, url: str, keys: Iterable[str], expires_s: int) -> dict[str, str]:
-    """Return a presigned URL for each key, valid for `expires_s` seconds. Makes no calls.
+    """Return a presigned URL for each key, valid for `expires_s` seconds. Sends no request.
 
     Raises:
         BadRequestError: The URLs would have to be valid for more than 7 days, which is S3's limit.
@@ -162,6 +162,8 @@ def presign_urls(clients: Clients, url: str, keys: Iterable[str], expires_s: int
 def put_files(clients: Clients, url: str, directory: Path) -> UploadResult:
     """Upload every file in a directory, skipping files that already exist under the URL with the same content.
 
+    Create the bucket if it does not exist.
+
     Raises:
         StateError: A file cannot be read.
         CloudError: The AWS request failed or AWS is unreachable.
@@ -181,7 +183,7 @@ def put_files(clients: Clients, url: str, directory: Path) -> UploadResult:
 
 
 def below(s3: Any, address: S3Location) -> Iterator[ObjectInfo]:  # noqa: ANN401
-    """For `data/set`, yield that object and everything under `data/set/`, but not `data/set-2`."""
+    """For `data/set`, yield that object and the objects under `data/set/`, but not `data/set-2` or folder markers."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.prefix)
     under = f"{address.prefix}/" if address.prefix else ""
     for page in checked_pages(pages, "Contents"):

@@ -49,7 +49,7 @@ class StoragePart:
 
     @property
     def address(self) -> str:
-        """Source for mounting: the DNS name of a file system, the ID of a volume, or the name of a bucket."""
+        """What to mount: the DNS name of a file system, the ID of a volume, or the name of a bucket."""
         service = {"efs": "efs", "lustre": "fsx"}.get(self.kind, "")
         return f"{self.id}.{service}.{self.region}.amazonaws.com" if service else self.id
 

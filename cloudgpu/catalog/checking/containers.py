@@ -58,9 +58,11 @@ def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[DataProblem]:
             gpu.name, f"{month.month} is in its range with CUDA {month.cuda}, but the GPU needs {gpu.first_cuda}"
         )
     if gpu.last_cuda_major is not None and cuda[0] > gpu.last_cuda_major:
-        yield DataProblem(gpu.name, f"{month.month} is in its range with CUDA {month.cuda}")
+        last = f"the last CUDA version for the GPU is {gpu.last_cuda_major}"
+        yield DataProblem(gpu.name, f"{month.month} is in its range with CUDA {month.cuda}, but {last}")
     if gpu.last_driver is not None and min((month.driver, *month.other_drivers)) > gpu.last_driver:
-        yield DataProblem(gpu.name, f"{month.month} is in its range with driver R{month.driver}")
+        last = f"the last driver branch for the GPU is R{gpu.last_driver}"
+        yield DataProblem(gpu.name, f"{month.month} is in its range with driver R{month.driver}, but {last}")
 
 
 def check_images(data: CatalogData) -> Iterator[DataProblem]:
@@ -76,18 +78,20 @@ def check_images(data: CatalogData) -> Iterator[DataProblem]:
         yield from _beyond_its_month(image, data)
         for architecture in image.last_for:
             if (image.framework, architecture) in last:
-                message = f"another image is also the last one of {image.framework} for {architecture}"
+                message = f"another image is also marked as the last {image.framework} image for {architecture}"
                 yield DataProblem(image.image, message)
             last.add((image.framework, architecture))
             if not any(_serves(image, gpu) for gpu in data.catalog.gpus.values() if gpu.architecture == architecture):
-                message = f"it is the last image for {architecture} but has no code for this architecture"
+                message = f"it is marked as the last image for {architecture}, but does not support this architecture"
                 yield DataProblem(image.image, message)
 
 
 def _beyond_its_month(image: FrameworkImage, data: CatalogData) -> Iterator[DataProblem]:
     month = data.software.ngc.get(month_of(image.image))
     if month and month.lowest and image.lowest and parse_version(image.lowest) < parse_version(month.lowest):
-        message = f"its lowest compute capability is {image.lowest}, but that of its NGC release is {month.lowest}"
+        message = (
+            f"its lowest compute capability is {image.lowest}, but its NGC release requires at least {month.lowest}"
+        )
         yield DataProblem(image.image, message)
 
 

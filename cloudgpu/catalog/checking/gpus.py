@@ -43,7 +43,7 @@ def check_gpus(data: CatalogData) -> Iterator[DataProblem]:
         if not gpu.modules or ("open" in gpu.modules and gpu.sm < _FIRST_OPEN):
             yield DataProblem(gpu.name, f"its kernel modules are {', '.join(gpu.modules) or 'none'}")
         if gpu.nccl_link_gb_s is not None and not gpu.nvlink_links:
-            yield DataProblem(gpu.name, "it has an NVLink rate but no links")
+            yield DataProblem(gpu.name, "it has an NVLink rate but no NVLink links")
         if gpu.replacement is not None and gpu.replacement not in available:
             yield DataProblem(gpu.name, f"AWS does not offer its replacement {gpu.replacement}")
 

@@ -22,7 +22,9 @@ def check_hardware(data: CatalogData) -> Iterator[DataProblem]:
                 instance_type.name, f"{instance_type.gpu} does not come with {instance_type.gpu_memory_gib} GiB"
             )
         if instance_type.nvlink and gpu.nvlink_links == 0:
-            yield DataProblem(instance_type.name, f"NVLink connects its GPUs, but {instance_type.gpu} has no links")
+            yield DataProblem(
+                instance_type.name, f"NVLink connects its GPUs, but {instance_type.gpu} has no NVLink links"
+            )
         if min(instance_type.gpus, instance_type.vcpus, instance_type.memory_gib) < 1:
             yield DataProblem(instance_type.name, "it has no GPUs, processors or memory")
         if instance_type.efa_interfaces > instance_type.network_cards:
@@ -76,7 +78,9 @@ def check_prices(data: CatalogData) -> Iterator[DataProblem]:
             if usd <= 0:
                 yield DataProblem(instance_type.name, f"its price in {region} is {usd} USD per hour")
         if instance_type.capacity_block_usd and "capacity-block" not in instance_type.usage_classes:
-            yield DataProblem(instance_type.name, "it has Capacity Block prices, but EC2 does not offer it in them")
+            yield DataProblem(
+                instance_type.name, "it has Capacity Block prices, but EC2 does not offer it in Capacity Blocks"
+            )
         for region, (low, high) in instance_type.spot_usd.items():
             if not 0 < low <= high <= instance_type.on_demand_usd.get(region, high):
                 message = f"its spot prices in {region} range from {low} to {high} USD per hour"

@@ -12,7 +12,7 @@ _OPEN: Final[Version] = (9999,)
 
 
 def check_wheels(data: CatalogData) -> Iterator[DataProblem]:
-    """Check every row of wheels, and that a PyTorch version has one row per CUDA version and one default."""
+    """Check every row of wheels, and that a PyTorch version has at most one row per CUDA version and one default."""
     rows = data.software.torch
     for wheels in rows:
         if not wheels.source:
@@ -41,13 +41,14 @@ def check_wheels_for_gpus(data: CatalogData) -> Iterator[DataProblem]:
             last = None
         if last != gpu.last_torch:
             yield DataProblem(
-                gpu.name, f"the last wheel is {last or 'none yet'}, but its last_torch is {gpu.last_torch}"
+                gpu.name,
+                f"its last_torch is {gpu.last_torch}, but {last} according to the wheels",
             )
         without = _first_default_without(rows, gpu)
         if without != gpu.first_torch_without:
             yield DataProblem(
                 gpu.name,
-                f"default wheels lack it from {without} on, but its first_torch_without is {gpu.first_torch_without}",
+                f"its first_torch_without is {gpu.first_torch_without}, but {without} according to the wheels",
             )
 
 

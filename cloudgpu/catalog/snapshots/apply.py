@@ -88,7 +88,7 @@ def _sources(instance_type: InstanceType, snapshot: CatalogSnapshot) -> dict[str
         if read:
             where, source = ", ".join(read), next(iter(read.values())).source
             bundled = instance_type.sources.get(field, "")
-            sources[field] = "; ".join(filter(None, (bundled, f"{where}: {source}, read since")))
+            sources[field] = "; ".join(filter(None, (bundled, f"{where}: {source}, read later")))
     return sources
 
 
@@ -108,7 +108,7 @@ def _priced_on(
     on_demand: Reading[Decimal] | None,
     spot: Reading[tuple[Decimal, Decimal]] | None,
 ) -> date | None:
-    """Return the date of the older price, because one date covers both prices; None if neither price was read."""
+    """Return the date of the older price because one date covers both prices; None if neither price was read."""
     if on_demand is None and spot is None:
         return None
     days = []

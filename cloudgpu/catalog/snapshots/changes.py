@@ -40,7 +40,7 @@ class Change:
 
     kind: Kind
     what: str
-    """Instance type, SSM parameter or quota code."""
+    """Instance type, SSM parameter or `Quota.key`."""
     region: str
     """Empty for a change that affects every region."""
     before: str

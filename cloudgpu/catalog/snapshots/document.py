@@ -35,7 +35,7 @@ def parse_snapshot(stored: Any) -> CatalogSnapshot:  # noqa: ANN401 - JSON of un
     try:
         return _snapshot(stored)
     except KeyError as err:
-        message = f"it lacks {err}"
+        message = f"it lacks the field {err}"
         raise ValueError(message) from err
     except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as err:
         message = f"it has unexpected fields: {err}"
@@ -85,7 +85,7 @@ def _money(text: Any) -> Decimal:  # noqa: ANN401
 def _span(pair: Any) -> tuple[Decimal, Decimal]:  # noqa: ANN401
     low, high = (_money(amount) for amount in pair)
     if low > high:
-        message = f"{low} to {high} is reversed"
+        message = f"the range {low} to {high} is reversed"
         raise ValueError(message)
     return low, high
 

@@ -63,7 +63,7 @@ class RegionReadings:
     images: Reading[str] | None = None
     """SSM parameter -> machine image ID."""
     quotas: Reading[int] | None = None
-    """Quota code -> limit in vCPUs."""
+    """`Quota.key` -> limit in vCPUs."""
 
 
 PARTS: Final = tuple(spec.name for spec in fields(RegionReadings))
@@ -74,7 +74,7 @@ _OF_ACCOUNT: Final = ("zones", "quotas")
 
 @dataclass(frozen=True)
 class Retirement:
-    """The retirement of an instance type: the date on which no region listed the type any longer, and the source."""
+    """The retirement of an instance type: the date on which no region offered it any longer, and the source."""
 
     on: date
     source: str

@@ -1,7 +1,7 @@
-"""The `deepspeed` launcher: a command on the head that logs in to all nodes, using a hostfile and an `ssh` wrapper.
+"""The `deepspeed` launcher: a command on the head node that logs in to all nodes with a hostfile and an `ssh` wrapper.
 
-DeepSpeed's runner and similar runners start `ssh` by name, directly or through pdsh, even for the head. The first `ssh`
-on their PATH is the wrapper, which uses the run's key, ports and host keys.
+DeepSpeed's runner and similar runners start `ssh` by name, directly or through pdsh, even for the head node. The first
+`ssh` on their PATH is the wrapper, which uses the run's key, ports and host keys.
 """
 
 from cloudgpu.launch.command import rank_command
@@ -19,12 +19,12 @@ from cloudgpu.recipe.schema import Recipe
 
 STARTER = "deepspeed/with-ssh"
 ENVIRONMENT = "deepspeed/environment"
-"""File with the variables that DeepSpeed exports on every node. The head's other variables are not exported."""
+"""File with the variables that DeepSpeed exports on every node. The head node's other variables are not exported."""
 _PER_PROCESS = frozenset({"CLOUDGPU_RANK", "CLOUDGPU_NODE_RANK", "CLOUDGPU_GPUS_PER_NODE"})
 
 
 def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the command for the head and the files that it needs. Agents on other nodes do not start processes.
+    """Return the command for the head node and the files that it needs. Agents on other nodes start no processes.
 
     Raises:
         RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.

@@ -1,4 +1,4 @@
-"""The `mpirun` launcher: one Open MPI `mpirun` process on the head, as Horovod, nccl-tests and CNTK expect.
+"""The `mpirun` launcher: one Open MPI `mpirun` process on the head node, as Horovod, nccl-tests and CNTK expect.
 
 `mpirun` starts its daemon on every other node through an agent script, which logs in with the run's own key. The
 command line contains only the names of the recipe's variables: `mpirun` sends their values over its own connections.
@@ -25,12 +25,12 @@ from cloudgpu.recipe.schema import Recipe
 STARTER = "mpi/mpirun"
 AGENT = "mpi/rsh"
 _PLACES = ("/opt/amazon/openmpi/bin", "/usr/local/mpi/bin", "/opt/hpcx/ompi/bin", "/usr/lib64/openmpi/bin")
-"""Open MPI's directories in AWS and NVIDIA images, HPC-X and Fedora; non-interactive logins lack them on their PATH."""
+"""Open MPI's directories in AWS and NVIDIA images, HPC-X and Fedora. Non-interactive logins do not search them."""
 _PATH = f"PATH=$PATH:{':'.join(_PLACES)}; export PATH"
 
 
 def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the `mpirun` command for the head and the files that it needs. Other nodes' agents start no processes.
+    """Return the `mpirun` command for the head node and the files that it needs. Other agents start no processes.
 
     Raises:
         RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
@@ -86,7 +86,7 @@ def _environment(recipe: Recipe, inventory: Inventory, node: Node, run: Mapping[
 def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
     """Return the number of slots by address.
 
-    If Open MPI sees all nodes as one machine, all nodes share one entry, and all ranks run on the head.
+    If Open MPI sees all nodes as one machine, all nodes share one entry, and all ranks run on the head node.
     """
     counts = {node.private_address: ranks_on(recipe, node) for node in inventory.nodes}
     if is_single_machine(inventory):
@@ -111,7 +111,7 @@ def _open_mpi(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> Mappi
         **interfaces,
         **efa,
         "OMPI_MCA_plm_rsh_agent": f"{ctx.run_dir}/{AGENT}",
-        # Only the head has the key, so it must start every daemon. Attached sessions show the daemons' errors.
+        # Only the head node has the key, so it must start every daemon. Attached sessions show the daemons' errors.
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
         "OMPI_MCA_orte_leave_session_attached": "1",
     }

@@ -19,7 +19,7 @@ def each_node(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
 
 
 def head_only(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the command for the head only. The other nodes have no rank.
+    """Return the command for the head node only. The other nodes have no rank.
 
     Raises:
         RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
@@ -37,7 +37,7 @@ def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, node: Nod
 
 
 def service(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the command on the head, like `head-only`.
+    """Return the command for the head node only, as `head_only` does.
 
     Raises:
         RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.

@@ -45,5 +45,6 @@ def launch(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
 
     Raises:
         RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
+        UsageError: One rank per GPU is requested on nodes without GPUs.
     """
     return launcher(recipe.launch.launcher)(recipe, inventory, ctx)

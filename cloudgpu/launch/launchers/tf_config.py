@@ -1,8 +1,8 @@
 """The `tf-config` launcher: TensorFlow's cluster description in `TF_CONFIG`.
 
 Without parameter servers, all processes are workers that mirror their variables, and worker 0 is the chief. With
-parameter servers, the chief on the head distributes work asynchronously, and workers and servers run until they are
-stopped.
+parameter servers, the chief on the head node distributes work asynchronously, and workers and servers run until they
+are stopped.
 """
 
 import json
@@ -20,7 +20,8 @@ def tf_config(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
     """Return every process, with its own task and the addresses of all processes in `TF_CONFIG`.
 
     Raises:
-        RecipeError: The recipe sets TF_CONFIG, or its command is invalid.
+        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
+        UsageError: One rank per GPU is requested on nodes without GPUs.
     """
     reject_reserved_variables(recipe)
     servers_per_node = recipe.launch.servers_per_node or 0
@@ -31,7 +32,7 @@ def tf_config(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
     order = (*chief, *workers, *servers)
     cluster: dict[str, list[str]] = {}
     for rank, slot in enumerate(order):
-        # Every process of the run has a different port, because several nodes may share one machine.
+        # Every process of the run has a different port because several nodes may share one machine.
         address = f"{slot.node.private_address}:{port_after(ctx.master_port, rank)}"
         cluster.setdefault(slot.role, []).append(address)
 

@@ -1,6 +1,6 @@
 """The `torchrun` launcher: one process per rank, with the environment that torchrun gives its workers.
 
-The rendezvous is static because the nodes are known in advance: it needs only the head's address and a port. See
+The rendezvous is static because the nodes are known in advance: it needs only the head node's address and a port. See
 `docs/decisions/0003-ranks-are-started-by-the-agent.md`.
 """
 

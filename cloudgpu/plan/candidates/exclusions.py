@@ -125,18 +125,18 @@ def reservation_mismatch(question: PlannerInput, instance_type: InstanceType) ->
 
 @region_rule("address", "EC2 does not assign public addresses to nodes with several network interfaces.")
 def unreachable(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
-    """Exclude regions with too few Elastic IPs, because nodes that cannot be reached would still cost money."""
+    """Exclude regions with too few Elastic IPs because nodes that cannot be reached would still cost money."""
     needed = elastic_ips(question.public_address(instance_type, region), question.recipe.resources.nodes)
     free = question.free_addresses(region)
     if needed > free:
-        message = f"{instance_type.name} needs {needed} Elastic IPs in {region}"
+        message = f"{instance_type.name} needs {needed} Elastic IP{'' if needed == 1 else 's'} in {region}"
         fix = "request a higher quota in Service Quotas (L-0263D0A3), or release unused Elastic IPs"
         yield Reason(f"{message}, but the account can allocate only {free} more there", fix)
 
 
 @region_rule("reservation", "A reservation is in one zone, which the recipe must allow.")
 def reserved_elsewhere(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
-    """Exclude a region if it does not contain the reservation's zone or if the recipe does not allow that zone."""
+    """Exclude a region unless it contains the reservation's zone and the recipe can use that zone."""
     reservation = question.quotes.reservation
     if (
         reservation is not None
@@ -144,7 +144,7 @@ def reserved_elsewhere(question: PlannerInput, instance_type: InstanceType, regi
         and not usable_zones(question, instance_type, region)
     ):
         where = f"{reservation.id} is in {reservation.zone}"
-        yield Reason(f"{where}, which is not in {region} or not in the recipe's zones")
+        yield Reason(f"{where}, which is not in {region} or is excluded by the recipe's zones or storage")
 
 
 @region_rule("offered", "AWS offers a type only in some regions, and there only in some zones.")
@@ -187,7 +187,7 @@ def not_priced(question: PlannerInput, instance_type: InstanceType, region: str)
 
 
 SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, modules_unfit, driver_unfit, cuda_unfit)
-"""Rules that also apply to retired types: their successor may fail for the same reason."""
+"""Rules that also apply to retired types, because their successor may fail for the same reason."""
 TYPE_RULES: Final[tuple[TypeRule, ...]] = (
     retired,
     gpu_memory_short,

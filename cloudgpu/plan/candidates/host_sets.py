@@ -68,7 +68,7 @@ def matching_hosts(question: PlannerInput, spec: GpuSpec) -> list[OwnHost]:
 
 
 def group_hosts(question: PlannerInput, spec: GpuSpec) -> list[list[OwnHost]]:
-    """Return the matching hosts grouped by pool and kind, because a cluster cannot mix pools or kinds."""
+    """Return the matching hosts grouped by pool and kind because a cluster cannot mix pools or kinds."""
     by_kind: dict[tuple[object, ...], list[OwnHost]] = {}
     for host in matching_hosts(question, spec):
         by_kind.setdefault((host.pool, *host.kind), []).append(host)
@@ -148,7 +148,7 @@ def _rate_of_gpus(host: OwnHost, count: int) -> Decimal | None:
 
 
 def _in_order(question: PlannerInput, sets: list[HostSet]) -> list[HostSet]:
-    """Return the sets in the order of the recipe and the inventory, or cheapest first with unrated hosts last."""
+    """Sort by price if the recipe prefers it, sets with unrated hosts last. Otherwise keep the given order."""
     if question.recipe.resources.prefer != "price":
         return sets
     return sorted(sets, key=lambda host_set: (None in host_set.rates, host_set.node_hourly_usd))

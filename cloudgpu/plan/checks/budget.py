@@ -46,7 +46,7 @@ def prices_fresh(case: CheckInput) -> Iterator[Issue]:
 
 @check("expiry", "warning", "Nodes that terminate before they start work waste money.")
 def expiry_long_enough(case: CheckInput) -> Iterator[Issue]:
-    """Report an expiry below ten minutes, because nodes need several minutes to boot."""
+    """Report an expiry below ten minutes because nodes need several minutes to boot."""
     expiry = case.question.recipe.budget.expiry
     if expiry < SHORTEST_RUN_S and not case.question.rehearsed:
         message = f"the expiry is {expiry}, but nodes need several minutes to boot"

@@ -62,7 +62,7 @@ def datasets_exist(case: CheckInput) -> Iterator[Issue]:
 @check(
     "data-region",
     "warning",
-    "Data transfer between regions is billed per gigabyte, for every node that downloads it.",
+    "Data transfer between regions is billed per gigabyte, for every node that downloads the data.",
 )
 def data_in_same_region(case: CheckInput) -> Iterator[Issue]:
     """Report datasets in a different region than a candidate, with the transfer cost."""
@@ -92,7 +92,7 @@ def _transfer_cost(dataset: DatasetSeen, nodes: int) -> str:
 
 
 def _use_region_of_data(case: CheckInput, region: str) -> str:
-    """Return the option that moves the cluster to the data's region, if that region offers a type in the plan."""
+    """Return the option that moves the cluster to the data's region; empty if that region offers none of its types."""
     catalog = case.question.catalog
     names = dict.fromkeys(candidate.instance_type for candidate in case.field.candidates)
     types = [catalog.types[name] for name in names]

@@ -88,7 +88,9 @@ def registry_login(case: CheckInput) -> Iterator[Issue]:
     if container is None:
         return
     if container.login is not None and not secrets and container.password is None:
-        message = f"{container.image} is pulled as {container.login}, but no variable with the password is set"
+        message = (
+            f"{container.image} is pulled as {container.login}, but the recipe names no variable with the password"
+        )
         yield Issue(message, "set environment.container.password to the name of that variable")
     elif container.login is None and container.password is not None:
         message = f"environment.container.password names {container.password}, but login is not set"

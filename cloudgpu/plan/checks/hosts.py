@@ -27,7 +27,7 @@ def _view(case: CheckInput) -> HostsView | None:
     return case.question.hosts
 
 
-@check("pool", "error", "A pool that is not in the inventory has no hosts.")
+@check("pool", "error", "A mistyped pool is reported as unknown, not as a lack of hosts.")
 def pool_known(case: CheckInput) -> Iterator[Issue]:
     """Report a `resources.pool` that is not in the inventory."""
     view, pool = _view(case), case.question.recipe.resources.pool
@@ -36,11 +36,10 @@ def pool_known(case: CheckInput) -> Iterator[Issue]:
     if view is None:
         yield Issue(f"resources.pool is {pool}, but pools apply only to your own hosts", "--on ssh", "note")
     elif pool not in view.file.pools:
-        known = f"its pools are {', '.join(view.file.pools)}" if view.file.pools else "it has no pools"
-        message = f"no host of {view.file.path.name} belongs to pool {pool}{suggestion(pool, view.file.pools)}"
-        yield Issue(
-            f"{message}; {known}", command("--set", f"resources.pool={view.file.pools[0]}") if view.file.pools else ""
-        )
+        pools = view.file.pools
+        known = suggestion(pool, pools) or (f"; its pools are {', '.join(pools)}" if pools else "; it has no pools")
+        message = f"{view.file.path.name} defines no pool {pool}{known}"
+        yield Issue(message, command("--set", f"resources.pool={pools[0]}") if pools else "")
 
 
 @check("hosts", "error", "A cluster needs enough hosts of one kind at the same time.")
@@ -82,7 +81,9 @@ def hosts_free(case: CheckInput) -> Iterator[Issue]:
             fix = "" if enough else "cloudgpu hosts check"
             yield Issue(f"{host.name}: {state.problem}", fix, _severity(enough=enough))
         elif state.gpus < host.gpus:
-            message = f"{host.name} has {state.gpus} GPUs, but the inventory lists {host.gpus}"
+            message = (
+                f"{host.name} has {state.gpus} GPU{'' if state.gpus == 1 else 's'}, but the inventory lists {host.gpus}"
+            )
             yield Issue(message, "cloudgpu hosts scan", _severity(enough=enough))
         for line in state.taken:
             yield Issue(f"{host.name}: {line}", severity="note" if enough else "error")

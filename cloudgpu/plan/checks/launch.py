@@ -180,7 +180,7 @@ def _mpirun(case: CheckInput) -> Iterator[Issue]:
         yield Issue(f"{container.image} does not contain mpirun", fix, "error")
     for use in case.plan.uses if container is None and not case.question.rehearsed else ():
         if use.driver_from == "bootstrap":
-            message = f"the machine image of {use.instance_type} has no Open MPI"
+            message = f"the machine image for {use.instance_type} has no Open MPI"
             fix = "use a container with Open MPI, for example one from NGC, or your own machine image"
             yield Issue(message, fix, "error")
     if case.question.rehearsed and case.plan.nodes > 1:
@@ -196,7 +196,7 @@ def _deepspeed(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, "--set launch.with=torchrun", "error")
     if recipe.environment.secrets:
         listed = ", ".join(recipe.environment.secrets)
-        message = f"only the process on the head receives these secrets; processes on other nodes do not: {listed}"
+        message = f"only the process on the head node receives these secrets, not those on other nodes: {listed}"
         yield Issue(message, severity="warning")
 
 
@@ -204,7 +204,7 @@ def _head_alone(case: CheckInput) -> Iterator[Issue]:
     others = case.plan.nodes - 1
     if others:
         idle = "the other node has" if others == 1 else f"the other {others} nodes have"
-        message = f"{case.question.recipe.launch.launcher} runs its command only on the head, so {idle} no rank"
+        message = f"{case.question.recipe.launch.launcher} runs its command only on the head node, so {idle} no rank"
         yield Issue(message, "--set resources.nodes=1, unless the command itself uses the other nodes", "warning")
 
 
@@ -218,7 +218,7 @@ _LAUNCHERS: Final[Mapping[str, Callable[[CheckInput], Iterator[Issue]]]] = {
 
 
 def _world_sizes(case: CheckInput) -> dict[int, str]:
-    """Return each possible number of ranks, with a description of how it arises."""
+    """Return each possible number of ranks, with the nodes or ranks per node that result in it."""
     nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks
     if case.question.recipe.launch.launcher in HEAD_LAUNCHERS:
         return {1: "one process"}
@@ -246,4 +246,4 @@ def _ports(recipe: Recipe) -> Iterator[tuple[str, int]]:
         if _PORT_NAME.search(name) and isinstance(value, int):
             yield f"params.{name}", value
     for option, port in _PORT_OPTION.findall(recipe.launch.command):
-        yield f"{option} of the command", int(port)
+        yield f"{option} in the command", int(port)

@@ -88,7 +88,5 @@ def placement_possible(case: CheckInput) -> Iterator[Issue]:
         message = f"the {nodes} nodes use a new placement group, but {reservation} was not created in it"
         yield Issue(f"{message}: AWS may reject the launch", "use one node per cluster, or a Capacity Block")
     if "spot" in markets:
-        message = (
-            f"{nodes} spot nodes in one placement group are harder to get than one, and an interruption stops them all"
-        )
-        yield Issue(message, severity="note")
+        message = f"{nodes} spot nodes in one placement group are harder to get than one node"
+        yield Issue(f"{message}, and an interruption stops them all", severity="note")

@@ -40,7 +40,7 @@ def not_sold_in_market(question: PlannerInput, instance_type: InstanceType) -> I
         and not instance_type.on_demand_usd
         and "capacity-block" in instance_type.usage_classes
     ):
-        message = f"{instance_type.name} has no known on-demand price; AWS offers it in Capacity Blocks"
+        message = f"{instance_type.name} has no known on-demand price, but AWS offers it in Capacity Blocks"
         spot = ", or --set resources.market=spot" if instance_type.spot_usd else ""
         block = "buy a block, and set resources.market to capacity-block and resources.reservation to its ID"
         yield Reason(message, f"{block}{spot}")

@@ -9,7 +9,7 @@ from cloudgpu.plan.reservations import is_reserved
 
 
 @check(
-    "quota", "warning", "A cluster below the quota can still fail, because running instances count against the quota."
+    "quota", "warning", "A cluster below the quota can still fail because running instances count against the quota."
 )
 def quota_sufficient(case: CheckInput) -> Iterator[Issue]:
     """Report insufficient quota headroom, or a quota that could not be read."""
@@ -51,7 +51,7 @@ def account_queried(case: CheckInput) -> Iterator[Issue]:
     yield Issue(f"planned offline: {', '.join(skipped)} were not queried", "plan without --offline")
 
 
-@check("zones", "unknown", "The catalog's zones may differ from those of this account.")
+@check("zones", "unknown", "The catalog's zones may differ from this account's zones.")
 def zones_queried(case: CheckInput) -> Iterator[Issue]:
     """Report regions whose zones could not be queried."""
     for region, why in case.question.quotes.zones_unknown.items():

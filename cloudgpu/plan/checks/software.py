@@ -29,7 +29,7 @@ def container_untuned(case: CheckInput) -> Iterator[Issue]:
 @check(
     "torch-on-aws",
     "note",
-    "A rehearsal runs without a GPU, so it cannot reveal that PyTorch lacks code for the GPU used on AWS.",
+    "A rehearsal runs without a GPU, so it cannot reveal that PyTorch does not support the GPU used on AWS.",
 )
 def torch_rehearsed(case: CheckInput) -> Iterator[Issue]:
     """Report PyTorch wheels that would fail on AWS. A rehearsal runs them without a GPU and cannot reveal this."""
@@ -47,10 +47,10 @@ def torch_rehearsed(case: CheckInput) -> Iterator[Issue]:
 @check(
     "torch-brought",
     "unknown",
-    "A package that depends on PyTorch installs the newest release, which may lack code for the GPU.",
+    "A package that depends on PyTorch installs the newest release, which may not support the GPU.",
 )
 def torch_as_dependency(case: CheckInput) -> Iterator[Issue]:
-    """Report that PyTorch is installed as a dependency if its newest release has no code for the GPU."""
+    """Report that PyTorch is installed as a dependency if its newest release does not support the GPU."""
     python = case.question.recipe.environment.python
     packages = packages_requiring_torch(python.requirements) if python is not None else ()
     if python is None or not packages or case.question.rehearsed:
@@ -60,8 +60,8 @@ def torch_as_dependency(case: CheckInput) -> Iterator[Issue]:
         if torch_misfit(newest, case.question.catalog.gpus[name], case.question.software.torch):
             packages_text = ", ".join(packages)
             message = (
-                f"{packages_text} may install a PyTorch release without code for {name}: "
-                "the recipe does not pin the version"
+                f"{packages_text} may install a PyTorch release that does not support {name}, "
+                "because the recipe does not pin the version"
             )
             yield Issue(message, "add torch to the requirements")
 

@@ -33,7 +33,7 @@ class ImageSupport:
 
 
 @type_rule(
-    "image", "A container without native code for the GPU fails at its first kernel, after the nodes are launched."
+    "image", "A container that does not support the GPU fails at its first kernel, after the nodes are launched."
 )
 def container_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose GPU is too old or too new for the container image."""
@@ -107,13 +107,12 @@ def _of_tag(image: str, gpu: Gpu, software: Software) -> ImageSupport | None:
         )
     if any(runs_code(code, gpu) for code in wheels.capabilities):
         return ImageSupport("native")
-    return ImageSupport(
-        "no", f"the lowest compute capability of PyTorch {tag.torch} ({tag.build}) is {wheels.capabilities[0]}"
-    )
+    covered = f"{wheels.capabilities[0]} to {wheels.capabilities[-1]}"
+    return ImageSupport("no", f"PyTorch {tag.torch} ({tag.build}) supports compute capabilities {covered}")
 
 
 def _of_repository(image: str, gpu: Gpu, images: tuple[FrameworkImage, ...]) -> ImageSupport:
-    """Return unknown support. The reason says so if no known tag in the repository runs on the GPU."""
+    """Return unknown support. If no tag of the repository in the catalog runs on the GPU, the reason says so."""
     tags = [row for row in images if repository(row.image) == repository(image) and row.lowest is not None]
     fits = {container_fit(tag, gpu).fit for tag in tags}
     if fits == {"no"}:
@@ -161,7 +160,7 @@ def _months(image: str) -> int:
 
 
 def _exists(image: str, question: PlannerInput) -> bool:
-    """Return True unless the catalog lists only older releases of the image's variant."""
+    """Return False if the catalog lists the repository, but no release of this variant that is at least as new."""
     listed = [row.image for row in question.software.images if repository(row.image) == repository(image)]
     same_variant = [tag for tag in listed if _variant(tag) == _variant(image)]
     return not listed or any(_months(tag) >= _months(image) for tag in same_variant)

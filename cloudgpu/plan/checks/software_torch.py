@@ -46,9 +46,9 @@ class Wheels:
     capabilities: tuple[str, ...]
 
 
-@type_rule("torch", "PyTorch without code for the GPU fails at the first operation, after the nodes are launched.")
+@type_rule("torch", "A PyTorch build that does not support the GPU fails at its first operation, after the launch.")
 def torch_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
-    """Exclude types if the newest allowed PyTorch has no code for their GPU."""
+    """Exclude types if the newest allowed PyTorch release does not support their GPU."""
     python = question.recipe.environment.python
     if python is None or question.rehearsed:
         return
@@ -59,7 +59,7 @@ def torch_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator
 
 
 def torch_misfit(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
-    """Return why the required PyTorch release does not run on a GPU; empty if it does or if that is unknown."""
+    """Explain why the required PyTorch release does not run on a GPU. Return an empty string if it does or may run."""
     bounds = torch_bounds(python.requirements)
     if bounds is None or not releases:
         return ""
@@ -69,7 +69,8 @@ def torch_misfit(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWh
     if any(runs_code(code, gpu) for code in wheels.capabilities):
         return ""
     which = f"the {wheels.build} wheels" if python.torch_backend else f"the default wheels ({wheels.build})"
-    reason = f"their lowest compute capability is {wheels.capabilities[0]}, but {gpu.name} has {gpu.compute_capability}"
+    covered = f"{wheels.capabilities[0]} to {wheels.capabilities[-1]}"
+    reason = f"they support compute capabilities {covered}, but {gpu.name} has {gpu.compute_capability}"
     return f"{which} of PyTorch {wheels.series} do not run on {gpu.name}: {reason}; the requirements allow this release"
 
 
@@ -136,7 +137,7 @@ def runs_code(code: str, gpu: Gpu) -> bool:
 
 
 def torch_bounds(requirements: Iterable[str]) -> Bounds | None:
-    """Return the version bounds of the PyTorch requirement; None if there is no such requirement or it names a file."""
+    """Return the version bounds of the PyTorch requirement; None if there is none or it names a file."""
     for requirement in requirements:
         match = _TORCH.match(requirement)
         if match is not None:
@@ -208,7 +209,7 @@ def _version(text: str) -> Version:
 
 
 def _trimmed(version: Version) -> Version:
-    """Remove trailing zeros, because `<2.11.0` does not allow any release of 2.11."""
+    """Remove trailing zeros because `<2.11.0` does not allow any release of 2.11."""
     while len(version) > 1 and not version[-1]:
         version = version[:-1]
     return version

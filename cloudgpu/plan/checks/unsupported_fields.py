@@ -18,7 +18,7 @@ def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
         return
     resume = command("--set", f"checkpoint.resume={checkpoint.to.replace('{run}', 'RUN')}")
     next_run = f"{resume} resumes from there" if "{run}" in checkpoint.to else "the next run resumes from there"
-    yield Issue(f"the head uploads checkpoints to {checkpoint.to} during the run; {next_run}", severity="note")
+    yield Issue(f"the head node uploads checkpoints to {checkpoint.to} during the run; {next_run}", severity="note")
 
 
 @check("outputs-to", "error", "Reports where outputs are uploaded, or that they cannot be uploaded.")
@@ -39,4 +39,4 @@ def outputs_copied(case: CheckInput) -> Iterator[Issue]:
 def idle_unsupported(case: CheckInput) -> Iterator[Issue]:
     """Report `budget.idle`, which is not implemented yet."""
     if case.question.recipe.budget.idle is not None:
-        yield Issue("budget.idle: this version does not delete idle clusters yet; they run until their expiry")
+        yield Issue("budget.idle: this version does not delete idle clusters yet, so they run until their expiry")

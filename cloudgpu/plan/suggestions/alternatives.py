@@ -27,7 +27,7 @@ def alternatives(plan: Plan, catalog: Catalog, bound: Set[Quota] = frozenset()) 
 
 
 def _market(plan: Plan, catalog: Catalog) -> Iterator[str]:
-    """Yield the option that selects the other market, unless both were tried or EC2 does not offer the type there."""
+    """Yield the option that selects the other market, unless both were tried or EC2 does not offer the type in it."""
     markets = {candidate.market for candidate in plan.candidates}
     instance_type = catalog.types.get(plan.candidates[0].instance_type)
     for market in markets:

@@ -21,7 +21,7 @@ _REGIONS: Final = 3
 def substitutes(question: PlannerInput) -> Iterator[tuple[Kinship, InstanceType]]:
     """Yield the best few types for each relation, among types that the recipe's regions offer and no rule excludes.
 
-    Yields nothing if the recipe does not name a known type.
+    Yield nothing if the recipe does not name a known type.
     """
     requested = first_requested_type(question)
     if requested is None:
@@ -102,7 +102,7 @@ def _pool(question: PlannerInput) -> list[InstanceType]:
 
 
 def _usable(question: PlannerInput, types: Iterable[InstanceType]) -> Iterator[InstanceType]:
-    """Yield the types that no rule excludes. Evaluated lazily, because checking the rules is slow."""
+    """Yield the types that no rule excludes. Evaluated lazily because checking the rules is slow."""
     return (instance_type for instance_type in types if not exclusions.type_exclusions(question, instance_type))
 
 

@@ -74,7 +74,7 @@ def parse(text: str) -> Document:
 def as_yaml(recipe: Recipe) -> str:
     """Return the recipe as YAML that loads back into an equal recipe."""
     yaml = YAML(typ="rt")
-    yaml.width = 10_000  # keeps commands on one line, because users copy them from here
+    yaml.width = 10_000  # keeps commands on one line because users copy them from here
     yaml.default_flow_style = False
     yaml.indent(mapping=2, sequence=4, offset=2)
     values, text = to_plain_values(recipe), io.StringIO()
@@ -93,7 +93,7 @@ def _yaml() -> YAML:
 def _root(text: str) -> Node:
     node: Node | None = _yaml().compose(text)
     if node is None:
-        raise _UnfitError(1, "the file is empty; expected a recipe")
+        raise _UnfitError(1, "the file contains no fields")
     return node
 
 

@@ -61,7 +61,7 @@ def _rehearsal_objects(recipe: Recipe, base: Path) -> Iterator[Problem]:
 
 
 def _local_source_problems(source: str, path: FieldPath) -> Iterator[Problem]:
-    """Yield a problem if a source is not a valid URL. A rehearsal replaces only remote data."""
+    """Yield a problem unless the source is a valid URL, because a rehearsal replaces only remote data."""
     try:
         if source_of(source).kind == "local":
             yield Problem(path, f"expected a URL like s3://bucket/prefix/, got {source}")

@@ -127,7 +127,7 @@ def _text(path: Path, shown: str) -> str:
         message = (
             f"{shown} is a directory without a {FILE_NAME}" if files.is_directory(path) else f"no such file: {shown}"
         )
-        raise RecipeError(message, hint=f"give the path of a file, or of a directory with a {FILE_NAME}")
+        raise RecipeError(message, hint=f"specify a file, or a directory that contains a {FILE_NAME}")
     try:
         content = read_bytes(path, MAX_BYTES)
     except OSError as err:

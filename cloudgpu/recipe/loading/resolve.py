@@ -54,7 +54,7 @@ def _rehearse(values: dict[str, Any]) -> None:
 
 
 def _replace_source(data: dict[str, Any], objects: Mapping[str, str]) -> None:
-    """Replace a source by its local copy if the rehearsal cannot serve it. The rehearsal serves S3 sources itself."""
+    """Replace a source with its local copy if the rehearsal cannot serve it. The rehearsal serves S3 sources itself."""
     if data["from"] in objects and not data["from"].startswith("s3://"):
         kept: dict[str, Any] = {name: data[name] for name in ("name", "to", "keep") if name in data}
         place = objects[data["from"]]

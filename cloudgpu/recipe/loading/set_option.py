@@ -19,9 +19,10 @@ _FIELDS = "cloudgpu recipe show RECIPE lists the parameters and fields with thei
 
 
 def assign(values: dict[str, Any], name: str, text: str) -> FieldPath:
-    """Apply one assignment to the plain values of a recipe. A parameter takes precedence over a field of that name.
+    """Apply one assignment to the plain values of a recipe.
 
-    Setting one of gpu, any_of or instance_type removes the other two.
+    A parameter takes precedence over a field with the same name. Setting one of gpu, any_of or instance_type removes
+    the other two.
 
     Raises:
         RecipeError: The parameter or field does not exist, or `--set` cannot change it.

@@ -15,7 +15,7 @@ from cloudgpu.recipe.schema import Environment, Recipe, Scalar
 
 _KIB: Final = 1024
 _SAFE_TOTAL: Final = 1024 * _KIB
-"""Half the total that Linux allows with an 8 MiB stack, the default; launchers and the node add further variables."""
+"""Half the total that Linux allows with the default 8 MiB stack. Launchers and the node add further variables."""
 _MINIMUM_TOTAL: Final = 128 * _KIB
 """Total that Linux allows even with a very small stack limit."""
 _SAFE_SSH_ARGUMENT: Final = 96 * _KIB
@@ -67,7 +67,9 @@ def _ssh_argument_problems(recipe: Recipe) -> Iterator[Problem]:
     lines = (f"export {name}={shlex.quote(shlex.quote(value))}; " for name, value in recipe.environment.env.items())
     size = sum(map(_bytes, lines))
     if size > _SAFE_SSH_ARGUMENT:
-        message = f"{launcher} passes env in one ssh argument: {size:,} bytes, above the safe {_SAFE_SSH_ARGUMENT:,}"
+        message = (
+            f"{launcher} passes env in one ssh argument: {size:,} bytes, but the safe limit is {_SAFE_SSH_ARGUMENT:,}"
+        )
         yield Problem(("environment", "env"), message)
 
 

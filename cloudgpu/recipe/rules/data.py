@@ -131,7 +131,7 @@ def _download_problems(data: Data, path: FieldPath) -> Iterator[Problem]:
     if data.source.lower().startswith("http://") and not (data.sha256 or data.manifest):
         yield Problem((*path, "from"), "http:// is not authenticated; use https://, or add sha256 or a manifest")
     if "?" in data.source or "#" in data.source:
-        message = "expected a URL without a query string or fragment; signed URLs do not belong in a recipe"
+        message = "expected a URL without a query string or fragment, because signed URLs do not belong in a recipe"
         yield Problem((*path, "from"), message)
 
 

@@ -25,10 +25,10 @@ def kvstore_problems(recipe: Recipe) -> Iterator[Problem]:
     launch = recipe.launch
     if launch.launcher != "kvstore":
         if launch.kvstore is not None:
-            yield Problem(("launch", "kvstore"), f"applies only to with: kvstore, but with is {launch.launcher}")
+            yield Problem(("launch", "kvstore"), f"applies only to the kvstore launcher, not to {launch.launcher}")
         return
     if launch.kvstore is None:
-        yield Problem(("launch", "kvstore"), f"required with: kvstore; expected one of {', '.join(_KINDS)}")
+        yield Problem(("launch", "kvstore"), f"required by the kvstore launcher; expected one of {', '.join(_KINDS)}")
         return
     unknown = list(template.placeholder_problems(launch.kvstore, tuple(recipe.params)))
     for message in unknown:
@@ -43,7 +43,8 @@ def parameter_server_problems(recipe: Recipe) -> Iterator[Problem]:
     """Allow parameter servers only with launchers that support them."""
     launch = recipe.launch
     if launch.servers_per_node is not None and launch.launcher not in _LAUNCHERS_WITH_SERVERS:
-        message = f"applies only to with: {' or '.join(_LAUNCHERS_WITH_SERVERS)}, but with is {launch.launcher}"
+        launchers = " and ".join(_LAUNCHERS_WITH_SERVERS)
+        message = f"applies only to the {launchers} launchers, not to {launch.launcher}"
         yield Problem(("launch", "servers_per_node"), message)
     if launch.servers_per_node == 0 and launch.launcher == "kvstore":
         yield Problem(("launch", "servers_per_node"), "expected 1 or more: a distributed KVStore needs servers")

@@ -104,7 +104,7 @@ def _container_or_python_problems(environment: Environment, path: FieldPath) -> 
         yield Problem((*path, "python"), "environment.container is already set; set either container or python")
     for index, name in enumerate(environment.secrets):
         if name in environment.env:
-            message = f"{name} is also set in env; recipes must not contain secret values"
+            message = f"{name} is also set in env, but recipes must not contain secret values"
             yield Problem((*path, "secrets", index), message)
 
 

@@ -17,10 +17,10 @@ def service_launcher_problems(recipe: Recipe) -> Iterator[Problem]:
     launch = recipe.launch
     if launch.launcher == "service" and launch.service is None:
         yield Problem(
-            ("launch", "service"), "required with: service; set the port it listens on, for example {port: 8888}"
+            ("launch", "service"), "required by the service launcher; set the service's port, for example {port: 8888}"
         )
     if launch.launcher != "service" and launch.service is not None:
-        message = f"applies only to with: service, but with is {launch.launcher}; move the service to launch.beside"
+        message = f"applies only to the service launcher, not to {launch.launcher}; move the service to launch.beside"
         yield Problem(("launch", "service"), message)
 
 

@@ -38,7 +38,7 @@ def storage_mount_problems(recipe: Recipe) -> Iterator[Problem]:
     for index, storage in enumerate(recipe.storage):
         path: FieldPath = ("storage", index, "to")
         if storage.name in names:
-            yield Problem(("storage", index, "name"), f"another storage is already named {storage.name}")
+            yield Problem(("storage", index, "name"), f"another entry is already named {storage.name}")
         if not storage.to.is_absolute() or ".." in storage.to.parts or storage.to == PurePosixPath("/"):
             yield Problem(path, f"expected an absolute directory, for example /data/x, got {storage.to}")
         elif is_system_path(storage.to):

@@ -55,7 +55,7 @@ class Checkpoint(Section):
     path: PurePosixPath
     """Directory for checkpoints, below the work directory."""
     to: str | None = None
-    """S3 URL to which the head uploads checkpoints during the run, for example `s3://bucket/runs/{run}`. Without
+    """S3 URL to which the head node uploads checkpoints during the run, for example `s3://bucket/runs/{run}`. Without
     `{run}`, the next run resumes from the checkpoints at this URL."""
     resume: str | None = Field(default=None, pattern=r"^s3://\S+$")
     """S3 URL of the checkpoints to resume from, for example `s3://bucket/runs/OLD-RUN`. They are downloaded to `path`

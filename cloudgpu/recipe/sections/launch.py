@@ -11,7 +11,7 @@ from cloudgpu.recipe.sections.service import Service, SideService
 LauncherName = Literal["torchrun", "mpirun", "deepspeed", "kvstore", "tf-config", "each-node", "head-only", "service"]
 
 HEAD_LAUNCHERS: Final = frozenset({"head-only", "service"})
-"""Launchers that start a single process, on the head. That process must start any processes on other nodes."""
+"""Launchers that start a single process, on the head node. It must start any processes on other nodes itself."""
 RANK_PER_GPU_LAUNCHERS: Final = frozenset({"torchrun", "mpirun", "deepspeed"})
 """Launchers that default to one rank per GPU."""
 RANK_PER_NODE_LAUNCHERS: Final = frozenset({*HEAD_LAUNCHERS, "each-node"})
@@ -57,7 +57,7 @@ class Launch(Section):
     service: Service | None = None
     """With `service`: the port, readiness check and page of the service."""
     beside: tuple[SideService, ...] = ()
-    """Services that run on the head next to the ranks, for example TensorBoard."""
+    """Services that run on the head node next to the ranks, for example TensorBoard."""
 
     @property
     def ranks(self) -> int | Literal["gpus"]:

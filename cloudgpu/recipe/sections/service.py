@@ -1,4 +1,4 @@
-"""Services: processes that listen on a port on the head, either alone (`launch.service`) or alongside the ranks."""
+"""Services: processes that listen on a port on the head node, alone (`launch.service`) or alongside the ranks."""
 
 from typing import Annotated, Literal
 
@@ -27,8 +27,8 @@ class Endpoint(Section):
     """The port, readiness check and page of a service."""
 
     port: Port
-    """TCP port on the head's loopback interface. The command can use it as `{service.port}`, and the address as
-    `{service.address}`."""
+    """TCP port on the head node's loopback interface. The command can use the port as `{service.port}` and the address
+    as `{service.address}`."""
     ready: Ready = Ready()
     """Readiness check of the service."""
     page: str = Field(default="/", pattern=r"^/\S*$")
@@ -47,7 +47,7 @@ class Service(Endpoint):
 
 
 class SideService(Endpoint):
-    """A service on the head next to the ranks, for example TensorBoard. It stops when the run finishes."""
+    """A service on the head node next to the ranks, for example TensorBoard. It stops when the run finishes."""
 
     name: Name
     """Name of the service in messages."""

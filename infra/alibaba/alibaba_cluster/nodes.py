@@ -55,7 +55,7 @@ class Nodes(pulumi.ComponentResource):
                 system_disk_encrypted=True,
                 http_endpoint="enabled",
                 http_tokens="required",
-                http_put_response_hop_limit=2,  # one more than the default, because containers use a bridge
+                http_put_response_hop_limit=2,  # one more than the default because containers use a bridge
                 user_data=base64.b64encode(user_data(args.expires_at, args.bootstrap).encode()).decode(),
                 tags=args.tags,
                 volume_tags=args.tags,

@@ -23,8 +23,8 @@ class AlibabaArgs:
 
     Attributes:
         expires_at: Time (UTC, a whole minute) at which Alibaba Cloud releases the instances.
-        ssh_cidrs: The only sources that may reach port 22.
-        image: Image ID; empty for the latest Ubuntu 22.04 from Alibaba.
+        ssh_cidrs: Address ranges that may connect to port 22; no others may.
+        image: Image ID; empty for the latest Ubuntu 22.04 image from Alibaba Cloud.
         disk_gib: Size of the system disk.
         nas: Whether to create a file system that all nodes can mount.
         oss: Whether to create a bucket.
@@ -52,7 +52,7 @@ class AlibabaArgs:
 
     @property
     def physical_name(self) -> str:
-        """Return the name of the resources. It contains a hash, because bucket names must be globally unique."""
+        """Return the name of the resources. It contains a hash because bucket names must be globally unique."""
         return f"cloudgpu-{self.cluster}-{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
 
     @property

@@ -23,7 +23,7 @@ class StorageNetwork:
 
 
 def find_storage_network(args: StorageArgs, parent: pulumi.Resource) -> StorageNetwork:
-    """Look up the subnets synchronously, because their number determines which resources the program creates.
+    """Look up the subnets synchronously because their number determines which resources the program creates.
 
     Raises:
         pulumi.RunError: There are no subnets, or they belong to several VPCs.

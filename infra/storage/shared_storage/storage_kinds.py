@@ -71,7 +71,7 @@ class SharedFiles(StorageComponent):
 
 
 class ParallelFiles(StorageComponent):
-    """An FSx for Lustre file system in one zone. If an S3 prefix is linked, it is the root directory."""
+    """An FSx for Lustre file system in one zone. A linked S3 prefix appears as its root directory."""
 
     def __init__(
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None

@@ -106,13 +106,13 @@ def test_the_types_that_a_spec_means(spec: str, expected: list[str]):
             "ecs.gn6v-c8g1.16xlarge",
             SpecMismatch(
                 "instance-type",
-                "ecs.gn6v-c8g1.16xlarge is an Alibaba Cloud instance type; AWS cannot launch it",
+                "ecs.gn6v-c8g1.16xlarge is an Alibaba Cloud instance type, which AWS cannot launch",
                 "--set resources.instance_type=p3dn.24xlarge",
             ),
         ),
         (
             "dgx-2",
-            SpecMismatch("instance-type", "dgx-2 is a self-managed machine; AWS cannot launch it"),
+            SpecMismatch("instance-type", "dgx-2 is a self-managed machine, which AWS cannot launch"),
         ),
     ],
 )

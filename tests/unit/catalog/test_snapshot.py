@@ -163,7 +163,7 @@ def test_the_date_of_a_price_is_that_of_the_older_of_both_readings():
     # Spot prices were not read: the shipped date stands for them, and one date stands for both.
     only = apply_snapshot(SHIPPED, snapshot({"us-east-1": replace(both, spot=None)})).types["p3dn.24xlarge"]
     assert only.price_read_on("us-east-1") == P3DN.priced_on
-    assert "us-east-1: a call, read since" in only.sources["on_demand_usd"]
+    assert "us-east-1: a call, read later" in only.sources["on_demand_usd"]
 
 
 def gone_from(*regions):

@@ -30,7 +30,7 @@ MATRIX = ["--matrix", "epochs=1,2"]
         (["--matrix", "resources.nodes=1,2"], "changes the cluster itself", "--set resources.nodes=1"),
         (
             [*MATRIX, "--set", "epochs=3"],
-            "--matrix epochs and --set epochs are the same field",
+            "--matrix epochs and --set epochs set the same field",
             "remove one of them",
         ),
         (

@@ -86,7 +86,7 @@ hosts:
         '5: hosts[0].gpus: unknown GPU V10; did you mean "V100"?',
         "6: hosts[1].name: duplicate name red, first used on line 3",
         '8: hosts[1].jump: expected the name of a host in this file or user@host[:port], got reed; did you mean "red"?',
-        "10: hosts[2].address: the same host as red: 10.0.0.1 port 22",
+        "10: hosts[2].address: this is the same host as red: 10.0.0.1 port 22",
         "11: hosts[2].gpus: V100 does not come with 64 GB of memory; use 16 GB or 32 GB",
         "14: hosts[3].jump: a host cannot be its own jump host",
     ]

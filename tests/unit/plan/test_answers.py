@@ -88,7 +88,7 @@ ANSWERS = [
     pytest.param(
         recipe(container("nvcr.io/nvidia/pytorch:25.01-py3"), instance_type="p3dn.24xlarge"),
         "image",
-        "25.01-py3 cannot run on V100 (p3dn.24xlarge): its native code starts at 7.5, and V100 has 7.0",
+        "25.01-py3 cannot run on V100 (p3dn.24xlarge): its native code starts at 7.5, but V100 has 7.0",
         ["--set environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3"],
         id="V100 and 25.01",
     ),
@@ -131,14 +131,14 @@ ANSWERS = [
     pytest.param(
         recipe(container("nvcr.io/nvidia/caffe2:18.08-py3"), instance_type="p4d.24xlarge"),
         "image",
-        "caffe2:18.08-py3 cannot run on A100 (p4d.24xlarge): its native code stops at 7.0, and A100 has 8.0",
+        "caffe2:18.08-py3 cannot run on A100 (p4d.24xlarge): its native code stops at 7.0, but A100 has 8.0",
         [hardware("p3dn.24xlarge")],
         id="A100 and Caffe2",
     ),
     pytest.param(
         recipe(container(NCCL_TESTS), instance_type="p3dn.24xlarge"),
         "image",
-        "cannot run on V100 (p3dn.24xlarge): its native code starts at 8.0, and V100 has 7.0",
+        "cannot run on V100 (p3dn.24xlarge): its native code starts at 8.0, but V100 has 7.0",
         [hardware("p4d.24xlarge")],
         id="V100 and nccl-tests for sm_80",
     ),

@@ -175,8 +175,8 @@ p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA 12.6.3 (container)
   1 disk of 100 GiB (gp3)  unknown    unknown
   1 public IPv4 address      0.005       0.04  2026-11-21
 
-worst case on AWS: 320.04 USD until the cluster expires after 8h, excluding 1 disk of 100 GiB (gp3) of unknown price \
-(simulated: nothing is charged)
+worst case on AWS: 320.04 USD until the cluster expires after 8h, excluding 1 disk of 100 GiB (gp3) at an unknown \
+price (simulated: nothing is charged)
 expected: 163.23 USD for 4 h 04 min: 115,300,000 img at 7,850 img/s, as measured on 8 x V100
 kept when the cluster is deleted: 1 storage data (efs, kept) at an unknown price"""
     )

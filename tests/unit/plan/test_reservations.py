@@ -111,7 +111,7 @@ def test_what_is_as_good_as_over_is_refused():
     [
         (None, f"no reservation {ID} found in us-east-1"),
         (held(instance_type="p4d.24xlarge"), f"{ID} is for p4d.24xlarge, not for p3dn.24xlarge"),
-        (held(free=1), f"{ID} has 1 free instances, but 2 are needed"),
+        (held(free=1), f"{ID} has 1 free instance, but 2 are needed"),
         (held(state="expired"), f"{ID} is expired"),
         (held(kind="default"), f"{ID} is a different kind of reservation; set resources.market to reservation"),
     ],

@@ -310,6 +310,18 @@ def test_which_wheel_is_installed_and_whether_it_runs(lines, backend, gpu, newes
     assert (torch_misfit(python, GPUS[gpu], MADE.torch) == "") == runs
 
 
+@pytest.mark.parametrize(
+    ("requirement", "gpu", "reason"),
+    [
+        ("torch", "V100", "they support compute capabilities 7.5 to 10.0, but V100 has 7.0"),
+        ("torch==2.2.1", "H100", "they support compute capabilities 5.0 to 8.0, but H100 has 9.0"),
+    ],
+)
+def test_the_reason_holds_for_a_gpu_older_or_newer_than_the_wheels(requirement, gpu, reason):
+    python = PythonEnvironment(requirements=(requirement,))
+    assert reason in torch_misfit(python, GPUS[gpu], MADE.torch)
+
+
 @pytest.mark.parametrize("line", ["torchvision", "torch-geometric", "torch @ https://x.example/t.whl", "numpy", ""])
 def test_what_names_no_pytorch_says_nothing_of_it(line):
     assert torch_bounds([line]) is None

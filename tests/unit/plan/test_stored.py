@@ -148,7 +148,7 @@ def test_no_letter_of_the_file_can_be_changed_unnoticed(place, letter):
         ("", "is not a plan saved by"),
         ("[]", "is not a plan saved by"),
         ('{"cloudgpu_plan": 1}', "is not a plan saved by"),
-        ('{"cloudgpu_plan": 2, "sha256": ""}', "has format 2, but this cloudgpu reads format 1"),
+        ('{"cloudgpu_plan": 2, "sha256": ""}', "has format 2, but this version of cloudgpu reads format 1"),
         ('{"cloudgpu_plan": 1, "sha256": ""}', "was edited after it was saved"),
     ],
 )

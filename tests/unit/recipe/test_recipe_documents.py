@@ -44,8 +44,8 @@ def test_every_field_knows_its_line_and_missing_ones_that_of_their_section():
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("", 1, "the file is empty; expected a recipe"),
-        ("# only a comment\n", 1, "the file is empty; expected a recipe"),
+        ("", 1, "the file contains no fields"),
+        ("# only a comment\n", 1, "the file contains no fields"),
         ("a:\n\tb: 1", 2, "not valid YAML: indented with a tab; use spaces"),
         ("a: 1\nb: {c: 2\n", 3, "not valid YAML: expected ',' or '}', but got '<stream end>'"),
         ("a: 1\nb: 2\na: 3\n", 3, "a: duplicate field, first given on line 1"),

@@ -25,11 +25,14 @@ def read(params: dict | None = None, **launch) -> tuple[Recipe | None, list[str]
     ("launch", "said"),
     [
         ({"with": "each-node", "ranks_per_node": 4}, "each-node starts one process per node; expected 1, got 4"),
-        ({"with": "kvstore"}, "required with: kvstore; expected one of device, local, nccl, dist_async"),
+        ({"with": "kvstore"}, "required by the kvstore launcher; expected one of device, local, nccl, dist_async"),
         ({"with": "kvstore", "kvstore": "dist_sink"}, 'unknown kind dist_sink; did you mean "dist_sync"?'),
         ({"with": "kvstore", "kvstore": "{kind}"}, "unknown placeholder {kind}"),
-        ({"with": "torchrun", "kvstore": "local"}, "with is torchrun"),
-        ({"with": "mpirun", "servers_per_node": 1}, "applies only to with: kvstore or tf-config, but with is mpirun"),
+        ({"with": "torchrun", "kvstore": "local"}, "applies only to the kvstore launcher, not to torchrun"),
+        (
+            {"with": "mpirun", "servers_per_node": 1},
+            "applies only to the kvstore and tf-config launchers, not to mpirun",
+        ),
         ({"with": "kvstore", "kvstore": "local", "servers_per_node": 0}, "expected 1 or more"),
         ({"with": "torchrun", "command": "x {hostfile}"}, "unknown placeholder {hostfile}"),
     ],

@@ -122,7 +122,7 @@ budgt: {max_usd: 3}
         (
             "params:",
             "environment: {env: {KEY: x}, secrets: [KEY]}\nparams:",
-            "8: environment.secrets[0]: KEY is also set in env; recipes must not contain secret values",
+            "8: environment.secrets[0]: KEY is also set in env, but recipes must not contain secret values",
         ),
         (
             "params:",

@@ -117,9 +117,9 @@ def test_what_makes_the_recipe_wrong_is_told_once_with_its_combinations(made):
 @pytest.mark.parametrize(
     ("texts", "sets", "says"),
     [
-        (["params.epochs=1", "epochs=2"], {}, "--matrix epochs and --matrix params.epochs are the same field"),
-        (["epochs=1,2"], {"epochs": "3"}, "--matrix epochs and --set epochs are the same field"),
-        (["epochs=1,01"], {}, "epochs=1 and epochs=01 are the same run"),
+        (["params.epochs=1", "epochs=2"], {}, "--matrix epochs and --matrix params.epochs set the same field"),
+        (["epochs=1,2"], {"epochs": "3"}, "--matrix epochs and --set epochs set the same field"),
+        (["epochs=1,01"], {}, "epochs=1 and epochs=01 result in the same run"),
     ],
 )
 def test_the_same_thing_twice(made, texts, sets, says):

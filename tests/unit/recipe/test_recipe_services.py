@@ -39,10 +39,13 @@ def test_what_a_service_is_by_itself():
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (recipe(), "launch.service: required with: service; set the port it listens on, for example {port: 8888}"),
+        (
+            recipe(),
+            "launch.service: required by the service launcher; set the service's port, for example {port: 8888}",
+        ),
         (
             recipe({"port": 8888}, launcher="torchrun"),
-            "launch.service: applies only to with: service, but with is torchrun; move the service to launch.beside",
+            "launch.service: applies only to the service launcher, not to torchrun; move the service to launch.beside",
         ),
         (recipe({"port": 22}), "launch.service.port: port 22 is already used by the SSH server; choose another port"),
         (

@@ -31,7 +31,7 @@ def test_what_is_right_is_mounted_and_named_in_commands(tmp_path):
         ([{**HOMES, "to": "/home/ubuntu"}], "the node's operating system"),
         ([{**HOMES, "to": "/mnt/cloudgpu/x"}], "the node's local disks"),
         ([HOMES, {"name": "inner", "to": "/team/homes/x"}], "; use separate directories"),
-        ([HOMES, {**HOMES, "to": "/other"}], "another storage is already named homes"),
+        ([HOMES, {**HOMES, "to": "/other"}], "another entry is already named homes"),
         ([{**HOMES, "to": "/data/cifar"}], "dataset cifar"),
         ([{**HOMES, "keep": False}], "only storage created with the cluster"),
         ([{**HOMES, "make": {"kind": "lustre"}}], "1200GiB or a multiple"),

@@ -18,7 +18,8 @@ _POLICIES: Mapping[str, str] = {"autoImportPolicy": "AutoImportPolicy", "autoExp
 class DataRepositoryAssociationHandler(FileSystemHandler):
     """Handler for data repository associations, which link a Lustre directory to an S3 prefix.
 
-    Deleting an association never deletes S3 objects. It deletes the files only if `deleteDataInFilesystem` is set.
+    Deleting an association never deletes S3 objects. It deletes the files in the Lustre directory only if
+    `deleteDataInFilesystem` is set.
     """
 
     type: ClassVar[str] = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"

@@ -43,7 +43,7 @@ class BucketHandler(DescribedHandler):
         """
         name = inputs["bucket"]
         if bucket_tags(ctx.clients, name) is not None:
-            message = f"creating bucket {name}: a bucket of this name already exists"
+            message = f"creating bucket {name}: a bucket with this name already exists"
             raise BadRequestError(message, code="BucketAlreadyExists", hint="delete the bucket, or choose another name")
         configuration: dict[str, Any] = {"Tags": to_tag_list(all_tags(ctx, inputs))}
         if ctx.clients.region != _DEFAULT_REGION:

@@ -24,7 +24,7 @@ class BucketPartHandler(DescribedHandler):
     replaced_by = frozenset({"bucket"})
 
     def check(self, inputs: Properties) -> Properties:
-        """Check the properties. Tags are rejected, because the setting cannot be tagged.
+        """Check the properties. Tags are rejected because the setting cannot be tagged.
 
         Raises:
             UnsupportedError: A property is not implemented; the message names it.

@@ -1,4 +1,4 @@
-"""The handlers of storage resources, for the registry."""
+"""All storage handlers, for the registry."""
 
 from cloudgpu.aws.resources.base import Handler
 from cloudgpu.aws.resources.storage.association import DataRepositoryAssociationHandler

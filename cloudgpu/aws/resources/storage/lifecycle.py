@@ -144,4 +144,4 @@ class FileSystemHandler(DescribedHandler):
 
     @abstractmethod
     def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:
-        """Return every output property. If there are no inputs, return the tags that the resource has."""
+        """Return every output property. If `inputs` is empty, `tags` contains all tags of the resource."""

@@ -149,14 +149,14 @@ def update_fsx_tags(fsx: Any, arn: str, before: Mapping[str, str], after: Mappin
 
 
 def _configuration(inputs: Properties, keys: Iterable[str]) -> dict[str, Any]:
-    """Return the configuration. Pulumi's floats are converted to integers, because FSx rejects floats."""
+    """Return the configuration. Pulumi's floats are converted to integers because FSx rejects floats."""
     present = {key: inputs[key] for key in keys if inputs.get(key) is not None}
     return {_CONFIGURATION[key]: int(value) if key in _INTEGERS else value for key, value in present.items()}
 
 
 def _grows(old: Properties, new: Properties) -> bool:
-    """Return True if the storage capacity grows. An unknown capacity counts as growth; AWS rejects a reduction."""
+    """Return True if the storage capacity grows. An unknown capacity counts as growth."""
     before, after = old.get("storageCapacity"), new.get("storageCapacity")
     if isinstance(before, (int, float)) and isinstance(after, (int, float)):
         return after > before
-    return True
+    return True  # AWS itself rejects a reduction

@@ -26,7 +26,7 @@ class MountTargetHandler(FileSystemHandler):
     over = frozenset({"deleted"})
 
     def check(self, inputs: Properties) -> Properties:
-        """Check the properties. Tags are rejected, because a mount target cannot be tagged.
+        """Check the properties. Tags are rejected because a mount target cannot be tagged.
 
         Raises:
             UnsupportedError: A property is not implemented; the message names it.

@@ -68,7 +68,7 @@ class VolumeHandler(FileSystemHandler):
 
     def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:
         tags, physical_id = tags_to_dict(description.get("Tags")), description["VolumeId"]
-        with convert_errors("reading the account of the volume"):
+        with convert_errors("reading the account ID"):
             owner = clients.client("sts").get_caller_identity()["Account"]
         return {
             "arn": f"arn:aws:ec2:{clients.region}:{owner}:volume/{physical_id}",

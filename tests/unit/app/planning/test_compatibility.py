@@ -33,9 +33,9 @@ def test_a_container_on_a_gpu(software, catalog, tag, gpu, expected):
 
 def test_why_not_is_told(software, catalog):
     caffe2 = software.images[2]
-    assert container_fit(caffe2, catalog.gpus["A100"]).why == "its native code stops at 7.0, and A100 has 8.0"
+    assert container_fit(caffe2, catalog.gpus["A100"]).why == "its native code stops at 7.0, but A100 has 8.0"
     assert (
-        container_fit(software.images[1], catalog.gpus["V100"]).why == "its native code starts at 7.5, and V100 has 7.0"
+        container_fit(software.images[1], catalog.gpus["V100"]).why == "its native code starts at 7.5, but V100 has 7.0"
     )
     assert (
         container_fit(software.images[0], catalog.gpus["B200"]).why

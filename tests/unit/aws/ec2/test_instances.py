@@ -55,5 +55,5 @@ def test_one_that_does_not_end_is_no_success(scripted, clock) -> None:
     ec2.add_response("describe_instances", shown(), asked(["i-0"], TO_END))
     for _ in range(200):
         ec2.add_response("describe_instances", shown("shutting-down"), asked(["i-0"], [*TO_END, "shutting-down"]))
-    with pytest.raises(CloudError, match="1 instances to terminate"):
+    with pytest.raises(CloudError, match="i-0 to terminate"):
         terminate(scripted, clock, ["i-0"], total_s=60)

@@ -33,7 +33,7 @@ def test_the_plugin_gets_the_answer_by_a_variable_and_never_by_argument(scripted
 
 def test_an_agent_that_has_not_called_in_is_a_node_that_cannot_be_reached_yet(scripted):
     scripted.stub("ssm").add_client_error("start_session", "TargetNotConnected", "i-0abc is not connected.")
-    with pytest.raises(ConnectError, match="the SSM agent of i-0abc is not connected") as caught:
+    with pytest.raises(ConnectError, match="the SSM agent on i-0abc is not connected") as caught:
         session_manager.start(scripted, "i-0abc", 22)
     assert "can reach the ssm and ssmmessages endpoints" in caught.value.hint
 

@@ -162,5 +162,5 @@ def test_an_object_that_s3_keeps_is_told(scripted) -> None:
     stub = scripted.stub("s3")
     stub.add_response("list_object_versions", {"Versions": [{"Key": "a", "VersionId": "v"}]})
     stub.add_response("delete_objects", {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "locked"}]})
-    with pytest.raises(CloudError, match="1 objects in bucket b-1 were not deleted: a: locked"):
+    with pytest.raises(CloudError, match="S3 did not delete 1 object in bucket b-1: a: locked"):
         empty_bucket(scripted, "b-1")

@@ -120,11 +120,15 @@ MARKET = (
         ),
         fails(
             in_block(free=1),
-            ("error", f"{HELD} has 1 free instances, but 2 are needed", ""),
+            ("error", f"{HELD} has 1 free instance, but 2 are needed", ""),
         ),
         fails(
             in_block(zone="us-west-2b"),
-            ("error", f"{HELD} is in us-west-2b, which is not in us-east-1 or not in the recipe's zones", ""),
+            (
+                "error",
+                f"{HELD} is in us-west-2b, which is not in us-east-1 or is excluded by the recipe's zones or storage",
+                "",
+            ),
         ),
     ),
     row(
@@ -134,7 +138,8 @@ MARKET = (
             spot(),
             (
                 "note",
-                "2 spot nodes in one placement group are harder to get than one, and an interruption stops them all",
+                "2 spot nodes in one placement group are harder to get than one node, "
+                "and an interruption stops them all",
                 "",
             ),
         ),

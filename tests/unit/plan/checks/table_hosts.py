@@ -39,13 +39,13 @@ HOSTS = (
             lab(*PAIR, resources={"pool": "dxg"}),
             (
                 "error",
-                'no host of hosts.yaml belongs to pool dxg; did you mean "dgx"?; its pools are dgx',
+                'hosts.yaml defines no pool dxg; did you mean "dgx"?',
                 "--set resources.pool=dgx",
             ),
         ),
         fails(
             lab(host("red", pool=""), host("blue", pool=""), resources={"pool": "dgx"}),
-            ("error", "no host of hosts.yaml belongs to pool dgx; it has no pools", ""),
+            ("error", "hosts.yaml defines no pool dgx; it has no pools", ""),
         ),
         fails(
             PlanInputs({"resources": {"gpu": "V100:8", "pool": "dgx"}}),

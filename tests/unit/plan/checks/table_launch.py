@@ -88,7 +88,7 @@ ENVIRONMENT = (
             boxed("nvcr.io/lab/own:1", login="$oauthtoken"),
             (
                 "error",
-                "nvcr.io/lab/own:1 is pulled as $oauthtoken, but no variable with the password is set",
+                "nvcr.io/lab/own:1 is pulled as $oauthtoken, but the recipe names no variable with the password",
                 "set environment.container.password to the name of that variable",
             ),
         ),
@@ -174,7 +174,7 @@ ENVIRONMENT = (
             PlanInputs({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}),
             (
                 "note",
-                "the head uploads checkpoints to s3://bucket/x during the run; the next run resumes from there",
+                "the head node uploads checkpoints to s3://bucket/x during the run; the next run resumes from there",
                 "",
             ),
         ),
@@ -182,7 +182,7 @@ ENVIRONMENT = (
             PlanInputs({"checkpoint": {"path": "c", "to": "s3://bucket/{run}"}}),
             (
                 "note",
-                "the head uploads checkpoints to s3://bucket/{run} during the run; "
+                "the head node uploads checkpoints to s3://bucket/{run} during the run; "
                 "--set checkpoint.resume=s3://bucket/RUN resumes from there",
                 "",
             ),
@@ -210,7 +210,11 @@ ENVIRONMENT = (
         PlanInputs(),
         fails(
             PlanInputs({"budget": {"max_usd": 9999, "idle": "20m"}}),
-            ("warning", "budget.idle: this version does not delete idle clusters yet; they run until their expiry", ""),
+            (
+                "warning",
+                "budget.idle: this version does not delete idle clusters yet, so they run until their expiry",
+                "",
+            ),
         ),
     ),
 )
@@ -295,7 +299,7 @@ LAUNCH = (
             launch(command="train.py --rdzv-port=25000"),
             (
                 "warning",
-                "--rdzv-port of the command is 25000, but ports 20000-31999 are reserved for cloudgpu",
+                "--rdzv-port in the command is 25000, but ports 20000-31999 are reserved for cloudgpu",
                 "choose a port outside that range",
             ),
         ),
@@ -351,7 +355,7 @@ LAUNCH = (
             started("mpirun", python=["mpi4py"]),
             (
                 "error",
-                "the machine image of p3dn.24xlarge has no Open MPI",
+                "the machine image for p3dn.24xlarge has no Open MPI",
                 "use a container with Open MPI, for example one from NGC, or your own machine image",
             ),
         ),
@@ -371,7 +375,7 @@ LAUNCH = (
             started("deepspeed", secrets=["HF_TOKEN"]),
             (
                 "warning",
-                "only the process on the head receives these secrets; processes on other nodes do not: HF_TOKEN",
+                "only the process on the head node receives these secrets, not those on other nodes: HF_TOKEN",
                 "",
             ),
         ),
@@ -379,7 +383,7 @@ LAUNCH = (
             started("head-only"),
             (
                 "warning",
-                "head-only runs its command only on the head, so the other node has no rank",
+                "head-only runs its command only on the head node, so the other node has no rank",
                 "--set resources.nodes=1, unless the command itself uses the other nodes",
             ),
         ),

@@ -50,7 +50,7 @@ RULES = (
             ),
             (
                 "error",
-                "p4d.24xlarge has no known on-demand price; AWS offers it in Capacity Blocks",
+                "p4d.24xlarge has no known on-demand price, but AWS offers it in Capacity Blocks",
                 "buy a block, and set resources.market to capacity-block and resources.reservation to its ID",
             ),
         ),

@@ -25,7 +25,7 @@ SOFTWARE = (
             (
                 "error",
                 "nvcr.io/nvidia/pytorch:25.01-py3 cannot run on V100 (p3dn.24xlarge): "
-                "its native code starts at 7.5, and V100 has 7.0",
+                "its native code starts at 7.5, but V100 has 7.0",
                 "--set environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3",
             ),
         ),
@@ -49,8 +49,8 @@ SOFTWARE = (
             python("torch>=2.11"),
             (
                 "error",
-                "the default wheels (cu130) of PyTorch 2.11 and later do not run on V100: their "
-                "lowest compute capability is 7.5, but V100 has 7.0; the requirements allow this release "
+                "the default wheels (cu130) of PyTorch 2.11 and later do not run on V100: they "
+                "support compute capabilities 7.5 to 12.0, but V100 has 7.0; the requirements allow this release "
                 "(p3dn.24xlarge)",
                 "--set environment.python.torch_backend=cu126",
             ),
@@ -64,7 +64,7 @@ SOFTWARE = (
             (
                 "note",
                 "on AWS: the default wheels (cu130) of PyTorch 2.11 and later do not run on V100: "
-                "their lowest compute capability is 7.5, but V100 has 7.0; the requirements allow "
+                "they support compute capabilities 7.5 to 12.0, but V100 has 7.0; the requirements allow "
                 "this release",
                 "--set environment.python.torch_backend=cu126",
             ),
@@ -82,8 +82,8 @@ SOFTWARE = (
             python("PyTorch_Lightning>=2", "einops"),
             (
                 "unknown",
-                "pytorch-lightning may install a PyTorch release without code for V100: "
-                "the recipe does not pin the version",
+                "pytorch-lightning may install a PyTorch release that does not support V100, "
+                "because the recipe does not pin the version",
                 "add torch to the requirements",
             ),
         ),
