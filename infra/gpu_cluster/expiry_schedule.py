@@ -1,4 +1,4 @@
-"""The expiry schedule: EventBridge Scheduler terminates expired nodes, even if the timers on the nodes failed."""
+"""The expiry schedule, by which EventBridge terminates the nodes after their expiry, even if their timers failed."""
 
 import json
 from dataclasses import dataclass

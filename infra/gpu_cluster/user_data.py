@@ -11,8 +11,8 @@ EXTENDABLE = timedelta(days=14)
 
 _EXPIRY = """\
 #!/bin/sh
-# Runs at every boot, before drivers, network mounts and SSH. Powers this node off at {utc},
-# or at the later time, no later than {latest_utc}, that an extension has written to a file on the disk.
+# Runs at every boot, before drivers, network mounts and SSH: this node ends itself at {utc},
+# or at a later moment, {latest_utc} at most, that an extension has left in a file on its disk.
 deadline={epoch}
 latest={latest}
 kept="${{CLOUDGPU_NODE_ROOT:-}}/var/lib/cloudgpu"
@@ -21,7 +21,7 @@ end_now() {{
     systemctl poweroff || shutdown -h now || poweroff -f
 }}
 
-# Accept a whole number of seconds within the two limits. A longer number would overflow the comparison.
+# A plain number of seconds between the two; longer ones would overflow the comparison.
 is_allowed() {{
     case $1 in
         '' | *[!0-9]* | ????????????*) return 1 ;;
@@ -29,7 +29,7 @@ is_allowed() {{
     [ "$1" -ge "$deadline" ] && [ "$1" -le "$latest" ]
 }}
 
-# Ignore a damaged file, which must not keep the node running.
+# A damaged file counts for nothing: it must not keep the node alive.
 due() {{
     moment=
     [ -f "$kept/expires-at" ] && read -r moment < "$kept/expires-at"
@@ -37,24 +37,24 @@ due() {{
     echo "$moment"
 }}
 
-# Write the file before arming the timer. If interrupted in between, the old timer or, after a reboot, the file applies.
+# The file comes before the timer: cut off in between, the node ends by its old timer, and by the file after a reboot.
 extend() {{
     if ! is_allowed "$1"; then
-        echo "cloudgpu: this node cannot run until $1: the latest possible time is $latest" >&2
+        echo "cloudgpu: this node cannot live until $1: $latest at most" >&2
         exit 4
     fi
     printf '%s\\n' "$1" > "$kept/expires-at.new" && sync "$kept/expires-at.new" &&
         mv "$kept/expires-at.new" "$kept/expires-at" && sync "$kept" || exit 5
 }}
 
-# No default dependencies and no waiting: this early in the boot, the targets of a timer still wait for this script.
+# No default dependencies and no waiting: this early the targets that a timer waits for wait for this script.
 arm() {{
     systemctl is-active --quiet "$unit.timer" 2>/dev/null && return
     calendar=$(date -u -d "@$end" '+%Y-%m-%d %H:%M:%S UTC') || calendar='{calendar}'
     systemd-run --no-block --unit="$unit" --on-calendar="$calendar" \\
         --timer-property=AccuracySec=1s --timer-property=DefaultDependencies=no --property=DefaultDependencies=no \\
         systemctl poweroff && return
-    # Without systemd, a detached loop does the same and notices an extension by itself.
+    # No systemd to ask: a detached loop does the same, and sees an extension by itself.
     (
         trap '' HUP
         while now=$(date -u +%s) && end=$(due) && [ "$now" -lt "$end" ]; do
@@ -66,7 +66,7 @@ arm() {{
     ) </dev/null >/dev/null 2>&1 &
 }}
 
-# Call this only after the new timer is armed, so that there is always one.
+# Only after the new timer is armed: there is no moment without one.
 disarm_others() {{
     for word in $(systemctl list-timers --all --no-legend --no-pager 'cloudgpu-expiry-*' 2>/dev/null); do
         case $word in
@@ -89,7 +89,7 @@ arm
 if [ $# -gt 0 ]; then
     disarm_others
 elif mkdir -p "$kept" && cp "$0" "$kept/expiry.new"; then
-    # An extension runs this copy of the script.
+    # For an extension, which runs this very text again.
     mv "$kept/expiry.new" "$kept/expiry"
 fi
 echo "cloudgpu: this node ends itself at $end"
