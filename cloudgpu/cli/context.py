@@ -21,7 +21,7 @@ from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import CloudGpuError, UsageError
-from cloudgpu.ledger.sqlite_report import sqlite_report
+from cloudgpu.ledger.sqlite_report import sqlite_entries, sqlite_report
 from cloudgpu.paths import Home
 from cloudgpu.settings import Settings, load
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
@@ -124,6 +124,10 @@ class CommandContext:
     def lenient_ledger(self) -> LenientLedger:
         """Return a wrapper that lets the command continue if the ledger fails."""
         return LenientLedger(lambda: self.ledger)
+
+    def readable_ledger(self) -> LenientLedger:
+        """Return the lenient ledger for a command that reads a few entries, without SQLAlchemy if that is possible."""
+        return LenientLedger(lambda: self.ledger, lambda token: sqlite_entries(self.settings.ledger_url, token))
 
     def missing_rows(self) -> tuple[MissingRows, ...]:
         """Return what costs money according to the records of the state home but has no row in the ledger.
