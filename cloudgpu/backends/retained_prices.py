@@ -1,11 +1,17 @@
 """Monthly prices of what outlives clusters: storage and machine images."""
 
-from decimal import Decimal
+from __future__ import annotations
 
-from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.aws.storage.storage_tags import TaggedStorage
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
 from cloudgpu.catalog.other_prices import shipped_price
 from cloudgpu.catalog.storage import KINDS, storage_price
+
+if TYPE_CHECKING:
+    # Only for annotations: an offline plan must not import boto3.
+    from cloudgpu.aws.ec2.baked_images import OwnImage
+    from cloudgpu.aws.storage.storage_tags import TaggedStorage
 
 _PRICED_IN = "us-east-1"
 """Region whose snapshot price is used for all regions."""

@@ -33,7 +33,7 @@ from cloudgpu.aws.ec2 import (
 )
 from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.storage import buckets, discovery, objects
-from cloudgpu.backends.aws.sweep import cluster_resources
+from cloudgpu.backends.sweep import cluster_resources
 from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import parse_image_name

@@ -8,8 +8,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
-from cloudgpu.app.planning.quota_headroom import RegionQuotas
-
+from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.costs import CostItem

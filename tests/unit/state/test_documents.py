@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from cloudgpu.app.planning.quota_headroom import QUOTAS, QuotaHeadroom
 
 from cloudgpu.app.clusters.status import list_cluster_statuses
+from cloudgpu.backends.quota_headroom import QUOTAS, QuotaHeadroom
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.state import ssh_config_record

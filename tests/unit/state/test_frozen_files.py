@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 
+from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.clock import ManualClock
 from cloudgpu.state import ssh_config_record
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots

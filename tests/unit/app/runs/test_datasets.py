@@ -100,7 +100,7 @@ def test_a_local_dataset_of_which_something_cannot_be_sent_is_refused(workspace,
     (folder / "part-0").write_text("0")
     (folder / "part-1").symlink_to("/etc/hostname")
     recipe = make.plan(make.candidate(), data=[{"name": "set", "from": "data", "to": "/data"}]).recipe
-    with pytest.raises(RecipeError, match=r"1 file in .* cannot be uploaded; first: part-1: link that") as caught:
+    with pytest.raises(RecipeError, match=r"1 file in .* cannot be uploaded; first: part-1: symlink that") as caught:
         dataset_lister(workspace.cloud, base)(recipe.data[0])
     assert ".cloudgpuignore" in caught.value.hint
     (folder / "part-1").unlink()
