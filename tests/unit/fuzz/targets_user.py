@@ -292,7 +292,7 @@ def _left_hosts(value: Any) -> None:
     if isinstance(value, Mapping):
         answer = AgentReply(value, "a")
         context: Any = mock.Mock()
-        context.cloud.query_nodes.return_value = {NODE.index: answer}
+        context.hosts.query_nodes.return_value = {NODE.index: answer}
         found = HostTeardown(context)._request_release([NODE], mock.Mock())
         assert bool(found.released) != bool(found.left)
         assert not found.released or value["left"] == []

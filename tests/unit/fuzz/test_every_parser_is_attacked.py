@@ -61,7 +61,7 @@ OWN = "reads what the same process or program wrote a moment ago"
 WIRED = "needs a server or a process at the other end; the bytes it hands on are attacked where they are taken apart"
 OTHER = "a value that another target's parser has checked already"
 NOT_ATTACKED = {
-    "app/planning/hosts.py:make_host_plan": OTHER,
+    "backends/hosts/offers.py:HostOffers.quote": OTHER,
     "app/planning/quota_report.py:_with_gpu": OTHER,
     "app/planning/registry/http.py:_host": OTHER,
     "app/planning/registry/web_files.py:_followed": WIRED,
