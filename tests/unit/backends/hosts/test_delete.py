@@ -37,7 +37,8 @@ def test_a_host_that_cannot_be_asked_is_left(lab):
 
 
 @pytest.mark.parametrize(
-    ("line", "words"), [('{"clusters": 1}\n', "malformed"), ("", "exited without a response"), ('{"error": "EIO"}\n', "EIO")]
+    ("line", "words"),
+    [('{"clusters": 1}\n', "malformed"), ("", "exited without a response"), ('{"error": "EIO"}\n', "EIO")],
 )
 def test_an_odd_answer_is_never_taken_for_gone(lab, line, words):
     lab.provisioning.up(lab.plan(), "demo")
