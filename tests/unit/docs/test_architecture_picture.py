@@ -1,0 +1,37 @@
+"""The picture of the layers in the architecture page is the one that the import contracts enforce."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+PICTURE = PAGE.partition("<!-- layers:")[2].partition("```\n")[2].partition("```")[0]
+ROWS = {names: what for names, what in re.findall(r"^  ([a-z]\w*(?:, \w+)*)(?:  +(.*))?$", PICTURE, re.MULTILINE)}
+
+
+def contract(name: str) -> list[set[str]]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (found,) = [one for one in settings["tool"]["importlinter"]["contracts"] if one["name"] == name]
+    return [{part.strip().removeprefix("cloudgpu.") for part in re.split("[|:]", layer)} for layer in found["layers"]]
+
+
+def test_the_picture_shows_the_layers_from_top_to_bottom():
+    assert [set(names.split(", ")) for names in ROWS] == contract("layers")
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "shown"),
+    [("app", "layers of the use cases", 6), ("backends", "backends know nothing of each other", 3)],
+)
+def test_the_order_inside_a_package_is_that_of_its_contract(package: str, name: str, shown: int):
+    parts = [set(part.split(", ")) for part in ROWS[package].split(" > ")][:shown]
+    assert parts == contract(name)[:shown]
+
+
+def test_every_package_exists():
+    for names in ROWS:
+        for one in names.split(", "):
+            assert (ROOT / "cloudgpu" / one).is_dir() or (ROOT / "cloudgpu" / f"{one}.py").is_file(), one
