@@ -6,6 +6,7 @@ from cloudgpu.backends.costs import cluster_hourly_usd
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 from cloudgpu.state.storage_records import StorageRecords
+from cloudgpu.targets import traits
 from cloudgpu.text import command, printable
 
 NOTHING_RUNNING = "nothing that this command started is still running"
@@ -79,7 +80,7 @@ def _state(cluster: ClusterRecord) -> str:
 
 
 def _price(cluster: ClusterRecord) -> str:
-    if cluster.target == "ssh":
+    if not traits(cluster.target).launches:
         return f"{cluster.nodes} self-managed hosts, no charge"
     nodes = f"{cluster.nodes} x {cluster.instance_type or 'unknown type'}"
     hourly = cluster_hourly_usd(cluster)

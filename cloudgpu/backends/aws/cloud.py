@@ -48,7 +48,7 @@ from cloudgpu.run.data.files import RemoteFile, S3Service
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
-from cloudgpu.targets import Target
+from cloudgpu.targets import Target, is_simulated
 from cloudgpu.text import command
 
 _POLL_S = 0.5
@@ -166,7 +166,7 @@ class AwsCloud:
             return self._settings.ssh_cidr
         if self._settings.reach == "ssm":
             return ""  # Session Manager needs no open port
-        return "127.0.0.1/32" if self.target == "rehearsal" else own_address()
+        return "127.0.0.1/32" if is_simulated(self.target) else own_address()
 
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
         """Wait until every instance has an address and has printed its host keys on its console; return the inventory.
@@ -226,7 +226,7 @@ class AwsCloud:
             zone=instance.zone,
             gpu=record.gpu,
             gpus=record.gpus_per_node,
-            simulated=self.target == "rehearsal",
+            simulated=is_simulated(self.target),
             reach="ssm" if uses_session_manager(record) else "direct",
             bastion=self._settings.bastion,
             jump=HEAD if index != HEAD and public_address_setting(record) == "nat" else None,
@@ -329,7 +329,7 @@ class AwsCloud:
     @property
     def session_plugin(self) -> tuple[str, ...]:
         """Command to run instead of AWS's Session Manager plugin; empty for AWS."""
-        return (sys.executable, "-I", "-S", str(PLUGIN)) if self.target == "rehearsal" else ()
+        return (sys.executable, "-I", "-S", str(PLUGIN)) if is_simulated(self.target) else ()
 
     def _session(self, region: str) -> Session:
         with self._lock:

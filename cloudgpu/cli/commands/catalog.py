@@ -19,6 +19,7 @@ from cloudgpu.cli.render.catalog import (
     refresh_lines,
 )
 from cloudgpu.errors import CloudError, UsageError
+from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
 app = typer.Typer(help="Show and refresh instance types and prices.", no_args_is_help=True, rich_markup_mode=None)
@@ -106,7 +107,7 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
     target = context.settings.target
     before, after = context.catalog_snapshots.revert(number)
     if json:
-        simulated = target == "rehearsal"
+        simulated = is_simulated(target)
         context.screen.document({"target": target, "simulated": simulated, "was": before, "overlay": after})
     else:
         previous, current = (

@@ -9,9 +9,10 @@ import typer
 
 from cloudgpu import bounds
 from cloudgpu.errors import UsageError
+from cloudgpu.targets import Target
 
 On = Annotated[
-    Literal["aws", "rehearsal", "ssh"] | None,
+    Target | None,
     typer.Option(
         "--on",
         help="AWS, the simulated AWS on this machine, or your own hosts. Default: the `target` setting.",

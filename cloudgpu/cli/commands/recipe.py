@@ -20,6 +20,7 @@ from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.loading.document import as_yaml
 from cloudgpu.recipe.loading.resolve import resolve
 from cloudgpu.recipe.summary import summary
+from cloudgpu.targets import is_simulated
 
 app = typer.Typer(
     help="""Create, check, show and list recipes.
@@ -109,7 +110,7 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
     """
     context = command_context(json=json, target=on)
     loaded = loader.load(loader.find(recipe, roots=recipe_roots()))
-    rehearsed = on == "rehearsal"
+    rehearsed = is_simulated(on or "")
     resolved = resolve(loaded, sets=read_sets(sets or []), rehearsal=rehearsed)
     if json:
         context.screen.document(resolved.model_dump(mode="json", by_alias=True))

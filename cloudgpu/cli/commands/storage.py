@@ -20,7 +20,7 @@ from cloudgpu.cli.render.storage import (
     storage_lines,
 )
 from cloudgpu.cli.terminal.still_running import report_storage_on_signal
-from cloudgpu.targets import as_target
+from cloudgpu.targets import as_target, is_simulated
 
 app = typer.Typer(help="Manage storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -83,7 +83,7 @@ def create(  # noqa: PLR0917
     typed = StorageOptions(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
     storage_request = make_storage_request(typed, context.settings.region, storage_program_config(context.settings))
     price, monthly_usd = request_price(storage_request, kind)
-    simulated = context.settings.target == "rehearsal"
+    simulated = is_simulated(context.settings.target)
     context.prompts.confirm(creation_question(storage_request, price, monthly_usd, simulated=simulated), yes=yes)
     report_storage_on_signal(context.storage_records, name)
     storage = context.backend().storage(context.storage_context(), context.settings.team)

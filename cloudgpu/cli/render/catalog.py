@@ -10,6 +10,7 @@ from cloudgpu.catalog.snapshots.changes import Change
 from cloudgpu.cli.terminal.number_format import age, format_time
 from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
+from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
 _SHOWN: Final = 20
@@ -156,7 +157,7 @@ def history_json(history: History, target: str, selected: SnapshotEntry | None) 
     entries = history.entries if selected is None else (selected,)
     return {
         "target": target,
-        "simulated": target == "rehearsal",
+        "simulated": is_simulated(target),
         "overlay": history.current,
         "history": [
             {

@@ -8,6 +8,7 @@ from cloudgpu.app.planning.quota_report import QuotaReportLine
 from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.cli.terminal.number_format import age, plural
 from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.targets import is_simulated
 
 _HEADINGS = ("region", "market", "type", "limit", "in use", "free", "per node", "nodes", "quota", "read")
 _RIGHT = frozenset({3, 4, 5, 6, 7})
@@ -18,7 +19,7 @@ def quota_lines(
     lines: Sequence[QuotaReportLine], region_quotas: Sequence[RegionQuotas], target: str, now: datetime
 ) -> list[str]:
     """Return a table in vCPUs, the reasons for unknown values, and how to increase insufficient quotas."""
-    simulated = "  [simulated]" if target == "rehearsal" else ""
+    simulated = "  [simulated]" if is_simulated(target) else ""
     output = [f"vCPUs of running instances on {target}{simulated}", ""]
     output += align_columns([_HEADINGS, *(_row(line, now) for line in lines)], right=_RIGHT)
     reasons = [f"unknown: {line.region}: {reason}" for line in region_quotas for reason in line.trouble]
@@ -64,7 +65,7 @@ def quota_json(
     """Return the documented output of `quota --json`; null means unknown."""
     return {
         "target": target,
-        "simulated": target == "rehearsal",
+        "simulated": is_simulated(target),
         "quotas": [_line_json(line, now) for line in lines],
         "unread": [{"region": line.region, "reason": reason} for line in region_quotas for reason in line.trouble],
     }

@@ -10,6 +10,7 @@ from cloudgpu.cli.terminal.panel import Mood, Row
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.run.metrics import Measured
+from cloudgpu.targets import traits
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
         yield "not deleted", outcome.unended
         yield "delete", command("cloudgpu", "down", outcome.record.cluster)
     left = [part for entry in outcome.left for part in entry.split("; ")]
-    confirmed = "confirmed by every host" if outcome.record.target == "ssh" else "verified by tag search"
+    confirmed = "verified by tag search" if traits(outcome.record.target).launches else "confirmed by every host"
     nothing = f"nothing ({confirmed})"
     for place, part in enumerate(left or [nothing]):
         yield "left" if place == 0 else "", part

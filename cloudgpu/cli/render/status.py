@@ -10,6 +10,7 @@ from cloudgpu.cli.terminal.number_format import age, duration, format_time, mone
 from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.plan.costs import unpriced
 from cloudgpu.state.cluster_and_run_records import RunRecord
+from cloudgpu.targets import traits
 from cloudgpu.text import command
 
 _UNREADABLE = "its record cannot be read"
@@ -110,7 +111,7 @@ def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
     yield from (
         f"  run {run.run_id}  {run.state}, started {relative_time(run.started_at, now)}" for run in cluster.runs
     )
-    cloud = "its hosts" if record.target == "ssh" else "the cloud"
+    cloud = "the cloud" if traits(record.target).launches else "its hosts"
     if cluster.problem:
         yield f"  {cloud} could not be queried: {cluster.problem}"
     recorded = f"as recorded {age(cluster.age_s)} ago; to query {cloud}: --refresh"
@@ -121,6 +122,6 @@ def _money(cluster: ClusterStatus) -> str:
     hourly = money(cluster_hourly_usd(cluster.record))
     if cluster.record.simulated:
         return f"AWS would charge {hourly} an hour, {money(cluster.spent_usd)} so far"
-    unknown = unpriced(cost_items(cluster.record)) if cluster.record.target == "ssh" else ()
+    unknown = () if traits(cluster.record.target).launches else unpriced(cost_items(cluster.record))
     besides = f", and items without a rate: {', '.join(unknown)}" if unknown else ""
     return f"{hourly} an hour, {money(cluster.spent_usd)} so far{besides}"

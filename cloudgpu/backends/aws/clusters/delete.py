@@ -238,7 +238,7 @@ class Teardown:
     def _settled(self, unreadable: Set[str]) -> bool:
         """Wait until a tag search lists the resources in unreadable journals. Return False if none are unreadable."""
         if unreadable:
-            self._context.clock.sleep(_SETTLE_S if self._context.cloud.target == "aws" else 1.0)
+            self._context.clock.sleep(1.0 if is_simulated(self._context.cloud.target) else _SETTLE_S)
         return bool(unreadable)
 
     def _delete_by_journal(self, record: ClusterRecord, region: str, failures: RegionFailures) -> bool:

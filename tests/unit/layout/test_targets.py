@@ -1,0 +1,33 @@
+"""Target names are compared in the table of targets and in the factory alone; all other code asks for traits."""
+
+import ast
+from pathlib import Path
+
+from cloudgpu.targets import TARGETS
+
+ROOT = Path(__file__).parents[3]
+OWNERS = {"cloudgpu/targets.py", "cloudgpu/backends/factory.py"}
+
+
+def comparisons(text: str) -> list[str]:
+    """Comparisons of something called `target` or `on` with the name of a target."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            names = {ast.unparse(side).rpartition(".")[2] for side in sides}
+            values = {one.value for side in sides for one in ast.walk(side) if isinstance(one, ast.Constant)}
+            if names & {"target", "on"} and values & set(TARGETS):
+                found.append(ast.unparse(node))
+    return found
+
+
+def test_only_the_table_and_the_factory_compare_target_names():
+    paths = sorted((ROOT / "cloudgpu").rglob("*.py"))
+    found = {str(path.relative_to(ROOT)): comparisons(path.read_text(encoding="utf-8")) for path in paths}
+    assert {name: lines for name, lines in found.items() if lines and name not in OWNERS} == {}
+
+
+def test_a_comparison_is_seen():
+    assert comparisons("if record.target == 'ssh': pass\nok = on in ('aws', 'rehearsal')\n") != []
+    assert comparisons("kind.provider == 'aws'") == []
