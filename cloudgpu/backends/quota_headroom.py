@@ -18,7 +18,7 @@ from cloudgpu.errors import CloudGpuError, NewerFormatError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.state.adapters import decode_stored
-from cloudgpu.state.documents import Document
+from cloudgpu.state.documents import StateFile
 from cloudgpu.state.identity import BackendIdentity
 
 MAX_CACHE_AGE: Final = timedelta(minutes=10)
@@ -74,7 +74,7 @@ class _Cache:
     regions: Mapping[str, Any]
 
 
-QUOTAS: Final = Document("quota cache", _Cache)
+QUOTAS: Final = StateFile("quota cache", _Cache)
 
 
 class QuotaHeadroom:

@@ -45,7 +45,7 @@ _API_LOG = "cloudgpu.backends.api_log"
 
 
 @dataclass(frozen=True)
-class CommandContext:
+class CliContext:
     """Everything that a command works with. Nothing is opened or connected to before it is needed.
 
     Attributes:
@@ -220,13 +220,13 @@ def set_debug() -> None:
 
 def command_context(
     *, json: bool = False, quits: bool = False, needs_disk: bool = True, **flags: str | None
-) -> CommandContext:
+) -> CliContext:
     """Return the context of a command.
 
     Args:
         json: Print one JSON document to stdout, and everything else to stderr.
         quits: The command only displays data, so it may exit when the reader of its output closes the pipe.
-        needs_disk: The command must be able to write to the state home; see `CommandContext`.
+        needs_disk: The command must be able to write to the state home; see `CliContext`.
         flags: Settings from the command line, by name.
 
     Raises:
@@ -234,4 +234,4 @@ def command_context(
     """
     settings = load(flags=flags | ({"debug": "true"} if _debug else {}), environ=os.environ, cwd=Path.cwd())
     screen = Screen(json_mode=json, verbose=settings.debug, quits=quits)
-    return CommandContext(settings, screen, SystemClock(), needs_disk)
+    return CliContext(settings, screen, SystemClock(), needs_disk)

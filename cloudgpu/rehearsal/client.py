@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.decoding import MALFORMED
-from cloudgpu.errors import CloudGpuError, RehearsalError
+from cloudgpu.errors import CloudGpuError, NewerFormatError, RehearsalError
 from cloudgpu.files import parse_json
 from cloudgpu.paths import Home, ensure_writable
 from cloudgpu.rehearsal.layout import ENDPOINT_FORMAT, FAILURE_FORMAT, RehearsalFiles
@@ -19,7 +19,6 @@ from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys, process
 from cloudgpu.rehearsal.server.access_keys import load
 from cloudgpu.rehearsal.server.control_auth import HEADER, sign_call
-from cloudgpu.rehearsal.state.document import NewerFormatError
 from cloudgpu.text import command
 
 _START_LIMIT_S = 60.0

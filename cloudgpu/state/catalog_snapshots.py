@@ -19,7 +19,7 @@ from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot
 from cloudgpu.errors import NewerFormatError, StateError, UsageError
 from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.adapters import decode_stored
-from cloudgpu.state.documents import Document
+from cloudgpu.state.documents import StateFile
 from cloudgpu.text import command
 
 MAX_SNAPSHOTS: Final = 20
@@ -80,8 +80,8 @@ def _encode_history(history: History) -> dict[str, Any]:
     return {"schema": _SCHEMA, **asdict(history)}
 
 
-INDEX: Final = Document("catalog index", History, decode=_decode_history, encode=_encode_history)
-SNAPSHOT: Final = Document("catalog snapshot", CatalogSnapshot, decode=parse_snapshot, encode=to_document)
+INDEX: Final = StateFile("catalog index", History, decode=_decode_history, encode=_encode_history)
+SNAPSHOT: Final = StateFile("catalog snapshot", CatalogSnapshot, decode=parse_snapshot, encode=to_document)
 _T = TypeVar("_T", History, CatalogSnapshot)
 
 DraftSnapshot = Callable[[CatalogSnapshot | None], tuple[CatalogSnapshot, str, Sequence[str]]]
@@ -196,7 +196,7 @@ class CatalogSnapshots:
             raise self._damaged(path, f"it belongs to target {snapshot.target}, not {self._target}")
         return snapshot
 
-    def _read(self, document: Document[_T], path: Path) -> _T | None:
+    def _read(self, document: StateFile[_T], path: Path) -> _T | None:
         """Return the content of a file, or None if it does not exist.
 
         Raises:

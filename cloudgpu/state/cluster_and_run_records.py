@@ -13,7 +13,7 @@ from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.adapters import decode_stored
 from cloudgpu.state.attached_storage import AttachedStorage
-from cloudgpu.state.documents import Document, documents_if_readable, documents_in
+from cloudgpu.state.documents import StateFile, documents_if_readable, documents_in
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
@@ -164,8 +164,8 @@ class RunRecord:
         return tuple(str(pattern) for pattern in self.resolved.get("outputs") or ())
 
 
-CLUSTER: Final = Document("cluster record", ClusterRecord)
-RUN: Final = Document("run record", RunRecord)
+CLUSTER: Final = StateFile("cluster record", ClusterRecord)
+RUN: Final = StateFile("run record", RunRecord)
 
 
 class RecordStore:
@@ -300,7 +300,7 @@ def _readable(path: Path) -> ClusterRecord | None:
         return _damaged(path)
 
 
-def _damage(path: Path, document: Document[_T]) -> str:
+def _damage(path: Path, document: StateFile[_T]) -> str:
     try:
         _read(path, document)
     except StateError as err:
@@ -331,7 +331,7 @@ def _damaged(path: Path) -> ClusterRecord:
     )
 
 
-def _read(path: Path, document: Document[_T]) -> _T | None:
+def _read(path: Path, document: StateFile[_T]) -> _T | None:
     try:
         return document.read(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -14,7 +14,7 @@ from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Market
 from cloudgpu.state.adapters import decode_stored
-from cloudgpu.state.documents import Document
+from cloudgpu.state.documents import StateFile
 from cloudgpu.state.identity import BackendIdentity
 
 COOL_DOWN: Final = timedelta(minutes=10)
@@ -45,7 +45,7 @@ class _Content:
     refused: tuple[Any, ...]
 
 
-COOLDOWNS: Final = Document("list of capacity failures", _Content)
+COOLDOWNS: Final = StateFile("list of capacity failures", _Content)
 
 
 class Cooldowns:

@@ -1,4 +1,4 @@
-"""The JSON files of the state home: one `Document` per kind of file, with its format number and migrations.
+"""The JSON files of the state home: one `StateFile` per kind of file, with its format number and migrations.
 
 Every file has the number of its format in the field `format`. A file without it has format 1, as written by versions
 before the field existed. Old formats are migrated when they are read. A newer format is rejected, because a version
@@ -26,7 +26,7 @@ FORMAT: Final = "format"
 T = TypeVar("T")
 
 
-class Document(Generic[T]):
+class StateFile(Generic[T]):
     """A kind of file in the state home."""
 
     def __init__(

@@ -8,10 +8,10 @@ from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
-from cloudgpu.state.documents import Document
+from cloudgpu.state.documents import StateFile
 from cloudgpu.text import command
 
-INVENTORY: Final = Document("node inventory", Inventory, encode=Inventory.as_json)
+INVENTORY: Final = StateFile("node inventory", Inventory, encode=Inventory.as_json)
 _FIRST_BOOT: Final = timedelta(minutes=15)
 """Time after which every first boot is over, so a rejected login no longer means that the user is being created."""
 

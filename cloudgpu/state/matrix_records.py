@@ -9,7 +9,7 @@ from cloudgpu import bounds
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.name_suggestions import suggestion
-from cloudgpu.state.documents import Document, documents_if_readable
+from cloudgpu.state.documents import StateFile, documents_if_readable
 from cloudgpu.targets import is_simulated
 
 Values = tuple[tuple[str, str], ...]
@@ -68,7 +68,7 @@ class MatrixRecord:
         return replace(self, rows=rows)
 
 
-MATRIX: Final = Document("matrix record", MatrixRecord)
+MATRIX: Final = StateFile("matrix record", MatrixRecord)
 
 
 class MatrixRecords:

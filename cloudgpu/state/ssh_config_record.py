@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudgpu.errors import CloudGpuError, NewerFormatError
 from cloudgpu.paths import Home
-from cloudgpu.state.documents import Document
+from cloudgpu.state.documents import StateFile
 from cloudgpu.state.user_ssh_config import SshFolder
 
 
@@ -17,7 +17,7 @@ class _SshConfigRecord:
     folder: str
 
 
-SSH_CONFIG: Final = Document("record of ssh entries", _SshConfigRecord)
+SSH_CONFIG: Final = StateFile("record of ssh entries", _SshConfigRecord)
 
 
 def record_folder(home: Home, cluster: str, folder: SshFolder) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from cloudgpu import bounds
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home, unwritable_error
-from cloudgpu.state.documents import Document, documents_if_readable
+from cloudgpu.state.documents import StateFile, documents_if_readable
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
@@ -64,7 +64,7 @@ class StorageRecord:
         return {shown: self.outputs.get(key) for key, shown in _SHOWN.items()}
 
 
-STORAGE: Final = Document("storage record", StorageRecord)
+STORAGE: Final = StateFile("storage record", StorageRecord)
 
 
 class StorageRecords:

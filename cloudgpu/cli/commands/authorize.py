@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from cloudgpu.app.access.authorization import authorize_if_possible
 from cloudgpu.backends.events import ProgressEvent
-from cloudgpu.cli.context import CommandContext
+from cloudgpu.cli.context import CliContext
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 
-def authorize_caller(context: CommandContext, record: ClusterRecord) -> None:
+def authorize_caller(context: CliContext, record: ClusterRecord) -> None:
     """Authorize SSH from the caller's address. Notes are printed to stderr, because stdout is for data."""
 
     def emit(event: ProgressEvent) -> None:

@@ -8,7 +8,7 @@ import typer
 from cloudgpu.app.clusters.delete_many import ClusterSelection, TeardownResults, delete_clusters, select_clusters
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.cli.commands.options import Json, On, OneRegion, Yes
-from cloudgpu.cli.context import CommandContext, command_context
+from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.render.cluster import deletion_json, deletion_lines, deletions_json, deletions_lines, unfinished_json
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.screen import Screen
@@ -56,7 +56,7 @@ def down(  # noqa: PLR0917
         _report_no_cluster(context.screen, simulated=is_simulated(context.settings.target), json=json)
 
 
-def _delete_one(context: CommandContext, cluster: str, stages: Stages, *, json: bool) -> None:
+def _delete_one(context: CliContext, cluster: str, stages: Stages, *, json: bool) -> None:
 
     report_clusters_on_signal(context.records, cluster)
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', cluster)}"
@@ -72,7 +72,7 @@ def _delete_one(context: CommandContext, cluster: str, stages: Stages, *, json: 
         context.screen.lines(deletion_lines(ended))
 
 
-def _delete_several(context: CommandContext, clusters: tuple[str, ...], stages: Stages, *, json: bool) -> None:
+def _delete_several(context: CliContext, clusters: tuple[str, ...], stages: Stages, *, json: bool) -> None:
 
     results = TeardownResults(())
     report_clusters_on_signal(context.records, *clusters)

@@ -10,7 +10,7 @@ from cloudgpu.backends.hosts import scan as host_scanning
 from cloudgpu.backends.hosts.prepare import find_missing_components, plan_install_steps, run_install_steps
 from cloudgpu.backends.hosts.scan import Trust
 from cloudgpu.cli.commands.options import Json, Yes
-from cloudgpu.cli.context import CommandContext, command_context
+from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.render.hosts import (
     check_lines,
     inventory_json,
@@ -153,7 +153,7 @@ def _rewrite(path: Path, text: str) -> None:
         ) from err
 
 
-def _chosen(context: CommandContext, names: list[str] | None) -> list[OwnHost]:
+def _chosen(context: CliContext, names: list[str] | None) -> list[OwnHost]:
     file = open_hosts(context.environment).file()
     for name in names or []:
         if name not in file.by_name:
@@ -162,7 +162,7 @@ def _chosen(context: CommandContext, names: list[str] | None) -> list[OwnHost]:
     return [file.by_name[name] for name in dict.fromkeys(names)] if names else list(file.hosts)
 
 
-def _trusting(context: CommandContext, pairs: list[str]) -> Trust:
+def _trusting(context: CliContext, pairs: list[str]) -> Trust:
     known: dict[str, list[str]] = {}
     inventory = open_hosts(context.environment).file()
     for pair in pairs:

@@ -7,7 +7,7 @@ import typer
 
 from cloudgpu.app.matrix.outcome import MatrixOutcome, matrix_outcome
 from cloudgpu.cli.commands.options import Json
-from cloudgpu.cli.context import CommandContext, command_context
+from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.render.matrix import list_lines, outcome_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.files import write_for_user
@@ -87,7 +87,7 @@ def write_table(path: Path, text: str) -> None:
         raise UsageError(message, hint="choose a file in an existing folder") from err
 
 
-def _outcome(context: CommandContext, record: MatrixRecord) -> MatrixOutcome:
+def _outcome(context: CliContext, record: MatrixRecord) -> MatrixOutcome:
 
     table = str(context.home.matrix(record.name).table)
     return matrix_outcome(record, context.records, context.ledger, context.clock.now(), table)

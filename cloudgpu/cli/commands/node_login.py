@@ -4,11 +4,11 @@ import sys
 
 from cloudgpu.app.access.ssh import NodeLogin, find_cluster_record
 from cloudgpu.cli.commands.authorize import authorize_caller
-from cloudgpu.cli.context import CommandContext
+from cloudgpu.cli.context import CliContext
 from cloudgpu.targets import as_target
 
 
-def node_login(context: CommandContext, cluster: str) -> NodeLogin:
+def node_login(context: CliContext, cluster: str) -> NodeLogin:
     """Return the dependencies for logging in to the nodes of a cluster, given its name or the ID of one of its runs.
 
     Raises:

@@ -9,7 +9,7 @@ from cloudgpu.app.planning.registry.images import RegistryImages
 from cloudgpu.backends.aws.existing_resources import cluster_program_config
 from cloudgpu.backends.launch_request import Requester
 from cloudgpu.backends.reuse import matches
-from cloudgpu.cli.context import CommandContext
+from cloudgpu.cli.context import CliContext
 from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.plan.plan import Plan
 from cloudgpu.ssh.keys import ensure_key
@@ -23,7 +23,7 @@ def recipe_roots() -> tuple[Path, ...]:
 
 
 def plan_recipe(
-    context: CommandContext, recipe: str, sets: Sequence[str], *, offline: bool, all_regions: bool = False
+    context: CliContext, recipe: str, sets: Sequence[str], *, offline: bool, all_regions: bool = False
 ) -> Planned:
     """Plan a recipe on this command's target."""
     settings, backend, environ = context.settings, context.backend(), context.environment.environ
@@ -45,7 +45,7 @@ def plan_recipe(
     return make_plan(request, backend)
 
 
-def requester(context: CommandContext, *, preview: bool = False) -> Requester:
+def requester(context: CliContext, *, preview: bool = False) -> Requester:
     """Return the owner and team to bill, the public key that nodes authorize, and existing resources to use.
 
     A preview creates no key and checks no access.
@@ -60,7 +60,7 @@ def requester(context: CommandContext, *, preview: bool = False) -> Requester:
     return Requester(settings.owner, settings.team, key, cluster_program_config(settings))
 
 
-def find_reusable_cluster(context: CommandContext, plan: Plan) -> str:
+def find_reusable_cluster(context: CliContext, plan: Plan) -> str:
     """Return the name of the running cluster that `train` would reuse for this plan; empty if there is none."""
     record = context.records.cluster(plan.recipe.name)
     if record is None or (record.state, record.target) != ("up", plan.target):

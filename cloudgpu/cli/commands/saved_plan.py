@@ -8,7 +8,7 @@ from cloudgpu.app.planning import plan_files
 from cloudgpu.app.planning.planner import Planned, plan_error
 from cloudgpu.cli.commands.option_groups import PlanOptions
 from cloudgpu.cli.commands.plan_request import plan_recipe
-from cloudgpu.cli.context import CommandContext
+from cloudgpu.cli.context import CliContext
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
@@ -26,7 +26,7 @@ class PlanSource:
     file: Path | None = None
     stored: StoredPlan | None = None
 
-    def planned(self, context: CommandContext) -> Planned:
+    def planned(self, context: CliContext) -> Planned:
         """Return a new plan, or the saved plan if its inputs have not changed.
 
         Raises:
@@ -62,7 +62,7 @@ def select_plan_source(options: PlanOptions, recipe: str, **where: str | None) -
     return PlanSource(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored)
 
 
-def show_plan(planned: Planned, cluster: str, context: CommandContext) -> None:
+def show_plan(planned: Planned, cluster: str, context: CliContext) -> None:
     """Show the plan before the confirmation prompt.
 
     Raises:
@@ -73,14 +73,14 @@ def show_plan(planned: Planned, cluster: str, context: CommandContext) -> None:
         raise plan_error(planned.plan)
 
 
-def current_plan_inputs(context: CommandContext, planned: Planned, file: Path) -> PlanInputs:
+def current_plan_inputs(context: CliContext, planned: Planned, file: Path) -> PlanInputs:
     """Return the inputs of a plan, to save in the plan file or to compare with it."""
     return plan_files.collect_plan_inputs(
         planned, context.backend(planned.plan.target), Home(context.settings.home), file
     )
 
 
-def _confirmed_plan(context: CommandContext, file: Path, stored: StoredPlan) -> Planned:
+def _confirmed_plan(context: CliContext, file: Path, stored: StoredPlan) -> Planned:
     """Return the plan of a file.
 
     Raises:

@@ -14,7 +14,7 @@ from cloudgpu.cli.commands.matrix import write_table
 from cloudgpu.cli.commands.plan_request import plan_recipe, recipe_roots, requester
 from cloudgpu.cli.commands.saved_plan import PlanSource, show_plan
 from cloudgpu.cli.commands.train_options import TrainOptions
-from cloudgpu.cli.context import CommandContext
+from cloudgpu.cli.context import CliContext
 from cloudgpu.cli.render.matrix import exit_code, outcome_lines, plan_lines
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.errors import UsageError
@@ -51,7 +51,7 @@ def check_matrix_options(options: TrainOptions) -> tuple[Axis, ...]:
     return read_axes(matrix.axes)
 
 
-def train_matrix(context: CommandContext, source: PlanSource, axes: Sequence[Axis], options: TrainOptions) -> None:
+def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], options: TrainOptions) -> None:
     """Plan the whole matrix, ask for confirmation, run the combinations without a result, and show the results.
 
     Raises:
@@ -84,7 +84,7 @@ def train_matrix(context: CommandContext, source: PlanSource, axes: Sequence[Axi
     raise typer.Exit(exit_code(outcome))
 
 
-def _planned(context: CommandContext, source: PlanSource, axes: Sequence[Axis]) -> MatrixPlan:
+def _planned(context: CliContext, source: PlanSource, axes: Sequence[Axis]) -> MatrixPlan:
     loaded = loader.load(loader.find(source.recipe, roots=recipe_roots()))
     rehearsed = is_simulated(context.settings.target)
     all_combinations = combinations(loaded, axes, read_sets(source.sets), rehearsal=rehearsed)
@@ -96,7 +96,7 @@ def _planned(context: CommandContext, source: PlanSource, axes: Sequence[Axis]) 
     return plan_matrix(loaded, axes, all_combinations, plan_combination)
 
 
-def _request(context: CommandContext, source: PlanSource, plan: MatrixPlan, options: TrainOptions) -> MatrixRequest:
+def _request(context: CliContext, source: PlanSource, plan: MatrixPlan, options: TrainOptions) -> MatrixRequest:
     return MatrixRequest(
         plan=plan,
         recipe_path=plan.lead.path,

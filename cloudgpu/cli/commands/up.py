@@ -9,7 +9,7 @@ from cloudgpu.cli.commands.option_groups import PlanOptions, ProvisionOptions, w
 from cloudgpu.cli.commands.options import Json, On, OptionalRecipe, Yes
 from cloudgpu.cli.commands.plan_request import requester
 from cloudgpu.cli.commands.saved_plan import select_plan_source, show_plan
-from cloudgpu.cli.context import CommandContext, command_context
+from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.render.cluster import (
     deletion_lines,
     provisioned_json,
@@ -61,7 +61,7 @@ def up(
         context.screen.panel(provisioned_title(provisioned), provisioned_rows(provisioned), "green")
 
 
-def _ask_about_cluster(context: CommandContext, cluster: str, choice: str) -> None:
+def _ask_about_cluster(context: CliContext, cluster: str, choice: str) -> None:
     """After Ctrl-C in `up`, delete the incomplete cluster if requested, or report its state and how to delete it.
 
     Raises:
@@ -84,5 +84,5 @@ def _ask_about_cluster(context: CommandContext, cluster: str, choice: str) -> No
         )
 
 
-def _is_to_be_deleted(context: CommandContext, choice: str, cluster: str) -> bool:
+def _is_to_be_deleted(context: CliContext, choice: str, cluster: str) -> bool:
     return context.prompts.delete_on_interrupt(choice, "may be incomplete")(f"cluster {cluster}")

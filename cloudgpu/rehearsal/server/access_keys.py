@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu.decoding import MALFORMED
-from cloudgpu.errors import StateError
+from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import unwritable_error
-from cloudgpu.rehearsal.state.document import DocumentFormat, NewerFormatError
+from cloudgpu.rehearsal.state.document import DocumentFormat
 from cloudgpu.rehearsal.state.durable import write_durably
 from cloudgpu.text import command
 

@@ -23,16 +23,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu import files
-from cloudgpu.errors import StateError
+from cloudgpu.errors import NewerFormatError
 
 _KEY: Final = "format"
 _FIRST: Final = 1
 _LARGEST: Final = 1_000_000
 """A higher number is damage: no version writes it, and a message could not show it."""
-
-
-class NewerFormatError(StateError):
-    """A newer version of cloudgpu wrote a file in a format that this version does not know."""
 
 
 @dataclass(frozen=True)

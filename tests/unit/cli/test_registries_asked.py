@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.cli.commands import plan_request
-from cloudgpu.cli.context import CommandContext
+from cloudgpu.cli.context import CliContext
 from cloudgpu.clock import SystemClock
 from cloudgpu.settings import load
 
@@ -23,7 +23,7 @@ from cloudgpu.settings import load
 def test_a_registry_is_asked_where_nodes_would_pull(monkeypatch, tmp_path, target: str, offline: bool, asks: bool):
     monkeypatch.setattr(plan_request, "make_plan", lambda request, backend: (request, backend))
     settings = load(flags={"target": target}, environ={"CLOUDGPU_HOME": str(tmp_path)}, cwd=tmp_path)
-    context = CommandContext(settings, SimpleNamespace(emit=print), SystemClock())
+    context = CliContext(settings, SimpleNamespace(emit=print), SystemClock())
     request, backend = plan_request.plan_recipe(context, "tiny", [], offline=offline)
     assert (backend.target, request.offline) == (target, offline)
     assert (request.preflight.ask_registry is not None) is asks

@@ -1,12 +1,11 @@
 """What the rehearsal's commands and its server read first: files that were left, scripts, bodies of requests."""
 
 from cloudgpu.cli.commands.rehearsal_conditions import read_rules
-from cloudgpu.errors import RehearsalError
+from cloudgpu.errors import NewerFormatError, RehearsalError
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.server.request_guard import body_error
-from cloudgpu.rehearsal.state.document import NewerFormatError
 from tests.unit.fuzz.hostile import files, spoiled
 from tests.unit.fuzz.target import Target, scratch, written
 

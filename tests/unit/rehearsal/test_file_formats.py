@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.clock import ManualClock
-from cloudgpu.errors import RehearsalError, StateError
+from cloudgpu.errors import NewerFormatError, RehearsalError, StateError
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.layout import FAILURE_FORMAT, RehearsalFiles
@@ -25,7 +25,7 @@ from cloudgpu.rehearsal.nodes.values import RoleCredentials
 from cloudgpu.rehearsal.server import access_keys, main
 from cloudgpu.rehearsal.server.access_keys import AccessKey, Keyring
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
-from cloudgpu.rehearsal.state.document import DocumentFormat, NewerFormatError
+from cloudgpu.rehearsal.state.document import DocumentFormat
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 KEYS = Keyring(

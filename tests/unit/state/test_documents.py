@@ -15,7 +15,7 @@ from cloudgpu.state import ssh_config_record
 from cloudgpu.state.catalog_snapshots import INDEX, SNAPSHOT, CatalogSnapshots
 from cloudgpu.state.cluster_and_run_records import CLUSTER, RUN, RecordStore
 from cloudgpu.state.cooldowns import COOLDOWNS, Cooldowns
-from cloudgpu.state.documents import Document
+from cloudgpu.state.documents import StateFile
 from cloudgpu.state.inventories import INVENTORY, save_inventory, stored_inventory
 from cloudgpu.state.matrix_records import MATRIX, MatrixRecords
 from cloudgpu.state.ssh_config_record import SSH_CONFIG
@@ -52,7 +52,7 @@ def _join_sides(content):
     return {"name": content["name"], "sides": [content["width"], content["height"]]}
 
 
-BOX = Document("box", Box, migrations=(_split_size, _join_sides))
+BOX = StateFile("box", Box, migrations=(_split_size, _join_sides))
 
 
 @pytest.mark.parametrize(
