@@ -78,7 +78,11 @@ class ClusterOperations(Protocol):
         """Extend a cluster's expiry on every node, until a time or by a duration."""
 
     def authorize(self, record: ClusterRecord) -> ClusterRecord:
-        """Let the caller's current address connect to the nodes, and return the updated record."""
+        """Let the caller's current address connect to the nodes, and return the updated record.
+
+        A backend without a firewall returns the record unchanged.
+        """
+        return record
 
     def record_costs(self, record: ClusterRecord) -> None:
         """Bring the ledger rows of a cluster up to date: restore missing rows, and record nodes that have ended."""
@@ -88,13 +92,18 @@ class Offers(Protocol):
     """What a backend offers to recipes. Offline offers are read from the catalog and from local caches."""
 
     def usable_regions(self, catalog: Catalog) -> Sequence[str]:
-        """Return the regions of the catalog that can be used."""
+        """Return the regions of the catalog that can be used; none if the backend has no regions."""
+        del catalog
+        return ()
 
     def known_regions(self, recipe: Recipe, catalog: Catalog, default_region: str) -> Sequence[str]:
         """Return the regions of the catalog in which the recipe may run; none if the backend has no regions."""
+        del recipe, catalog, default_region
+        return ()
 
     def inspector(self) -> Inspector | None:
         """Return the object that looks up resources that a recipe names; None when offline, or if there are none."""
+        return None
 
     def quote(self, question: PlannerInput) -> PlannerInput:
         """Add what the backend knows to the planner's input: zones, prices, images, quotas, storage or hosts."""

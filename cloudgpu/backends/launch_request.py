@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.engine.config import stack_config
 from cloudgpu.engine.role_grants import role_grant_settings
+from cloudgpu.errors import PlanError
 from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, pack_script
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.identifiers import new_token
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,41 @@ class Requester:
     public_key: str
     existing: Mapping[str, str] = field(default_factory=dict)
     """Program settings that select existing resources: `vpcId`, `subnetId`, `roleName` ..."""
+
+
+def require_applicable(plan: Plan, name: str) -> None:
+    """Reject a plan with error findings.
+
+    Raises:
+        PlanError: The plan has an error finding.
+    """
+    if plan.errors:
+        raise PlanError(
+            f"the plan for {name} cannot be applied",
+            findings=[finding.message for finding in plan.errors],
+            hint="run `cloudgpu plan` to see what to change",
+        )
+
+
+def new_record(context: Context, plan: Plan, name: str, requester: Requester, run_id: str) -> ClusterRecord:
+    """Return the record of a new cluster, without a candidate. The caller saves it."""
+    now = context.clock.now()
+    return ClusterRecord(
+        name=name,
+        token=new_token(),
+        owner=requester.owner,
+        team=requester.team,
+        recipe=plan.recipe.name,
+        target=context.backend.target,
+        account=context.backend.account(),
+        endpoint=context.backend.endpoint,
+        created_at=now,
+        expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
+        made_by="train" if run_id else "up",
+        run_id=run_id,
+        nodes=plan.nodes,
+        max_usd=str(plan.recipe.budget.max_usd or ""),
+    )
 
 
 def record_with_candidate(

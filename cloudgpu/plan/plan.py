@@ -18,7 +18,7 @@ from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.plan.suggestions.suggested_change import SuggestedChange
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.launch import HEAD_LAUNCHERS
-from cloudgpu.targets import Target, is_simulated
+from cloudgpu.targets import is_simulated
 from cloudgpu.text import SHELL_WORD
 
 __all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Severity"]
@@ -116,7 +116,7 @@ class Expected:
 class Plan:
     """A plan of what cloudgpu would launch. Its recipe already includes `--set` and the rehearsal section."""
 
-    target: Target
+    target: str
     recipe: Recipe
     recipe_digest: str
     """SHA-256 digest of the resolved recipe."""

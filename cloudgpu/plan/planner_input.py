@@ -21,7 +21,7 @@ from cloudgpu.plan.node_driver import machine_image
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.reservations import is_reserved
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.targets import Target, is_simulated
+from cloudgpu.targets import is_simulated
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PlannerInput:
     """The immutable input from which the planner computes candidates and findings."""
 
     recipe: Recipe
-    target: Target
+    target: str
     catalog: Catalog
     quotes: Quotes
     default_region: str

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from cloudgpu.targets import Target
+from typing import Protocol
 
 
 class BackendIdentity(Protocol):
     """The target, endpoint and account of a backend, which keep records of different backends apart."""
 
     @property
-    def target(self) -> Target:
-        """Return `aws`, `rehearsal` or `ssh`."""
+    def target(self) -> str:
+        """Return the target that records name: `aws`, `rehearsal`, `ssh`, or the name of a backend from elsewhere."""
 
     @property
     def endpoint(self) -> str:

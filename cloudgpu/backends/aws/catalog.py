@@ -11,7 +11,6 @@ from cloudgpu.backends.catalog_source import CatalogSource
 from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError
-from cloudgpu.targets import Target
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class AwsCatalog(CatalogSource):
     clock: Clock
 
     @property
-    def target(self) -> Target:
+    def target(self) -> str:
         """Target of the cloud, `aws` or `rehearsal`."""
         return self.cloud.target
 

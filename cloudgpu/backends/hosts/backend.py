@@ -120,11 +120,13 @@ class HostsBackend(Backend):
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the state of each node: `running` if the cluster has a lease on the host, else `terminated`.
 
+        Nodes of a cluster without a record are `terminated`: the record is removed after every host confirmed it.
+
         Raises:
             ConnectError: A host is unreachable, so the state of its lease is unknown.
         """
         del region
-        states: dict[str, str] = {}
+        states = dict.fromkeys(instance_ids, "terminated")
         for cluster in dict.fromkeys(instance_id.rpartition("@")[2] for instance_id in instance_ids):
             record = self.records.cluster(cluster)
             if record is None:

@@ -2,27 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from cloudgpu import bounds
+from cloudgpu.backends.cluster_lease import hold_lease
 from cloudgpu.backends.deletion import delete_after_failure
 from cloudgpu.backends.hosts import billing
 from cloudgpu.backends.hosts.agent_messages import LeasesResponse, TakenResponse
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.backends.hosts.nodes import cluster_member
-from cloudgpu.backends.launch_request import Requester
+from cloudgpu.backends.launch_request import Requester, new_record, require_applicable
 from cloudgpu.backends.results import ProvisionedCluster
 from cloudgpu.backends.reuse import find_running_cluster, require_all_nodes_running, require_matching, require_usable
 from cloudgpu.decoding import describe_error
-from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
     CapacityError,
     CloudGpuError,
     ConnectError,
     NoCapacityError,
-    PlanError,
     RemoteCommandError,
     TeardownError,
 )
@@ -34,7 +32,6 @@ from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
-from cloudgpu.state.identifiers import new_token
 from cloudgpu.state.inventories import save_inventory, stored_inventory
 
 _RETRY_DELAY_S = 15.0
@@ -63,15 +60,8 @@ class HostProvisioning:
             TeardownError: Creation failed, and a host did not confirm its release.
         """
         del keep_on_failure  # hosts exist independently of the cluster, so there is nothing to keep
-        if plan.errors:
-            raise PlanError(
-                f"the plan for {name} cannot be applied",
-                findings=[finding.message for finding in plan.errors],
-                hint="run `cloudgpu plan` to see what to change",
-            )
-        with ClusterLease(
-            self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
-        ).hold(tidy=True):
+        require_applicable(plan, name)
+        with hold_lease(self._context, name):
             record = self._context.records.cluster(name)
             if record is None or record.state != "up":
                 if record is not None:
@@ -123,32 +113,18 @@ class HostProvisioning:
         )
 
     def _new(self, plan: Plan, name: str, run_id: str, chosen: HostSet) -> ClusterRecord:
-        now = self._context.clock.now()
         by_name = self._context.hosts.file().by_name
-        return ClusterRecord(
-            name=name,
-            token=new_token(),
-            owner=self._requester.owner,
-            team=self._requester.team,
-            recipe=plan.recipe.name,
-            target=self._context.backend.target,
-            account=self._context.backend.account(),
-            endpoint=self._context.backend.endpoint,
-            created_at=now,
-            expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
-            made_by="train" if run_id else "up",
-            run_id=run_id,
+        return replace(
+            new_record(self._context, plan, name, self._requester, run_id),
             engine="",
             zone=chosen.label,
             instance_type=chosen.instance_type,
-            nodes=plan.nodes,
             node_hourly_usd=format(chosen.node_hourly_usd, "f"),
             beside=tuple(item.as_json() for item in chosen.beside),
             gpu=chosen.gpu,
             gpus_per_node=chosen.gpus_per_node,
             config={"keep_cache": " ".join(host for host in chosen.hosts if by_name[host].keep_cache)},
             instance_ids=tuple(f"{host}@{name}" for host in chosen.hosts),
-            max_usd=str(plan.recipe.budget.max_usd or ""),
         )
 
     def _attempt(self, record: ClusterRecord, chosen: HostSet, tried: list[str]) -> ProvisionedCluster:

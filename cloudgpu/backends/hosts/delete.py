@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.cluster_lease import hold_lease_to_delete
 from cloudgpu.backends.deletion import check_identity, check_recorded
 from cloudgpu.backends.deletion_records import cancel_unfinished_runs, remove_local_record
 from cloudgpu.backends.hosts import billing
@@ -14,7 +15,6 @@ from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.nodes import cluster_directory, cluster_member, host_of
 from cloudgpu.backends.results import DeletionResult
 from cloudgpu.decoding import decode_as, describe_error
-from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import ask_once, find_login_home
@@ -50,10 +50,7 @@ class HostTeardown:
             UsageError: The name is not a valid cluster name, or there is no record and the inventory cannot be read.
         """
         del default_region
-        path = self._context.home.cluster(require_cluster_name(name)).root / "lease"
-        with ClusterLease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
-            if lease.problem:
-                self._context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
+        with hold_lease_to_delete(self._context, require_cluster_name(name)):
             record = self._recorded(name)
             ended = self._delete_unrecorded(name) if record is None else self.end(record, runs_too=True)
         check_recorded(self._context, ended, f"cluster {name} is deleted, confirmed by its hosts")

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from cloudgpu.backends.cluster_lease import hold_lease
 from cloudgpu.backends.expiry_extension import (
     record_confirmation,
     record_new_expiry,
@@ -16,7 +17,6 @@ from cloudgpu.backends.hosts.billing import restore_rows
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.nodes import cluster_directory
 from cloudgpu.backends.results import ExtensionResult
-from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.run.agent import ask_once, find_login_home
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
@@ -42,9 +42,7 @@ class HostExtending:
             ConnectError: A host is unreachable; other hosts may already have the new expiry.
             BusyError: Another process is working on this cluster.
         """
-        with ClusterLease(
-            self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
-        ).hold(tidy=True):
+        with hold_lease(self._context, name):
             record = require_extendable(self._context, name, max_usd)
             restore_rows(self._context, record, stored_inventory(self._context.home, record).nodes)
             before, requested = resolve_expiry(record, until, by)

@@ -3,14 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cloudgpu.backends.base import Inspector, Offers
-from cloudgpu.catalog import Catalog
+from cloudgpu.backends.base import Offers
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.usage import HostSeen, HostsView
 from cloudgpu.plan.candidates.host_sets import matching_hosts
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe.schema import Recipe
 
 RunningClusters = tuple[tuple[tuple[str, ...], int], ...]
 """The hosts of each running cluster, and how many GPUs of each it leases."""
@@ -20,7 +18,7 @@ _NO_REGION = "us-east-1"
 
 @dataclass(frozen=True)
 class HostOffers(Offers):
-    """The hosts of one inventory.
+    """The hosts of one inventory. Pools take the place of regions.
 
     Attributes:
         file: Reads the inventory.
@@ -32,20 +30,6 @@ class HostOffers(Offers):
     look: Callable[[Sequence[OwnHost]], Mapping[str, HostSeen]]
     running: Callable[[], RunningClusters]
     offline: bool
-
-    def usable_regions(self, catalog: Catalog) -> tuple[str, ...]:
-        """Return no region, because hosts are selected by their pools."""
-        del catalog
-        return ()
-
-    def known_regions(self, recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[str, ...]:
-        """Return no region, because hosts are selected by their pools."""
-        del recipe, catalog, default_region
-        return ()
-
-    def inspector(self) -> Inspector | None:
-        """Return None, because hosts have no account in which resources could be looked up."""
-        return None
 
     def quote(self, question: PlannerInput) -> PlannerInput:
         """Add the inventory and, unless offline, the GPU usage of the matching hosts to the planner's input.

@@ -66,10 +66,6 @@ class HostClusters(ClusterOperations):
         """
         return HostExtending(self.context).extend(name, until=until, by=by, max_usd=max_usd)
 
-    def authorize(self, record: ClusterRecord) -> ClusterRecord:
-        """Return the record unchanged, because the hosts' own SSH servers decide who may connect."""
-        return record
-
     def record_costs(self, record: ClusterRecord) -> None:
         """Change nothing: the rows of a host are opened, restored and closed by `up`, `extend` and `down`."""
 

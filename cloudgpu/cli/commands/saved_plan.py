@@ -13,6 +13,7 @@ from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
 from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
+from cloudgpu.targets import as_target
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def show_plan(planned: Planned, cluster: str, context: CliContext) -> None:
 def current_plan_inputs(context: CliContext, planned: Planned, file: Path) -> PlanInputs:
     """Return the inputs of a plan, to save in the plan file or to compare with it."""
     return plan_files.collect_plan_inputs(
-        planned, context.backend(planned.plan.target), Home(context.settings.home), file
+        planned, context.backend(as_target(planned.plan.target)), Home(context.settings.home), file
     )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 
 from cloudgpu.backends.aws.clusters.capacity_retry import CapacityRetry
 from cloudgpu.backends.aws.clusters.delete import Teardown
@@ -12,18 +11,17 @@ from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.billing import ClusterBilling, name_in_use_error
+from cloudgpu.backends.cluster_lease import hold_lease
 from cloudgpu.backends.deletion import delete_after_failure
-from cloudgpu.backends.launch_request import Requester, candidates_in_order
+from cloudgpu.backends.launch_request import Requester, candidates_in_order, new_record, require_applicable
 from cloudgpu.backends.results import ProvisionedCluster
 from cloudgpu.backends.reuse import find_running_cluster, require_all_nodes_running, require_matching, require_usable
 from cloudgpu.engine.base import AppliedStack
-from cloudgpu.engine.lease import ClusterLease
-from cloudgpu.errors import LaunchError, PlanError, UsageError
+from cloudgpu.errors import LaunchError, UsageError
 from cloudgpu.plan.launch_error_codes import Skips, remaining_candidates, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
-from cloudgpu.state.identifiers import new_token
 from cloudgpu.state.inventories import save_inventory, stored_inventory
 from cloudgpu.state.known_catalog import known_catalog
 from cloudgpu.text import command
@@ -61,15 +59,8 @@ class Provisioning:
             CloudError: AWS rejected a request.
             TeardownError: The launch failed, and its resources could not be deleted.
         """
-        if plan.errors:
-            raise PlanError(
-                f"the plan for {name} cannot be applied",
-                findings=[finding.message for finding in plan.errors],
-                hint="run `cloudgpu plan` to see what to change",
-            )
-        with ClusterLease(
-            self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
-        ).hold(tidy=True):
+        require_applicable(plan, name)
+        with hold_lease(self._context, name):
             record = self._context.records.cluster(name)
             if record is None or record.state != "up":
                 self._wait_for_start(plan)
@@ -108,24 +99,8 @@ class Provisioning:
         return record
 
     def _new_record(self, plan: Plan, name: str, run_id: str) -> ClusterRecord:
-        now = self._context.clock.now()
-        return ClusterRecord(
-            name=name,
-            token=new_token(),
-            owner=self._requester.owner,
-            team=self._requester.team,
-            recipe=plan.recipe.name,
-            target=plan.target,
-            account=self._context.cloud.account(),
-            endpoint=self._context.cloud.endpoint,
-            created_at=now,
-            expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
-            made_by="train" if run_id else "up",
-            run_id=run_id,
-            engine=self._context.cloud.requested_engine or "direct",
-            nodes=plan.nodes,
-            max_usd=str(plan.recipe.budget.max_usd or ""),
-        )
+        record = new_record(self._context, plan, name, self._requester, run_id)
+        return replace(record, engine=self._context.cloud.requested_engine or "direct")
 
     def _refuse_taken(self, plan: Plan, record: ClusterRecord) -> None:
         """Reject a name that is in use elsewhere, according to the shared ledger or to resource tags."""

@@ -13,12 +13,12 @@ from cloudgpu.backends.aws.clusters.tagged_resources import RecordedInstances, R
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.cluster_lease import hold_lease_to_delete
 from cloudgpu.backends.deletion import check_identity, check_recorded
 from cloudgpu.backends.deletion_records import cancel_unfinished_runs, remove_local_record
 from cloudgpu.backends.results import DeletionResult
 from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.paths import Home, bundled_folder, unwritable_error
@@ -75,10 +75,7 @@ class Teardown:
             BusyError: Another process is working on this cluster.
             UsageError: The cluster with this name belongs to another user, or the name is invalid.
         """
-        path = self._context.home.cluster(require_cluster_name(name)).root / "lease"
-        with ClusterLease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
-            if lease.problem:
-                self._context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
+        with hold_lease_to_delete(self._context, require_cluster_name(name)):
             return self._delete_locked(name, default_region)
 
     def _delete_locked(self, name: str, default_region: str) -> DeletionResult:

@@ -21,6 +21,7 @@ from cloudgpu.backends.aws.clusters.missing_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import detect_caller_cidr
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.base import Connect
+from cloudgpu.backends.cluster_lease import hold_lease
 from cloudgpu.backends.expiry_extension import (
     format_utc,
     record_confirmation,
@@ -31,7 +32,6 @@ from cloudgpu.backends.expiry_extension import (
 )
 from cloudgpu.backends.results import ExtensionResult
 from cloudgpu.backends.reuse import IN_PLACE_OPERATIONS
-from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, confirmed_expiry, extend_command
 from cloudgpu.plan.reservations import TAKEN_BEFORE_END
@@ -68,9 +68,7 @@ class ClusterExtender:
             ConnectError: A node is unreachable; the reachable nodes have the new timer.
             BusyError: Another process is working on this cluster.
         """
-        with ClusterLease(
-            self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
-        ).hold(tidy=True):
+        with hold_lease(self._context, name):
             record = require_extendable(self._context, name, max_usd)
             restore_missing_rows(self._context, record)
             before, requested = resolve_expiry(record, until, by)

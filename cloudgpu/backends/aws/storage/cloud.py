@@ -12,7 +12,6 @@ from cloudgpu.backends.aws.ports import AccountClients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.state.storage_records import StorageRecord
-from cloudgpu.targets import Target
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class AwsStorage:
     clock: Clock
 
     @property
-    def target(self) -> Target:
+    def target(self) -> str:
         """Target of the cloud, `aws` or `rehearsal`."""
         return self.cloud.target
 

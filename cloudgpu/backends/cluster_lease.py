@@ -1,0 +1,37 @@
+"""Hold the lease on a cluster while an operation changes the cluster."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cloudgpu.backends.base import Context
+from cloudgpu.engine.lease import ClusterLease
+from cloudgpu.run.progress import Note
+
+
+@contextmanager
+def hold_lease(context: Context, name: str) -> Iterator[None]:
+    """Hold the lease on a cluster.
+
+    Raises:
+        BusyError: Another process is working on this cluster.
+        StateError: The state home cannot be written.
+    """
+    with _lease(context, name).hold(tidy=True):
+        yield
+
+
+@contextmanager
+def hold_lease_to_delete(context: Context, name: str) -> Iterator[None]:
+    """Hold the lease on a cluster, or continue without the lease if the state home cannot be written.
+
+    Raises:
+        BusyError: Another process is working on this cluster.
+    """
+    with _lease(context, name).hold(tidy=True, required=False) as lease:
+        if lease.problem:
+            context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
+        yield
+
+
+def _lease(context: Context, name: str) -> ClusterLease:
+    return ClusterLease(context.home.cluster(name).root / "lease", context.clock, context.owner)

@@ -1,0 +1,199 @@
+"""An example of a backend, for clusters of local processes. docs/explanation/backends.md explains it.
+
+The nodes are not isolated from each other or from this machine.
+"""
+
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from local_host import LocalHost
+from local_nodes import LocalNodes
+
+from cloudgpu.backends import expiry_extension, reuse
+from cloudgpu.backends.base import Backend, ClusterOperations, Context, Offers
+from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.cluster_lease import hold_lease, hold_lease_to_delete
+from cloudgpu.backends.costs import spending_of
+from cloudgpu.backends.deletion import check_identity, check_recorded, delete_after_failure
+from cloudgpu.backends.deletion_records import cancel_unfinished_runs, remove_local_record
+from cloudgpu.backends.events import Emit
+from cloudgpu.backends.launch_request import Requester, new_record, require_applicable
+from cloudgpu.backends.missing_rows import has_failed, missing_nodes, reopen_row
+from cloudgpu.backends.results import DeletionResult, ExtensionResult, ProvisionedCluster
+from cloudgpu.errors import ConnectError, StateError
+from cloudgpu.hosts.host import HostsFile, OwnHost
+from cloudgpu.hosts.usage import HostSeen, HostsView
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.plan.plan import Plan
+from cloudgpu.plan.planner_input import PlannerInput
+from cloudgpu.run.progress import Note
+from cloudgpu.ssh.base import Host
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.identifiers import require_cluster_name
+from cloudgpu.state.inventories import save_inventory, stored_inventory
+
+SLOTS = tuple(OwnHost(f"slot{n}", "127.0.0.1", 22, "", 0, gpu="T4", gpus=1, rate_usd=Decimal(0)) for n in range(4))
+
+
+@dataclass(frozen=True)
+class LocalBackend(Backend):
+    """Clusters of local processes. `root` contains one directory per node."""
+
+    root: Path
+    target = "local"
+    description = "local processes"
+
+    @property
+    def endpoint(self) -> str:
+        return str(self.root)
+
+    @property
+    def nodes(self) -> LocalNodes:
+        return LocalNodes(self.root)
+
+    def account(self) -> str:
+        return socket.gethostname()
+
+    def clusters(self, context: Context) -> ClusterOperations:
+        return LocalClusters(context, self.nodes, ClusterBilling(context))
+
+    def offers(self, *, offline: bool) -> Offers:
+        return LocalOffers(self.root, offline)
+
+    def connect(self, nodes: Sequence[Node], emit: Emit) -> list[Host]:
+        emit(Note(f"connecting to {len(nodes)} nodes"))
+        for node in nodes:
+            if not self.nodes.is_running(node.instance_id):
+                raise ConnectError(f"node {node.index} ({node.instance_id}) is not running", hint="cloudgpu status")
+        return [LocalHost(node, self.root / node.instance_id) for node in nodes]
+
+    def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+        del region
+        return {node: "running" if self.nodes.is_running(node) else "terminated" for node in instance_ids}
+
+
+@dataclass(frozen=True)
+class LocalOffers(Offers):
+    """Offers the slots of this machine, each with a pretended GPU."""
+
+    root: Path
+    offline: bool
+
+    def quote(self, question: PlannerInput) -> PlannerInput:
+        seen = {} if self.offline else {slot.name: self._look() for slot in SLOTS}
+        return replace(question, hosts=HostsView(HostsFile(Path("local"), SLOTS), seen))
+
+    def _look(self) -> HostSeen:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as err:
+            return HostSeen(problem=f"{self.root} cannot be used: {err.strerror}")
+        return HostSeen(gpus=1)
+
+
+@dataclass(frozen=True)
+class LocalClusters(ClusterOperations):
+    """The operations on clusters, with the records and the ledger of one context."""
+
+    context: Context
+    nodes: LocalNodes
+    billing: ClusterBilling
+
+    def create(
+        self, plan: Plan, name: str, requester: Requester, *, run_id: str = "", keep_on_failure: bool = False,
+        retry_s: int = 0,
+    ) -> ProvisionedCluster:  # fmt: skip
+        del keep_on_failure, retry_s  # a failed start leaves nothing to keep, and there is always capacity
+        require_applicable(plan, name)
+        with hold_lease(self.context, name):
+            record = self.context.records.cluster(name)
+            if record is None or record.state != "up":
+                if record is not None:
+                    reuse.require_usable(self.context, record)
+                    self._end(record)  # an earlier call was interrupted
+                return self._start(plan, new_record(self.context, plan, name, requester, run_id))
+        return self.reuse(name, plan)
+
+    def _start(self, plan: Plan, record: ClusterRecord) -> ProvisionedCluster:
+        context, chosen, place = self.context, plan.candidates[0], socket.gethostname()
+        kind, gpu, gpus = chosen.instance_type, chosen.gpu, chosen.gpus_per_node
+        record = replace(record, engine="", zone=place, instance_type=kind, gpu=gpu, gpus_per_node=gpus)
+        row = spending_of(record, context.clock.now())
+        record = context.records.save_cluster(record, context.clock.now())
+        context.ledger.open(row)
+        ids = tuple(f"{slot.name}@{record.name}" for slot in SLOTS[: plan.nodes])
+        try:
+            for instance_id in ids:
+                self.nodes.start(record, instance_id)
+            context.ledger.launched(row.entry_id, ids, context.clock.now())
+        except Exception as err:
+            delete_after_failure(self._end, record, err)
+            raise
+        numbered = [(index, f"127.0.77.{index + 1}", name) for index, name in enumerate(ids)]
+        nodes = [Node(n, name, at, 22, "", (), at, kind, place, gpu, gpus, simulated=False) for n, at, name in numbered]
+        inventory = Inventory(record.name, tuple(nodes))
+        save_inventory(context.home, record.name, inventory)
+        record = context.records.save_cluster(replace(record, state="up", instance_ids=ids), context.clock.now())
+        return ProvisionedCluster(record, inventory, made=True)
+
+    def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
+        record = reuse.find_running_cluster(self.context, name)
+        reuse.require_matching(plan, record)
+        reuse.require_all_nodes_running(self.context, record)
+        return ProvisionedCluster(record, stored_inventory(self.context.home, record), made=False)
+
+    def delete(self, name: str, default_region: str) -> DeletionResult:
+        with hold_lease_to_delete(self.context, require_cluster_name(name)):
+            try:
+                record = self.context.records.cluster(name)
+            except StateError as err:
+                self.context.emit(Note(f"{err.message}; searching for nodes with this name instead"))
+                record = None
+            result = self._end_unrecorded(name) if record is None else self._end(record, runs_too=True)
+        check_recorded(self.context, result, f"cluster {name} is deleted, confirmed by its keepers")
+        return result
+
+    def _end(self, record: ClusterRecord, *, runs_too: bool = False) -> DeletionResult:
+        check_identity(record, self.context.backend)
+        with suppress(StateError):  # a full disk must not prevent the deletion
+            record = self.context.records.save_cluster(replace(record, state="ending"), self.context.clock.now())
+        ended = self.nodes.find(record.name, token=record.token)
+        running = self.nodes.end(ended)
+        self.billing.settle(self.billing.rows(record), running=running)
+        usd = self.billing.usd(self.billing.rows(record), self.context.clock.now())
+        unsaved = cancel_unfinished_runs(self.context, record.name) if runs_too else ()
+        unsaved += remove_local_record(self.context, record.name)
+        return DeletionResult(record.name, known=True, instances=ended, usd=usd, run_id=record.run_id, unsaved=unsaved)
+
+    def _end_unrecorded(self, name: str) -> DeletionResult:
+        ended = self.nodes.find(name, owner=self.context.owner)
+        running = self.nodes.end(ended)
+        usd = self.billing.settle(self.billing.rows_without_record(name), running=running)
+        unsaved = cancel_unfinished_runs(self.context, name) + remove_local_record(self.context, name)
+        return DeletionResult(name, known=False, orphans=ended, usd=usd, unsaved=unsaved)
+
+    def extend(
+        self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
+    ) -> ExtensionResult:
+        with hold_lease(self.context, name):
+            record = expiry_extension.require_extendable(self.context, name, max_usd)
+            before, expiry = expiry_extension.resolve_expiry(record, until, by)
+            first = record.first_expires_at or before
+            later = replace(record, expires_at=expiry, confirmed_expires_at=before, first_expires_at=first)
+            expiry_extension.require_within_budget(later)
+            later = expiry_extension.record_new_expiry(self.context, later)
+            for instance_id in later.instance_ids:
+                self.nodes.write_tag(later, instance_id)
+            reuse.require_all_nodes_running(self.context, later)
+            return expiry_extension.record_confirmation(self.context, later, before)
+
+    def record_costs(self, record: ClusterRecord) -> None:
+        row = spending_of(record, record.created_at)
+        missing = missing_nodes(record, self.billing.rows(record))
+        if missing and not has_failed(self.context.ledger) and reopen_row(self.context.ledger, row):
+            self.context.ledger.launched(row.entry_id, missing, record.created_at)

@@ -1,0 +1,321 @@
+"""What every backend guarantees; docs/explanation/backends.md lists the guarantees in the same order."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from cloudgpu.backends.base import Backend, Context
+from cloudgpu.backends.launch_request import Requester
+from cloudgpu.backends.lenient_ledger import LenientLedger
+from cloudgpu.backends.reuse import ALIVE_STATES
+from cloudgpu.errors import BusyError, CloudGpuError, LedgerError, PlanError, StateError, UsageError
+from cloudgpu.plan.plan import Finding, Plan
+from cloudgpu.ssh.command import RemoteCommand
+from tests.backends.harness import REGION, Files, Harness, Killed, WatchedLedger, kill, with_expiry
+
+
+@pytest.fixture
+def context(harness: Harness, files: Files):
+    return files.context(harness.backend())
+
+
+@pytest.fixture
+def plan(harness: Harness, files: Files):
+    return files.plan(harness.backend())
+
+
+@pytest.fixture
+def cluster(context, files, plan, name):
+    return context.clusters.create(plan, name, files.requester)
+
+
+def delete(harness, files, name, ledger=None):
+    """Delete a cluster as a command of its own does."""
+    return files.context(harness.backend().for_deletion(), ledger).clusters.delete(name, REGION)
+
+
+def states(harness, record):
+    found = harness.backend().instance_states(record.region, record.instance_ids)
+    return [found[node] for node in record.instance_ids]
+
+
+def test_its_identity_is_the_same_whenever_it_is_opened(harness):
+    first, second = harness.backend(), harness.backend()
+    assert first.target
+    assert first.description
+    assert first.account()
+    assert (first.target, first.endpoint, first.account()) == (second.target, second.endpoint, second.account())
+
+
+@pytest.mark.main_path
+def test_an_offline_plan_does_not_need_the_place(harness, files):
+    assert files.plan(harness.unreachable(), offline=True).candidates
+
+
+def test_an_online_plan_needs_the_place(harness, files):
+    """Otherwise `unreachable` would prove nothing for the offline plan."""
+    try:
+        errors = files.plan(harness.unreachable()).errors
+    except CloudGpuError as err:
+        errors = (err,)
+    assert errors
+
+
+def test_an_online_plan_has_a_candidate_and_a_price(plan):
+    assert plan.candidates
+    assert not plan.errors
+    assert plan.worst_case_usd is not None
+
+
+@pytest.mark.main_path
+def test_a_created_cluster_is_recorded_billed_and_running(harness, files, cluster, rows, name):
+    record, backend = cluster.record, harness.backend()
+    assert cluster.made
+    assert record == files.records.cluster(name)
+    assert record.state == "up"
+    assert (record.target, record.account, record.endpoint) == (backend.target, backend.account(), backend.endpoint)
+    assert [(row.state, row.launched_at is not None) for row in rows()] == [("open", True)] * len(rows())
+    assert sorted(node for row in rows() for node in row.instance_ids) == sorted(record.instance_ids)
+    assert set(states(harness, record)) <= ALIVE_STATES
+    assert len(record.instance_ids) == 2
+    nodes = cluster.inventory.nodes
+    assert [node.index for node in nodes] == [0, 1]
+    assert {node.instance_id for node in nodes} == set(record.instance_ids)
+    assert harness.left(name)
+
+
+def test_the_row_is_written_before_anything_is_created(harness, files, plan, name):
+    existing = []
+    ledger = WatchedLedger(files.ledger, after_open=lambda: existing.append(harness.left(name)))
+    files.context(harness.backend(), ledger).clusters.create(plan, name, files.requester)
+    assert existing[0] == []
+    assert harness.left(name)
+
+
+def test_a_second_create_makes_nothing(harness, files, cluster, plan, rows, name):
+    before = rows()
+    again = files.context(harness.backend()).clusters.create(plan, name, files.requester)
+    assert not again.made
+    assert again.record.instance_ids == cluster.record.instance_ids
+    assert rows() == before
+
+
+def test_a_plan_with_errors_is_rejected_and_nothing_is_recorded(harness, files, context, plan, rows, name):
+    bad = replace(plan, findings=(Finding("budget", "error", "too expensive"),))
+    with pytest.raises(PlanError):
+        context.clusters.create(bad, name, files.requester)
+    assert files.records.cluster(name) is None
+    assert not rows()
+    assert not harness.left(name)
+
+
+def test_of_two_creates_at_once_one_is_told_to_wait(harness, files, plan, name):
+    reached, go_on, made = Event(), Event(), []
+
+    def hold():
+        reached.set()
+        assert go_on.wait(60)
+
+    first = files.context(harness.backend(), WatchedLedger(files.ledger, after_open=hold))
+    thread = Thread(target=lambda: made.append(first.clusters.create(plan, name, files.requester)))
+    thread.start()
+    try:
+        assert reached.wait(60)
+        with pytest.raises(BusyError):
+            files.context(harness.backend()).clusters.create(plan, name, files.requester)
+    finally:
+        go_on.set()
+        thread.join(120)
+    assert [one.made for one in made] == [True]
+    assert set(states(harness, made[0].record)) <= ALIVE_STATES
+
+
+def test_a_running_cluster_is_reused(harness, files, cluster, plan, name):
+    found = files.context(harness.backend()).clusters.reuse(name, plan)
+    assert not found.made
+    assert found.record.instance_ids == cluster.record.instance_ids
+    assert found.inventory == cluster.inventory
+
+
+def test_a_cluster_that_lost_a_node_is_not_reused(harness, files, cluster, plan, name):
+    harness.crash(cluster.record, 1)
+    assert [state in ALIVE_STATES for state in states(harness, cluster.record)] == [True, False]
+    with pytest.raises(StateError, match=cluster.record.instance_ids[1]):
+        files.context(harness.backend()).clusters.reuse(name, plan)
+
+
+def test_a_cluster_that_was_never_created_is_not_reused(context, plan, name):
+    with pytest.raises(UsageError):
+        context.clusters.reuse(name, plan)
+
+
+@pytest.mark.main_path
+def test_a_connection_runs_commands_on_every_node_in_order(harness, cluster):
+    hosts = harness.backend().connect(cluster.inventory.nodes, lambda _event: None)
+    try:
+        assert [host.node.instance_id for host in hosts] == [node.instance_id for node in cluster.inventory.nodes]
+        assert [host.run(RemoteCommand("printf", "hello")).stdout for host in hosts] == ["hello", "hello"]
+    finally:
+        for host in hosts:
+            host.close()
+
+
+@pytest.mark.main_path
+def test_an_extension_moves_the_record_the_ledger_and_the_nodes(harness, files, cluster, rows, name):
+    before = cluster.record.expires_at
+    result = files.context(harness.backend()).clusters.extend(name, by=timedelta(hours=1))
+    record = files.records.cluster(name)
+    assert (result.before, record.expires_at) == (before, before + timedelta(hours=1))
+    assert record.confirmed_expires_at is None
+    assert {row.spending.expires_at for row in rows()} == {record.expires_at}
+    assert harness.node_expiries(record) == {record.expires_at}
+
+
+@pytest.mark.main_path
+def test_nodes_end_at_the_expiry_without_a_command(harness, files, context, plan, name):
+    record = context.clusters.create(with_expiry(plan, harness.short_expiry_s), name, files.requester).record
+    harness.expire(record)
+    assert not ALIVE_STATES & set(states(harness, record))
+
+
+def test_access_can_be_authorized_again(context, cluster):
+    assert context.clusters.authorize(cluster.record).instance_ids == cluster.record.instance_ids
+
+
+def test_costs_can_be_brought_up_to_date_twice(context, cluster, rows):
+    before = rows()
+    context.clusters.record_costs(cluster.record)
+    context.clusters.record_costs(cluster.record)
+    assert rows() == before
+
+
+@pytest.mark.main_path
+def test_a_deletion_ends_the_nodes_closes_the_rows_and_removes_the_record(harness, files, cluster, rows, name):
+    result = delete(harness, files, name)
+    assert result.known
+    assert len(result.instances) == 2
+    assert not ALIVE_STATES & set(states(harness, cluster.record))
+    assert {row.state for row in rows()} == {"closed"}
+    assert files.records.cluster(name) is None
+    assert harness.left(name) == []
+
+
+def test_a_second_deletion_succeeds(harness, files, cluster, name):
+    delete(harness, files, name)
+    assert not delete(harness, files, name).known
+
+
+def test_the_deletion_of_an_unknown_name_succeeds(harness, files, name):
+    result = delete(harness, files, name)
+    assert (result.known, result.instances, result.orphans) == (False, (), ())
+
+
+def test_a_cluster_with_a_damaged_record_is_deleted(harness, files, cluster, rows, name):
+    files.home.cluster(name).record.write_text("{")
+    assert not delete(harness, files, name).known
+    assert harness.left(name) == []
+    assert {row.state for row in rows()} == {"closed"}
+
+
+def test_a_cluster_that_lost_a_node_is_deleted(harness, files, cluster, rows, name):
+    harness.crash(cluster.record, 0)
+    delete(harness, files, name)
+    assert harness.left(name) == []
+    assert {row.state for row in rows()} == {"closed"}
+
+
+@pytest.mark.parametrize("moment", ["after_open", "before_launched"])
+def test_a_killed_create_leaves_nothing_after_a_deletion(harness, files, plan, rows, name, moment):
+    ledger = WatchedLedger(files.ledger, **{moment: kill})
+    with pytest.raises(Killed):
+        files.context(harness.backend(), ledger).clusters.create(plan, name, files.requester)
+    assert {row.state for row in rows()} == {"open"}
+    assert bool(harness.left(name)) is (moment == "before_launched")
+    delete(harness, files, name)
+    assert harness.left(name) == []
+    assert files.records.cluster(name) is None
+    assert {row.state for row in rows()} == {"closed"}
+
+
+def test_a_killed_create_is_repeated(harness, files, plan, name):
+    ledger = WatchedLedger(files.ledger, before_launched=kill)
+    with pytest.raises(Killed):
+        files.context(harness.backend(), ledger).clusters.create(plan, name, files.requester)
+    made = files.context(harness.backend()).clusters.create(plan, name, files.requester)
+    assert made.record.state == "up"
+    assert set(states(harness, made.record)) <= ALIVE_STATES
+
+
+def test_an_unusable_ledger_does_not_prevent_a_deletion(harness, files, cluster, rows, name):
+    def fail():
+        raise LedgerError("the ledger cannot be reached", hint="try again later")
+
+    with pytest.raises(LedgerError) as caught:
+        delete(harness, files, name, LenientLedger(fail))
+    assert caught.value.partial_result["cluster"] == name
+    assert harness.left(name) == []
+    delete(harness, files, name)
+    assert {row.state for row in rows()} == {"closed"}
+    assert files.records.cluster(name) is None
+
+
+@dataclass(frozen=True)
+class OptionalCase:
+    """The arguments for the optional parts."""
+
+    context: Context
+    plan: Plan
+    name: str
+    requester: Requester
+    url: str
+    folder: Path
+
+
+OPTIONAL = {
+    "put_objects": lambda backend, case: backend.put_objects(case.url, case.folder),
+    "objects": lambda backend, case: backend.objects(case.url, expires_s=60),
+    "bucket_service": lambda backend, case: backend.bucket_service(case.url),
+    "catalog_source": lambda backend, case: backend.catalog_source(),
+    "images": lambda backend, case: backend.images(),
+    "preview": lambda backend, case: backend.preview(case.plan, case.name, case.requester),
+    "storage": lambda backend, case: backend.storage(case.context, "vision").rows(REGION),
+    "sweep": lambda backend, case: backend.sweep(case.context, REGION),
+    "quotas": lambda backend, case: backend.quotas(),
+    "account_queries": lambda backend, case: backend.account_queries(),
+    "registry_login": lambda backend, case: backend.registry_login(REGION),
+    "carriers": lambda backend, case: backend.carriers(),
+    "check_access": lambda backend, case: backend.check_access(),
+}
+REQUIRED = {"clusters", "offers", "connect", "instance_states"}
+FEATURES = {
+    "put_objects": "upload to", "objects": "dataset", "bucket_service": "bucket", "catalog_source": "catalog refresh",
+    "images": "machine images", "preview": "--resources", "storage": "storage", "sweep": "sweep", "quotas": "quotas",
+    "account_queries": "doctor", "registry_login": "container images in ECR", "carriers": "SSH access",
+}  # fmt: skip
+
+
+@pytest.mark.main_path
+def test_every_method_of_the_interface_is_tested():
+    methods = {name for name, value in vars(Backend).items() if callable(value) and not name.startswith("_")}
+    assert methods - {"lack", "for_deletion"} == REQUIRED | set(OPTIONAL)
+
+
+@pytest.fixture
+def case(harness, files, context, plan, name):
+    return OptionalCase(context, plan, name, files.requester, harness.optional_url, files.recipe)
+
+
+@pytest.mark.parametrize("method", OPTIONAL)
+def test_an_optional_part_works_or_is_rejected_by_name(case, method):
+    backend = case.context.backend
+    lacking = method in FEATURES and getattr(type(backend), method) is getattr(Backend, method)
+    if not lacking:
+        OPTIONAL[method](backend, case)
+        return
+    with pytest.raises(UsageError) as caught:
+        OPTIONAL[method](backend, case)
+    assert FEATURES[method] in caught.value.message
+    assert backend.description in caught.value.message
