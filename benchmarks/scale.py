@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from measure import CLOUDGPU, ROOT, show
 
-from cloudgpu.backends.node_connections import NodeCarriers, connector
+from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
@@ -107,7 +107,7 @@ def first_answers_s(home: Path, name: str) -> float:
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(home)}, cwd=home)
     clock = SystemClock()
     ways = NodeCarriers(settings.ssh_key, clock, (), _no_session)
-    hosts = connector(settings.ssh_key, clock, float(settings.boot_seconds), ways)(
+    hosts = NodeConnections(settings.ssh_key, clock, float(settings.boot_seconds), ways).connect(
         Inventory.from_json(stored).nodes, lambda _: None
     )
     for host in hosts:

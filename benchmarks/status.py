@@ -10,7 +10,7 @@ from pathlib import Path
 
 from measure import CLOUDGPU, run, show_command
 
-from cloudgpu.backends.costs import spending_of
+from cloudgpu.backends.billing.costs import spending_of
 from cloudgpu.ledger.store import Ledger, open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord

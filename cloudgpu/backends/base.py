@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from cloudgpu.aws.pricing.quotas import QuotaLimit
     from cloudgpu.aws.session.session import Identity
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
+    from cloudgpu.backends.billing.cost_ledger import CostLedger
     from cloudgpu.backends.catalog_source import CatalogSource
-    from cloudgpu.backends.cost_ledger import CostLedger
     from cloudgpu.backends.events import Emit
-    from cloudgpu.backends.launch_request import Requester
+    from cloudgpu.backends.lifecycle.launch_request import Requester
+    from cloudgpu.backends.lifecycle.resource_forecast import ResourceForecast
+    from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster
     from cloudgpu.backends.node_connections import NodeCarriers
     from cloudgpu.backends.quota_headroom import QuotaCloud
-    from cloudgpu.backends.resource_forecast import ResourceForecast
-    from cloudgpu.backends.results import DeletionResult, ExtensionResult, ProvisionedCluster
     from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
     from cloudgpu.backends.sweep.plan import SweepPlan, SweepRequest, SweepResult
     from cloudgpu.catalog import Catalog

@@ -12,10 +12,10 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from cloudgpu.backends.base import Context
+from cloudgpu.backends.billing.lenient_ledger import LenientLedger
+from cloudgpu.backends.billing.missing_rows import find_gaps
 from cloudgpu.backends.environment import BackendEnvironment, caller_environ, user_known_hosts
 from cloudgpu.backends.factory import BUCKET_TARGET, open_backend
-from cloudgpu.backends.lenient_ledger import LenientLedger
-from cloudgpu.backends.missing_rows import find_gaps
 from cloudgpu.cli.open_resources import open_resources
 from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.screen import Screen
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.backends.base import Backend
-    from cloudgpu.backends.cost_ledger import CostLedger
+    from cloudgpu.backends.billing.cost_ledger import CostLedger
+    from cloudgpu.backends.billing.missing_rows import MissingRows
     from cloudgpu.backends.events import Emit
-    from cloudgpu.backends.missing_rows import MissingRows
     from cloudgpu.catalog import Catalog
     from cloudgpu.ledger.report import By, CostReport
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu import files
-from cloudgpu.backends.billing import name_in_use_error
+from cloudgpu.backends.billing.cluster_billing import name_in_use_error
 from cloudgpu.errors import LaunchError, TeardownError
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.documents import write_durably

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from cloudgpu.app.planning.planner import PlanRequest, make_plan
 from cloudgpu.backends.base import Backend, Context
-from cloudgpu.backends.cost_ledger import CostLedger
-from cloudgpu.backends.launch_request import Requester
+from cloudgpu.backends.billing.cost_ledger import CostLedger
+from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.ledger.store import open_ledger

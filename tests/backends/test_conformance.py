@@ -8,9 +8,9 @@ from threading import Event, Thread
 import pytest
 
 from cloudgpu.backends.base import Backend, Context
-from cloudgpu.backends.launch_request import Requester
-from cloudgpu.backends.lenient_ledger import LenientLedger
-from cloudgpu.backends.reuse import ALIVE_STATES
+from cloudgpu.backends.billing.lenient_ledger import LenientLedger
+from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.backends.lifecycle.reuse import ALIVE_STATES
 from cloudgpu.errors import BusyError, CloudGpuError, LedgerError, PlanError, StateError, UsageError
 from cloudgpu.plan.plan import Finding, Plan
 from cloudgpu.ssh.command import RemoteCommand

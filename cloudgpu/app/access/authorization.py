@@ -1,7 +1,7 @@
 """Let the caller's current address connect to the nodes of a cluster."""
 
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.deletion import check_identity
+from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord

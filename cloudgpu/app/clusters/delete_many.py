@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.events import Emit, ProgressEvent
-from cloudgpu.backends.results import DeletionResult, leftover_lines
+from cloudgpu.backends.lifecycle.results import DeletionResult, leftover_lines
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import RecordStore

@@ -8,10 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.backends.base import Backend, Context
-from cloudgpu.backends.cost_ledger import CostLedger
-from cloudgpu.backends.costs import cluster_hourly_usd, entry_from_record, spent_usd
-from cloudgpu.backends.deletion import check_identity
-from cloudgpu.backends.missing_rows import missing_nodes, rows_of
+from cloudgpu.backends.billing.cost_ledger import CostLedger
+from cloudgpu.backends.billing.costs import cluster_hourly_usd, entry_from_record, spent_usd
+from cloudgpu.backends.billing.missing_rows import missing_nodes, rows_of
+from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import LedgerEntry

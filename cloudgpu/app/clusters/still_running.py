@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
-from cloudgpu.backends.costs import cluster_hourly_usd
+from cloudgpu.backends.billing.costs import cluster_hourly_usd
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 from cloudgpu.state.storage_records import StorageRecords

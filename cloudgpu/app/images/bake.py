@@ -10,10 +10,10 @@ from cloudgpu.app.runs.follow import FollowedRun
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.base import Context, ImageStore
-from cloudgpu.backends.launch_request import Requester, node_kind
-from cloudgpu.backends.results import ProvisionedCluster
-from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
-from cloudgpu.backends.retained_prices import image_monthly_usd as monthly_usd
+from cloudgpu.backends.billing.retained_billing import RetainedBilling, RetainedSpending
+from cloudgpu.backends.billing.retained_prices import image_monthly_usd as monthly_usd
+from cloudgpu.backends.lifecycle.launch_request import Requester, node_kind
+from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.plan.plan import Plan

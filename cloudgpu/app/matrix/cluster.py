@@ -5,8 +5,8 @@ from dataclasses import replace
 from cloudgpu.app.matrix.request import MatrixRequest
 from cloudgpu.app.runs.ownership import delete_or_wait
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.launch_request import Requester
-from cloudgpu.backends.reuse import matches, require_all_nodes_running
+from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.backends.lifecycle.reuse import matches, require_all_nodes_running
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note

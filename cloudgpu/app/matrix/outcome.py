@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from cloudgpu.app.runs.run_recipe import recipe_of
-from cloudgpu.backends.cost_ledger import CostLedger
+from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.errors import StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.recipe.matrix import format_values

@@ -19,7 +19,7 @@ from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.summary import remaining_cluster_line
 from cloudgpu.app.runs.train import TrainingRun
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.launch_request import Requester
+from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError
 from cloudgpu.run.progress import Note

@@ -10,8 +10,8 @@ from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_l
 from cloudgpu.app.runs.services import follow_stage
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.deletion import check_identity
-from cloudgpu.backends.reuse import ALIVE_STATES
+from cloudgpu.backends.lifecycle.deletion import check_identity
+from cloudgpu.backends.lifecycle.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home

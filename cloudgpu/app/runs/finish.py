@@ -18,9 +18,9 @@ from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.summary import RunSummary, describe_run_and_cluster, remaining_cluster_line
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.deletion import failed_cleanup_error
-from cloudgpu.backends.results import DeletionResult
-from cloudgpu.backends.reuse import ALIVE_STATES
+from cloudgpu.backends.lifecycle.deletion import failed_cleanup_error
+from cloudgpu.backends.lifecycle.results import DeletionResult
+from cloudgpu.backends.lifecycle.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.collect import Collected
 from cloudgpu.run.progress import Note

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.results import DeletionResult
+from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import CLUSTER_DELETED, ClusterRecord, RunRecord

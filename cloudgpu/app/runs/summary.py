@@ -7,7 +7,7 @@ from typing import Any
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.errors import LedgerError, StateError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord

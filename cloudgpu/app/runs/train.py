@@ -12,9 +12,9 @@ from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.app.runs.services import follow_stage, stops_on_interrupt
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.launch_request import Requester
-from cloudgpu.backends.results import ProvisionedCluster
-from cloudgpu.backends.reuse import matches
+from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.backends.lifecycle.results import ProvisionedCluster
+from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.containers.logins import RegistryLogin, registry_login

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Mapping
 
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.reuse import ALIVE_STATES
+from cloudgpu.backends.lifecycle.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.progress import Note

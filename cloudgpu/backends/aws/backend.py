@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from cloudgpu.backends.catalog_source import CatalogSource
     from cloudgpu.backends.environment import BackendEnvironment
     from cloudgpu.backends.events import Emit
-    from cloudgpu.backends.launch_request import Requester
+    from cloudgpu.backends.lifecycle.launch_request import Requester
+    from cloudgpu.backends.lifecycle.resource_forecast import ResourceForecast
     from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
-    from cloudgpu.backends.resource_forecast import ResourceForecast
     from cloudgpu.clock import Clock
     from cloudgpu.launch.inventory import Node
     from cloudgpu.paths import Home

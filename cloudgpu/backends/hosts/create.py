@@ -5,16 +5,21 @@ from dataclasses import replace
 from typing import Any
 
 from cloudgpu import bounds
-from cloudgpu.backends.cluster_lease import hold_lease
-from cloudgpu.backends.deletion import delete_after_failure
 from cloudgpu.backends.hosts import billing
 from cloudgpu.backends.hosts.agent_messages import LeasesResponse, TakenResponse
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.backends.hosts.nodes import cluster_member
-from cloudgpu.backends.launch_request import Requester, new_record, require_applicable
-from cloudgpu.backends.results import ProvisionedCluster
-from cloudgpu.backends.reuse import find_running_cluster, require_all_nodes_running, require_matching, require_usable
+from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
+from cloudgpu.backends.lifecycle.deletion import delete_after_failure
+from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, require_applicable
+from cloudgpu.backends.lifecycle.results import ProvisionedCluster
+from cloudgpu.backends.lifecycle.reuse import (
+    find_running_cluster,
+    require_all_nodes_running,
+    require_matching,
+    require_usable,
+)
 from cloudgpu.decoding import describe_error
 from cloudgpu.errors import (
     CapacityError,

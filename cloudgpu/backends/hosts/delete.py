@@ -5,15 +5,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cloudgpu.backends.billing import ClusterBilling
-from cloudgpu.backends.cluster_lease import hold_lease_to_delete
-from cloudgpu.backends.deletion import check_identity, check_recorded
-from cloudgpu.backends.deletion_records import cancel_unfinished_runs, remove_local_record
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.hosts import billing
 from cloudgpu.backends.hosts.agent_messages import LeaveResponse
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.nodes import cluster_directory, cluster_member, host_of
-from cloudgpu.backends.results import DeletionResult
+from cloudgpu.backends.lifecycle.cluster_lease import hold_lease_to_delete
+from cloudgpu.backends.lifecycle.deletion import check_identity, check_recorded
+from cloudgpu.backends.lifecycle.deletion_records import cancel_unfinished_runs, remove_local_record
+from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.decoding import decode_as, describe_error
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node

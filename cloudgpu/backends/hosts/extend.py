@@ -4,19 +4,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from cloudgpu.backends.cluster_lease import hold_lease
-from cloudgpu.backends.expiry_extension import (
+from cloudgpu.backends.hosts.agent_messages import ExtendedResponse
+from cloudgpu.backends.hosts.billing import restore_rows
+from cloudgpu.backends.hosts.context import HostsContext
+from cloudgpu.backends.hosts.nodes import cluster_directory
+from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
+from cloudgpu.backends.lifecycle.expiry_extension import (
     record_confirmation,
     record_new_expiry,
     require_extendable,
     require_within_budget,
     resolve_expiry,
 )
-from cloudgpu.backends.hosts.agent_messages import ExtendedResponse
-from cloudgpu.backends.hosts.billing import restore_rows
-from cloudgpu.backends.hosts.context import HostsContext
-from cloudgpu.backends.hosts.nodes import cluster_directory
-from cloudgpu.backends.results import ExtensionResult
+from cloudgpu.backends.lifecycle.results import ExtensionResult
 from cloudgpu.run.agent import ask_once, find_login_home
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all

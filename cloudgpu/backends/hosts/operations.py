@@ -10,8 +10,8 @@ from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.create import HostProvisioning, reuse_cluster
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.backends.hosts.extend import HostExtending
-from cloudgpu.backends.launch_request import Requester
-from cloudgpu.backends.results import DeletionResult, ExtensionResult, ProvisionedCluster
+from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster
 from cloudgpu.plan.plan import Plan
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 

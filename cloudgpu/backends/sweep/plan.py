@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
-from cloudgpu.backends.results import leftover_lines
+from cloudgpu.backends.lifecycle.results import leftover_lines
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.backends.sweep.retained_resources import RetainedResource
 from cloudgpu.errors import CloudGpuError, TeardownError

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.storage.storage_tags import TaggedStorage
-from cloudgpu.backends.retained_prices import image_monthly_usd, storage_monthly_usd
+from cloudgpu.backends.billing.retained_prices import image_monthly_usd, storage_monthly_usd
 from cloudgpu.text import command
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cloudgpu.backends.missing_rows import gap_error
+from cloudgpu.backends.billing.missing_rows import gap_error
 from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.cost import read_since, report_json, report_lines

@@ -7,7 +7,7 @@ import typer
 from cloudgpu.app.images.bake import ImageBaker, bake_cluster_name, delete_image, image_json
 from cloudgpu.app.planning.planner import plan_error
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.backends.lenient_ledger import check_ledger
+from cloudgpu.backends.billing.lenient_ledger import check_ledger
 from cloudgpu.cli.commands.options import Json, On, OneRegion, RecipeName, Region, Sets, Yes
 from cloudgpu.cli.commands.plan_request import plan_recipe, requester
 from cloudgpu.cli.context import command_context

@@ -7,8 +7,8 @@ from cloudgpu.app.planning.planner import Planned, PlanRequest, make_plan, netwo
 from cloudgpu.app.planning.preflight import Preflight
 from cloudgpu.app.planning.registry.images import RegistryImages
 from cloudgpu.backends.aws.existing_resources import cluster_program_config
-from cloudgpu.backends.launch_request import Requester
-from cloudgpu.backends.reuse import matches
+from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.cli.context import CliContext
 from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.plan.plan import Plan

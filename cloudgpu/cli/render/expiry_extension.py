@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.backends.results import ExtensionResult
+from cloudgpu.backends.lifecycle.results import ExtensionResult
 from cloudgpu.cli.terminal.number_format import format_time, money, relative_time
 from cloudgpu.text import command
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudgpu.app.images.bake import BakedImage, DeletedImage, image_json
 from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.backends.retained_prices import image_monthly_usd as monthly_usd
+from cloudgpu.backends.billing.retained_prices import image_monthly_usd as monthly_usd
 from cloudgpu.cli.terminal.number_format import age, money, plural
 from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.text import command

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.app.clusters.status import ClusterStatus
-from cloudgpu.backends.costs import cluster_hourly_usd, cost_items
+from cloudgpu.backends.billing.costs import cluster_hourly_usd, cost_items
 from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, relative_time
 from cloudgpu.cli.terminal.table import align_columns
 from cloudgpu.plan.costs import unpriced

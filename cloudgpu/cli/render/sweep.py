@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.backends.results import leftover_lines
+from cloudgpu.backends.lifecycle.results import leftover_lines
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan, SweepResult
 from cloudgpu.backends.sweep.retained_resources import RetainedResource

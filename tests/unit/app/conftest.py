@@ -16,7 +16,7 @@ from cloudgpu.backends.aws.backend import AwsBackend
 from cloudgpu.backends.aws.clusters.create import Provisioning
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.launch_request import Requester
+from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import CloudGpuError

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.app.clusters.delete_many import TeardownResults
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.backends.results import DeletionResult
+from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.cluster import deletions_json, deletions_lines
 from cloudgpu.cli.render.error import error_json

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from typer.testing import CliRunner
 
-from cloudgpu.backends.results import ExtensionResult
+from cloudgpu.backends.lifecycle.results import ExtensionResult
 from cloudgpu.cli.main import app
 from cloudgpu.cli.render.expiry_extension import extension_json, extension_lines
 from cloudgpu.errors import UsageError

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.aws.clusters.create import ProvisionedCluster
-from cloudgpu.backends.results import DeletionResult
+from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.cli.render.cluster import deletion_lines, provisioned_json, provisioned_rows, provisioned_title
 from cloudgpu.cli.render.cost import report_json, report_lines
 from cloudgpu.cli.render.rehearsal import status_json

@@ -7,7 +7,7 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.backends.costs import spending_of
+from cloudgpu.backends.billing.costs import spending_of
 from cloudgpu.catalog import load
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import LedgerEntry

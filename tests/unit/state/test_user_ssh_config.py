@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.app.access.ssh_config import ClusterEntries, write_entries
-from cloudgpu.backends.deletion_records import remove_local_record
+from cloudgpu.backends.lifecycle.deletion_records import remove_local_record
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home
 from cloudgpu.state import ssh_config_record

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from secrets import SystemRandom
 
 from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.results import ProvisionedCluster
+from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.errors import NoCapacityError
 from cloudgpu.plan.launch_error_codes import pauses_s
 from cloudgpu.recipe.units import DurationS

@@ -10,12 +10,17 @@ from cloudgpu.backends.aws.clusters.launch_failures import LaunchFailure, no_cap
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.billing import ClusterBilling, name_in_use_error
-from cloudgpu.backends.cluster_lease import hold_lease
-from cloudgpu.backends.deletion import delete_after_failure
-from cloudgpu.backends.launch_request import Requester, candidates_in_order, new_record, require_applicable
-from cloudgpu.backends.results import ProvisionedCluster
-from cloudgpu.backends.reuse import find_running_cluster, require_all_nodes_running, require_matching, require_usable
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling, name_in_use_error
+from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
+from cloudgpu.backends.lifecycle.deletion import delete_after_failure
+from cloudgpu.backends.lifecycle.launch_request import Requester, candidates_in_order, new_record, require_applicable
+from cloudgpu.backends.lifecycle.results import ProvisionedCluster
+from cloudgpu.backends.lifecycle.reuse import (
+    find_running_cluster,
+    require_all_nodes_running,
+    require_matching,
+    require_usable,
+)
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import LaunchError, UsageError
 from cloudgpu.plan.launch_error_codes import Skips, remaining_candidates, rule_for_error

@@ -12,11 +12,11 @@ from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.tagged_resources import RecordedInstances, ResourceFilter, TagSearch, has_token
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
 from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.billing import ClusterBilling
-from cloudgpu.backends.cluster_lease import hold_lease_to_delete
-from cloudgpu.backends.deletion import check_identity, check_recorded
-from cloudgpu.backends.deletion_records import cancel_unfinished_runs, remove_local_record
-from cloudgpu.backends.results import DeletionResult
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling
+from cloudgpu.backends.lifecycle.cluster_lease import hold_lease_to_delete
+from cloudgpu.backends.lifecycle.deletion import check_identity, check_recorded
+from cloudgpu.backends.lifecycle.deletion_records import cancel_unfinished_runs, remove_local_record
+from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME
 from cloudgpu.engine.base import Stack
 from cloudgpu.errors import CloudGpuError, StateError, UsageError

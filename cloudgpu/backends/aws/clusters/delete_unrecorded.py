@@ -11,7 +11,7 @@ from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.tagged_resources import NODE_KINDS, RecordedInstances, TagSearch
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
 from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.billing import ClusterBilling
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME, StorageOutcome
 from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.errors import UsageError

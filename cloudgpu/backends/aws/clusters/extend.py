@@ -21,8 +21,8 @@ from cloudgpu.backends.aws.clusters.missing_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import detect_caller_cidr
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.base import Connect
-from cloudgpu.backends.cluster_lease import hold_lease
-from cloudgpu.backends.expiry_extension import (
+from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
+from cloudgpu.backends.lifecycle.expiry_extension import (
     format_utc,
     record_confirmation,
     record_new_expiry,
@@ -30,8 +30,8 @@ from cloudgpu.backends.expiry_extension import (
     require_within_budget,
     resolve_expiry,
 )
-from cloudgpu.backends.results import ExtensionResult
-from cloudgpu.backends.reuse import IN_PLACE_OPERATIONS
+from cloudgpu.backends.lifecycle.results import ExtensionResult
+from cloudgpu.backends.lifecycle.reuse import IN_PLACE_OPERATIONS
 from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, confirmed_expiry, extend_command
 from cloudgpu.plan.reservations import TAKEN_BEFORE_END

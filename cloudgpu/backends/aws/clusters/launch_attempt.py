@@ -6,10 +6,10 @@ from datetime import datetime
 from cloudgpu.backends.aws.clusters.delete import stack_of
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.billing import ClusterBilling
-from cloudgpu.backends.costs import spending_of
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling
+from cloudgpu.backends.billing.costs import spending_of
 from cloudgpu.backends.events import ProgressEvent
-from cloudgpu.backends.launch_request import Requester, record_with_candidate
+from cloudgpu.backends.lifecycle.launch_request import Requester, record_with_candidate
 from cloudgpu.engine.base import AppliedStack, Event
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
 from cloudgpu.ledger.entry import Spending

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.costs import spending_of
-from cloudgpu.backends.missing_rows import has_failed, missing_nodes, reopen_row, rows_of
+from cloudgpu.backends.billing.costs import spending_of
+from cloudgpu.backends.billing.missing_rows import has_failed, missing_nodes, reopen_row, rows_of
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord

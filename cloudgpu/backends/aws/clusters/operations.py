@@ -12,9 +12,9 @@ from cloudgpu.backends.aws.clusters.missing_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.base import ClusterOperations
-from cloudgpu.backends.launch_request import Requester
-from cloudgpu.backends.missing_rows import rows_of
-from cloudgpu.backends.results import DeletionResult, ExtensionResult, ProvisionedCluster
+from cloudgpu.backends.billing.missing_rows import rows_of
+from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster
 from cloudgpu.plan.plan import Plan
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from cloudgpu.backends.aws.clusters.delete import stack_of
 from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.reuse import IN_PLACE_OPERATIONS
+from cloudgpu.backends.lifecycle.reuse import IN_PLACE_OPERATIONS
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, ConnectError
 from cloudgpu.run.progress import Note

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.aws.storage.manage import StorageManager, storage_manager
-from cloudgpu.backends.retained_billing import RetainedBilling
-from cloudgpu.backends.retained_prices import storage_monthly_usd as monthly_usd
+from cloudgpu.backends.billing.retained_billing import RetainedBilling
+from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
 from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cloudgpu.backends.aws.ports import StorageCloud
-from cloudgpu.backends.cost_ledger import CostLedger
+from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
 from cloudgpu.paths import Home

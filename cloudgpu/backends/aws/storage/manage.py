@@ -8,10 +8,10 @@ from cloudgpu.backends.aws.ports import StorageCloud
 from cloudgpu.backends.aws.storage.context import StorageContext
 from cloudgpu.backends.aws.storage.overview import list_storage
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.lenient_ledger import LenientLedger
-from cloudgpu.backends.retained_billing import RetainedBilling
+from cloudgpu.backends.billing.lenient_ledger import LenientLedger
+from cloudgpu.backends.billing.retained_billing import RetainedBilling
+from cloudgpu.backends.billing.storage_billing import retained_spending
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
-from cloudgpu.backends.storage_billing import retained_spending
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError

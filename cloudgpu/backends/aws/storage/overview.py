@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.backends.aws.ports import StorageCloud
-from cloudgpu.backends.retained_prices import capacity_monthly_usd
+from cloudgpu.backends.billing.retained_prices import capacity_monthly_usd
 from cloudgpu.backends.storage import StorageRow
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.targets import is_simulated

@@ -9,7 +9,7 @@ from cloudgpu.backends.aws.ports import Cloud
 from cloudgpu.backends.aws.sweep.findings import LocalCluster, RegionSearch, SweepFindings
 from cloudgpu.backends.aws.sweep.ledger_only import is_open
 from cloudgpu.backends.base import ImageStore
-from cloudgpu.backends.cost_ledger import CostLedger
+from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.events import Emit
 from cloudgpu.backends.sweep.retained_resources import RetainedResource, retained_image, retained_storage
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, UsageError

@@ -17,8 +17,8 @@ from cloudgpu.backends.aws.sweep.apply import SweepExecutor, UnrecordedDeletion
 from cloudgpu.backends.aws.sweep.classify import classify
 from cloudgpu.backends.aws.sweep.query import SweepQuery
 from cloudgpu.backends.base import ImageStore
-from cloudgpu.backends.billing import ClusterBilling
-from cloudgpu.backends.lenient_ledger import check_ledger
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling
+from cloudgpu.backends.billing.lenient_ledger import check_ledger
 from cloudgpu.backends.sweep.plan import SweepPlan, SweepRequest, SweepResult
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.engine.lease import ClusterLease

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.images.bake import bake_cluster_name, delete_image
 from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
+from cloudgpu.backends.billing.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)

@@ -14,7 +14,7 @@ from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.create import HostProvisioning
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.backends.hosts.extend import HostExtending
-from cloudgpu.backends.launch_request import Requester
+from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.hosts.host import HostsFile, OwnHost

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.backends.launch_request import Requester, record_with_candidate
+from cloudgpu.backends.lifecycle.launch_request import Requester, record_with_candidate
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
     BadRequestError,

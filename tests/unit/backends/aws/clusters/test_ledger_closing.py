@@ -10,8 +10,8 @@ from cloudgpu.app.clusters.status import list_cluster_statuses
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.backends.aws.clusters.ledger_closing import record_node_ends
 from cloudgpu.backends.aws.sweep.sweep import AccountSweep
-from cloudgpu.backends.billing import ClusterBilling
-from cloudgpu.backends.missing_rows import missing_nodes
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling
+from cloudgpu.backends.billing.missing_rows import missing_nodes
 from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
 from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan
 from cloudgpu.catalog import load

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
-from cloudgpu.backends.results import DeletionResult
+from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.backends.storage_outcome import RetainedStorage, StorageOutcome
 from cloudgpu.cli.render.cluster import deletion_lines
 from cloudgpu.engine.base import AppliedStack

@@ -203,7 +203,7 @@ def test_sweep_leaves_the_row_of_somebody_else_until_it_has_expired(killed):
 
 
 def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch):
-    from cloudgpu.backends.lenient_ledger import LenientLedger
+    from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 
     killed.cloud.orphans = [node(killed)]
     lose_record(killed)

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.billing import ClusterBilling
-from cloudgpu.backends.costs import worst_case_usd
-from cloudgpu.backends.results import ExtensionResult
-from cloudgpu.backends.reuse import find_running_cluster, require_all_nodes_running
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling
+from cloudgpu.backends.billing.costs import worst_case_usd
+from cloudgpu.backends.lifecycle.results import ExtensionResult
+from cloudgpu.backends.lifecycle.reuse import find_running_cluster, require_all_nodes_running
 from cloudgpu.errors import BudgetError, UsageError
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.text import command

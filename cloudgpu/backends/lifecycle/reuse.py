@@ -1,7 +1,7 @@
 """Decide whether an existing cluster can run a plan."""
 
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.deletion import check_identity
+from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import BusyError, StateError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.state.attached_storage import missing_storage

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.lenient_ledger import check_ledger
-from cloudgpu.backends.results import DeletionResult
+from cloudgpu.backends.billing.lenient_ledger import check_ledger
+from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identity import BackendIdentity

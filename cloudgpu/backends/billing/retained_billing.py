@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from cloudgpu.backends.cost_ledger import CostLedger
-from cloudgpu.backends.missing_rows import has_failed, reopen_row
+from cloudgpu.backends.billing.cost_ledger import CostLedger
+from cloudgpu.backends.billing.missing_rows import has_failed, reopen_row
 from cloudgpu.catalog.other_prices import HOURS_PER_MONTH
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.cost_ledger import CostLedger
+from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.errors import LedgerError
 from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, Spending
 from cloudgpu.ledger.report import By, CostReport

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from decimal import Decimal
 
-from cloudgpu.backends.cost_ledger import CostLedger
-from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
+from cloudgpu.backends.billing.cost_ledger import CostLedger
+from cloudgpu.backends.billing.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.catalog.storage import KINDS, storage_price
 from cloudgpu.clock import Clock
 from cloudgpu.state.storage_records import StorageRecord

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.lenient_ledger import LenientLedger
+from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.errors import StateError
 from cloudgpu.run.progress import Note
 from cloudgpu.state import ssh_config_record

@@ -6,8 +6,8 @@ Imports nothing that knows recipes and prices, because `cloudgpu cost` runs this
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from cloudgpu.backends.cost_ledger import CostLedger
-from cloudgpu.backends.lenient_ledger import LenientLedger
+from cloudgpu.backends.billing.cost_ledger import CostLedger
+from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.errors import LedgerError
 from cloudgpu.ledger.entry import LedgerEntry, Spending
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore

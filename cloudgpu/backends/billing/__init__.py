@@ -1,0 +1,1 @@
+"""What backends share about money: ledger rows, prices and costs."""

@@ -1,0 +1,1 @@
+"""What backends share about clusters: launch requests, leases, reuse, extension, deletion and their results."""
