@@ -1,14 +1,15 @@
 """`image bake` and `image delete`: create a machine image from a bootstrapped node, and delete images."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.app.runs.follow import FollowedRun
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.base import Context, ImageStore
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.backends.billing.retained_prices import image_monthly_usd as monthly_usd
@@ -21,6 +22,10 @@ from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.text import command
+
+if TYPE_CHECKING:
+    # Only for annotations: `--help` must not import boto3.
+    from cloudgpu.aws.ec2.baked_images import OwnImage
 
 _LONGEST_NAME = 34
 """Maximum length of an image name. The cluster is named `bake-NAME`; cluster names have at most 39 characters."""

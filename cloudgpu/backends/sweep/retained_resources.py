@@ -1,14 +1,19 @@
 """Describe storage and machine images, which outlive clusters. No I/O."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.billing.retained_prices import image_monthly_usd, storage_monthly_usd
 from cloudgpu.text import command
+
+if TYPE_CHECKING:
+    # Only for annotations: `--help` must not import boto3.
+    from cloudgpu.aws.ec2.baked_images import OwnImage
+    from cloudgpu.aws.storage.storage_tags import TaggedStorage
 
 
 @dataclass(frozen=True)
