@@ -123,7 +123,7 @@ def test_nodes_alive_are_those_whose_lease_lasts(lab):
     record = lab.provisioning.up(lab.plan(), "demo").record
     lab.machines["blue"].leases.clear()
     alive = lab.backend.instance_states("", (*record.instance_ids, "x@unknown"))
-    assert alive == {"red@demo": "running", "blue@demo": "terminated"}
+    assert alive == {"red@demo": "running", "blue@demo": "terminated", "x@unknown": "terminated"}
 
 
 def test_the_inventory_of_a_cluster_holds_what_was_leased(lab):
