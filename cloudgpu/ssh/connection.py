@@ -7,7 +7,7 @@ from pathlib import Path
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node, loopback_address, shares_this_machine
-from cloudgpu.ssh.base import COMMAND_S, FailureCallback, Result, ignore_failure
+from cloudgpu.ssh.base import COMMAND_S, CONNECT_S, FailureCallback, Result, ignore_failure
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import lost_connection_hint, node_label, require_success
@@ -37,7 +37,7 @@ def connect(
     key: Path,
     *,
     clock: Clock,
-    timeout_s: float = 15.0,
+    timeout_s: float = CONNECT_S,
     via: TcpConnector | None = None,
     keepalive: KeepaliveLimits | None = None,
 ) -> "SshHost":
@@ -78,7 +78,7 @@ def wait_for_ssh(
     while True:
         now = clock.monotonic()
         try:
-            return connect(node, key, clock=clock, timeout_s=max(1.0, min(15.0, end - now)), via=via)
+            return connect(node, key, clock=clock, timeout_s=max(1.0, min(CONNECT_S, end - now)), via=via)
         except HostKeyError:
             raise
         except AuthRefusedError:
