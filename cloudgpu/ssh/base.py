@@ -11,6 +11,8 @@ from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.openssh_command import ServerKey
 from cloudgpu.ssh.transfer.receive import OnSkipped
 
+CONNECT_S: Final = 15.0
+"""Default time limit, in seconds, for connecting to a node that has booted."""
 COMMAND_S: Final = 120.0
 """Default time limit, in seconds, for a command whose output is read all at once."""
 FailureCallback = Callable[[ConnectError | None], None]

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
+from cloudgpu.ssh.base import CONNECT_S
 from cloudgpu.ssh.connection import SshHost, connect, wait_for_ssh
 from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.ssh.tcp_connector import CarrierOf, TcpConnector
@@ -46,7 +47,7 @@ def connect_all(
     key: Path,
     *,
     clock: Clock,
-    timeout_s: float = 15.0,
+    timeout_s: float = CONNECT_S,
     limit: int = LIMIT,
     carrier: CarrierOf = no_jump_node,
 ) -> dict[int, SshHost | CloudGpuError]:

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from cloudgpu.catalog import load
 from cloudgpu.catalog.other_prices import other_price
+from cloudgpu.ledger.billing import MINIMUM_S
 from cloudgpu.plan import planner
-from cloudgpu.plan.costs import CostItem, items_besides_nodes, total_usd, unpriced
+from cloudgpu.plan.costs import SHORTEST_CHARGE_S, CostItem, items_besides_nodes, total_usd, unpriced
 from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
@@ -188,3 +189,7 @@ def test_another_currency_is_refused_as_such():
         recipe(budget={"max_usd": "50 EUR"})
     (problem,) = field_problems(caught.value, {"budget": {"max_usd": "50 EUR"}})
     assert problem.text == "budget.max_usd: expected a number of US dollars, the only supported currency, got 50 EUR"
+
+
+def test_plans_and_the_ledger_charge_the_same_minimum():
+    assert SHORTEST_CHARGE_S == MINIMUM_S

@@ -9,8 +9,8 @@ from cloudgpu.backends.aws.clusters.ledger_closing import LedgerCloser
 from cloudgpu.backends.aws.clusters.missing_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
-from cloudgpu.backends.aws.clusters.tagged_resources import RecordedInstances, ResourceFilter, TagSearch, has_token
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
+from cloudgpu.backends.aws.clusters.verified_deletion import RecordedInstances, ResourceFilter, TagSearch, has_token
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease_to_delete

@@ -8,8 +8,8 @@ from cloudgpu.aws.ec2.tagged_types import GLOBAL, OWNER_TAG
 from cloudgpu.backends.aws.clusters.ledger_closing import LedgerCloser
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
-from cloudgpu.backends.aws.clusters.tagged_resources import NODE_KINDS, RecordedInstances, TagSearch
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
+from cloudgpu.backends.aws.clusters.verified_deletion import NODE_KINDS, RecordedInstances, TagSearch
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME, StorageOutcome

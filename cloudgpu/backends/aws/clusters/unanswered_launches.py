@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
-from cloudgpu.backends.aws.clusters.tagged_resources import ResourceFilter, TagSearch
+from cloudgpu.backends.aws.clusters.verified_deletion import ResourceFilter, TagSearch
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.engine.direct.unanswered_delays import delays_at, launch_visible_by

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.aws.clusters.ledger_closing import LedgerCloser
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
-from cloudgpu.backends.aws.clusters.tagged_resources import RecordedInstances, TagSearch, has_token
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
+from cloudgpu.backends.aws.clusters.verified_deletion import RecordedInstances, TagSearch, has_token
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.events import Emit
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources

@@ -10,8 +10,8 @@ from functools import partial
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.aws.clusters.ledger_closing import LedgerCloser
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
-from cloudgpu.backends.aws.clusters.tagged_resources import TagSearch
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches
+from cloudgpu.backends.aws.clusters.verified_deletion import TagSearch
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.aws.sweep.apply import SweepExecutor, UnrecordedDeletion
 from cloudgpu.backends.aws.sweep.classify import classify
