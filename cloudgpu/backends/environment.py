@@ -22,6 +22,8 @@ class BackendEnvironment:
     """The settings, the state home and the environment of the command that opens a backend.
 
     Attributes:
+        home: The state home, which may not exist or may not be writable: reading needs neither.
+        writable_home: Returns the state home, created and verified to be writable if the command must write to it.
         environ: The caller's environment, for the programs that a backend starts.
         known_hosts: The files in which the caller's OpenSSH keeps host keys.
         calls: The log of API calls; it is written only if `--debug` is set.
@@ -30,6 +32,7 @@ class BackendEnvironment:
 
     settings: Settings
     home: Home
+    writable_home: Callable[[], Home]
     records: RecordStore
     clock: Clock
     environ: Mapping[str, str]

@@ -21,7 +21,7 @@ def open_backend(environment: BackendEnvironment) -> AwsBackend:
 
     def open_cloud() -> Cloud:
         cloud: Cloud = import_module(_CONNECT).connect_rehearsal(
-            environment.settings, environment.home, environment.environ, environment.clock, environment.calls
+            environment.settings, environment.writable_home(), environment.environ, environment.clock, environment.calls
         )
         return cloud
 
@@ -35,6 +35,6 @@ def start_rehearsal(environment: BackendEnvironment) -> RehearsalClient:
         RehearsalError: The rehearsal cloud cannot be started.
     """
     client: RehearsalClient = import_module(_CONNECT).start_rehearsal(
-        environment.settings, environment.home, environment.clock
+        environment.settings, environment.writable_home(), environment.clock
     )
     return client

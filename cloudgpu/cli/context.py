@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -57,6 +57,8 @@ class CliContext:
     screen: Screen
     clock: Clock
     needs_disk: bool = True
+    _backends: dict[Target, Backend] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
     def prompts(self) -> Prompts:
@@ -141,11 +143,13 @@ class CliContext:
     @cached_property
     def environment(self) -> BackendEnvironment:
         """What backends receive when they are opened."""
+        home = Home(self.settings.home)
         log = self.home.debug_log if self.settings.debug else None
         return BackendEnvironment(
             settings=self.settings,
-            home=self.home,
-            records=self.records,
+            home=home,
+            writable_home=lambda: self.home,
+            records=RecordStore(home),
             clock=self.clock,
             environ=caller_environ(),
             known_hosts=user_known_hosts(),
@@ -153,18 +157,13 @@ class CliContext:
             buckets=lambda: self.backend(BUCKET_TARGET),
         )
 
-    @cached_property
-    def _backends(self) -> tuple[Lock, dict[Target, Backend]]:
-        return Lock(), {}
-
     def backend(self, target: Target | None = None) -> Backend:
         """Return the backend of a target. Default: the target of the settings."""
-        lock, opened = self._backends
-        with lock:
+        with self._lock:
             target = target or self.settings.target
-            if target not in opened:
-                opened[target] = open_backend(target, self.environment)
-            return opened[target]
+            if target not in self._backends:
+                self._backends[target] = open_backend(target, self.environment)
+            return self._backends[target]
 
     def context(self, target: Target | None = None) -> Context:
         """Return the context of use cases on a target, after a warning for every missing ledger row."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from cloudgpu import bounds
 from cloudgpu.catalog.other_prices import ItemKind
 from cloudgpu.decoding import AnyFloat
-from cloudgpu.errors import StateError
+from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.adapters import decode_stored
 from cloudgpu.state.attached_storage import AttachedStorage
@@ -200,8 +200,17 @@ class RecordStore:
         return _damage(self._home.cluster(name).record, CLUSTER)
 
     def target(self, name: str) -> str:
-        """Return the target of a cluster; empty if it has no record."""
-        record = self.last_known(name)
+        """Return the target of a cluster; empty if it has no record, or a damaged record.
+
+        Raises:
+            NewerFormatError: A newer version wrote the record, so that its target is unknown.
+        """
+        try:
+            record = self.cluster(name)
+        except NewerFormatError:
+            raise
+        except StateError:
+            return ""
         return "" if record is None else record.target
 
     def save_cluster(self, record: ClusterRecord, now: datetime) -> ClusterRecord:

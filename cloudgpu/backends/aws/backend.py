@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import cached_property
 from importlib import import_module
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from cloudgpu.backends.aws.context import CloudContext
@@ -73,6 +73,9 @@ class AwsBackend(Backend):
         self._target, self._description = names
         self._home, self._clock = home, clock
         self._open_cloud, self._open_connections = open_cloud, open_connections
+        self._cloud: Cloud | None = None
+        self._node_connections: NodeConnections | None = None
+        self._lock = Lock()
 
     @property
     def target(self) -> Target:
@@ -84,14 +87,20 @@ class AwsBackend(Backend):
         """Name of the place in messages."""
         return self._description
 
-    @cached_property
+    @property
     def cloud(self) -> Cloud:
-        """The calls to the account."""
-        return self._open_cloud()
+        """The calls to the account, opened once, also if several threads ask at the same time."""
+        with self._lock:
+            if self._cloud is None:
+                self._cloud = self._open_cloud()
+            return self._cloud
 
-    @cached_property
+    @property
     def _connections(self) -> NodeConnections:
-        return self._open_connections()
+        with self._lock:
+            if self._node_connections is None:
+                self._node_connections = self._open_connections()
+            return self._node_connections
 
     @property
     def endpoint(self) -> str:

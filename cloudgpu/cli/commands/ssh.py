@@ -11,6 +11,7 @@ from cloudgpu.cli.commands.node_login import node_login
 from cloudgpu.cli.commands.options import integer_parser
 from cloudgpu.cli.context import command_context
 from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.targets import as_target
 
 
 def ssh(
@@ -43,7 +44,7 @@ def ssh(
     if carry:
         record = find_cluster_record(context.records, name)
         chosen = node_by_index(stored_inventory(context.home, record).nodes, record, index)
-        carrying = context.backend(context.target_of(record.name)).carriers().session(chosen)
+        carrying = context.backend(as_target(record.target)).carriers().session(chosen)
         os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - it replaces this process in the pipe
     argv = build_login_command(
         context.records, context.home, node_login(context, name), cluster=name, index=index, command=command

@@ -14,7 +14,7 @@ from cloudgpu.backends.billing.storage_billing import retained_spending
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.lease import ClusterLease
-from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
+from cloudgpu.errors import BusyError, CloudGpuError, NewerFormatError, StateError, TeardownError, UsageError
 from cloudgpu.paths import bundled_folder
 from cloudgpu.run.progress import Note
 from cloudgpu.state.identifiers import new_token, require_storage_name
@@ -258,10 +258,13 @@ class StorageManager:
         """Return the storage's record, or None if it is missing or unreadable: the tags suffice to delete it.
 
         Raises:
-            StateError: The storage was created in another account or endpoint, which a search does not cover.
+            StateError: The storage was created in another account or endpoint, which a search does not cover, or its
+                record was written by a newer version.
         """
         try:
             record = self._context.records.get(name)
+        except NewerFormatError:
+            raise
         except StateError as err:
             self._context.emit(Note(f"{err.message}; searching by tag instead"))
             return None
