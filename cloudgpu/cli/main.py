@@ -27,7 +27,7 @@ COMMANDS = (
     LazyCommand("offers", "offers", "List the instance offers for a recipe in failover order."),
     LazyCommand("up", "up", "Create a cluster from a recipe and keep it running."),
     LazyCommand("train", "train", "Run a recipe: create a cluster, train, then delete it."),
-    LazyCommand("attach", "attach", "Reattach to a run and finish it."),
+    LazyCommand("attach", "attach", "Reattach to a run, follow it to the end and clean up."),
     LazyCommand("status", "status", "List running clusters and their runs."),
     LazyCommand("logs", "logs", "Show the output of a run's ranks."),
     LazyCommand("cancel", "cancel", "Cancel a run and keep its cluster running."),

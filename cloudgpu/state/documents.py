@@ -2,7 +2,7 @@
 
 Every file has the number of its format in the field `format`. A file without it has format 1, as written by versions
 before the field existed. Old formats are migrated when they are read. A newer format is rejected, because a version
-that does not know it could misread the file, or write it back without what it does not know.
+that does not know it could misread the file, or write it back without the fields that it does not know.
 """
 
 import json
@@ -107,7 +107,7 @@ def documents_in(folder: Path, name: str) -> list[Path]:
 
 
 def documents_if_readable(folder: Path, name: str) -> list[Path]:
-    """Return the same as `documents_in`, but nothing if the directory cannot be read."""
+    """Return the paths of `documents_in`, or an empty list if the directory cannot be read."""
     try:
         return documents_in(folder, name)
     except OSError:

@@ -28,7 +28,7 @@ class RegionSearch:
 
 @dataclass(frozen=True)
 class LocalCluster:
-    """A cluster of which this state home has a record.
+    """A cluster that has a record in this state home.
 
     Attributes:
         up: Whether the record's state is `up`.
