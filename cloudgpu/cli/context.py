@@ -114,7 +114,7 @@ class CliContext:
 
         Raises:
             LedgerError: The ledger cannot be used.
-            StateError: The state home is not writable.
+            StateError: The command must write to the state home, but the state home is not writable.
         """
         if self.needs_disk:
             self.home.ensure()

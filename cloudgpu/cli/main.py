@@ -49,7 +49,7 @@ COMMANDS = (
     LazyCommand("matrix", "matrix", "Show the results of run matrices."),
     LazyCommand("rehearsal", "rehearsal", "Manage the simulated AWS on this machine."),
 )
-"""The commands in the order in which they are typically used, which is the order in which the help lists them."""
+"""The commands in the typical order of use, in which the help lists them."""
 FIRST_STEPS = """\b
 First steps, without an AWS account and at no cost:
   cloudgpu train quickstart --on rehearsal         a full run on this machine

@@ -38,8 +38,8 @@ def sqlite_report(url: str, *, by: By, now: datetime, since: datetime | None = N
 def sqlite_entries(url: str, token: str) -> tuple[LedgerEntry, ...] | None:
     """Return the entries of one cluster or storage, in the order in which they were opened.
 
-    Return None if the ledger needs more than this module can do. Expiry extensions are omitted,
-    because they do not affect costs.
+    Return None if the ledger needs more than this module can do. Expiry extensions are omitted, because they do not
+    affect costs.
 
     Args:
         url: URL of the ledger.

@@ -94,8 +94,8 @@ class StateFile(Generic[T]):
 def documents_in(folder: Path, name: str) -> list[Path]:
     """Return the paths that files of this name would have in the subdirectories of a directory, by subdirectory.
 
-    Whether the files exist is not checked, because a path that cannot be checked must be shown as damaged. `Path.glob`
-    leaves it out and, if it may not search a subdirectory, also leaves out all subdirectories that follow.
+    The function does not check whether the files exist, because a path that cannot be checked must be listed as
+    damaged. `Path.glob` would omit it and, after a subdirectory that it may not search, all later subdirectories.
 
     Raises:
         OSError: The directory exists but cannot be read.
