@@ -17,7 +17,7 @@ class TargetTraits:
 
     Attributes:
         backend: Module of the backend, which `backends.factory` imports when the target is used.
-        simulated: Whether nothing on the target costs money.
+        simulated: Whether resources on the target exist only in the rehearsal cloud, so that their costs are not real.
         launches: Whether clusters consist of instances that a cloud launches and terminates. Otherwise, they lease
             machines that exist already.
     """
@@ -42,7 +42,7 @@ def traits(target: str) -> TargetTraits:
 
 
 def is_simulated(target: str) -> bool:
-    """Return True if nothing on this target costs money."""
+    """Return True if resources on this target exist only in the rehearsal cloud."""
     return traits(target).simulated
 
 

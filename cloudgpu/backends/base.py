@@ -1,4 +1,4 @@
-"""The interface of a backend: everything that a place can do for the use cases, which call nothing else.
+"""The backend interface, which is all that the use cases know of a target.
 
 `backends.factory` opens the backend of a target. docs/explanation/backends.md shows how to write one.
 """
@@ -102,7 +102,7 @@ class Offers(Protocol):
         return ()
 
     def inspector(self) -> Inspector | None:
-        """Return the object that looks up resources that a recipe names; None when offline, or if there are none."""
+        """Return an `Inspector` for the resources that a recipe names; None when offline, or if there are none."""
         return None
 
     def quote(self, question: PlannerInput) -> PlannerInput:
@@ -110,7 +110,7 @@ class Offers(Protocol):
 
 
 class Backend(BackendIdentity, Protocol):
-    """A place on which clusters run.
+    """A place where clusters run.
 
     The methods that raise `UsageError` here are optional. A backend that lacks such a part inherits them.
     """
@@ -120,7 +120,7 @@ class Backend(BackendIdentity, Protocol):
         """Name of the place in messages, such as `self-managed hosts`."""
 
     def for_deletion(self) -> Backend:
-        """Return the backend in a mode in which a failure of one region does not stop a deletion in another."""
+        """Return the backend, set up so that a failure in one region does not stop a deletion in another."""
         return self
 
     def clusters(self, context: Context) -> ClusterOperations:
@@ -225,7 +225,7 @@ class Sweep(Protocol):
         """Delete the plan's clusters concurrently. A failure does not stop the other deletions."""
 
     def delete_storage(self, plan: SweepPlan, clusters: SweepResult) -> SweepResult:
-        """Delete the plan's storage, unless its cluster could not be deleted. `clusters` is the clusters' result."""
+        """Delete the plan's storage, except storage whose cluster is listed as failed in `clusters`."""
 
     def check_recorded(self, swept: SweepResult) -> None:
         """Raise an error if the deletions could not be recorded."""

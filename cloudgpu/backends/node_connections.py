@@ -79,7 +79,7 @@ class NodeConnections:
     """SSH connections to nodes.
 
     Attributes:
-        boot_s: Seconds to wait for nodes that are still booting. Self-managed hosts do not boot, so they get no wait.
+        boot_s: Seconds to wait for nodes that are still booting. Self-managed hosts are not waited for.
         check: Checks, before nodes are launched, that they will be reachable.
     """
 

@@ -67,7 +67,7 @@ class RegionQuotas:
 
 @dataclass(frozen=True)
 class _Cache:
-    """The content of the file. Each region's row is decoded by itself, so that a damaged row loses no other."""
+    """The content of the file. Each region's row is decoded separately, so that a damaged row affects no other row."""
 
     account: str
     endpoint: str

@@ -46,7 +46,7 @@ _API_LOG = "cloudgpu.backends.api_log"
 
 @dataclass(frozen=True)
 class CliContext:
-    """Everything that a command works with. Nothing is opened or connected to before it is needed.
+    """Everything that a command works with. Files and connections are opened on first use.
 
     Attributes:
         needs_disk: Whether the command must be able to write to the state home. Commands that only show or delete
@@ -112,11 +112,11 @@ class CliContext:
         return ledger
 
     def cost_report(self, *, by: By, now: datetime, since: datetime | None) -> CostReport:
-        """Return the cost report, without SQLAlchemy if the ledger is an SQLite file in the ordinary state.
+        """Return the cost report, without SQLAlchemy if `sqlite_report` can read the ledger.
 
         Raises:
             LedgerError: The ledger cannot be used.
-            StateError: The state home is not writable.
+            StateError: The command must write to the state home, but the state home is not writable.
         """
         if self.needs_disk:
             self.home.ensure()
@@ -128,7 +128,7 @@ class CliContext:
         return LenientLedger(lambda: self.ledger)
 
     def readable_ledger(self) -> LenientLedger:
-        """Return the lenient ledger for a command that reads a few entries, without SQLAlchemy if that is possible."""
+        """Return the lenient ledger for a command that reads a few entries. Avoids SQLAlchemy if possible."""
         return LenientLedger(lambda: self.ledger, lambda token: sqlite_entries(self.settings.ledger_url, token))
 
     def missing_rows(self) -> tuple[MissingRows, ...]:

@@ -17,7 +17,7 @@ COMMANDS_PACKAGE = "cloudgpu.cli.commands"
 
 @dataclass(frozen=True)
 class Deferred(Generic[P, R]):
-    """A function whose module is imported at the first call, for a slow part of a command that most calls skip.
+    """A function whose module is imported on the first call, for a slow part of a command that most calls skip.
 
     Attributes:
         path: Module and name of the function, such as `cloudgpu.files.read_text`.

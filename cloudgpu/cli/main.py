@@ -27,7 +27,7 @@ COMMANDS = (
     LazyCommand("offers", "offers", "List the instance offers for a recipe in failover order."),
     LazyCommand("up", "up", "Create a cluster from a recipe and keep it running."),
     LazyCommand("train", "train", "Run a recipe: create a cluster, train, then delete it."),
-    LazyCommand("attach", "attach", "Reattach to a run and finish it."),
+    LazyCommand("attach", "attach", "Reattach to a run, follow it to the end and clean up."),
     LazyCommand("status", "status", "List running clusters and their runs."),
     LazyCommand("logs", "logs", "Show the output of a run's ranks."),
     LazyCommand("cancel", "cancel", "Cancel a run and keep its cluster running."),
@@ -49,7 +49,7 @@ COMMANDS = (
     LazyCommand("matrix", "matrix", "Show the results of run matrices."),
     LazyCommand("rehearsal", "rehearsal", "Manage the simulated AWS on this machine."),
 )
-"""The commands in the order in which they are typically used, which is the order in which the help lists them."""
+"""The commands in the typical order of use, in which the help lists them."""
 FIRST_STEPS = """\b
 First steps, without an AWS account and at no cost:
   cloudgpu train quickstart --on rehearsal         a full run on this machine

@@ -1,6 +1,6 @@
 """Read an SQLite ledger with Python's own `sqlite3`, because importing SQLAlchemy takes longer than that.
 
-Whatever is out of the ordinary is left to `Ledger`: it creates, updates or copies the ledger, and it explains errors.
+All other cases are left to `Ledger`, which creates, updates or copies the ledger and explains errors.
 """
 
 import sqlite3
@@ -38,8 +38,8 @@ def sqlite_report(url: str, *, by: By, now: datetime, since: datetime | None = N
 def sqlite_entries(url: str, token: str) -> tuple[LedgerEntry, ...] | None:
     """Return the entries of one cluster or storage, in the order in which they were opened.
 
-    Return None if the ledger needs more than this module can do. Extensions of the expiry, which cost nothing, are left
-    out.
+    Return None if the ledger needs more than this module can do. Expiry extensions are omitted, because they do not
+    affect costs.
 
     Args:
         url: URL of the ledger.

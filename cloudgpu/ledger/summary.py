@@ -39,7 +39,7 @@ def begin(connection: sa.Connection) -> None:
 
 
 def count_event(connection: sa.Connection) -> None:
-    """Record that the summary includes one more event. A summary that was not complete remains so."""
+    """Record that the summary includes one more event. An incomplete summary stays incomplete."""
     events = schema.cost_summary_state.c.events
     connection.execute(sa.update(schema.cost_summary_state).values(events=events + 1))
 
@@ -50,7 +50,7 @@ def add_open(connection: sa.Connection, attempt: EntryAttempt) -> None:
 
 
 def update_entries(connection: sa.Connection, attempts: Iterable[EntryAttempt]) -> None:
-    """Compute the costs of closed attempts, and replace what the summary holds of them."""
+    """Compute the costs of closed attempts, and replace their rows in the summary."""
     read = reader(connection)
     for attempt, entry in entries_of(read, attempts).items():
         for table in (schema.cost_summary, schema.cost_pending):
@@ -61,7 +61,7 @@ def update_entries(connection: sa.Connection, attempts: Iterable[EntryAttempt]) 
 
 
 def update_run(connection: sa.Connection, run_id: str) -> None:
-    """Update the costs of the closed attempts that a run may share: a run may be recorded after its nodes are gone."""
+    """Update the closed attempts that a run may share: the run may be recorded after its nodes have terminated."""
     run = run_from_row(connection.execute(rows.RUNS.where(schema.run_started.c.run_id == run_id)).one())
     summary = schema.cost_summary.c
     started = to_text(run.started_at)

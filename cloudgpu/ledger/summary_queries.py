@@ -137,7 +137,7 @@ def _known_runs(
 
 
 def entries_of(read: Read, attempts: Iterable[EntryAttempt]) -> Mapping[EntryAttempt, LedgerEntry]:
-    """Return the entries of these attempts, without extensions of their expiry, which cost nothing."""
+    """Return the entries of these attempts, without expiry extensions, which do not affect costs."""
     wanted = set(attempts)
     found: dict[EntryAttempt, LedgerEntry] = {}
     for names, batch in _batches({entry_id for entry_id, _ in wanted}):

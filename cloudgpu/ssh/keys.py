@@ -60,7 +60,7 @@ def read_public(path: Path) -> PublicKey:
     Raises:
         StateError: The file cannot be read, is not an OpenSSH private key, or has a passphrase.
     """
-    hint = "move the file away, and a new key is created; nodes that were created with the old key become unreachable"
+    hint = "to create a new key, move this file elsewhere; nodes created with the old key then become unreachable"
     try:
         private = load_ssh_private_key(files.read_bytes(path, files.KEY_BYTES), password=None)
         line = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()

@@ -107,7 +107,7 @@ class ClusterRecord:
 
     @property
     def simulated(self) -> bool:
-        """Return True if the cluster costs nothing."""
+        """Return True if the cluster exists only in the rehearsal cloud."""
         return is_simulated(self.target)
 
 

@@ -40,7 +40,7 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _Content:
-    """The content of the file. Each row is decoded by itself, so that a damaged row loses no other."""
+    """The content of the file. Each row is decoded separately, so that a damaged row does not affect the others."""
 
     refused: tuple[Any, ...]
 

@@ -2,7 +2,7 @@
 
 Every file has the number of its format in the field `format`. A file without it has format 1, as written by versions
 before the field existed. Old formats are migrated when they are read. A newer format is rejected, because a version
-that does not know it could misread the file, or write it back without what it does not know.
+that does not know it could misread the file, or write it back without the fields that it does not know.
 """
 
 import json
@@ -94,8 +94,8 @@ class StateFile(Generic[T]):
 def documents_in(folder: Path, name: str) -> list[Path]:
     """Return the paths that files of this name would have in the subdirectories of a directory, by subdirectory.
 
-    Whether the files exist is not checked, because a path that cannot be checked must be shown as damaged. `Path.glob`
-    leaves it out and, if it may not search a subdirectory, also leaves out all subdirectories that follow.
+    The function does not check whether the files exist, because a path that cannot be checked must be listed as
+    damaged. `Path.glob` would omit it and, after a subdirectory that it may not search, all later subdirectories.
 
     Raises:
         OSError: The directory exists but cannot be read.
@@ -107,7 +107,7 @@ def documents_in(folder: Path, name: str) -> list[Path]:
 
 
 def documents_if_readable(folder: Path, name: str) -> list[Path]:
-    """Return the same as `documents_in`, but nothing if the directory cannot be read."""
+    """Return the paths of `documents_in`, or an empty list if the directory cannot be read."""
     try:
         return documents_in(folder, name)
     except OSError:

@@ -10,7 +10,7 @@ class BackendIdentity(Protocol):
 
     @property
     def target(self) -> str:
-        """Return the target that records name: `aws`, `rehearsal`, `ssh`, or the name of a backend from elsewhere."""
+        """Return the target that records name: `aws`, `rehearsal`, `ssh`, or the name of a third-party backend."""
 
     @property
     def endpoint(self) -> str:

@@ -59,7 +59,7 @@ class MatrixRecord:
 
     @property
     def simulated(self) -> bool:
-        """Return True if the matrix costs nothing."""
+        """Return True if the matrix runs on the rehearsal cloud."""
         return is_simulated(self.target)
 
     def with_row(self, row: MatrixRow) -> "MatrixRecord":

@@ -55,7 +55,7 @@ class StorageRecord:
 
     @property
     def simulated(self) -> bool:
-        """Return True if the storage costs nothing."""
+        """Return True if the storage exists only in the rehearsal cloud."""
         return is_simulated(self.target)
 
     @property

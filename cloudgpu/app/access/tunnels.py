@@ -118,7 +118,7 @@ def keep_connected(
     emit: Emit,
     authorize_caller: AuthorizeCaller,
 ) -> None:
-    """Keep the connection open, reconnecting whenever it breaks. Never returns; Ctrl-C interrupts it.
+    """Keep the connection open, reconnecting whenever it is lost. Never returns; Ctrl-C interrupts it.
 
     Raises:
         StateError: The cluster has been deleted.

@@ -114,7 +114,7 @@ def delete_clusters(names: Sequence[str], context_of: ContextOf, region: str, em
 
 
 def _is_deleted(err: CloudGpuError) -> bool:
-    """Return True if everything was deleted, in which case the error contains the result of `down`."""
+    """Return True if only recording the deletion failed. The error then contains the result of `down`."""
     return isinstance(err, LedgerError | StateError) and "instances_ended" in err.partial_result
 
 

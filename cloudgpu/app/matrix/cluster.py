@@ -63,7 +63,10 @@ class MatrixCluster:
         return self._matrices.save(replace(record, token=provisioned.record.token))
 
     def name(self, record: MatrixRecord, request: MatrixRequest) -> str:
-        """Return the cluster name: the requested name, the recipe's name if that cluster is usable, or a new name."""
+        """Return the requested cluster name or, without one, the recipe's name if a running cluster can be reused.
+
+        If neither applies, return the matrix's own name.
+        """
         return request.cluster or find_matching_cluster(self._context, request.plan.lead.plan) or record.name
 
     def end(self, record: MatrixRecord, cluster: ClusterRecord) -> MatrixRecord:
@@ -90,7 +93,7 @@ class MatrixCluster:
 
 
 def find_matching_cluster(context: Context, plan: Plan) -> str:
-    """Return the name of a running cluster that is named after the recipe and matches the plan, or an empty string."""
+    """Return the recipe's name if an unexpired, running cluster of that name matches the plan; otherwise empty."""
     cluster = context.records.cluster(plan.recipe.name)
     if cluster is None or (cluster.state, cluster.target) != ("up", plan.target):
         return ""

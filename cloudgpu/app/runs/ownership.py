@@ -16,7 +16,7 @@ _TIMEOUT_S = 1200.0
 def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
     """Mark the run as cancelled if it failed only because its cluster was being deleted, and return the run.
 
-    If a rank failed with an error of its own, it failed before the deletion, and its error remains the reason.
+    If a rank reported a failure, it failed before the deletion, and its failure remains the reason.
     """
     ending = cluster is None or cluster.state == "ending"
     has_no_cause = record.state == "lost" or (record.state == "failed" and record.failed_rank is None)

@@ -170,7 +170,10 @@ class TrainingRun:
         )
 
     def _cluster_name(self, request: TrainRequest, run_id: str) -> str:
-        """Return the cluster name: the requested name, the recipe's name if that cluster is usable, or the run ID."""
+        """Return the requested cluster name or, without one, the recipe's name if a running cluster can be reused.
+
+        If neither applies, return the run ID.
+        """
         if request.cluster:
             return request.cluster
         existing = self._context.records.cluster(request.plan.recipe.name)

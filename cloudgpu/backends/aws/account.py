@@ -1,4 +1,4 @@
-"""Implementation of `doctor`'s `AwsQueries` interface, based on an AWS session."""
+"""AWS implementation of the `AccountQueries` interface, which `doctor` uses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The AWS backend, which the rehearsal backend shares: one code path, with another endpoint."""
+"""The AWS backend. The rehearsal backend is the same code with a different endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AWS backend: one code path for AWS and for the rehearsal cloud."""
+"""The calls to one cloud account. AWS and the rehearsal cloud share this code."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -186,7 +186,7 @@ class AwsCloud:
                 return Inventory(record.name, tuple(sorted(nodes.values(), key=lambda node: node.index)))
             if self._clock.monotonic() > deadline:
                 keyless = ", ".join(instance_id for instance_id in missing if instance_id not in nodes)
-                message = f"{keyless} did not print a host key on the console within {self._settings.boot_seconds} s"
+                message = f"{keyless}: no address, or no host key on the console, after {self._settings.boot_seconds} s"
                 raise CloudError(message, hint=command("cloudgpu", "down", record.name))
             self._clock.sleep(delay_s)
             delay_s = min(delay_s * 1.5, _MAX_POLL_S)

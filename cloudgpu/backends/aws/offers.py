@@ -60,7 +60,7 @@ class CloudOffers(Offers):
         return tuple(lookups.known_regions(recipe, catalog, default_region))
 
     def inspector(self) -> Inspector | None:
-        """Return the object that looks up resources that a recipe names; None when offline."""
+        """Return an `Inspector` for the resources that a recipe names, or None when offline."""
         return None if self._cloud is None else self._cloud.inspector()
 
     def quote(self, question: PlannerInput) -> PlannerInput:

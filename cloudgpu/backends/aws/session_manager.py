@@ -79,7 +79,7 @@ def node_connections(environment: BackendEnvironment, cloud: Callable[[], Cloud]
     def check() -> None:
         if settings.bastion:
             carriers.bastion(settings.bastion)
-        # The rehearsal cloud has its own replacement of the plugin.
+        # The rehearsal cloud has its own replacement for the plugin.
         if settings.reach == "ssm" and (settings.session_manager_plugin or not is_simulated(settings.target)):
             session_plugin(settings.session_manager_plugin)
 

@@ -1,1 +1,1 @@
-"""What backends share about money: ledger rows, prices and costs."""
+"""Billing code that backends share: ledger rows, prices and costs."""

@@ -36,7 +36,7 @@ class ClusterBilling:
         """Return the rows of clusters with this name that the current owner launched in this account and endpoint.
 
         Raises:
-            StateError: One of the rows is open in another account or endpoint, which a search here does not cover.
+            StateError: A real cluster has an open row elsewhere: in an account or endpoint that no search here covers.
         """
         cloud = self.context.backend
         owned = [

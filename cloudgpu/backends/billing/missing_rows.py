@@ -1,6 +1,6 @@
 """Find recorded launches that have no ledger row.
 
-Imports nothing that knows recipes and prices, because `cloudgpu cost` runs this in a fraction of a second.
+Must not import the recipe schema or the price data, because they would slow down `cloudgpu cost`.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Monthly prices of what outlives clusters: storage and machine images."""
+"""Monthly prices of storage and machine images, which outlive clusters."""
 
 from __future__ import annotations
 

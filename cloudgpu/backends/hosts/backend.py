@@ -124,6 +124,8 @@ class HostsBackend(Backend):
 
         Raises:
             ConnectError: A host is unreachable, so the state of its lease is unknown.
+            RemoteCommandError: A host's agent failed.
+            StateError: The record or the inventory of a cluster cannot be read.
         """
         del region
         states = dict.fromkeys(instance_ids, "terminated")

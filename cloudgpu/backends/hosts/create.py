@@ -111,7 +111,7 @@ class HostProvisioning:
         tried = [f"{host_set.label}: {why.message}" for host_set, why in failures]
         passing = any(isinstance(why, CapacityError) for _, why in failures)
         raise NoCapacityError(
-            f"no set of hosts is available for {name}",
+            f"no set of hosts could be leased for cluster {name}",
             tried=tried,
             passing=passing,
             hint="run `cloudgpu hosts check` to see the state of the hosts",

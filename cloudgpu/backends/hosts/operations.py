@@ -67,7 +67,7 @@ class HostClusters(ClusterOperations):
         return HostExtending(self.context).extend(name, until=until, by=by, max_usd=max_usd)
 
     def record_costs(self, record: ClusterRecord) -> None:
-        """Change nothing: the rows of a host are opened, restored and closed by `up`, `extend` and `down`."""
+        """Do nothing, because `up`, `extend` and `down` open, restore and close the rows of hosts."""
 
 
 def host_clusters(context: Context, hosts: HostsBackend) -> HostClusters:

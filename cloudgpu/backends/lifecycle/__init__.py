@@ -1,1 +1,1 @@
-"""What backends share about clusters: launch requests, leases, reuse, extension, deletion and their results."""
+"""Cluster lifecycle code that backends share: launch requests, leases, reuse, extension, deletion and their results."""

@@ -1,1 +1,1 @@
-"""What a sweep finds and what it would delete, independently of the cloud."""
+"""The parts of a sweep that do not depend on the cloud: its findings and its plan."""

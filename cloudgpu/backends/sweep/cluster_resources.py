@@ -67,7 +67,7 @@ class ClusterResources:
 
     @property
     def owners(self) -> frozenset[str]:
-        """Every owner that a tag of the cluster names. Several owners mean that somebody edited or copied the tags."""
+        """Every owner that a tag of the cluster names. Several owners mean that a user edited or copied the tags."""
         return frozenset({self.owner, *(resource.tags.get(OWNER_TAG, "") for resource in self.things)} - {""})
 
     @property

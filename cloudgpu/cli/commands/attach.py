@@ -18,7 +18,7 @@ def attach(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster running after the run.")] = False,
     json: Json = False,
 ) -> None:
-    """Reattach to a run and finish it.
+    """Reattach to a run, follow it to the end and clean up.
 
     Follows the run until it finishes, downloads its outputs, deletes the cluster if the run created it, and prints the
     cost. Ctrl-C detaches and leaves the run running.

@@ -25,13 +25,15 @@ def doctor(
     policy: Annotated[
         bool, typer.Option("--policy", help="Print the required IAM policy; with --storage, the one for storage.")
     ] = False,
-    storage: Annotated[bool, typer.Option("--storage", help="Also check what `cloudgpu storage` needs.")] = False,
+    storage: Annotated[
+        bool, typer.Option("--storage", help="Also check the permissions for `cloudgpu storage`.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Check credentials, permissions, quotas and this machine.
 
-    Creates, changes and deletes nothing: uses EC2 dry runs and, if permitted, the IAM policy simulator. A check that
-    cannot run, for example without credentials, is shown as `unknown`. Exits 15 if a check fails.
+    Read-only: uses EC2 dry runs and, if permitted, the IAM policy simulator. A check that cannot run, for example
+    without credentials, is shown as `unknown`. Exits 15 if a check fails.
     """
     context = command_context(json=json or policy, target=on, region=region)
     if policy:

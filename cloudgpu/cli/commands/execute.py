@@ -36,7 +36,7 @@ def execute(  # noqa: PLR0917
     stdin: Annotated[bool, typer.Option("--stdin", help="Pass this command's stdin to every node.")] = False,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND...", help="Command to run. A single argument is run by a shell."),
+        typer.Argument(metavar="-- COMMAND...", help="Command to run. A single argument is passed to a shell."),
     ] = None,
     json: Json = False,
 ) -> None:

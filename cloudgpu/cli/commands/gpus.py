@@ -69,7 +69,7 @@ def gpus(  # noqa: PLR0917
         Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"],
         typer.Option(
             "--sort",
-            help="Sort order; usd-per-pflop-h is per FP16 PFLOP, usd-per-tb-s per TB/s of memory bandwidth.",
+            help="Sort order. usd-per-pflop-h: price per FP16 PFLOP/s; usd-per-tb-s: per TB/s of memory bandwidth.",
         ),
     ] = "usd-per-hour",
     everything: Annotated[

@@ -1,4 +1,4 @@
-"""Plan a recipe as the options and settings of a command ask."""
+"""Plan a recipe with the options and settings of a command."""
 
 from collections.abc import Sequence
 from pathlib import Path

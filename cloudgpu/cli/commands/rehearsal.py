@@ -38,7 +38,7 @@ app = typer.Typer(
 def start(json: Json = False) -> None:
     """Start the simulated cloud.
 
-    Each CLOUDGPU_HOME has a simulated cloud of its own. Does nothing if the cloud is already running. Commands that
+    Each CLOUDGPU_HOME has a separate simulated cloud. Does nothing if the cloud is already running. Commands that
     need the cloud start it automatically.
     """
     context = command_context(json=json)

@@ -29,7 +29,7 @@ Kind = Annotated[
     Literal["efs", "lustre", "ebs", "s3"],
     typer.Option(
         "--kind",
-        help="Shared file system, parallel file system in one zone, single-zone disk, or S3 bucket.",
+        help="efs: shared file system. lustre: parallel file system in one zone. ebs: disk in one zone. s3: bucket.",
     ),
 ]
 
@@ -45,7 +45,7 @@ def create(  # noqa: PLR0917
         ),
     ] = 0,
     zone: Annotated[
-        str, typer.Option("--zone", help="Disk or Lustre only: zone. Only clusters in this zone can use the storage.")
+        str, typer.Option("--zone", help="Zone of a disk or Lustre file system. Only clusters in this zone can use it.")
     ] = "",
     deployment: Annotated[
         Literal["scratch_2", "persistent_2"] | None,

@@ -24,9 +24,7 @@ def sweep(
     all_mine: Annotated[
         bool, typer.Option("--all-mine", help="With --yes: also delete your own running clusters.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Delete the leftovers without a prompt. Default: only list them.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete the leftovers. Default: only list them.")] = False,
     on: On = None,
     json: Json = False,
 ) -> None:
@@ -34,9 +32,9 @@ def sweep(
 
     Searches IAM and every enabled region by tag, independently of local records, and shows the owner, expiry and cost
     of each cluster. With --yes, deletes every expired cluster, and your own clusters unless this machine's
-    records list them as running. To delete unexpired clusters of other users, add --owner. Also lists storage and
-    machine images, but deletes only disposable storage whose cluster is deleted. Exits 6 if a resource remains or a
-    region could not be searched.
+    records list them as running. With --owner, considers only that owner's resources, and --yes then deletes even
+    unexpired clusters. Also lists storage and machine images, but deletes only disposable storage whose cluster is
+    deleted. Exits 6 if a resource remains or a region could not be searched.
     """
     context = command_context(json=json, needs_disk=False, target=on)
     settings, screen = context.settings, context.screen

@@ -12,7 +12,7 @@ _LISTS = ("problems", "findings", "tried", "left", "tail")
 
 
 def error_json(err: CloudGpuError) -> dict[str, Any]:
-    """Return the documented output of `--json` of an error, with the partial result of the command."""
+    """Return the documented `--json` form of an error, with the partial result of the command."""
     return {
         **failure_json(type(err).__name__, err.message, err.hint, err.exit_code, details(err)),
         **err.partial_result,

@@ -111,7 +111,7 @@ def scan_lines(results: "Sequence[HostScan]", added: Mapping[str, list[str]], pa
 
 
 def scanned_json(results: "Sequence[HostScan]", added: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Return the documented output of `--json` of `hosts scan` and `hosts check`."""
+    """Return the documented output of `hosts scan --json` and `hosts check --json`."""
     return {"hosts": [result.as_json() | {"written": list(added.get(result.host.name, []))} for result in results]}
 
 

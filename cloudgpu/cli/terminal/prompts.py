@@ -39,11 +39,11 @@ class Prompts:
             raise typer.Exit(1)
 
     def ask(self, question: str, *, hint: str) -> bool:
-        """Return True if the user confirms a question that `--yes` must not skip.
+        """Ask a question that `--yes` must not skip. Return True if the user answers yes.
 
         Args:
             question: The question to show.
-            hint: Hint of the error if there is no terminal.
+            hint: Hint for the error raised if there is no terminal.
 
         Raises:
             QuestionError: There is no terminal for the prompt.

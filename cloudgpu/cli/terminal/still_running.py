@@ -15,10 +15,10 @@ def report_clusters_on_signal(records: RecordStore, *clusters: str) -> None:
 
 
 def report_storage_on_signal(records: StorageRecords, name: str) -> None:
-    """After a signal, report whether this storage exists."""
+    """After a signal, report the state of this storage."""
     interruptions.tell(lambda: storage_lines(records, name))
 
 
 def report_sweep_on_signal(clusters: Sequence[ClusterResources]) -> None:
-    """After a signal, report which of these clusters may not be deleted yet."""
+    """After a signal, report these clusters, which may not be deleted yet."""
     interruptions.tell(lambda: swept_clusters_lines(clusters))

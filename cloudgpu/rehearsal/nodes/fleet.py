@@ -326,7 +326,7 @@ class NodeFleet:
         try:
             return addresses.bind_address(stored.address, stored.port, stored.metadata_port)
         except OSError as err:
-            raise RehearsalError(f"address {stored.address}:{stored.port} is in use: {err.strerror}") from err
+            raise RehearsalError(f"cannot bind {stored.address}:{stored.port}: {err.strerror}") from err
 
     async def _adopt(self, node: SimulatedNode) -> None:
         stored = node.record

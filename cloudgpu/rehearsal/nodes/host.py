@@ -94,7 +94,7 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     seen = visible_paths.find_visible_paths(
         settings.home, settings.envs, os.environ, shared_storage.create_shared_folder(settings.directory)
     )
-    # Before the detach, while the caller can still read the error.
+    # Check before detaching, while the caller can still read the error.
     record.refuse_newer(settings.directory / "instances")
     stored = host_state.load(settings.state)
     fleet = NodeFleet(settings.directory, seen, isolation, stored.offset_s)

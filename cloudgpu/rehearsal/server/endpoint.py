@@ -1,6 +1,8 @@
 """The request handler for the simulated endpoint.
 
-The steps are: guard, control call or signature check, faults before the call, the call, save, faults after the call.
+A large request must pass `guard` before its body is read. Control calls go to `ControlApi`. For any other request,
+the handler verifies the signature, applies the faults that precede the call, executes the call, saves its effect, and
+applies the faults that follow it.
 """
 
 import logging

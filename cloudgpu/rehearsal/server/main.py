@@ -67,7 +67,7 @@ class RehearsalServer:
         self.market = Market(self._files.market)
         self.behaviour = ActiveConditions(clock)
         self._time = SimulatedTime(self._files.time, clock)
-        self._time.offset()  # the file of a newer version stops the server now, not at the first use of the time
+        self._time.offset()  # reject the file of a newer version now, not when the time is first used
         role = self.keyring.role
         self._parts = Parts(self._files, clock, self.market, host, self._lock, role, self.behaviour, self._time)
         self._http = _create_http_server(self._application, self._guard, self._files.endpoint)

@@ -1,7 +1,7 @@
 """JSON files of the rehearsal cloud, each with the number of its format.
 
 Version 0.1.0 wrote no number, so a file without one has format 1. A file with a higher number than this version knows
-was written by a newer version. It is refused, because what this version treats as damaged it replaces or deletes.
+was written by a newer version. It is rejected, not treated as damaged, because damaged files are replaced or deleted.
 
     file                        written by      read by
     endpoint.json               server          commands, the next server
@@ -28,7 +28,7 @@ from cloudgpu.errors import NewerFormatError
 _KEY: Final = "format"
 _FIRST: Final = 1
 _LARGEST: Final = 1_000_000
-"""A higher number is damage: no version writes it, and a message could not show it."""
+"""A file with a higher number is damaged: no version writes one, and it could be too long to show in a message."""
 
 
 @dataclass(frozen=True)

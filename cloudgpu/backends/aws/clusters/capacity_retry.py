@@ -1,4 +1,4 @@
-"""`--retry-until-up`: retry all candidates of a plan until one has capacity. Nothing runs between the rounds."""
+"""`--retry-until-up`: retry all candidates of a plan until one has capacity. No nodes run between attempts."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta

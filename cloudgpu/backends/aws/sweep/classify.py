@@ -130,7 +130,7 @@ def decide_on_resource(resource: RetainedResource, users: StorageUsers, request:
 def _unknown_regions(findings: SweepFindings) -> dict[str, str]:
     unknown = {search.region: search.unknown for search in findings.searches if search.unknown}
     if unknown and any(search.region == GLOBAL for search in findings.searches):
-        # A cluster in a region that cannot be searched may still need its IAM roles, also for its schedule.
+        # A cluster in a region that cannot be searched may still need its IAM roles, including that of its schedule.
         unknown.setdefault(GLOBAL, "left unchanged while a region cannot be searched")
     return unknown
 

@@ -1,4 +1,4 @@
-"""What a sweep found in the account, the ledger and this state home, before anything is decided. No I/O."""
+"""The findings of a sweep in the account, the ledger and this state home, before any decision. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class RegionSearch:
 
 @dataclass(frozen=True)
 class LocalCluster:
-    """A cluster of which this state home has a record.
+    """A cluster that has a record in this state home.
 
     Attributes:
         up: Whether the record's state is `up`.

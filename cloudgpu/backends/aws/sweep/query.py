@@ -23,7 +23,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class SweepQuery:
-    """Collects what a sweep has to know.
+    """Collects the findings of a sweep.
 
     Attributes:
         is_busy: Function that returns whether another command is working on the cluster with this name. It raises
@@ -92,7 +92,7 @@ class SweepQuery:
         return (*storage, *(retained_image(image) for image in self.images.found(region)))
 
     def _rows(self) -> tuple[LedgerEntry, ...]:
-        """Return all rows, also closed ones, of this account's clusters that have an open row for nodes."""
+        """Return all rows, including closed ones, of this account's clusters that have an open row for nodes."""
         opened = [row for row in self.ledger.entries(state="open") if is_open(row)]
         if not opened:
             return ()  # the account is looked up only if it is needed
@@ -112,7 +112,7 @@ class SweepQuery:
         return local
 
     def _lease(self, name: str) -> tuple[bool, str]:
-        """Return whether another command is working on the cluster, and why this could not be determined."""
+        """Return whether another command is working on the cluster, and the reason if this is unknown."""
         try:
             return self.is_busy(name), ""
         except StateError as err:

@@ -63,7 +63,7 @@ class AccountSweep:
         return self._executor.apply_to_clusters(plan)
 
     def delete_storage(self, plan: SweepPlan, clusters: SweepResult) -> SweepResult:
-        """Delete the plan's storage, unless its cluster could not be deleted. `clusters` is the clusters' result."""
+        """Delete the plan's storage, except storage whose cluster is listed as failed in `clusters`."""
         return self._executor.apply_to_storage(plan, clusters)
 
     def check_recorded(self, swept: SweepResult) -> None:

@@ -1,4 +1,4 @@
-"""The boot of a node: cloud-init's steps in order, what the record keeps of them, and how far the current boot is."""
+"""The boot of a node: cloud-init's steps in order, their traces in the record, and the progress of the current boot."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

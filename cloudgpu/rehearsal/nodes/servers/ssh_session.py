@@ -270,13 +270,13 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             self._channel.write(data, kind)
 
     def output_ended(self) -> None:
-        """Handle the end of an output stream, which occurs once every process has closed it."""
+        """Count an output stream as ended. This is called once every process has closed the stream."""
         self._open_outputs -= 1
         if self._open_outputs <= 0:
             self._ended.set()
 
     def input_ended(self) -> None:
-        """Handle the closing of the input pipe by either this session or the process."""
+        """Stop writing when the input pipe closes, whether this session or the process closed it."""
         self._input = None
 
     def input_full(self, *, full: bool) -> None:
