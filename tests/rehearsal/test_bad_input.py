@@ -32,7 +32,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "\n".join(
     f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 12)
 )
 FILES = {
-    "empty": (b"", ["it.yaml:1:", "empty"]),
+    "empty": (b"", ["it.yaml:1:", "contains no fields"]),
     "not-utf8": (b"schema: 1\nname: \xff\xfe\n", ["it.yaml:2:", "UTF-8"]),
     "bomb": (BOMB.encode(), ["it.yaml:", "aliases"]),
     "deep": (b"a: " + b"[" * 20000 + b"]" * 20000, ["it.yaml:1:", "deep"]),
