@@ -11,7 +11,7 @@ from cloudgpu.app.planning.planner import Planned, plan_error
 from cloudgpu.backends.factory import require_launches
 from cloudgpu.cli.commands.option_groups import AssignmentOptions, with_option_groups
 from cloudgpu.cli.commands.options import Json, On, RecipeName, Region
-from cloudgpu.cli.commands.plan_request import plan_recipe, requester
+from cloudgpu.cli.commands.plan_request import plan_recipe, preview_requester
 from cloudgpu.cli.commands.saved_plan import current_plan_inputs
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.offers import explanation_json, explanation_lines
@@ -61,7 +61,7 @@ def plan(
     assigned = changes.assignments
     planned = plan_recipe(context, recipe, assigned, offline=offline)
     forecasts = (
-        context.backend().preview(planned.plan, planned.plan.recipe.name, requester(context, preview=True))
+        context.backend().preview(planned.plan, planned.plan.recipe.name, preview_requester(context))
         if resources
         else None
     )

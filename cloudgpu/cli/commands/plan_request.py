@@ -12,7 +12,6 @@ from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.cli.context import CliContext
 from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.plan.plan import Plan
-from cloudgpu.ssh.keys import ensure_key
 from cloudgpu.state.known_catalog import known_catalog
 from cloudgpu.targets import is_simulated
 
@@ -45,19 +44,10 @@ def plan_recipe(
     return make_plan(request, backend)
 
 
-def requester(context: CliContext, *, preview: bool = False) -> Requester:
-    """Return the owner and team to bill, the public key that nodes authorize, and existing resources to use.
-
-    A preview creates no key and checks no access.
-
-    Raises:
-        UsageError: Nodes would not be reachable with the current settings.
-    """
+def preview_requester(context: CliContext) -> Requester:
+    """Return the owner, the team and the existing resources to use, without a key, which a preview does not create."""
     settings = context.settings
-    if not preview:
-        context.backend().check_access()
-    key = "" if preview else ensure_key(settings.ssh_key).line
-    return Requester(settings.owner, settings.team, key, cluster_program_config(settings))
+    return Requester(settings.owner, settings.team, "", cluster_program_config(settings))
 
 
 def find_reusable_cluster(context: CliContext, plan: Plan) -> str:

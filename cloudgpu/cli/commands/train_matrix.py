@@ -11,7 +11,8 @@ from cloudgpu.app.matrix.train import MatrixRunner
 from cloudgpu.app.planning.planner import Planned, read_sets
 from cloudgpu.app.runs.train import TrainingRun
 from cloudgpu.cli.commands.matrix import write_table
-from cloudgpu.cli.commands.plan_request import plan_recipe, recipe_roots, requester
+from cloudgpu.cli.commands.plan_request import plan_recipe, recipe_roots
+from cloudgpu.cli.commands.requester import requester
 from cloudgpu.cli.commands.saved_plan import PlanSource, show_plan
 from cloudgpu.cli.commands.train_options import TrainOptions
 from cloudgpu.cli.context import CliContext

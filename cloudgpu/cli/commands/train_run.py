@@ -3,7 +3,8 @@
 import typer
 
 from cloudgpu.app.runs.train import TrainingRun, TrainRequest
-from cloudgpu.cli.commands.plan_request import find_reusable_cluster, requester
+from cloudgpu.cli.commands.plan_request import find_reusable_cluster
+from cloudgpu.cli.commands.requester import requester
 from cloudgpu.cli.commands.saved_plan import select_plan_source, show_plan
 from cloudgpu.cli.commands.train_matrix import check_matrix_options, train_matrix
 from cloudgpu.cli.commands.train_options import TrainOptions

@@ -7,7 +7,7 @@ import typer
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.cli.commands.option_groups import PlanOptions, ProvisionOptions, with_option_groups
 from cloudgpu.cli.commands.options import Json, On, OptionalRecipe, Yes
-from cloudgpu.cli.commands.plan_request import requester
+from cloudgpu.cli.commands.requester import requester
 from cloudgpu.cli.commands.saved_plan import select_plan_source, show_plan
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.render.cluster import (

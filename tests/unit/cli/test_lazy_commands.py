@@ -25,6 +25,7 @@ PARTS = {
     "authorize",
     "node_login",
     "plan_request",
+    "requester",
     "option_groups",
     "options",
     "rehearsal_conditions",

@@ -1,0 +1,19 @@
+"""Who asks for a cluster: the owner and team to bill, and the key that its nodes authorize."""
+
+from dataclasses import replace
+
+from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.cli.commands.plan_request import preview_requester
+from cloudgpu.cli.context import CliContext
+from cloudgpu.ssh.keys import ensure_key
+
+
+def requester(context: CliContext) -> Requester:
+    """Return the owner and team to bill, the public key that nodes authorize, and existing resources to use.
+
+    Raises:
+        UsageError: Nodes would not be reachable with the current settings.
+        StateError: The key pair cannot be created.
+    """
+    context.backend().check_access()
+    return replace(preview_requester(context), public_key=ensure_key(context.settings.ssh_key).line)
