@@ -117,7 +117,7 @@ class Backend(BackendIdentity, Protocol):
 
     @property
     def description(self) -> str:
-        """Name of the place in messages, such as `self-managed hosts`."""
+        """Name of the backend in messages, such as `self-managed hosts`."""
 
     def for_deletion(self) -> Backend:
         """Return the backend, set up so that a failure in one region does not stop a deletion in another."""

@@ -274,7 +274,7 @@ class RecordStore:
         return record
 
     def _read_runs(self) -> tuple[list[RunRecord], list[str]]:
-        """Return the runs with a readable record, and the IDs of the others, both by ID."""
+        """Return the readable runs and the IDs of the unreadable ones, each sorted by ID."""
         records: list[RunRecord] = []
         damaged: list[str] = []
         for path in documents_if_readable(self._home.runs, "run.json"):

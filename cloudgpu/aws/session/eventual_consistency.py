@@ -1,7 +1,8 @@
 """Retry calls that fail because of eventual consistency.
 
 AWS may report that a newly created resource does not exist. A call that fails for this reason is retried if this
-process created the resource less than half a minute ago and has not deleted it.
+process created the resource less than half a minute ago and has not deleted it. A terminated instance still counts as
+created.
 """
 
 import re

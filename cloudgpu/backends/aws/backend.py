@@ -64,7 +64,7 @@ class AwsBackend(Backend):
         """Prepare the backend without connecting to anything.
 
         Args:
-            names: The target, and the name of the place in messages.
+            names: The target, and the backend's name in messages.
             home: The state home, for cached quotas and recent capacity failures.
             clock: The clock.
             open_cloud: Connects to the account. Called once, when the account is first needed.
@@ -84,7 +84,7 @@ class AwsBackend(Backend):
 
     @property
     def description(self) -> str:
-        """Name of the place in messages."""
+        """Name of the backend in messages."""
         return self._description
 
     @property

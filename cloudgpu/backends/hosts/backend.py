@@ -76,7 +76,7 @@ class HostsBackend(Backend):
 
     @property
     def description(self) -> str:
-        """Name of the place in messages."""
+        """Name of the backend in messages."""
         return "self-managed hosts"
 
     @property

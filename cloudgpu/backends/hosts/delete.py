@@ -102,7 +102,7 @@ class HostTeardown:
         try:
             return self._context.records.cluster(name)
         except StateError as err:
-            self._context.emit(Note(f"{err.message}; querying the hosts of the inventory instead"))
+            self._context.emit(Note(f"{err.message}; querying the hosts in the inventory instead"))
             return None
 
     def _nodes(self, record: ClusterRecord) -> tuple[Node, ...]:

@@ -37,7 +37,9 @@ def check_month_order(data: CatalogData) -> Iterator[DataProblem]:
             message = f"its driver R{after.driver} is older than R{before.driver} in release {before.month}"
             yield DataProblem(after.month, message)
         if before.lowest and after.lowest and parse_version(after.lowest) < parse_version(before.lowest):
-            message = f"its compute capability {after.lowest} is lower than {before.lowest} in release {before.month}"
+            message = (
+                f"its minimum compute capability {after.lowest} is lower than {before.lowest} in release {before.month}"
+            )
             yield DataProblem(after.month, message)
 
 

@@ -20,5 +20,5 @@ def report_storage_on_signal(records: StorageRecords, name: str) -> None:
 
 
 def report_sweep_on_signal(clusters: Sequence[ClusterResources]) -> None:
-    """After a signal, report these clusters, which may not be deleted yet."""
+    """After a signal, report which of these clusters might still exist."""
     interruptions.tell(lambda: swept_clusters_lines(clusters))

@@ -132,7 +132,7 @@ class DirectEngine:
                 journal.add({"row": "outputs", "values": {}})
 
     def close(self, stack: Stack) -> None:
-        """Record that a search of the cloud found no resources, so that unanswered intents are not searched for again.
+        """Record that a search found no resources, so that intents without an outcome are not searched for again.
 
         Raises:
             CloudGpuError: The journal still lists resources, or cannot be written.
@@ -210,7 +210,7 @@ class DirectEngine:
             journal.add({"row": "outputs", "values": outputs})
 
     def _delete_leftovers(self, deployment: Deployment, monitor: Monitor) -> None:
-        """Delete resources removed from the program, replaced resources, and resources from unanswered intents."""
+        """Delete resources removed from the program, replaced resources, and results of intents without an outcome."""
         left = adopt_all(deployment, unanswered_creates(deployment))
         with deployment.journal.lock:
             state = deployment.journal.state

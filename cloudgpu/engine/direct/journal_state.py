@@ -1,4 +1,4 @@
-"""The state recorded in a journal: existing resources, resources to delete, and unanswered intents."""
+"""The state recorded in a journal: existing resources, resources to delete, and intents without a recorded outcome."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -167,7 +167,7 @@ class Recovery:
         self._notes.clear()
 
     def wait(self) -> None:
-        """Wait until the cloud lists every resource created so far."""
+        """Sleep until the time by which the cloud should list every resource created so far."""
         until = self._notes.incomplete_until()
         if until is not None:
             left_s = (until - self._clock.now()).total_seconds()

@@ -55,7 +55,7 @@ def spot_is_safe(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, "--set resources.market=on-demand")
     spot = [candidate for candidate in case.field.candidates if candidate.market == "spot"]
     if any(candidate.priced_on != question.today for candidate in spot):
-        message = "spot prices change: the worst case uses the highest observed price, at most the on-demand price"
+        message = "spot prices change: the worst case uses the highest observed price, or the on-demand price"
         yield Issue(message, severity="note" if question.rehearsed else "warning")
 
 

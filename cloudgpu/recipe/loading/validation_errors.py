@@ -25,7 +25,7 @@ _LIMIT_WORDS = {
 
 
 def field_problems(error: ValidationError, value: object) -> tuple[Problem, ...]:
-    """Return one problem per invalid field, in schema order. `value` is the validated input."""
+    """Return one problem per invalid field, in schema order. `value` is the input that failed validation."""
     by_path: dict[FieldPath, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
         by_path.setdefault(_path(details, value), []).append(details)

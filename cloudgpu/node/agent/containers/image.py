@@ -122,7 +122,7 @@ def _local_or_pulled(
     pull.pull(engine, request["repository"], which, request["login"], report, request["read_timeout_s"])
     image = engine.image(name)
     if image is None:
-        raise AgentError(f"{request['image']} was pulled, but the engine does not have it", code="network")
+        raise AgentError(f"{request['image']} was pulled, but Docker does not list it", code="network")
     if request["digest"] and request["tag"]:
         # Otherwise the next run would not find the image by its tag.
         engine.tag(image["Id"], request["repository"], request["tag"])

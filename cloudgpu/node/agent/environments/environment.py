@@ -163,7 +163,9 @@ def _build_once(
         os.makedirs(request.root, mode=0o700, exist_ok=True)
         lock = os.open(folder + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise AgentError(f"cannot write {request.root}: {error.strerror}", hint="set CLOUDGPU_ENVS") from error
+        raise AgentError(
+            f"cannot write {request.root}: {error.strerror}", hint="set CLOUDGPU_ENVS to a writable directory"
+        ) from error
     try:
         if not files.try_lock(lock):
             progress("waiting for another process to build the same environment")

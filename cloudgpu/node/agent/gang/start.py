@@ -105,7 +105,7 @@ def _begin(start_spec: StartSpec, write: int) -> Supervisor:
 
 
 def _tell(write: int, reply: dict[str, Any]) -> None:
-    """Report to the caller, if it still exists. The run continues either way."""
+    """Send the result of the start to the caller if it is still running. The run continues either way."""
     with suppress(BrokenPipeError):
         os.write(write, json.dumps(reply).encode())
 

@@ -171,7 +171,7 @@ MARKET = (
             ),
             (
                 "warning",
-                "spot prices change: the worst case uses the highest observed price, at most the on-demand price",
+                "spot prices change: the worst case uses the highest observed price, or the on-demand price",
                 "",
             ),
         ),
