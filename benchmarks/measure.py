@@ -30,7 +30,7 @@ def _once(argv: Sequence[str | Path], env: Mapping[str, str]) -> Cost:
     started = time.perf_counter()
     # Without bytecode a checkout is compiled anew by every run, which an installation never is.
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=environ | env, cwd=ROOT)
+    child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env={**environ, **env}, cwd=ROOT)
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:

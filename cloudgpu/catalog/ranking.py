@@ -42,7 +42,7 @@ class SearchCriteria:
 class Offer:
     """An instance type at one price, for comparison. None means unknown.
 
-    Rates and bandwidth are theoretical peaks of all GPUs of the instance together.
+    Rates and bandwidth are theoretical peaks, summed over the instance's GPUs.
     """
 
     kind: InstanceType

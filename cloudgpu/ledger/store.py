@@ -1,4 +1,4 @@
-"""The ledger: every cost is recorded before the call that causes it, and closed after the cloud confirms its end."""
+"""The ledger. A charge is recorded before the call that incurs it, and closed once its resource is confirmed gone."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

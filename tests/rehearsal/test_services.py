@@ -242,7 +242,7 @@ def test_what_a_tunnel_says(lab, watch):
     local = tunnel.until(r"127\.0\.0\.1:(\d+) forwards to port 8001 of node 1 of cluster lab")[1]
     with contextlib.suppress(OSError):
         get(f"http://127.0.0.1:{local}/")
-    tunnel.until("nothing listens on port 8001 of node 1; every new connection tries again")
+    tunnel.until("nothing listens on port 8001 of node 1; the tunnel tries again at every connection")
     busy = lab.run("tunnel", "lab", "80", "--local", local, code=2).stderr
     assert f"port {local} on this machine is in use" in busy
     closed = tunnel.interrupted()

@@ -188,9 +188,8 @@ class _PortReporter:
         if trouble is None:
             self.emit(Note(f"port {self.port} of node {self.node} is reachable now"))
         elif isinstance(trouble, SilentPortError):
-            self.emit(
-                Note(f"nothing listens on port {self.port} of node {self.node}; every new connection tries again")
-            )
+            retry = "the tunnel tries again at every connection"
+            self.emit(Note(f"nothing listens on port {self.port} of node {self.node}; {retry}"))
         else:
             self.emit(Note(trouble.message))
 

@@ -169,7 +169,7 @@ def incomplete_fleet_error(errors: Sequence[Mapping[str, Any]], got: int, wanted
     ]
     if not launch_errors:
         return CapacityError(
-            f"{doing}: AWS launched {got} and reported no reason",
+            f"{doing}: AWS launched only {got} and gave no reason",
             code="UnfulfillableCapacity",
             hint="try another zone: it may have capacity",
         )

@@ -26,7 +26,7 @@ def images(
 ) -> None:
     """List framework containers and the GPUs they run on.
 
-    Lists container images of PyTorch, TensorFlow, MXNet and other frameworks. A container runs on a GPU if it contains
+    Lists container images for PyTorch, TensorFlow, MXNet and other frameworks. A container runs on a GPU if it contains
     native code for the GPU's compute capability. To manage the machine images that nodes boot, use `cloudgpu image`.
     """
     context = command_context(json=json, quits=True)

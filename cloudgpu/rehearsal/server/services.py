@@ -74,7 +74,7 @@ class Services:
         raise NotImplementedError(message)
 
     def _actions(self, service: str, name: str) -> Mapping[str, json_service.Action] | None:
-        """Return the table of actions that contains this action, or None if moto implements the service."""
+        """Return the service's table of actions, or None if another handler serves this request."""
         if service == "ssm" and name in ssm_session_manager.ACTIONS:
             return {
                 name: lambda _world, region, params: ssm_session_manager.start_session(self._sessions, region, params)

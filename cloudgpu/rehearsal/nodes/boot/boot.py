@@ -1,4 +1,4 @@
-"""The boot of a node: cloud-init's steps in order, their traces in the record, and the progress of the current boot."""
+"""Boot a simulated node: run cloud-init's steps in order, record the finished ones, and track the current boot."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

@@ -105,7 +105,7 @@ def test_a_port_that_nobody_listens_on_is_told_once_and_when_it_answers():
     for trouble in (silent, silent, None, None, ConnectError("lost the connection to node 1")):
         host.on_outcome(trouble)
     assert said == [
-        "nothing listens on port 8888 of node 1; every new connection tries again",
+        "nothing listens on port 8888 of node 1; the tunnel tries again at every connection",
         "port 8888 of node 1 is reachable now",
         "lost the connection to node 1",
     ]

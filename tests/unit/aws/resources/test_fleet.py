@@ -200,7 +200,7 @@ def test_a_retryable_response_gets_the_next_client_token(script: Script, ctx: Ha
 def test_no_instances_and_no_reason_is_no_capacity(script: Script, ctx: HandlerContext) -> None:
     script.launched([])
     script.released()
-    with pytest.raises(CapacityError, match="reported no reason"):
+    with pytest.raises(CapacityError, match="gave no reason"):
         FLEET.create(ctx, inputs())
 
 
