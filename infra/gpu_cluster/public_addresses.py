@@ -21,7 +21,7 @@ class PublicAddressesArgs:
 
 
 class PublicAddresses(pulumi.ComponentResource):
-    """Elastic IPs. They are allocated before the nodes are launched, so that a full quota fails before any node costs money.
+    """Elastic IPs, allocated before the nodes are launched, so that a full quota fails before any node costs money.
 
     Pass `before_nodes` to the nodes' `depends_on`.
     """
