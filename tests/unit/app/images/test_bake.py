@@ -1,0 +1,38 @@
+"""What a baked image is called, costs and shows."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.app.images.bake import BakedImage, _image_id, bake_cluster_name, retained_spending
+from cloudgpu.aws.ec2.baked_images import OwnImage
+from cloudgpu.errors import UsageError
+
+IMAGE = OwnImage("ami-1", "base", "us-east-1", "available", datetime(2026, 11, 21, tzinfo=UTC), 10, ("snap-1",), {})
+
+
+def test_the_document_names_the_image_and_what_its_bake_cost():
+    shown = BakedImage(IMAGE, Decimal("1.04"), simulated=True).as_json()
+    assert (shown["id"], shown["snapshots"], shown["simulated"]) == ("ami-1", ["snap-1"], True)
+    assert shown["cost"] == {"usd": "1.04", "simulated": True}
+    assert Decimal(shown["at_most_usd_per_month"]) > 0
+
+
+def test_an_image_whose_deletion_was_interrupted_is_named_by_its_snapshot():
+    assert (_image_id(IMAGE), _image_id(replace(IMAGE, id=""))) == ("ami-1", "snap-1")
+
+
+def test_a_name_that_leaves_no_room_for_its_cluster_is_refused():
+    assert bake_cluster_name("base") == "bake-base"
+    with pytest.raises(UsageError, match="longer than 34 characters"):
+        bake_cluster_name("b" * 35)
+
+
+def test_the_ledger_entry_has_an_upper_bound_for_the_snapshot(make, workspace):
+    plan = make.plan(make.candidate())
+    record = workspace.provisioning.up(plan, "demo").record
+    spending = retained_spending("base", record, plan)
+    assert (spending.noun, spending.name, spending.region) == ("image", "base", "us-east-1")
+    assert spending.monthly_usd > 0
