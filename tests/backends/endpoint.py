@@ -56,6 +56,7 @@ class EndpointHarness:
         self.environment = BackendEnvironment(
             settings=self.settings,
             home=self.files.home,
+            writable_home=lambda: self.files.home,
             records=self.files.records,
             clock=clock,
             environ={},
