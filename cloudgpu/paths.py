@@ -146,6 +146,11 @@ class ClusterPaths:
         return self.root / "inventory.json"
 
     @property
+    def lease(self) -> Path:
+        """The lease file of the process that is changing the cluster."""
+        return self.root / "lease"
+
+    @property
     def ssh_config(self) -> Path:
         """The directory to which `ssh-config` wrote the cluster's OpenSSH entries."""
         return self.root / "ssh-config.json"

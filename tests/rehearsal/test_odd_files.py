@@ -157,7 +157,7 @@ def test_down_ends_a_cluster_whose_files_are_all_pipes(workspace):
     workspace.recipe()
     workspace.run("up", "plain", "--yes")
     cluster = workspace.home.cluster("plain")
-    for path in (cluster.record, cluster.inventory, cluster.journal("us-east-1"), cluster.root / "lease"):
+    for path in (cluster.record, cluster.inventory, cluster.journal("us-east-1"), cluster.lease):
         path.unlink(missing_ok=True)
         os.mkfifo(path)
     for _ in range(2):

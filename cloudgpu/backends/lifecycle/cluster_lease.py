@@ -8,6 +8,11 @@ from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.run.progress import Note
 
 
+def cluster_lease(context: Context, name: str) -> ClusterLease:
+    """Return the lease on a cluster."""
+    return ClusterLease(context.home.cluster(name).lease, context.clock, context.owner)
+
+
 @contextmanager
 def hold_lease(context: Context, name: str) -> Iterator[None]:
     """Hold the lease on a cluster.
@@ -16,7 +21,7 @@ def hold_lease(context: Context, name: str) -> Iterator[None]:
         BusyError: Another process is working on this cluster.
         StateError: The state home cannot be written.
     """
-    with _lease(context, name).hold(tidy=True):
+    with cluster_lease(context, name).hold(tidy=True):
         yield
 
 
@@ -27,11 +32,7 @@ def hold_lease_to_delete(context: Context, name: str) -> Iterator[None]:
     Raises:
         BusyError: Another process is working on this cluster.
     """
-    with _lease(context, name).hold(tidy=True, required=False) as lease:
+    with cluster_lease(context, name).hold(tidy=True, required=False) as lease:
         if lease.problem:
             context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
         yield
-
-
-def _lease(context: Context, name: str) -> ClusterLease:
-    return ClusterLease(context.home.cluster(name).root / "lease", context.clock, context.owner)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from cloudgpu.backends.aws.clusters.delete import stack_of
 from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.reuse import IN_PLACE_OPERATIONS
-from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, ConnectError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
@@ -25,7 +25,7 @@ def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord
     if cidr == record.config.get("sshCidr", cidr):
         _repair_drift(context, record)
         return record
-    with _lease(context, record).hold(tidy=True):
+    with hold_lease(context, record.name):
         record = context.records.cluster(record.name) or record
         moved = replace(record, config={**record.config, "sshCidr": cidr})
         engine, stack = context.cloud.engine(moved), stack_of(context.home, moved)
@@ -67,13 +67,9 @@ def _repair_drift(context: CloudContext, record: ClusterRecord) -> None:
     if not drifted:
         return
     try:
-        with _lease(context, record).hold(tidy=True):
+        with hold_lease(context, record.name):
             for line in engine.repair_drift(stack):
                 context.emit(Note(f"repaired: {line}"))
     except BusyError as err:
         for line in drifted:
             context.emit(Note(f"not repaired, because {err.message}: {line}"))
-
-
-def _lease(context: CloudContext, record: ClusterRecord) -> ClusterLease:
-    return ClusterLease(context.home.cluster(record.name).root / "lease", context.clock, context.owner)

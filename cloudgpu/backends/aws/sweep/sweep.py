@@ -19,9 +19,9 @@ from cloudgpu.backends.aws.sweep.query import SweepQuery
 from cloudgpu.backends.base import ImageStore
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.billing.lenient_ledger import check_ledger
+from cloudgpu.backends.lifecycle.cluster_lease import cluster_lease
 from cloudgpu.backends.sweep.plan import SweepPlan, SweepRequest, SweepResult
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import StateError
 
 
@@ -82,8 +82,7 @@ class AccountSweep:
 
 
 def _is_busy(context: CloudContext, name: str) -> bool:
-    path = context.home.cluster(name).root / "lease"
-    return ClusterLease(path, context.clock, context.owner).holder() is not None
+    return cluster_lease(context, name).holder() is not None
 
 
 def _delete_recorded(context: CloudContext, default_region: str, name: str) -> Iterable[str]:

@@ -139,7 +139,7 @@ def test_ctrl_c_while_it_waits_leaves_nothing(workspace, make):
     assert workspace.records.clusters() == []
     assert workspace.ledger.entries(state="open") == ()
     assert [kind for kind, _, _ in workspace.cloud.calls] == ["up", "destroy"]
-    assert not (workspace.home.cluster("demo").root / "lease").exists()
+    assert not workspace.home.cluster("demo").lease.exists()
 
 
 def test_a_plan_that_may_not_be_applied_is_not_waited_for(workspace, make):

@@ -201,7 +201,7 @@ def test_the_lease_outlives_the_record(workspace, make, monkeypatch):
 
     def watched(self, name):
         forget(self, name)
-        seen.append((workspace.home.cluster(name).root / "lease").exists())
+        seen.append(workspace.home.cluster(name).lease.exists())
 
     monkeypatch.setattr(RecordStore, "forget_cluster", watched)
     workspace.teardown.down("demo", "us-east-1")
