@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from cloudgpu import bounds, files
 from cloudgpu.clock import Clock
@@ -24,13 +24,17 @@ from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.engine.processes import process_start
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.paths import unwritable_error
+from cloudgpu.state.file_format import FORMAT, stored_format
 
 HEARTBEAT_EVERY_S: Final = 5.0
 STALE_AFTER_S: Final = 60.0
 _WATCHED_S: Final = 3 * HEARTBEAT_EVERY_S
 _LOOK_EVERY_S: Final = 1.0
 _FORMAT: Final = 1
-"""Number of the file's format, in its field `format`. A file without the field has format 1."""
+"""Number of the file's format."""
+_UPGRADE_HINT: Final = (
+    "a newer version wrote it: upgrade cloudgpu, or delete the file if no command of that version is running"
+)
 
 
 @dataclass(frozen=True)
@@ -199,7 +203,7 @@ class ClusterLease:
         """Return the recorded holder, or None if the file is missing, malformed or unreadable.
 
         Raises:
-            StateError: A newer version of cloudgpu wrote the file.
+            NewerFormatError: A newer version of cloudgpu wrote the file.
         """
         try:
             return self._load()
@@ -209,7 +213,8 @@ class ClusterLease:
     def _load(self) -> Holder | None:
         try:
             content = files.read_json(self.path, files.SETTINGS_BYTES)
-            _reject_newer_format(self.path, content)
+            # A newer format would look malformed here, so that the lease would be taken from its holder.
+            stored_format(self.path, "lease", content, _FORMAT, hint=_UPGRADE_HINT)
             return decode_as(Holder, content)
         except FileNotFoundError:
             return None
@@ -225,7 +230,7 @@ class ClusterLease:
     def _replace(self, holder: Holder) -> None:
         fresh = self._fresh_path
         try:
-            files.create(fresh, json.dumps({"format": _FORMAT, **asdict(holder)}).encode(), durable=False)
+            files.create(fresh, json.dumps({FORMAT: _FORMAT, **asdict(holder)}).encode(), durable=False)
             fresh.replace(self.path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -270,15 +275,6 @@ class ClusterLease:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
-
-
-def _reject_newer_format(path: Path, content: Any) -> None:  # noqa: ANN401 - any JSON value
-    """Reject a newer format, which would look malformed here, so that the lease would be taken from its holder."""
-    number = content.get("format") if isinstance(content, dict) else None
-    if isinstance(number, int) and number > _FORMAT:
-        message = f"the lease {path} has format {number}, but this cloudgpu reads formats up to {_FORMAT}"
-        hint = "a newer version wrote it: upgrade cloudgpu, or delete the file if no command of that version is running"
-        raise StateError(message, hint=hint)
 
 
 def _busy(path: Path, holder: Holder) -> BusyError:

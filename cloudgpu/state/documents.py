@@ -11,18 +11,16 @@ from dataclasses import asdict
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from cloudgpu import bounds, files
+from cloudgpu import files
 from cloudgpu.decoding import MALFORMED, describe_error, unexpected
-from cloudgpu.errors import NewerFormatError
 from cloudgpu.paths import unwritable_error
 from cloudgpu.state.adapters import decode_stored
+from cloudgpu.state.file_format import FORMAT, stored_format
 
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 """Function that converts the content of a file from one format to the next."""
-FORMAT: Final = "format"
-"""Field that contains the number of the file's format."""
 T = TypeVar("T")
 
 
@@ -79,13 +77,7 @@ class StateFile(Generic[T]):
         """Return the content of a file in the current format."""
         if not isinstance(content, dict):
             raise unexpected(content, "a mapping")
-        stored = bounds.checked_count(content.get(FORMAT, 1), 1)
-        if stored > self.format:
-            raise NewerFormatError(
-                f"{path} is a {self.name} in format {stored}, but this version of cloudgpu reads formats up to "
-                f"{self.format}",
-                hint="a newer version wrote the file: upgrade cloudgpu, for example with `pip install -U cloudgpu`",
-            )
+        stored = stored_format(path, self.name, content, self.format)
         for migration in self._migrations[stored - 1 :]:
             content = migration(content)
         return content

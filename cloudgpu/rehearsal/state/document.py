@@ -20,15 +20,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cloudgpu import files
-from cloudgpu.errors import NewerFormatError
-
-_KEY: Final = "format"
-_FIRST: Final = 1
-_LARGEST: Final = 1_000_000
-"""A file with a higher number is damaged: no version writes one, and it could be too long to show in a message."""
+from cloudgpu.state.file_format import FIRST, FORMAT, stored_format
 
 
 @dataclass(frozen=True)
@@ -36,11 +31,11 @@ class DocumentFormat:
     """The format of one kind of file: its name in messages, and the highest number that this version reads."""
 
     name: str
-    number: int = _FIRST
+    number: int = FIRST
 
     def encode(self, values: Mapping[str, object]) -> bytes:
         """Return the contents of a file with these values and the current format number."""
-        return json.dumps({_KEY: self.number, **values}).encode()
+        return json.dumps({FORMAT: self.number, **values}).encode()
 
     def read(self, path: Path, limit: int = files.SETTINGS_BYTES) -> dict[str, Any]:
         """Read a file of at most `limit` bytes. Return its values without the format number.
@@ -54,14 +49,6 @@ class DocumentFormat:
         if not isinstance(values, dict):
             message = f"expected a mapping, got {type(values).__name__}"
             raise ValueError(message)  # noqa: TRY004 - callers treat both as damage
-        number = values.pop(_KEY, _FIRST)
-        if not isinstance(number, int) or isinstance(number, bool) or not _FIRST <= number <= _LARGEST:
-            message = f"the format is not a whole number from {_FIRST} to {_LARGEST}"
-            raise ValueError(message)
-        if number > self.number:
-            raise NewerFormatError(
-                f"{path} ({self.name}) has format {number}, which a newer version of cloudgpu wrote; "
-                f"this version reads up to format {self.number}",
-                hint="upgrade cloudgpu to the version that wrote it",
-            )
+        stored_format(path, self.name, values, self.number)
+        values.pop(FORMAT, None)
         return values

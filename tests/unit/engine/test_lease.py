@@ -15,7 +15,7 @@ import pytest
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine import lease as lease_module
 from cloudgpu.engine.lease import STALE_AFTER_S, ClusterLease
-from cloudgpu.errors import BusyError, StateError
+from cloudgpu.errors import BusyError, NewerFormatError, StateError
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -252,11 +252,13 @@ def test_a_lease_of_a_newer_format_is_refused_by_its_number_and_left_alone(path,
     content = json.dumps({"format": 2, "holders": [{"owner": "ada"}]})
     path.write_text(content)
     lease = ClusterLease(path, ManualClock(START), "bob")
-    refused = pytest.raises(StateError, match="has format 2, but this cloudgpu reads formats up to 1")
+    refused = pytest.raises(
+        NewerFormatError, match=r"\(lease\) has format 2, but this version of cloudgpu reads formats up to 1$"
+    )
     with refused as caught, lease.hold(required=required):
         pass
     assert "upgrade cloudgpu" in caught.value.hint
-    with pytest.raises(StateError, match="format 2"):
+    with pytest.raises(NewerFormatError, match="format 2"):
         lease.holder()
     assert path.read_text() == content
 

@@ -145,7 +145,7 @@ def test_a_written_file_says_its_format_and_has_the_frozen_values(files, name):
 def test_a_newer_file_is_refused_by_name_and_left_alone(files, name):
     path = files.root / name
     content = rewrite(path, format=2)
-    with pytest.raises(NewerFormatError, match=r"has format 2, which .* this version reads up to format 1$") as caught:
+    with pytest.raises(NewerFormatError, match=r"has format 2, but this version .* reads formats up to 1$") as caught:
         READERS[name](files)
     assert str(path) in caught.value.message
     assert "upgrade" in caught.value.hint

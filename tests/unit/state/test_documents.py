@@ -100,7 +100,7 @@ def test_a_newer_format_is_refused_by_name(tmp_path):
     path.write_text('{"format": 4}')
     with pytest.raises(NewerFormatError) as caught:
         BOX.read(path)
-    assert caught.value.message == f"{path} is a box in format 4, but this version of cloudgpu reads formats up to 3"
+    assert caught.value.message == f"{path} (box) has format 4, but this version of cloudgpu reads formats up to 3"
     assert "pip install -U cloudgpu" in caught.value.hint
 
 
@@ -164,7 +164,7 @@ def test_a_file_of_a_newer_version_is_refused_and_stays_as_it_is(frozen, name):
     with pytest.raises(NewerFormatError) as caught:
         READERS[name](frozen)
     path = frozen.root / name
-    assert f"{path} is a {FILES[name].name} in format {newer}" in caught.value.message
+    assert f"{path} ({FILES[name].name}) has format {newer}" in caught.value.message
     assert f"reads formats up to {FILES[name].format}" in caught.value.message
     assert "upgrade cloudgpu" in caught.value.hint
     assert path.read_bytes() == content
@@ -181,7 +181,7 @@ def test_a_cache_of_a_newer_version_counts_as_empty(frozen):
 def test_ssh_entries_recorded_by_a_newer_version_are_reported(frozen):
     _spoil(frozen, "clusters/up/ssh-config.json", format=2)
     (problem,) = ssh_config_record.remove_entries(frozen, "up")
-    assert "in format 2" in problem
+    assert "has format 2" in problem
 
 
 def _not_json(path):
