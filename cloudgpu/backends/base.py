@@ -28,8 +28,12 @@ if TYPE_CHECKING:
     from cloudgpu.backends.catalog_source import CatalogSource
     from cloudgpu.backends.events import Emit
     from cloudgpu.backends.lifecycle.launch_request import Requester
-    from cloudgpu.backends.lifecycle.resource_forecast import ResourceForecast
-    from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster
+    from cloudgpu.backends.lifecycle.results import (
+        DeletionResult,
+        ExtensionResult,
+        ProvisionedCluster,
+        ResourceForecast,
+    )
     from cloudgpu.backends.node_connections import NodeCarriers
     from cloudgpu.backends.quota_headroom import QuotaCloud
     from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow

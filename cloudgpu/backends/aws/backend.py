@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.backends.environment import BackendEnvironment
     from cloudgpu.backends.events import Emit
     from cloudgpu.backends.lifecycle.launch_request import Requester
-    from cloudgpu.backends.lifecycle.resource_forecast import ResourceForecast
+    from cloudgpu.backends.lifecycle.results import ResourceForecast
     from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
     from cloudgpu.clock import Clock
     from cloudgpu.launch.inventory import Node
@@ -144,7 +144,7 @@ class AwsBackend(Backend):
 
     def storage(self, context: Context, team: str) -> StorageOperations:
         """Return the operations on storage that outlives clusters."""
-        manager: StorageOperations = import_module(_STORAGE).storage_manager(self.cloud.storage(), context, team)
+        manager: StorageOperations = import_module(_STORAGE).StorageManager(self.cloud.storage(), context, team)
         return manager
 
     def sweep(self, context: Context, default_region: str) -> Sweep:

@@ -8,7 +8,7 @@ from pathlib import Path
 from cloudgpu.backends.aws.clusters.delete import stack_of
 from cloudgpu.backends.aws.ports import Cloud
 from cloudgpu.backends.lifecycle.launch_request import Requester, record_with_candidate
-from cloudgpu.backends.lifecycle.resource_forecast import ResourceForecast
+from cloudgpu.backends.lifecycle.results import ResourceForecast
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import PreviewStep
 from cloudgpu.paths import Home

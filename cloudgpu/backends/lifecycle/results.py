@@ -1,4 +1,4 @@
-"""Results of operations on clusters."""
+"""Results of operations on clusters, and the resources that `plan --resources` lists."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -79,6 +79,19 @@ class DeletionResult:
             "simulated": self.simulated,
             "left": [],
         }
+
+
+@dataclass(frozen=True)
+class ResourceForecast:
+    """A resource that `up` would create."""
+
+    type: str
+    """Pulumi resource type."""
+    name: str
+
+    def as_json(self) -> dict[str, str]:
+        """Return the documented JSON form."""
+        return {"type": self.type, "name": self.name}
 
 
 def leftover_lines(err: CloudGpuError) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from cloudgpu.plan.candidates import explain as explanations
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
-    from cloudgpu.backends.lifecycle.resource_forecast import ResourceForecast
+    from cloudgpu.backends.lifecycle.results import ResourceForecast
 
 
 @with_option_groups

@@ -6,7 +6,7 @@ import typer
 
 from cloudgpu.app.clusters.status import list_cluster_statuses, refresh_all, with_costs
 from cloudgpu.backends.billing.missing_rows import node_gap
-from cloudgpu.backends.billing.storage_billing import restore_storage_rows
+from cloudgpu.backends.billing.retained_billing import restore_storage_rows
 from cloudgpu.cli.commands.authorize import authorize_caller
 from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import command_context

@@ -6,8 +6,8 @@ from dataclasses import replace
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.aws.clusters.delete_unrecorded import UnrecordedTeardown
 from cloudgpu.backends.aws.clusters.ledger_closing import LedgerCloser
-from cloudgpu.backends.aws.clusters.missing_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
+from cloudgpu.backends.aws.clusters.row_restoration import restore_missing_rows
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
 from cloudgpu.backends.aws.clusters.verified_deletion import RecordedInstances, ResourceFilter, TagSearch, has_token

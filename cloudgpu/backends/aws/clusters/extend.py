@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.backends.aws.clusters.delete import stack_of
-from cloudgpu.backends.aws.clusters.missing_rows import restore_missing_rows
+from cloudgpu.backends.aws.clusters.row_restoration import restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import detect_caller_cidr
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.base import Connect

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.aws.storage.manage import StorageManager, storage_manager
+from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.billing.retained_billing import RetainedBilling
 from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
 from cloudgpu.backends.storage import StorageRequest
@@ -177,7 +177,7 @@ class ClusterStorage:
         return {stored.name: stored for stored in self.context.cloud.storage().found(region)}
 
     def _manager(self, team: str) -> StorageManager:
-        return storage_manager(self.context.cloud.storage(), self.context, team)
+        return StorageManager(self.context.cloud.storage(), self.context, team)
 
 
 def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], object]) -> None:

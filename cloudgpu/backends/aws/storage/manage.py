@@ -5,12 +5,10 @@ from dataclasses import replace
 
 from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.aws.ports import StorageCloud
-from cloudgpu.backends.aws.storage.context import StorageContext
 from cloudgpu.backends.aws.storage.overview import list_storage
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.lenient_ledger import LenientLedger
-from cloudgpu.backends.billing.retained_billing import RetainedBilling
-from cloudgpu.backends.billing.storage_billing import retained_spending
+from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.lease import ClusterLease
@@ -25,8 +23,12 @@ from cloudgpu.text import command
 class StorageManager:
     """Creates and deletes storage on one target and records it in one state home."""
 
-    def __init__(self, context: StorageContext) -> None:
+    def __init__(self, cloud: StorageCloud, context: Context, team: str) -> None:
+        """Prepare operations on storage. The context's owner and the team become tags of created storage."""
+        self._cloud = cloud
         self._context = context
+        self._team = team
+        self._records = StorageRecords(context.home)
         self._billing = RetainedBilling(context.ledger, context.clock)
         self._unsaved: list[str] = []
 
@@ -39,7 +41,7 @@ class StorageManager:
             CloudGpuError: The creation failed; no resources remain.
         """
         with self._lease(request.name).hold(tidy=True):
-            record = self._context.records.get(request.name)
+            record = self._records.get(request.name)
             if record is not None:
                 self._check_same(record, request)
                 if record.state == "ready":
@@ -48,8 +50,8 @@ class StorageManager:
             else:
                 self._refuse_taken(request)
                 record = self._new(request)
-                self._context.cloud.engine(record)  # an engine that cannot run must fail before anything is written
-                self._context.records.save(record)
+                self._cloud.engine(record)  # an engine that cannot run must fail before anything is written
+                self._records.save(record)
             return CreatedStorage(self._made(record), made=True)
 
     def rows(self, region: str) -> tuple[StorageRow, ...]:
@@ -58,7 +60,7 @@ class StorageManager:
         Raises:
             CloudError: A region cannot be queried.
         """
-        return list_storage(self._context.cloud, self._context.records.all(), region)
+        return list_storage(self._cloud, self._records.all(), region)
 
     def find_deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:
         """Return the existing storage for the confirmation prompt, or None if no resource has the storage's tag.
@@ -119,7 +121,7 @@ class StorageManager:
     def _marked(self, record: StorageRecord) -> None:
         """Record that the storage is being deleted. A full disk must not prevent the deletion."""
         try:
-            self._context.records.save(record, state="deleting")
+            self._records.save(record, state="deleting")
         except StateError as err:
             self._context.emit(Note(f"{err.message}; continuing anyway"))
 
@@ -128,7 +130,7 @@ class StorageManager:
         if isinstance(self._context.ledger, LenientLedger) and self._context.ledger.failed:
             return
         try:
-            self._context.records.forget(name)
+            self._records.forget(name)
         except StateError as err:
             self._context.emit(Note(err.message))
             self._unsaved.append(err.message)
@@ -145,7 +147,7 @@ class StorageManager:
         own = {
             "storage": request.name,
             "owner": context.owner,
-            "team": context.team,
+            "team": self._team,
             "token": token,
             "kind": request.kind,
             "keep": "false" if request.disposable else "true",
@@ -158,20 +160,20 @@ class StorageManager:
             kind=request.kind,
             token=token,
             owner=context.owner,
-            team=context.team,
-            target=context.cloud.target,
-            account=context.cloud.account(),
-            endpoint=context.cloud.endpoint,
+            team=self._team,
+            target=self._cloud.target,
+            account=self._cloud.account(),
+            endpoint=self._cloud.endpoint,
             region=request.region,
             created_at=context.clock.now(),
             disposable=request.disposable,
             made_for=request.made_for,
-            engine=context.cloud.requested_engine or "direct",
+            engine=self._cloud.requested_engine or "direct",
             config={**request.config, **own},
         )
 
     def _made(self, record: StorageRecord) -> StorageRecord:
-        engine, stack = self._context.cloud.engine(record), self._stack(record)
+        engine, stack = self._cloud.engine(record), self._stack(record)
         row = retained_spending(record)
         self._billing.open(row)
         try:
@@ -180,7 +182,7 @@ class StorageManager:
             self._undo(record, err)
             raise
         self._billing.made(row, str(applied.outputs.get("id") or ""))
-        return self._context.records.save(record, state="ready", outputs=dict(applied.outputs))
+        return self._records.save(record, state="ready", outputs=dict(applied.outputs))
 
     def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
         """Delete partly created storage, which contains no data, so that it does not incur costs."""
@@ -195,7 +197,7 @@ class StorageManager:
             raise TeardownError(
                 message, left=left, hint=command("cloudgpu", "storage", "delete", record.name)
             ) from cause
-        self._context.records.forget(record.name)
+        self._records.forget(record.name)
 
     def _closed(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
         tokens = [*(stored.token for stored in found), *([record.token] if record else [])]
@@ -222,7 +224,7 @@ class StorageManager:
             found = self._tagged(name, {record.region}, {record.token})
         for part in [part for stored in found for part in stored.parts]:
             self._context.emit(Note(f"deleting {part.label}"))
-        left += [line for stored in found for line in self._context.cloud.end(stored)]
+        left += [line for stored in found for line in self._cloud.end(stored)]
         if not left and found:
             again = self._tagged(name, {stored.region for stored in found}, {stored.token for stored in found})
             left = [part.label for stored in again for part in stored.parts]
@@ -239,11 +241,11 @@ class StorageManager:
         left: list[str] = []
         for stored in found:
             try:
-                self._context.cloud.empty(stored)
+                self._cloud.empty(stored)
             except CloudGpuError as err:
                 left.append(err.message)
         try:
-            self._context.cloud.engine(record).destroy(self._stack(record), self._context.emit)
+            self._cloud.engine(record).destroy(self._stack(record), self._context.emit)
         except TeardownError as err:
             left += err.left
         except StateError as err:
@@ -251,7 +253,7 @@ class StorageManager:
         return left
 
     def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[TaggedStorage]:
-        found = [stored for region in sorted(regions) for stored in self._context.cloud.found(region, name)]
+        found = [stored for region in sorted(regions) for stored in self._cloud.found(region, name)]
         return [stored for stored in found if stored.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
@@ -262,7 +264,7 @@ class StorageManager:
                 record was written by a newer version.
         """
         try:
-            record = self._context.records.get(name)
+            record = self._records.get(name)
         except NewerFormatError:
             raise
         except StateError as err:
@@ -278,7 +280,7 @@ class StorageManager:
         Raises:
             UsageError: All storage with this name belongs to another user.
         """
-        found = self._context.cloud.found(record.region if record else region, name)
+        found = self._cloud.found(record.region if record else region, name)
         if record is not None:
             return [stored for stored in found if stored.token == record.token]
         of_owner = [stored for stored in found if stored.tag("cloudgpu:owner") in ("", self._context.owner)]
@@ -289,7 +291,7 @@ class StorageManager:
         return of_owner
 
     def _check_identity(self, record: StorageRecord) -> None:
-        account, endpoint = self._context.cloud.account(), self._context.cloud.endpoint
+        account, endpoint = self._cloud.account(), self._cloud.endpoint
         if (record.account, record.endpoint) != (account, endpoint):
             there = f"account {record.account}{' at ' + record.endpoint if record.endpoint else ''}"
             here = f"account {account}{' at ' + endpoint if endpoint else ''}"
@@ -315,14 +317,14 @@ class StorageManager:
             delete = command("cloudgpu", "storage", "delete", record.name)
             hint = f"choose another name, or run `{delete}` first; `cloudgpu storage list` shows the options"
             raise UsageError(message, hint=hint)
-        requested_engine = self._context.cloud.requested_engine
+        requested_engine = self._cloud.requested_engine
         if requested_engine and requested_engine != record.engine:
             message = f"storage {record.name} was created with the {record.engine} engine, not {requested_engine}"
             same = command(CLOUDGPU_ENGINE=record.engine)
             raise UsageError(message, hint=f"set {same}; deletion selects the engine automatically")
 
     def _refuse_taken(self, request: StorageRequest) -> None:
-        found = self._context.cloud.found(request.region, request.name)
+        found = self._cloud.found(request.region, request.name)
         if found:
             owner = found[0].tag("cloudgpu:owner") or "an unknown owner"
             message = f"storage {request.name} already exists in {request.region} and belongs to {owner}"
@@ -352,11 +354,3 @@ def _refuse_used(name: str, found: Sequence[TaggedStorage]) -> None:
     if users:
         message = f"storage {name} may be in use by {', '.join(users)}"
         raise BusyError(message, hint="delete those instances first: `cloudgpu down CLUSTER`")
-
-
-def storage_manager(cloud: StorageCloud, context: Context, team: str) -> StorageManager:
-    """Return the manager that creates and deletes storage with the records and the ledger of a context."""
-    records = StorageRecords(context.home)
-    return StorageManager(
-        StorageContext(cloud, records, context.home, context.clock, context.owner, team, context.emit, context.ledger)
-    )

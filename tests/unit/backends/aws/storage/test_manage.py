@@ -7,15 +7,16 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
-from cloudgpu.backends.aws.storage.context import StorageContext
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.aws.storage.overview import list_storage
+from cloudgpu.backends.base import Context
 from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import BusyError, CapacityError, CloudError, StateError, TeardownError, UsageError
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
+from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.storage_records import StorageRecords
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -111,9 +112,16 @@ def ledger(home):
 
 @pytest.fixture
 def room(cloud, home, told, ledger):
-    return StorageManager(
-        StorageContext(cloud, StorageRecords(home), home, ManualClock(START), "ada", "lab", told.append, ledger)
+    context = Context(
+        backend=None,  # not called: the manager receives the cloud
+        ledger=ledger,
+        records=RecordStore(home),
+        home=home,
+        clock=ManualClock(START),
+        owner="ada",
+        emit=told.append,
     )
+    return StorageManager(cloud, context, "lab")
 
 
 def test_what_is_made_is_recorded_before_the_first_call(room, cloud, home):
