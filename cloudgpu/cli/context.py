@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.backends.billing.missing_rows import find_gaps
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.report import By, CostReport
 
 _LEDGER = "cloudgpu.ledger.store"
-_API_LOG = "cloudgpu.backends.api_log"
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class CliContext:
             clock=self.clock,
             environ=caller_environ(),
             known_hosts=user_known_hosts(),
-            calls=import_module(_API_LOG).ApiCallLog(log, self.clock, required=self.needs_disk),
+            calls=ApiCallLog(log, self.clock, required=self.needs_disk),
             buckets=lambda: self.backend(BUCKET_TARGET),
         )
 

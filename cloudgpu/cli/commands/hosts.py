@@ -23,7 +23,7 @@ from cloudgpu.cli.render.hosts import (
 )
 from cloudgpu.errors import HostKeyError, StateError, UnfitError, UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_text, write_for_user
-from cloudgpu.hosts.host import OwnHost
+from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.inventory_update import fill_scanned_fields
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.ssh.host_key import ShownKey
@@ -45,11 +45,12 @@ def show(names: Names = None, hosts: Inventory = None, json: Json = False) -> No
     Reads only the inventory file and does not connect to the hosts.
     """
     context = command_context(json=json, hosts=hosts)
-    chosen = _chosen(context, names)
+    inventory = open_hosts(context.environment).file()
+    chosen = _chosen(inventory, names)
     if json:
-        context.screen.document(inventory_json(open_hosts(context.environment).file(), chosen))
+        context.screen.document(inventory_json(inventory, chosen))
     else:
-        context.screen.lines(inventory_lines(open_hosts(context.environment).file(), chosen))
+        context.screen.lines(inventory_lines(inventory, chosen))
 
 
 @app.command("check")
@@ -60,7 +61,8 @@ def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> N
     Exits 15 if a host cannot be reached or differs from the inventory.
     """
     context = command_context(json=json, hosts=hosts)
-    results = host_scanning.scan(open_hosts(context.environment), _chosen(context, names), context.catalog, None)
+    backend = open_hosts(context.environment)
+    results = host_scanning.scan(backend, _chosen(backend.file(), names), context.catalog, None)
     if json:
         context.screen.document(scanned_json(results, {}))
     else:
@@ -87,18 +89,18 @@ def scan(
     the fingerprint of each unknown host key, and pins the key only after you confirm it. Changes nothing on the hosts.
     """
     context = command_context(json=json, hosts=hosts)
-    file = open_hosts(context.environment).file()
-    results = host_scanning.scan(
-        open_hosts(context.environment), _chosen(context, names), context.catalog, _trusting(context, trust or [])
-    )
+    backend = open_hosts(context.environment)
+    inventory = backend.file()
+    chosen, trusted = _chosen(inventory, names), _trusting(context, inventory, trust or [])
+    results = host_scanning.scan(backend, chosen, context.catalog, trusted)
     findings = {result.host.name: result.found for result in results}
-    text, added = fill_scanned_fields(_text_of(file.path), findings)
+    text, added = fill_scanned_fields(_text_of(inventory.path), findings)
     if added:
-        _rewrite(file.path, text)
+        _rewrite(inventory.path, text)
     if json:
         context.screen.document(scanned_json(results, added))
     else:
-        context.screen.lines(scan_lines(results, added, file.path))
+        context.screen.lines(scan_lines(results, added, inventory.path))
     if any(result.problem for result in results):
         raise typer.Exit(UnfitError.exit_code)
 
@@ -123,8 +125,8 @@ def prepare(
     Installs only the components that you list with --install, and shows the commands before running them.
     """
     context = command_context(json=json, hosts=hosts)
-    backend, chosen = open_hosts(context.environment), _chosen(context, names)
-    results = find_missing_components(backend, chosen, context.catalog)
+    backend = open_hosts(context.environment)
+    results = find_missing_components(backend, _chosen(backend.file(), names), context.catalog)
     planned = plan_install_steps(results, install or [])
     if not json:
         context.screen.lines(step_lines(planned) if install else missing_component_lines(results))
@@ -153,18 +155,16 @@ def _rewrite(path: Path, text: str) -> None:
         ) from err
 
 
-def _chosen(context: CliContext, names: list[str] | None) -> list[OwnHost]:
-    file = open_hosts(context.environment).file()
+def _chosen(inventory: HostsFile, names: list[str] | None) -> list[OwnHost]:
     for name in names or []:
-        if name not in file.by_name:
-            message = f"there is no host {name} in {file.path.name}{suggestion(name, file.by_name)}"
+        if name not in inventory.by_name:
+            message = f"there is no host {name} in {inventory.path.name}{suggestion(name, inventory.by_name)}"
             raise UsageError(message, hint="list the hosts: cloudgpu hosts list")
-    return [file.by_name[name] for name in dict.fromkeys(names)] if names else list(file.hosts)
+    return [inventory.by_name[name] for name in dict.fromkeys(names)] if names else list(inventory.hosts)
 
 
-def _trusting(context: CliContext, pairs: list[str]) -> Trust:
+def _trusting(context: CliContext, inventory: HostsFile, pairs: list[str]) -> Trust:
     known: dict[str, list[str]] = {}
-    inventory = open_hosts(context.environment).file()
     for pair in pairs:
         name, equals, fingerprint = pair.partition("=")
         if not equals or name not in inventory.by_name or not fingerprint.startswith("SHA256:"):
