@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from cloudgpu import bounds
+from cloudgpu import bounds, files
 from cloudgpu.catalog.other_prices import ItemKind
 from cloudgpu.decoding import AnyFloat
 from cloudgpu.errors import NewerFormatError, StateError
@@ -14,7 +14,7 @@ from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.adapters import decode_stored
 from cloudgpu.state.attached_storage import AttachedStorage
 from cloudgpu.state.documents import StateFile, documents_if_readable, documents_in
-from cloudgpu.targets import is_simulated
+from cloudgpu.targets import TARGETS, is_simulated
 from cloudgpu.text import command
 
 ClusterState = Literal["making", "up", "ending", "damaged"]
@@ -200,7 +200,7 @@ class RecordStore:
         return _damage(self._home.cluster(name).record, CLUSTER)
 
     def target(self, name: str) -> str:
-        """Return the target of a cluster; empty if it has no record, or a damaged record.
+        """Return the target of a cluster; empty if it has no record, or a record too damaged to name a known target.
 
         Raises:
             NewerFormatError: A newer version wrote the record, so that its target is unknown.
@@ -210,7 +210,7 @@ class RecordStore:
         except NewerFormatError:
             raise
         except StateError:
-            return ""
+            return _salvaged_target(self._home.cluster(name).record)
         return "" if record is None else record.target
 
     def save_cluster(self, record: ClusterRecord, now: datetime) -> ClusterRecord:
@@ -338,6 +338,19 @@ def _damaged(path: Path) -> ClusterRecord:
         state="damaged",
         updated_at=written,
     )
+
+
+def _salvaged_target(path: Path) -> str:
+    """Return the target that a damaged record names; empty if it names no known target.
+
+    A deletion must search the cloud in which the cluster runs, whatever else is wrong with the record.
+    """
+    try:
+        content = files.read_json(path)
+    except (OSError, ValueError):
+        return ""
+    target = content.get("target") if isinstance(content, dict) else None
+    return target if isinstance(target, str) and target in TARGETS else ""
 
 
 def _read(path: Path, document: StateFile[_T]) -> _T | None:

@@ -3,6 +3,7 @@
 import json
 import math
 import zlib
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -23,7 +24,7 @@ from cloudgpu.engine.lease import ClusterLease, Holder
 from cloudgpu.engine.pulumi_cli import state as pulumi_state
 from cloudgpu.engine.pulumi_cli.command import _recorded_process
 from cloudgpu.engine.pulumi_cli.recovery import notes_in
-from cloudgpu.errors import UsageError
+from cloudgpu.errors import NewerFormatError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.ledger.times import from_text, to_text
 from cloudgpu.paths import Home
@@ -38,6 +39,7 @@ from cloudgpu.state.cooldowns import Cooldowns
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
+from cloudgpu.targets import TARGETS as CLOUD_TARGETS
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, lines, spoiled, values, words
 from tests.unit.fuzz.samples_home import (
@@ -76,8 +78,12 @@ def _cluster(content: bytes) -> None:
 
 def _clusters_shown(content: bytes) -> None:
     written("home/clusters/lab/cluster.json", content)
-    shown = status.list_cluster_statuses(RecordStore(_home()), NOW)
+    records = RecordStore(_home())
+    shown = status.list_cluster_statuses(records, NOW)
     assert len(shown) == 1
+    if shown[0].state == "damaged":
+        with suppress(NewerFormatError):
+            assert records.target("lab") in {"", *CLOUD_TARGETS}
     _show(show_status.status_lines(shown, NOW))
     json.dumps([one.as_json() for one in shown], allow_nan=False)
 

@@ -43,6 +43,29 @@ def test_a_cluster_record_with_an_impossible_value_is_damaged_and_the_others_are
     assert field in problem
 
 
+def test_a_damaged_record_still_names_the_target_to_search(workspace, make):
+    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    path = workspace.home.cluster("demo").record
+    content = {**json.loads(path.read_text()), "target": "rehearsal"}
+    path.write_text(json.dumps({**content, "expires_at": "soon"}))
+    assert workspace.records.target("demo") == "rehearsal"
+
+
+@pytest.mark.parametrize("target", ["mars", 1, None, ["aws"], {"aws": 1}])
+def test_a_damaged_record_with_an_unknown_target_names_none(workspace, make, target):
+    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    path = workspace.home.cluster("demo").record
+    path.write_text(json.dumps({**json.loads(path.read_text()), "target": target, "expires_at": "soon"}))
+    assert workspace.records.target("demo") == ""
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
+def test_a_record_that_is_no_mapping_names_no_target(workspace, make, text):
+    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.home.cluster("demo").record.write_bytes(text)
+    assert workspace.records.target("demo") == ""
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("ranks", {"x": [0]}), ("ranks", {"0": ["0"]}), ("stages", [["up"]]), ("started_at", "9999-01-01")],
