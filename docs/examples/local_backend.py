@@ -116,7 +116,8 @@ class LocalClusters(ClusterOperations):
                 if record is not None:
                     reuse.require_usable(self.context, record)
                     self._end(record)  # an earlier call was interrupted
-                return self._start(plan, new_record(self.context, plan, name, requester, run_id))
+                record = new_record(self.context.backend, plan, name, requester, run_id, self.context.clock.now())
+                return self._start(plan, record)
         return self.reuse(name, plan)
 
     def _start(self, plan: Plan, record: ClusterRecord) -> ProvisionedCluster:

@@ -120,7 +120,7 @@ class HostProvisioning:
     def _new(self, plan: Plan, name: str, run_id: str, chosen: HostSet) -> ClusterRecord:
         by_name = self._context.hosts.file().by_name
         return replace(
-            new_record(self._context, plan, name, self._requester, run_id),
+            new_record(self._context.backend, plan, name, self._requester, run_id, self._context.clock.now()),
             engine="",
             zone=chosen.label,
             instance_type=chosen.instance_type,

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from cloudgpu.backends.base import Context
 from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.engine.config import stack_config
@@ -15,6 +14,7 @@ from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identifiers import new_token
+from cloudgpu.state.identity import BackendIdentity
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,19 @@ def require_applicable(plan: Plan, name: str) -> None:
         )
 
 
-def new_record(context: Context, plan: Plan, name: str, requester: Requester, run_id: str) -> ClusterRecord:
+def new_record(
+    backend: BackendIdentity, plan: Plan, name: str, requester: Requester, run_id: str, now: datetime
+) -> ClusterRecord:
     """Return the record of a new cluster, without a candidate. The caller saves it."""
-    now = context.clock.now()
     return ClusterRecord(
         name=name,
         token=new_token(),
         owner=requester.owner,
         team=requester.team,
         recipe=plan.recipe.name,
-        target=context.backend.target,
-        account=context.backend.account(),
-        endpoint=context.backend.endpoint,
+        target=backend.target,
+        account=backend.account(),
+        endpoint=backend.endpoint,
         created_at=now,
         expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
         made_by="train" if run_id else "up",

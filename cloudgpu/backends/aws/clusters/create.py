@@ -104,7 +104,7 @@ class Provisioning:
         return record
 
     def _new_record(self, plan: Plan, name: str, run_id: str) -> ClusterRecord:
-        record = new_record(self._context, plan, name, self._requester, run_id)
+        record = new_record(self._context.backend, plan, name, self._requester, run_id, self._context.clock.now())
         return replace(record, engine=self._context.cloud.requested_engine or "direct")
 
     def _refuse_taken(self, plan: Plan, record: ClusterRecord) -> None:
