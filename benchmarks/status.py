@@ -13,7 +13,9 @@ from measure import CLOUDGPU, run, show_command
 from cloudgpu.backends.billing.costs import spending_of
 from cloudgpu.ledger.store import Ledger, open_ledger
 from cloudgpu.paths import Home
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
+from cloudgpu.state.cluster_record import ClusterIdentity, ClusterLifecycle, ClusterPlacement, ClusterRecord
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_record import RunRecord
 
 CLUSTERS = 20
 
@@ -40,7 +42,7 @@ def fill(home: Home, runs: int) -> None:
 
 def _fill_clusters(records: RecordStore, ledger: Ledger, now: datetime) -> None:
     for number in range(CLUSTERS):
-        cluster = ClusterRecord(
+        identity = ClusterIdentity(
             name=f"cluster-{number}",
             token=f"token-{number}",
             owner="ann",
@@ -50,9 +52,9 @@ def _fill_clusters(records: RecordStore, ledger: Ledger, now: datetime) -> None:
             account="123456789012",
             endpoint="http://127.0.0.1:1",
             created_at=now - timedelta(hours=1),
-            expires_at=now + timedelta(hours=7),
             made_by="up",
-            state="up",
+        )
+        placement = ClusterPlacement(
             regions=("us-east-1",),
             region="us-east-1",
             zone="us-east-1c",
@@ -62,10 +64,12 @@ def _fill_clusters(records: RecordStore, ledger: Ledger, now: datetime) -> None:
             node_hourly_usd="31.212",
             instance_ids=(f"i-{number:017x}", f"i-{number + 100:017x}"),
         )
+        lifecycle = ClusterLifecycle(expires_at=now + timedelta(hours=7), state="up")
+        cluster = ClusterRecord(identity, placement, lifecycle)
         records.save_cluster(cluster, now)
         row = spending_of(cluster, now - timedelta(hours=1))
         ledger.open(row)
-        ledger.launched(row.entry_id, cluster.instance_ids, now - timedelta(hours=1))
+        ledger.launched(row.entry_id, cluster.placement.instance_ids, now - timedelta(hours=1))
 
 
 def main() -> None:

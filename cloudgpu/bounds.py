@@ -5,7 +5,7 @@ arithmetic cannot overflow: bounded times can be subtracted, and bounded duratio
 ValueError with a message that states what was expected.
 
 Only ASCII digits are accepted. `int` also accepts `1_000`, `+5`, ` 5 ` and the digits of other scripts, but the tools
-that receive the value do not.
+to which cloudgpu passes the value reject these forms.
 """
 
 import re
@@ -15,9 +15,9 @@ from typing import Final
 
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2100, 1, 1, tzinfo=UTC)
-"""Range of valid times, from before any cloud existed to later than anything that can be paid for."""
+"""Valid times range from EARLIEST, before any cloud existed, up to but not including LATEST."""
 MAX_DURATION_S: Final = 366 * 86400
-"""One year: twice the longest Capacity Block that AWS offers."""
+"""A leap year in seconds: about twice the longest Capacity Block that AWS offers."""
 MAX_USD: Final = Decimal(10) ** 9
 """More than any cluster costs, but small enough that nano-dollars times the seconds of a year fit in 128 bits."""
 MAX_SIZE_GIB: Final = 1 << 20
@@ -25,7 +25,7 @@ MAX_SIZE_GIB: Final = 1 << 20
 MAX_VOLUME_GIB: Final = 64 * 1024
 """Maximum size of a gp3 EBS volume."""
 MAX_COUNT: Final = 2**53
-"""Largest integer that every JSON parser reads exactly."""
+"""Largest integer that a JSON parser reads exactly even if it stores numbers as doubles."""
 MAX_PORT: Final = 65535
 MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
 """Linux's MAX_ARG_STRLEN minus the terminating NUL; `execve` rejects a longer argument or NAME=VALUE string."""
@@ -82,7 +82,7 @@ def parse_decimal(value: object) -> Decimal:
     """Read a decimal number from text, an int, a float or a Decimal.
 
     Raises:
-        ValueError: The value is not a finite number, or its magnitude exceeds 10**18.
+        ValueError: The value is not a finite number, its magnitude exceeds 10**18, or it is an int beyond +-2**53.
     """
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_COUNT:
         raise _expected("a number", value)  # `str` raises an unhelpful error for very long integers
@@ -120,7 +120,7 @@ def parse_time(text: object) -> datetime:
     """Read an ISO 8601 date or time and convert it to UTC. A time with no UTC offset is taken as UTC.
 
     Raises:
-        ValueError: The text is not a time, or the time is not in 2000 to 2099.
+        ValueError: The text is not a time, or the time is before 2000 or after 2099.
     """
     if not isinstance(text, str) or _MOMENT.fullmatch(text) is None:
         raise _expected("a time like 2026-11-21T18:00Z", text)
@@ -136,7 +136,7 @@ def parse_epoch(text: str) -> datetime:
     """Read a Unix timestamp in seconds and return it as UTC.
 
     Raises:
-        ValueError: The text is not a whole number, or the time is not in 2000 to 2099.
+        ValueError: The text is not a whole number, or the time is before 2000 or after 2099.
     """
     seconds = parse_whole_number(text, int(EARLIEST.timestamp()), int(LATEST.timestamp()) - 1)
     return datetime.fromtimestamp(seconds, UTC)
@@ -146,7 +146,7 @@ def to_utc(at: datetime) -> datetime:
     """Convert a timezone-aware time to UTC.
 
     Raises:
-        ValueError: The time is not in 2000 to 2099.
+        ValueError: The time is before 2000 or after 2099.
     """
     # Compare before converting: near the limits of `datetime` the conversion itself overflows.
     if not EARLIEST <= at < LATEST:
@@ -159,7 +159,7 @@ def parse_tag_time(text: str) -> datetime:
     """Read the time in a tag, which must have the form that cloudgpu writes: `2026-11-21T18:00:00Z`.
 
     Raises:
-        ValueError: The text has another form, or the time is not in 2000 to 2099.
+        ValueError: The text has another form, or the time is before 2000 or after 2099.
     """
     parsed = parse_time(text)
     if parsed.strftime(_TAG_MOMENT) != text:
@@ -171,7 +171,7 @@ def parse_date(text: object) -> date:
     """Read a date.
 
     Raises:
-        ValueError: The text is not a date, or the date is not in 2000 to 2099.
+        ValueError: The text is not a date, or the date is before 2000 or after 2099.
     """
     if not isinstance(text, str) or _DATE.fullmatch(text) is None:
         raise _expected("a date like 2026-11-21", text)
@@ -182,7 +182,7 @@ def duration_s(text: object, most_s: int = MAX_DURATION_S) -> int:
     """Read a duration such as `90s`, `20m`, `8h` or `1d12h` and return it in seconds.
 
     Raises:
-        ValueError: The text is not a duration, has no unit, is zero, or is too long.
+        ValueError: The text is not a duration, has no unit, is zero, or exceeds `most_s`.
     """
     stripped = text.strip(" \t") if isinstance(text, str) else ""
     if _DURATION.fullmatch(stripped) is None:
@@ -212,7 +212,7 @@ def size_gib(text: object, most: int = MAX_SIZE_GIB) -> int:
     """Read a size such as `300GiB` or `2TiB` and return it in GiB.
 
     Raises:
-        ValueError: The text is not a size, has no unit, is zero, or is too large.
+        ValueError: The text is not a size, has no unit, is zero, or exceeds `most`.
     """
     match = _SIZE.fullmatch(text.strip(" \t")) if isinstance(text, str) else None
     gib = int(match[1]) * (1024 if match[2] == "TiB" else 1) if match else 0
@@ -226,7 +226,7 @@ def size_gib(text: object, most: int = MAX_SIZE_GIB) -> int:
 
 
 def text_fault(text: str, *, lines: bool = False) -> str:
-    """Explain why text cannot be used in a name, path or argument. Return an empty string if it can.
+    """Explain why text cannot be used in a name, path or argument. Return an empty string if the text is valid.
 
     Args:
         text: Any text.
@@ -243,19 +243,19 @@ def text_fault(text: str, *, lines: bool = False) -> str:
 
 
 def value_fault(text: str) -> str:
-    """Explain why text cannot be the value of an environment variable. Return an empty string if it can.
+    """Explain why text cannot be the value of an environment variable. Return an empty string if the text is valid.
 
-    A secret may contain any control character that an environment variable can hold, such as Windows line endings.
+    All control characters except NUL are valid, because a secret may contain, for example, Windows line endings.
     """
     if "\0" in text:
-        return "it contains a NUL character, which would truncate it"
+        return "the value contains a NUL character, at which the operating system would truncate it"
     if any("\ud800" <= char <= "\udfff" for char in text):
-        return "it is not UTF-8 text"
+        return "the value is not UTF-8 text"
     return ""
 
 
 def is_file_name(text: str) -> bool:
-    """Return True if text can be the name of a single file. The state home has no records with other names.
+    """Return True if cloudgpu can use text as a file name. Records in the state home always have such names.
 
     The maximum length leaves room below NAME_MAX for the suffixes of temporary files.
     """

@@ -1,7 +1,7 @@
-"""Clocks that callers inject, so that tests need not sleep and no code calls `datetime.now` directly."""
+"""Clocks that callers pass to functions, so that tests need not sleep and no other code calls `datetime.now`."""
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -32,24 +32,3 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Block for this many seconds."""
         time.sleep(seconds)
-
-
-class ManualClock:
-    """A clock that advances only when `sleep` is called; `sleep` returns immediately."""
-
-    def __init__(self, start: datetime) -> None:
-        self._now = start
-        self._monotonic = 0.0
-
-    def now(self) -> datetime:
-        """Return the start time plus the seconds slept."""
-        return self._now
-
-    def monotonic(self) -> float:
-        """Return the seconds slept so far."""
-        return self._monotonic
-
-    def sleep(self, seconds: float) -> None:
-        """Advance without waiting."""
-        self._now += timedelta(seconds=seconds)
-        self._monotonic += seconds

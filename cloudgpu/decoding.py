@@ -20,7 +20,7 @@ from cloudgpu import bounds
 from cloudgpu.text import printable
 
 MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""Exceptions that reading a malformed document can raise. `OSError` is not one: it means an unreadable document."""
+"""Exceptions that a malformed document can cause while it is decoded. Read errors (`OSError`) are not included."""
 AnyFloat = Annotated[float, "may be infinite or not a number"]
 """A float computed by another program: the loss of a training run that diverged is NaN and must still be shown."""
 _SHOWN: Final = 60
@@ -33,11 +33,12 @@ def decode_as(kind: type[T], value: object) -> T:
     """Decode a JSON value as a dataclass or any other annotated type.
 
     Unknown fields are ignored, because a newer version may have written them; missing fields take their defaults. Lists
-    become tuples, and times are converted to UTC. A field's annotation may be `Annotated[type, check]`: `check`
-    receives the value and raises ValueError if it is invalid.
+    become tuples, unless the annotation is `list`, and times are converted to UTC. A field's annotation may be
+    `Annotated[type, check]`: `check` receives the decoded value and raises ValueError if the value is invalid.
 
     Raises:
-        ValueError: The value does not have that type; the message names the field.
+        ValueError: The value does not have the type `kind`; the message names the field.
+        TypeError: `kind` contains a type that JSON cannot represent.
     """
     return cast("T", _decoded(kind, value, ""))
 
@@ -218,12 +219,12 @@ _PLAIN: Final[Mapping[Any, Callable[[Any, str], Any]]] = {
 
 
 def plain_reader(kind: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - any annotation
-    """Return the function that reads values of a type without parts, for a validator that reads the structure itself.
+    """Return the function that decodes a scalar type, for callers that traverse the document themselves.
 
-    The function raises ValueError if its argument does not have that type.
+    The returned function raises ValueError if its argument does not have that type.
 
     Raises:
-        TypeError: The type has parts, or cannot be read from JSON.
+        TypeError: `kind` is not one of the scalar types that can be read from JSON.
     """
     read = _number if kind is AnyFloat else _PLAIN.get(kind)
     if read is None:
@@ -249,10 +250,10 @@ def _shortened(text: str, length: int = _SHOWN) -> str:
 
 @contextmanager
 def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
-    """Convert exceptions caused by a malformed document; `error` receives one line that describes the problem.
+    """Replace any exception that a malformed document causes with `error(description)`; the description is one line.
 
     Raises:
-        Exception: The document is malformed; the exception is the one that `error` returns.
+        Exception: The document is malformed. The exception is the return value of `error`.
     """
     try:
         yield
@@ -263,6 +264,6 @@ def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
 def describe_error(err: BaseException) -> str:
     """Return one short line that describes an exception listed in `MALFORMED`."""
     text = _shortened(" ".join(printable(str(err)).split()), _MAX_DESCRIPTION)
-    if isinstance(err, KeyError):  # its text is only the key
+    if isinstance(err, KeyError):  # the text of a KeyError is only the key
         return f"{text} is missing"
     return text or type(err).__name__

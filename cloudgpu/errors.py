@@ -7,21 +7,21 @@
     |-- LaunchError                   4   instances could not be launched
     |   |-- CapacityError             4   no capacity in this zone: try the next one
     |   |   `-- NoCapacityError       4   every candidate was tried
-    |   |-- QuotaError                4   account quota exhausted: skip this region and pool
+    |   |-- QuotaError                4   quota exhausted: skip every candidate that shares it
     |   `-- NotOfferedError           4   the type is retired or not offered in this zone
     |-- RemoteCommandError            5   a command on a node failed, for example the training command
     |-- TeardownError                 6   a resource still exists, or its state is unknown
-    |-- PlanError                     7   the plan has an error finding
+    |-- PlanError                     7   the plan has an error finding, or a saved plan is out of date
     |-- CloudError                    8   the cloud rejected a request or cannot be reached
     |   |-- AuthError                 8   credentials or permissions
-    |   |-- ThrottledError            8   retry later with the same token
+    |   |-- ThrottledError            8   retry later with the same client token
     |   |-- BadRequestError           8   the request is invalid: stop
     |   `-- UnsupportedError          8   the engine does not support a type, property or option
-    |-- ConnectError                  9   a node cannot be reached
+    |-- ConnectError                  9   a node cannot be reached, or a download failed
     |   `-- HostKeyError              9   a host key is unknown or differs from the pinned key
-    |-- StateError                   10   the state home is unwritable, full, damaged, or belongs to another account
-    |   `-- NewerFormatError         10   a newer version of cloudgpu wrote a file of the state home
-    |-- BusyError                    11   another process or user holds the lease
+    |-- StateError                   10   the state home or a local file is unusable, or recorded state is out of date
+    |   `-- NewerFormatError         10   a newer version of cloudgpu wrote a file in the state home
+    |-- BusyError                    11   another process or user is changing the same resource
     |-- RehearsalError               12   the rehearsal cloud failed
     |-- LedgerError                  13   the ledger cannot be read or written
     |-- QuestionError                14   a prompt needs an answer, but there is no terminal
@@ -42,10 +42,14 @@ class CloudGpuError(Exception):
         hint: What to type or change next, or empty.
         exit_code: The exit code of a command that fails with this error.
         partial_result: Results that the command produced before the error, as fields of its `--json` output.
+        nodes: Indices of the nodes that failed; empty if the error concerns no node, or not only nodes.
+        summary: Sentence for a screen that already shows the message and the details; empty if it does not.
     """
 
     exit_code: ClassVar[int] = 1
     partial_result: dict[str, Any]
+    nodes: Sequence[int] = ()
+    summary: str = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -61,7 +65,7 @@ class UsageError(CloudGpuError):
 
 
 class RecipeError(CloudGpuError):
-    """The recipe is invalid; `problems` lists every problem as `file:line: field: what`."""
+    """The recipe is invalid; `problems` lists every problem as `file:line: field: problem`."""
 
     exit_code = 2
 
@@ -77,9 +81,10 @@ class BudgetError(CloudGpuError):
 
 
 class LaunchError(CloudGpuError):
-    """Instances could not be launched; `code` is the cloud's error code.
+    """Instances could not be launched.
 
     Attributes:
+        code: The cloud's error code; empty if there is none.
         launched: Instances that were launched despite the error and have been terminated; their running time is billed.
     """
 
@@ -92,7 +97,7 @@ class LaunchError(CloudGpuError):
 
 
 class CapacityError(LaunchError):
-    """There is no capacity for this type in this zone and market; the next candidate may have capacity."""
+    """The cloud has no capacity for this type in this zone and market. The next candidate may have some."""
 
 
 class NoCapacityError(CapacityError):
@@ -100,7 +105,7 @@ class NoCapacityError(CapacityError):
 
     Attributes:
         tried: One line for each candidate that was tried.
-        passing: Whether a retry may succeed without changes.
+        passing: Whether the same request may succeed later.
     """
 
     def __init__(self, message: str, *, tried: Sequence[str] = (), passing: bool = False, hint: str = "") -> None:
@@ -110,7 +115,7 @@ class NoCapacityError(CapacityError):
 
 
 class QuotaError(LaunchError):
-    """An account quota is exhausted; other zones of the same region and pool share it."""
+    """An account quota is exhausted. Every candidate that counts toward the same quota would fail too."""
 
 
 class NotOfferedError(LaunchError):
@@ -118,7 +123,12 @@ class NotOfferedError(LaunchError):
 
 
 class RemoteCommandError(CloudGpuError):
-    """A command on a node failed. `rank` is the failed rank, `tail` its last lines of output."""
+    """A command on a node failed.
+
+    Attributes:
+        rank: The rank that failed; None if the command was not a rank.
+        tail: Last lines of the command's output.
+    """
 
     exit_code = 5
 
@@ -129,7 +139,7 @@ class RemoteCommandError(CloudGpuError):
 
 
 class TeardownError(CloudGpuError):
-    """A billable resource still exists or its state is unknown; `left` lists such resources."""
+    """A resource still exists, or its state is unknown; `left` lists these resources."""
 
     exit_code = 6
 
@@ -139,7 +149,7 @@ class TeardownError(CloudGpuError):
 
 
 class PlanError(CloudGpuError):
-    """The plan has at least one error finding, so it cannot be applied."""
+    """The plan cannot be applied, because it has at least one error finding or is out of date."""
 
     exit_code = 7
 
@@ -152,7 +162,7 @@ class CloudError(CloudGpuError):
     """The cloud rejected a request or cannot be reached.
 
     Attributes:
-        code: The cloud's error code, or a code of cloudgpu if there is none.
+        code: The cloud's error code, or cloudgpu's own code if the cloud returned none.
         request_id: ID of the rejected request; empty if unknown.
     """
 
@@ -169,7 +179,7 @@ class AuthError(CloudError):
 
 
 class ThrottledError(CloudError):
-    """The request was throttled or the service failed temporarily: retry with backoff and the same token."""
+    """The request was throttled or the service failed temporarily: retry with backoff and the same client token."""
 
 
 class BadRequestError(CloudError):
@@ -181,7 +191,7 @@ class UnsupportedError(CloudError):
 
 
 class ConnectError(CloudGpuError):
-    """A node cannot be reached over SSH."""
+    """A node cannot be reached over SSH, or a download failed."""
 
     exit_code = 9
 
@@ -196,17 +206,17 @@ class HostKeyError(ConnectError):
 
 
 class StateError(CloudGpuError):
-    """The state home is unwritable, full, damaged, or belongs to another account or endpoint."""
+    """The state home or a local file cannot be used, or recorded state does not match what exists."""
 
     exit_code = 10
 
 
 class NewerFormatError(StateError):
-    """A newer version of cloudgpu wrote a file of the state home."""
+    """A newer version of cloudgpu wrote a file in the state home."""
 
 
 class BusyError(CloudGpuError):
-    """Another process or user holds the lease."""
+    """Another process or user is changing the same resource."""
 
     exit_code = 11
 
@@ -224,9 +234,13 @@ class LedgerError(CloudGpuError):
 
 
 class QuestionError(CloudGpuError):
-    """A prompt needs an answer, but there is no terminal."""
+    """A prompt needs an answer, but there is no terminal; `reasons` lists why it is asked, one line each."""
 
     exit_code = 14
+
+    def __init__(self, message: str, *, reasons: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reasons = tuple(reasons)
 
 
 class UnfitError(CloudGpuError):

@@ -1,8 +1,8 @@
 """Open files that the user or another program controls, without hanging and with bounded memory.
 
 A path may refer to anything: a named pipe without a writer, `/dev/zero`, a socket, a file of many gigabytes, a file
-that grows while it is read, or a file whose size the kernel does not report. Rejecting a file raises an `OSError` whose
-`strerror` gives the reason, so that callers can handle rejected files and file-system errors alike.
+that grows while it is read, or a file whose size the kernel does not report. Functions reject such files with an
+`OSError` whose `strerror` states the reason, so that callers handle rejected files like file-system errors.
 """
 
 import errno
@@ -17,14 +17,14 @@ from typing import IO, Any, Final
 
 MIB: Final = 1 << 20
 SETTINGS_BYTES: Final = 1 * MIB
-"""Limit for settings, fault scripts, ignore files and similar small files, written by hand or by cloudgpu."""
+"""Limit for settings, fault scripts, ignore files and similar small files that users or cloudgpu write."""
 KEY_BYTES: Final = 1 * MIB
 """Limit for private keys and certificates."""
 RECORD_BYTES: Final = 64 * MIB
 """Limit for records, inventories, catalog snapshots and saved plans."""
 KNOWN_HOSTS_BYTES: Final = 16 * MIB
 MANIFEST_BYTES: Final = 512 * MIB
-"""Limit for the checksums of a dataset: a hundred bytes for each of several million files."""
+"""Limit for the list of a dataset's checksums, which takes about a hundred bytes for each of several million files."""
 JOURNAL_BYTES: Final = 512 * MIB
 INPUT_BYTES: Final = 64 * MIB
 """Limit for standard input."""
@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 
 class FileRefusedError(OSError):
-    """A file was rejected before or while it was read; `strerror` is the reason, as a clause to put after a colon."""
+    """A file was rejected before or while it was read. `strerror` states the reason, to be shown after the path."""
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -89,8 +89,8 @@ def parse_json(text: str | bytes, *, nan: bool = False) -> Any:  # noqa: ANN401 
     """Parse JSON text. NaN and Infinity, which are not JSON, are accepted only if `nan` is true.
 
     Raises:
-        ValueError: The text is not JSON, or is nested too deeply. The parser's RecursionError is converted because
-            callers that handle damaged files do not catch it.
+        ValueError: The text is not JSON, or is nested too deeply. The parser's RecursionError is converted, because
+            callers that handle damaged files catch only ValueError.
     """
     try:
         return json.loads(text, parse_constant=None if nan else _refuse_constant)
@@ -185,7 +185,7 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Tr
 
 
 def create(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """Create a file with this content, after removing a file of that name that a killed process may have left.
+    """Create a file with this content. An existing file, such as one that a killed process left, is deleted first.
 
     Raises:
         OSError: The file cannot be created.
@@ -234,7 +234,7 @@ def _refuse_device(path: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Flush a directory, so that a rename in it survives a power failure.
+    """Flush a directory to disk, so that a file renamed in it stays renamed after a power failure.
 
     Raises:
         OSError: The directory cannot be opened or flushed.

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,9 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def bundled_folder(name: str) -> Path:
-    """Return the `infra`, `recipes` or `images` folder, which is in the installed package, or next to it in a checkout.
+    """Return the path of the bundled `infra`, `recipes` or `images` folder.
+
+    The folder is inside the installed package or, in a checkout, next to the package.
 
     Raises:
         StateError: The folder is missing from the installation.
@@ -56,25 +59,25 @@ class Home:
         return self.root / "clusters"
 
     def cluster(self, name: str) -> "ClusterPaths":
-        """The files of one cluster."""
+        """Return the paths of a cluster's files."""
         return ClusterPaths(self.clusters / name)
 
     @property
     def storages(self) -> Path:
-        """The directory that contains one directory per retained storage resource."""
+        """The directory that contains one directory per storage resource."""
         return self.root / "storage"
 
     def storage(self, name: str) -> "StoragePaths":
-        """The files of one storage resource."""
+        """Return the paths of a storage resource's files."""
         return StoragePaths(self.storages / name)
 
     @property
     def runs(self) -> Path:
-        """The directory that contains one directory per run. It is kept after `down`."""
+        """The directory that contains one directory per run. `down` does not delete run directories."""
         return self.root / "runs"
 
     def run(self, run_id: str) -> "RunPaths":
-        """The files of one run."""
+        """Return the paths of a run's files."""
         return RunPaths(self.runs / run_id)
 
     @property
@@ -83,31 +86,31 @@ class Home:
         return self.root / "matrices"
 
     def matrix(self, name: str) -> "MatrixPaths":
-        """The files of one matrix."""
+        """Return the paths of a run matrix's files."""
         return MatrixPaths(self.matrices / name)
 
     @property
     def rehearsal(self) -> Path:
-        """The files of this state home's rehearsal cloud."""
+        """The directory for the files of this state home's rehearsal cloud."""
         return self.root / "rehearsal"
 
     @property
     def pulumi(self) -> Path:
-        """The files of the Pulumi engine, and the Pulumi CLI if cloudgpu installed it."""
+        """The directory for the Pulumi engine's files, and for the Pulumi CLI if cloudgpu installed it."""
         return self.root / "pulumi"
 
     @property
     def envs(self) -> Path:
-        """Python environments that rehearsal nodes share, one per set of requirements."""
+        """The directory for the Python environments that rehearsal nodes share, one per set of requirements."""
         return self.root / "envs"
 
     @property
     def cooldowns(self) -> Path:
-        """Candidates that recently had no capacity."""
+        """The list of launch candidates that recently had no capacity."""
         return self.root / "cooldowns.json"
 
     def catalog(self, target: str) -> "CatalogPaths":
-        """The files with the instance types, prices and quotas of one target; each target has its own directory."""
+        """Return the paths of a target's instance types, prices and quotas. Each target has its own directory."""
         return CatalogPaths(self.root / "catalog" / target)
 
     @property
@@ -133,11 +136,11 @@ class ClusterPaths:
 
     @property
     def record(self) -> Path:
-        """The cluster's name, owner, token, expiry, account, endpoint, regions and plan; written before AWS calls."""
+        """The cluster's record: owner, token, expiry, account, regions, nodes; written before any resource exists."""
         return self.root / "cluster.json"
 
     def journal(self, region: str) -> Path:
-        """The engine's journal for one region."""
+        """Return the path of the engine's journal for one region."""
         return self.root / f"{region}.journal"
 
     @property
@@ -152,7 +155,7 @@ class ClusterPaths:
 
     @property
     def ssh_config(self) -> Path:
-        """The directory to which `ssh-config` wrote the cluster's OpenSSH entries."""
+        """The file that records the directory to which `ssh-config` wrote the cluster's OpenSSH entries."""
         return self.root / "ssh-config.json"
 
 
@@ -164,11 +167,11 @@ class CatalogPaths:
 
     @property
     def index(self) -> Path:
-        """The index of all refreshes and the snapshot in effect."""
+        """The index, which lists all refreshes and selects the active snapshot."""
         return self.root / "index.json"
 
     def snapshot(self, number: int) -> Path:
-        """The file of one catalog snapshot; immutable once written."""
+        """Return the path of a catalog snapshot, which never changes after it is written."""
         return self.root / f"overlay-{number:04d}.json"
 
     @property
@@ -178,7 +181,7 @@ class CatalogPaths:
 
     @property
     def quotas(self) -> Path:
-        """Cached quotas and usage; safe to delete."""
+        """The cached quotas and usage. The file can be deleted at any time."""
         return self.root / "quotas.json"
 
 
@@ -190,7 +193,7 @@ class StoragePaths:
 
     @property
     def record(self) -> Path:
-        """The storage's name, kind, owner, token, account and settings; written before any AWS call."""
+        """The storage's record: name, kind, owner, token, account and settings; written before any resource exists."""
         return self.root / "storage.json"
 
     @property
@@ -199,13 +202,13 @@ class StoragePaths:
         return self.root / "lease"
 
     def journal(self, region: str) -> Path:
-        """The engine's journal for one region."""
+        """Return the path of the engine's journal for one region."""
         return self.root / f"{region}.journal"
 
 
 @dataclass(frozen=True)
 class RunPaths:
-    """The files of one run, on the caller's machine."""
+    """The files of one run on the machine that runs cloudgpu."""
 
     root: Path
 
@@ -220,12 +223,12 @@ class RunPaths:
         return self.root / "logs"
 
     def log(self, rank: int) -> Path:
-        """The log of one rank."""
+        """Return the path of one rank's log."""
         return self.logs / f"rank-{rank}.log"
 
     @property
     def outputs(self) -> Path:
-        """The downloaded outputs of the run."""
+        """The directory for the run's downloaded outputs."""
         return self.root / "outputs"
 
 
@@ -269,7 +272,7 @@ def ensure_writable(directory: Path, size: int) -> None:
 
 
 def unwritable_error(path: Path, err: OSError) -> StateError:
-    """Return the error for a full disk or a missing permission under `path`."""
+    """Return the error to raise when reading or writing `path` failed, with a hint for the most common causes."""
     if err.errno in (errno.ENOSPC, errno.EDQUOT):
         return StateError(
             f"no space left on the disk that holds {path}",
@@ -278,11 +281,13 @@ def unwritable_error(path: Path, err: OSError) -> StateError:
     if isinstance(err, FileExistsError) and path.is_symlink():
         return StateError(
             f"cannot write to {path}: it is a symlink to {path.readlink()}, which does not exist",
-            hint=f"mount the disk, create the directory that the symlink points to, or remove the symlink {path}",
+            hint="mount the disk, create the directory that the symlink points to, or remove the symlink "
+            f"{shlex.quote(str(path))}",
         )
     if isinstance(err, FileRefusedError):
         return StateError(
-            f"cannot use {path}: {err.strerror}", hint=f"rename or remove {path}, then run the command again"
+            f"cannot use {path}: {err.strerror}",
+            hint=f"rename or remove {shlex.quote(str(path))}, then run the command again",
         )
     return StateError(
         f"cannot write to {path}: {err.strerror}",

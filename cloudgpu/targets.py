@@ -18,8 +18,8 @@ class TargetTraits:
     Attributes:
         backend: Module of the backend, which `backends.factory` imports when the target is used.
         simulated: Whether resources on the target exist only in the rehearsal cloud, so that their costs are not real.
-        launches: Whether clusters consist of instances that a cloud launches and terminates. Otherwise, they lease
-            machines that exist already.
+        launches: Whether clusters consist of instances that a cloud launches and terminates. If not, they use machines
+            that already exist.
     """
 
     backend: str
@@ -33,11 +33,11 @@ TARGETS: Final[Mapping[Target, TargetTraits]] = {
     "ssh": TargetTraits("cloudgpu.backends.hosts.backend", launches=False),
 }
 _UNKNOWN: Final = TargetTraits("")
-"""Traits of a target that only another version knows. Its costs count as real."""
+"""Traits of a target that only another version of cloudgpu knows. Its costs are treated as real."""
 
 
 def traits(target: str) -> TargetTraits:
-    """Return the properties of a target, which may come from the record of another version."""
+    """Return the properties of a target. Another version may have recorded a target that this version does not know."""
     return next((found for name, found in TARGETS.items() if name == target), _UNKNOWN)
 
 
@@ -47,7 +47,7 @@ def is_simulated(target: str) -> bool:
 
 
 def as_target(text: str) -> Target:
-    """Convert the target of a record to its literal type.
+    """Convert a target name from a record to a `Target`.
 
     Raises:
         StateError: This version does not know the target.

@@ -1,4 +1,4 @@
-"""Make untrusted text safe to print on a terminal and to paste into a shell, and format sizes.
+"""Make untrusted text safe to print on a terminal and to paste into a shell, and format sizes and counts.
 
 Untrusted text is all text that cloudgpu did not write: tags, files, log lines, names, and messages from AWS, nodes and
 registries.
@@ -9,7 +9,7 @@ import shlex
 _REPLACEMENT = "\ufffd"
 _STEP_BYTES = 1024
 SHELL_WORD = r"(?:'[^']*(?:'\"'\"'[^']*)*'|[^\s']\S*)"
-"""Pattern of one word as quoted by `command`. For an unquoted word it matches everything up to the next space."""
+"""Pattern of one word as quoted by `command`. An unquoted word extends to the next whitespace."""
 
 
 def printable(text: str) -> str:
@@ -31,6 +31,16 @@ def command(*words: str, **environment: str) -> str:
     """
     assignments = (f"{name}={shlex.quote(printable(value))}" for name, value in environment.items())
     return " ".join([*assignments, *(shlex.quote(printable(word)) for word in words)])
+
+
+def plural(count: int, noun: str) -> str:
+    """Format a count with its noun: `1 file`, `2 files`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def index_range_text(count: int, noun: str = "node", first: int = 0) -> str:
+    """Describe which indices exist: `its only node is 0`, or `its nodes are 0 to 3`."""
+    return f"its only {noun} is {first}" if count == 1 else f"its {noun}s are {first} to {first + count - 1}"
 
 
 def size_text(count: int) -> str:

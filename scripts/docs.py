@@ -7,10 +7,12 @@ from pathlib import Path
 
 import docs_checks
 import docs_cli
+import docs_live
 
 from cloudgpu.aws.iam.grants import Grant, policy
 from cloudgpu.aws.iam.permissions import GRANTS
 from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
+from cloudgpu.aws.iam.spot_permissions import SPOT_GRANTS
 from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
 from cloudgpu.recipe import documentation
 from cloudgpu.settings import settings_docs
@@ -28,7 +30,9 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "docs/reference/cli.md": docs_cli.markdown,
     "docs/reference/iam-policy.json": lambda: iam_policy(GRANTS),
     "docs/reference/iam-policy-sessions.json": lambda: iam_policy(SESSION_GRANTS),
+    "docs/reference/iam-policy-spot.json": lambda: iam_policy(SPOT_GRANTS),
     "docs/reference/iam-policy-storage.json": lambda: iam_policy(STORAGE_GRANTS),
+    "docs/reference/live.md": docs_live.markdown,
     "docs/reference/recipe.md": documentation.markdown,
     "docs/reference/settings.md": settings_docs,
 }

@@ -26,7 +26,7 @@ codes](exit-codes.md), and defaults for options in [the settings](settings.md).
 EXAMPLES: Mapping[str, str] = {
     "gpus": "cloudgpu gpus --count 8 --min-memory 32GB",
     "gpus show": "cloudgpu gpus show V100",
-    "images": "cloudgpu images --latest-for V100",
+    "containers": "cloudgpu containers --latest-for V100",
     "plan": "cloudgpu plan quickstart --set resources.nodes=4",
     "up": "cloudgpu up quickstart --name lab --on rehearsal",
     "train": "cloudgpu train quickstart --on rehearsal --yes --set epochs=5",
@@ -37,7 +37,7 @@ EXAMPLES: Mapping[str, str] = {
     "extend": "cloudgpu extend lab --by 2h",
     "down": "cloudgpu down lab",
     "sweep": "cloudgpu sweep --yes",
-    "cost": "cloudgpu cost --by user --since 30d",
+    "cost": "cloudgpu cost --by day --since 2026-11-01 --until 2026-11-30",
     "ssh": "cloudgpu ssh lab 1 -- nvidia-smi",
     "exec": "cloudgpu exec lab -- nvidia-smi -L",
     "tunnel": "cloudgpu tunnel lab 6006",
@@ -76,7 +76,7 @@ EXAMPLES: Mapping[str, str] = {
     "rehearsal capacity": "cloudgpu rehearsal capacity 'us-east-1c/p3dn.24xlarge/*=0'",
     "rehearsal quota": "cloudgpu rehearsal quota 'us-east-1/p/on-demand=96'",
     "rehearsal prices": "cloudgpu rehearsal prices 'us-east-1/p3dn.24xlarge/on-demand=29.5'",
-    "rehearsal faults": "cloudgpu rehearsal faults faults.json",
+    "rehearsal fault rules": "cloudgpu rehearsal fault rules faults.json",
     "rehearsal fault apply": "cloudgpu rehearsal fault apply zone-dry slow-terminate --set zone=us-east-1d",
     "rehearsal fault list": "cloudgpu rehearsal fault list",
     "rehearsal fault show": "cloudgpu rehearsal fault show spot-withdrawn",
@@ -96,6 +96,8 @@ def markdown() -> str:
 def _commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - typer keeps its classes private
     for name in group.list_commands(None):
         command = group.commands[name]
+        if command.hidden:
+            continue
         full_name = f"{path} {name}".strip()
         if hasattr(command, "commands"):
             if command.invoke_without_command:

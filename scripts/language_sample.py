@@ -1,4 +1,4 @@
-"""Draw a random sample of docstrings, help lines and messages for review by a reader who did not write them.
+"""Draw a random sample of docstrings, help lines, messages and documentation for review by another reader.
 
 The same seed draws the same sample from the same sources, so that two readers review the same texts.
 """
@@ -6,6 +6,7 @@ The same seed draws the same sample from the same sources, so that two readers r
 import argparse
 import ast
 import random
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,9 @@ from cloudgpu.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("cloudgpu", "infra")
-SIZES = {"docstrings": 60, "help lines": 45, "messages": 40}
+SIZES = {"docstrings": 60, "help lines": 45, "messages": 40, "documentation sentences": 40}
+_SHORTEST_SENTENCE = 5
+"""Words; shorter sentences say too little to be reviewed."""
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -79,6 +82,22 @@ def help_lines(command: Any, words: Sequence[str] = ("cloudgpu",)) -> Iterator[P
             yield from help_lines(command.commands[name], (*words, name))
 
 
+def sentences(page: str, name: str) -> Iterator[Passage]:
+    """Yield every sentence of a Markdown page with its place, except for headings, code blocks and tables."""
+    page = re.sub(r"^( *)```.*?^\1```$|<!--.*?-->", lambda block: "\n" * block[0].count("\n"), page, flags=re.M | re.S)
+    paragraph: list[tuple[int, str]] = []
+    for number, line in enumerate([*page.splitlines(), ""], 1):
+        ends = not line.strip() or line.startswith(("#", "|"))
+        if paragraph and (ends or re.match(r" *(?:[-*]|\d+\.) ", line)):
+            text = " ".join(" ".join(words for _, words in paragraph).split())
+            for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`*\[])", text):
+                if len(sentence.split()) >= _SHORTEST_SENTENCE:
+                    yield Passage(f"{name}:{paragraph[0][0]}", sentence)
+            paragraph = []
+        if not ends:
+            paragraph.append((number, line))
+
+
 def drawn(passages: Sequence[Passage], count: int, seed: int) -> list[Passage]:
     """Draw `count` passages with different texts, and return them sorted by place."""
     unique = sorted({passage.text: passage for passage in sorted(passages, reverse=True)}.values())
@@ -97,6 +116,12 @@ def main() -> None:
         "help lines": list(help_lines(typer.main.get_command(app))),
         "messages": [passage for name, source in sources for passage in messages(source, name)],
     }
+    pages = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in path.parts]
+    passages["documentation sentences"] = [
+        passage
+        for path in [ROOT / "README.md", *pages]
+        for passage in sentences(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
+    ]
     for kind, count in SIZES.items():
         print(f"# {count} of {len(passages[kind])} {kind}\n")
         for number, passage in enumerate(drawn(passages[kind], count, seed), 1):

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from cloudgpu.aws.service_model.report import REPORT_VARIABLE
 from cloudgpu.paths import Home
 
 if not os.environ.get("CI"):  # there it has a profile of its own, without deadlines too
     settings.register_profile("here", deadline=None)  # a busy machine is no bug
     settings.load_profile("here")
 
-MAY_SKIP = ("pulumi", "gpu", "live")
+MAY_SKIP = ("pulumi", "gpu")
 QUICK_TIERS = ("unit", "infra")
 """Folders whose tests are part of the default test command, but for those marked `slow`."""
 
@@ -55,6 +56,29 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         for name, value in {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120", "LC_ALL": "C.UTF-8"}.items():
             patch.setenv(name, value)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def service_model_report(tmp_path_factory: pytest.TempPathFactory, clean_environment: None) -> Iterator[Path]:
+    """Where every session records requests, and every rehearsal server responses, that no service model allows."""
+    report = tmp_path_factory.mktemp("service-model") / "report.txt"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(REPORT_VARIABLE, str(report))
+        yield report
+    assert not _recorded(report), "a server or session recorded this after the last test"
+
+
+@pytest.fixture(autouse=True)
+def every_call_fits_the_service_models(service_model_report: Path) -> Iterator[None]:
+    """Fail the test in which a request or response is recorded, even if another process swallowed the error."""
+    yield
+    recorded = _recorded(service_model_report)
+    service_model_report.unlink(missing_ok=True)
+    assert not recorded, f"requests or responses do not fit botocore's service models:\n{recorded}"
+
+
+def _recorded(report: Path) -> str:
+    return report.read_text(encoding="ascii") if report.exists() else ""
 
 
 def _is_here(host: object) -> bool:
@@ -104,7 +128,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="all tests; those of the default test command; or those that it leaves out",
     )
     parser.addoption("--full", action="store_true", help="also run the long variants (marker full)")
-    parser.addoption("--live", action="store_true", help="also run what costs money at AWS (marker live)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -116,18 +139,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _selected(config: pytest.Config, item: pytest.Item) -> bool:
-    if any(item.get_closest_marker(name) and not config.getoption(f"--{name}") for name in ("full", "live")):
+    if item.get_closest_marker("full") and not config.getoption("--full"):
         return False
     selection = config.getoption("--select")
     return selection == "all" or (selection == "default") == _is_default(item)
 
 
 def _is_default(item: pytest.Item) -> bool:
-    """Whether the default test command runs a test: the quick tiers, and of the others the main path."""
-    if item.get_closest_marker("full") or item.get_closest_marker("live"):
+    """Return whether the default test command runs a test: the quick tiers, and of the others the main path."""
+    if any(item.get_closest_marker(name) for name in ("full", "slow")):
         return False
-    tier = item.nodeid.split("/")[1]
-    return not item.get_closest_marker("slow") if tier in QUICK_TIERS else bool(item.get_closest_marker("main_path"))
+    return item.nodeid.split("/")[1] in QUICK_TIERS or bool(item.get_closest_marker("main_path"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,7 @@
-"""The use cases. Each one receives its dependencies as arguments and returns a frozen outcome. Nothing here prints.
+"""The use cases behind the commands. They receive their dependencies as arguments, and print nothing.
 
-The stages of `train` are: load -> plan (no mutation) -> confirm -> open the ledger -> up, candidate by candidate ->
-connect -> gate -> stage -> launch -> follow -> collect -> down -> close the ledger -> report. The stages before
-`open` can be repeated freely. If a later stage is killed at any point, `down` still finds every resource.
+The steps of `train` are: load the recipe -> plan -> confirm -> open the run's ledger row -> check the data -> create
+the cluster, trying one candidate after another -> connect -> check the hardware -> stage -> start -> follow -> collect
+the outputs -> delete the cluster -> close the ledger row -> report. The steps before the ledger row is opened create
+nothing and can be repeated. If the process is killed during a later step, `down` still finds every resource.
 """

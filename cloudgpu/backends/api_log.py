@@ -37,12 +37,12 @@ class LoggedCall(Protocol):
 class ApiCallLog:
     """A log file of AWS API calls. The log is disabled if there is no path or after a write has failed.
 
-    Logging must not raise an exception: it runs before the caller receives AWS's response, so the response to a launch
-    could be lost.
+    Logging must not raise an exception, because it runs before the caller receives AWS's response. Otherwise, a full
+    disk could cause the response to a launch to be lost.
     """
 
     def __init__(self, path: Path | None, clock: Clock, *, required: bool = True) -> None:
-        """Check that the log file can be written, before the first AWS call.
+        """Check that the log file can be written, so that an error occurs before the first AWS call.
 
         If `required` is False, an unwritable log is disabled, so that it does not block a deletion.
 

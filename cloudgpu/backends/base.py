@@ -1,6 +1,6 @@
-"""The backend interface, which is all that the use cases know of a target.
+"""The interface through which the use cases access every backend.
 
-`backends.factory` opens the backend of a target. docs/explanation/backends.md shows how to write one.
+`backends.factory` opens the backend of a target. docs/explanation/backends.md shows how to write a backend.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ if TYPE_CHECKING:
     from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.files import RemoteFile, S3Service
     from cloudgpu.ssh.base import Host
-    from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
+    from cloudgpu.state.cluster_record import ClusterRecord
+    from cloudgpu.state.record_store import RecordStore
 
 Connect = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
-"""Function that connects to all nodes, waiting while they boot, or raises a typed error."""
+"""Function that connects to all nodes, waiting while they boot. It raises a `ConnectError` if a node is unreachable."""
 
 
 class ClusterOperations(Protocol):
-    """Creates, verifies, extends and deletes clusters, with the records and the ledger of one context."""
+    """Creates, verifies, extends and deletes clusters, and updates the records and the ledger of one context."""
 
     def create(
         self,
@@ -71,7 +72,7 @@ class ClusterOperations(Protocol):
         """Create a cluster. If it already exists, verify that it matches the plan and make no changes."""
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Return a running cluster after verifying that it matches the plan and that no node is lost."""
+        """Return a running cluster after verifying that it matches the plan and that all of its nodes are running."""
 
     def delete(self, name: str, default_region: str) -> DeletionResult:
         """Delete a cluster and verify that nothing is left. Succeed if there is nothing to delete."""
@@ -79,34 +80,34 @@ class ClusterOperations(Protocol):
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
     ) -> ExtensionResult:
-        """Extend a cluster's expiry on every node, until a time or by a duration."""
+        """Extend a cluster's expiry on all nodes to a time or by a duration. `max_usd` replaces the recorded budget."""
 
     def authorize(self, record: ClusterRecord) -> ClusterRecord:
-        """Let the caller's current address connect to the nodes, and return the updated record.
+        """Allow SSH to the nodes from the caller's current address, and return the updated record.
 
         A backend without a firewall returns the record unchanged.
         """
         return record
 
     def record_costs(self, record: ClusterRecord) -> None:
-        """Bring the ledger rows of a cluster up to date: restore missing rows, and record nodes that have ended."""
+        """Update a cluster's ledger rows: restore missing rows, and record when nodes were terminated."""
 
 
 class Offers(Protocol):
-    """What a backend offers to recipes. Offline offers are read from the catalog and from local caches."""
+    """The part of a backend that tells the planner what is available. Offline, it reads only local data."""
 
     def usable_regions(self, catalog: Catalog) -> Sequence[str]:
-        """Return the regions of the catalog that can be used; none if the backend has no regions."""
+        """Return the catalog's regions that the account can use, or an empty sequence if the backend has no regions."""
         del catalog
         return ()
 
     def known_regions(self, recipe: Recipe, catalog: Catalog, default_region: str) -> Sequence[str]:
-        """Return the regions of the catalog in which the recipe may run; none if the backend has no regions."""
+        """Return the catalog's regions in which the recipe may run; empty if the backend has no regions."""
         del recipe, catalog, default_region
         return ()
 
     def inspector(self) -> Inspector | None:
-        """Return an `Inspector` for the resources that a recipe names; None when offline, or if there are none."""
+        """Return an `Inspector` for the resources that a recipe names; None if offline or if the backend has none."""
         return None
 
     def quote(self, question: PlannerInput) -> PlannerInput:
@@ -114,9 +115,9 @@ class Offers(Protocol):
 
 
 class Backend(BackendIdentity, Protocol):
-    """A place where clusters run.
+    """A cloud account or a set of machines on which clusters run.
 
-    The methods that raise `UsageError` here are optional. A backend that lacks such a part inherits them.
+    The methods that raise `UsageError` here are optional. A backend without the feature inherits the method.
     """
 
     @property
@@ -124,20 +125,25 @@ class Backend(BackendIdentity, Protocol):
         """Name of the backend in messages, such as `self-managed hosts`."""
 
     def for_deletion(self) -> Backend:
-        """Return the backend, set up so that a failure in one region does not stop a deletion in another."""
+        """Return this backend, configured so that a failure in one region does not stop deletion in other regions."""
         return self
 
     def clusters(self, context: Context) -> ClusterOperations:
-        """Return the operations on clusters, with the records and the ledger of a context."""
+        """Return the operations on clusters, which use the records and the ledger of `context`."""
 
     def offers(self, *, offline: bool) -> Offers:
-        """Return what the backend offers to recipes. With `offline`, nothing is queried."""
+        """Return the source of the planner's input. With `offline`, it queries neither a cloud nor a host."""
 
     def connect(self, nodes: Sequence[Node], emit: Emit) -> list[Host]:
-        """Connect to all nodes of a cluster, waiting while they boot, or raise a typed error."""
+        """Connect to all nodes of a cluster, waiting while they boot. Raise `ConnectError` if a node is unreachable."""
 
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the state of each instance, `terminated` for instances that no longer exist."""
+
+    def console_output(self, region: str, instance_id: str) -> str:
+        """Return the end of a node's console output; empty if the backend has no consoles."""
+        del region, instance_id
+        return ""
 
     def put_objects(self, url: str, source: Path) -> int:
         """Upload a directory to an S3 URL, skipping unchanged files, and return the number of bytes sent."""
@@ -158,7 +164,7 @@ class Backend(BackendIdentity, Protocol):
         self.lack("catalog refresh")
 
     def images(self) -> ImageStore:
-        """Return the machine images of the account."""
+        """Return the store of the account's machine images."""
         self.lack("machine images")
 
     def preview(self, plan: Plan, name: str, requester: Requester) -> Sequence[ResourceForecast]:
@@ -210,13 +216,19 @@ class AccountQueries(Protocol):
     """Queries about an account, for `doctor`."""
 
     def identity(self) -> Identity:
-        """Return the identity to which the credentials belong."""
+        """Return the caller's identity."""
 
     def permission_results(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
-        """Return whether each action of the grants is allowed."""
+        """Return one result for each action in the grants: whether the identity is allowed to perform the action."""
 
     def quotas(self) -> Sequence[QuotaLimit]:
-        """Return the vCPU quotas."""
+        """Return the vCPU quotas for GPU instances."""
+
+    def service_roles(self) -> Sequence[str]:
+        """Return the names of the account's service-linked roles."""
+
+    def is_region_enabled(self) -> bool | None:
+        """Return False if the account has not enabled the region, or None if that is unknown."""
 
 
 class Sweep(Protocol):
@@ -229,20 +241,20 @@ class Sweep(Protocol):
         """Delete the plan's clusters concurrently. A failure does not stop the other deletions."""
 
     def delete_storage(self, plan: SweepPlan, clusters: SweepResult) -> SweepResult:
-        """Delete the plan's storage, except storage whose cluster is listed as failed in `clusters`."""
+        """Delete the plan's storage, except storage whose cluster could not be deleted according to `clusters`."""
 
     def check_recorded(self, swept: SweepResult) -> None:
         """Raise an error if the deletions could not be recorded."""
 
 
 class StorageOperations(Protocol):
-    """Creates, lists and deletes storage, with the records and the ledger of one context."""
+    """Creates, lists and deletes storage, and updates the records and the ledger of one context."""
 
     def create(self, request: StorageRequest) -> CreatedStorage:
         """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged."""
 
     def rows(self, region: str) -> Sequence[StorageRow]:
-        """Return the storage of every region that the records name and of this region."""
+        """Return the storage in `region` and in every region that the storage records list."""
 
     def find_deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:
         """Return the existing storage for the confirmation prompt, or None if there is none."""
@@ -258,20 +270,20 @@ class ImageStore(Protocol):
     """The machine images of one account."""
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
-        """Return the images in a region; if a name is given, only images with that name."""
+        """Return a region's images and the snapshots of deleted images: all of them, or only those named `name`."""
 
     def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
-        """Start creating an image and return its ID."""
+        """Start creating an image from an instance, and return the image ID."""
 
     def ready(self, region: str, name: str) -> OwnImage:
-        """Wait until the image is available."""
+        """Wait until the image is available, and return it."""
 
     def end(self, image: OwnImage) -> None:
         """Delete an image and its snapshots."""
 
 
 class Inspector(Protocol):
-    """Looks up resources in an account. A rejected request yields `unknown` and the reason."""
+    """Looks up resources in an account. If a lookup fails, its result is `unknown` with the reason."""
 
     def dataset(self, url: str) -> DatasetSeen:
         """Return a summary of the objects under an S3 URL."""
@@ -281,6 +293,9 @@ class Inspector(Protocol):
 
     def regions(self) -> Sequence[str]:
         """Return every region that is enabled for the account."""
+
+    def service_roles(self) -> Sequence[str]:
+        """Return the names of the account's service-linked roles."""
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ class CatalogSource(BackendIdentity, Protocol):
         """Return the instance types with NVIDIA GPUs in a region."""
 
     def zones(self, region: str) -> Mapping[str, tuple[str, ...]]:
-        """Return the zones that offer each instance type, by instance type."""
+        """Return the zones of a region that offer each GPU instance type, by instance type."""
 
     def on_demand(self, region: str) -> Mapping[str, Decimal]:
-        """Return the on-demand price in USD per hour of every instance type in the price list."""
+        """Return the on-demand price in USD per hour of every instance type in the region's price list."""
 
     def spot(self, region: str, types: Sequence[str]) -> Mapping[str, tuple[Decimal, Decimal]]:
-        """Return the lowest and highest spot price in USD per hour of each type."""
+        """Return the lowest and the highest recent spot price in USD per hour of each instance type."""
 
     def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:
         """Return the machine image ID stored in each SSM parameter."""

@@ -1,4 +1,4 @@
-"""What a backend receives when it is opened."""
+"""The settings, the state home and the environment that a command passes to a backend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cloudgpu.clock import Clock
     from cloudgpu.paths import Home
     from cloudgpu.settings import Settings
-    from cloudgpu.state.cluster_and_run_records import RecordStore
+    from cloudgpu.state.record_store import RecordStore
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,13 @@ class BackendEnvironment:
     """The settings, the state home and the environment of the command that opens a backend.
 
     Attributes:
-        home: The state home, which may not exist or may not be writable: reading needs neither.
-        writable_home: Returns the state home, created and verified to be writable if the command must write to it.
+        home: The state home, for reading. It may be missing or read-only.
+        writable_home: Function that returns the state home and, if the command writes to it, first creates the
+            directory and verifies that it is writable.
         environ: The caller's environment, for the programs that a backend starts.
-        known_hosts: The files in which the caller's OpenSSH keeps host keys.
-        calls: The log of API calls; it is written only if `--debug` is set.
-        buckets: Opens the backend that accesses S3, for backends without object storage.
+        known_hosts: The files in which the caller's OpenSSH stores host keys.
+        calls: The log of API calls, which is written only if `--debug` is set.
+        buckets: Function that opens the backend for S3 access, for backends without object storage.
     """
 
     settings: Settings
@@ -42,7 +43,7 @@ class BackendEnvironment:
 
 
 def user_known_hosts() -> tuple[Path, ...]:
-    """Return the files in which the caller's OpenSSH keeps host keys."""
+    """Return the files in which the caller's OpenSSH stores host keys."""
     return (Path.home() / ".ssh" / "known_hosts", Path("/etc/ssh/ssh_known_hosts"))
 
 

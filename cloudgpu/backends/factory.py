@@ -18,13 +18,13 @@ BUCKET_TARGET: Target = "aws"
 
 
 def open_backend(target: Target, environment: BackendEnvironment) -> Backend:
-    """Return the backend of a target. It connects to its cloud or its hosts only when they are first needed."""
+    """Return the backend of a target. The backend connects to its cloud or hosts on first use."""
     backend: Backend = import_module(TARGETS[target].backend).open_backend(environment)
     return backend
 
 
 def open_hosts(environment: BackendEnvironment) -> HostsBackend:
-    """Return the backend of the inventory, for the commands that manage hosts."""
+    """Return the backend for self-managed hosts, for the commands that manage hosts."""
     backend: HostsBackend = import_module(TARGETS["ssh"].backend).open_backend(environment)
     return backend
 
@@ -33,7 +33,7 @@ def require_launches(target: Target, feature: str) -> None:
     """Reject a feature that requires launched instances.
 
     Raises:
-        UsageError: The target's clusters consist of machines that exist already.
+        UsageError: The target uses existing machines instead of launching instances.
     """
     if not TARGETS[target].launches:
         message = f"{feature}: not available for self-managed hosts, because no cloud instances are launched"

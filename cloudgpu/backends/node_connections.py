@@ -1,22 +1,35 @@
 """Connect to all nodes of an inventory while they boot, through jump hosts or Session Manager if needed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
-from cloudgpu.launch.inventory import Node
-from cloudgpu.run.progress import Note
+from cloudgpu.errors import CloudGpuError, ConnectError
+from cloudgpu.launch.inventory import ALIVE_STATES, Node
+from cloudgpu.run.progress import Activity, Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.bastion import bastion
 from cloudgpu.ssh.connection import SshHost
-from cloudgpu.ssh.fanout import all_or_raise, connect_all, wait_for_all
+from cloudgpu.ssh.fanout import TerminatedNodeError, all_or_raise, connect_all, wait_for_all
 from cloudgpu.ssh.session import KeepaliveLimits
 from cloudgpu.ssh.tcp_connector import CarryingCommand, ProgramCarrier, TcpConnector
+from cloudgpu.text import plural
 
 _BASTION_S = 15.0
+_STATES_S = 15.0
+"""Seconds between two lookups of the states of nodes that do not respond."""
+_WAITING = "waiting for SSH"
+
+InstanceStates = Callable[[Sequence[Node]], Mapping[str, str]]
+"""Returns the state of each node's instance by instance ID. May raise a `CloudGpuError`."""
+
+
+def no_states(_nodes: Sequence[Node]) -> Mapping[str, str]:
+    """Return no states, for nodes that cannot be looked up."""
+    return {}
 
 
 class NodeCarriers:
@@ -74,13 +87,50 @@ class NodeCarriers:
             return self._bastions[cache_key]
 
 
+class TerminationCheck:
+    """Looks up the states of nodes that do not respond. Safe to use from several threads.
+
+    All nodes are looked up with one request at a time, however many of them do not respond.
+    """
+
+    def __init__(self, nodes: Sequence[Node], states: InstanceStates, clock: Clock) -> None:
+        self._nodes, self._states, self._clock = nodes, states, clock
+        self._known: Mapping[str, str] = {}
+        self._looked_up_at = clock.monotonic()
+        self._lock = Lock()
+
+    def __call__(self, node: Node, failure: ConnectError) -> None:
+        """End the wait for a node whose instance no longer runs. An unknown state does not end it.
+
+        Raises:
+            TerminatedNodeError: The instance is stopped or terminated, or about to be.
+        """
+        state = self._current().get(node.instance_id, "")
+        if state and state not in ALIVE_STATES:
+            message = f"node {node.index} ({node.instance_id}) is {state}, so it cannot respond over SSH"
+            hint = "look at the cluster: `cloudgpu status --refresh`"
+            raise TerminatedNodeError(message, hint=hint) from failure
+
+    def _current(self) -> Mapping[str, str]:
+        with self._lock:
+            now = self._clock.monotonic()
+            if now - self._looked_up_at >= _STATES_S:
+                self._looked_up_at = now
+                try:
+                    self._known = self._states(self._nodes)
+                except CloudGpuError:
+                    self._known = {}
+            return self._known
+
+
 @dataclass(frozen=True)
 class NodeConnections:
     """SSH connections to nodes.
 
     Attributes:
-        boot_s: Seconds to wait for nodes that are still booting. Self-managed hosts are not waited for.
-        check: Checks, before nodes are launched, that they will be reachable.
+        boot_s: Seconds to wait for nodes that are still booting. Does not apply to self-managed hosts.
+        check: Function that checks, before nodes are launched, that they will be reachable.
+        states: Function that looks up whether nodes that do not respond still run.
     """
 
     key: Path
@@ -88,17 +138,34 @@ class NodeConnections:
     boot_s: float
     carriers: NodeCarriers
     check: Callable[[], None] = lambda: None
+    states: InstanceStates = no_states
 
     def connect(self, nodes: Sequence[Node], emit: Emit) -> list[Host]:
         """Connect to all nodes.
 
         Raises:
             ConnectError: A node is unreachable.
+            TerminatedNodeError: A node's instance no longer runs.
             HostKeyError: A host key does not match.
         """
-        emit(Note(f"connecting to {len(nodes)} nodes"))
+        emit(Note(f"connecting to {plural(len(nodes), 'node')}", detail=True))
         carrier = self.carriers.carrier
         if all(node.own for node in nodes):
             return list(all_or_raise(connect_all(nodes, self.key, clock=self.clock, carrier=carrier)).values())
-        outcomes = wait_for_all(nodes, self.key, clock=self.clock, deadline_s=self.boot_s, carrier=carrier)
+        require_running = TerminationCheck(nodes, self.states, self.clock)
+
+        def check(node: Node, failure: ConnectError) -> None:
+            emit(Activity(_WAITING, node.index, limit_s=self.boot_s, last=failure.message))
+            require_running(node, failure)
+
+        def came(host: Host) -> None:
+            emit(Activity(_WAITING, host.node.index, finished=True))
+
+        try:
+            outcomes = wait_for_all(
+                nodes, self.key, clock=self.clock, deadline_s=self.boot_s, came=came, carrier=carrier, check=check
+            )
+        finally:
+            for node in nodes:
+                emit(Activity(_WAITING, node.index, finished=True))
         return list(all_or_raise(outcomes).values())

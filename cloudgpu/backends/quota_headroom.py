@@ -1,7 +1,7 @@
-"""Read the quota headroom of several regions at once, with a local cache.
+"""Read the quota headroom of several regions concurrently, with a local cache.
 
-Limits change only when a person requests an increase, so they are cached for ten minutes. Running vCPUs are counted
-on every call. An unreadable cache file is treated as empty, and a failure to write the cache is ignored.
+Limits change only after a quota increase, so they are cached for ten minutes. Running vCPUs are counted on every
+call. An unreadable cache file is treated as empty, and a failure to write the cache is ignored.
 """
 
 import contextlib
@@ -41,12 +41,12 @@ class QuotaCloud(BackendIdentity, Protocol):
         """Return the vCPU limit of each quota, by quota key."""
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
-        """Return the number of running vCPUs by quota; quotas without running instances are omitted."""
+        """Map each quota to its running vCPUs, or to None if unknown. Quotas without running instances are omitted."""
 
 
 @dataclass(frozen=True)
 class RegionQuotas:
-    """Quota limits and usage in one region. None means unknown, and `trouble` contains the reasons."""
+    """Quota limits and usage in one region. None means unknown. `trouble` lists the errors of failed requests."""
 
     region: str
     limits: Mapping[str, int] | None = None
@@ -67,7 +67,7 @@ class RegionQuotas:
 
 @dataclass(frozen=True)
 class _Cache:
-    """The content of the file. Each region's row is decoded separately, so that a damaged row affects no other row."""
+    """The content of the cache file. Regions are decoded separately, so that a damaged row affects no other row."""
 
     account: str
     endpoint: str
@@ -118,7 +118,7 @@ class QuotaHeadroom:
         )
 
     def forget(self, target: str) -> None:
-        """Delete a target's cache. Call this after the target's limits have changed."""
+        """Delete a target's cache. Call this method after the target's limits have changed."""
         with contextlib.suppress(OSError):
             self._home.catalog(target).quotas.unlink(missing_ok=True)
 

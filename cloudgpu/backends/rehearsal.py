@@ -1,4 +1,4 @@
-"""The backend of the rehearsal cloud: the AWS backend, with an endpoint on this machine that simulates AWS."""
+"""The backend of the rehearsal cloud: the AWS backend, connected to an endpoint on this machine that simulates AWS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONNECT = "cloudgpu.backends.aws.connect"
 
 
 def open_backend(environment: BackendEnvironment) -> AwsBackend:
-    """Return the backend of this state home's rehearsal cloud, which is started when it is first needed."""
+    """Return the backend of this state home's rehearsal cloud. The backend starts the cloud on first use."""
 
     def open_cloud() -> Cloud:
         cloud: Cloud = import_module(_CONNECT).connect_rehearsal(

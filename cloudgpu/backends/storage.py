@@ -13,7 +13,7 @@ from cloudgpu.state.storage_records import StorageRecord
 
 @dataclass(frozen=True)
 class StorageRequest:
-    """A request to create storage. `config` contains the program settings for this kind of storage.
+    """A request to create storage. `config` contains the infrastructure program's settings for this kind of storage.
 
     Attributes:
         made_for: Name of the cluster whose deletion also deletes the storage; empty if the storage outlives clusters.
@@ -37,7 +37,12 @@ class CreatedStorage:
 
 @dataclass(frozen=True)
 class DeletedStorage:
-    """A confirmed deletion. `known` is True if this state home had a record of the storage."""
+    """A confirmed deletion of storage.
+
+    Attributes:
+        known: Whether this state home had a record of the storage.
+        parts: The deleted AWS resources, for example `efs fs-0abc (available) in us-east-1`.
+    """
 
     name: str
     known: bool
@@ -52,7 +57,7 @@ class StorageRow:
         state: State according to the cloud; `not found` for a record without tagged resources.
         monthly_usd: Cost of the capacity at the catalog price.
         made_for: Name of the cluster whose deletion also deletes the storage; empty if the storage outlives clusters.
-        users: Instances that may have mounted or attached the storage.
+        users: Instances that may be using the storage.
     """
 
     name: str

@@ -21,7 +21,7 @@ class MountableStorage:
 
     @property
     def config(self) -> dict[str, str]:
-        """Program settings: additional security groups, and the buckets that the nodes' role may read or write."""
+        """Infrastructure program settings: security groups, and the buckets that the nodes may read or write."""
         buckets = [mount for mount in self.mounts if mount.kind == "s3"]
         return {
             "storageSecurityGroupIds": ",".join(self.groups),

@@ -1,4 +1,4 @@
-"""Resources that carry the tags of a cluster, as a search by tag finds them."""
+"""Interfaces of the resources that a search for a cluster's tag returns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BillableResource(TaggedResource, Protocol):
 
     @property
     def market(self) -> str:
-        """Market of an instance; empty for other resources."""
+        """Market of an instance, such as `on-demand` or `spot`; empty for other resources."""
 
     @property
     def volume_type(self) -> str:

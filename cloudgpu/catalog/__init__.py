@@ -1,4 +1,4 @@
-"""Catalog of GPUs, instance types, images and prices, read from data files that cite a source for every value."""
+"""The catalog of GPUs, instance types, images and prices. Its data files cite a source for every value."""
 
 from cloudgpu.catalog.catalog import Catalog, load
 from cloudgpu.catalog.hardware import Gpu, InstanceType

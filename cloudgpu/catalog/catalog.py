@@ -47,8 +47,9 @@ class Catalog:
         return tuple(instance_type for instance_type in self.types.values() if instance_type.provider == "aws")
 
     def types_for(self, gpu: str, count: int, memory_gib: Decimal | None = None) -> tuple[InstanceType, ...]:
-        """Return the AWS instance types with exactly `count` GPUs of a model, available types first, then by price.
+        """Return the AWS instance types with exactly `count` GPUs of a model.
 
+        Types that AWS still offers come before retired types; both groups are sorted by lowest on-demand price.
         `memory_gib` is the memory of each GPU as in the catalog; None matches every size.
         """
         with_gpus = [

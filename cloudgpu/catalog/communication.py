@@ -1,6 +1,6 @@
 """NCCL and network settings by instance type, each with a reason. A recipe may override any of them by name.
 
-EFA software since aws-ofi-nccl 1.7 configures itself, and additional settings interfere with it. See
+Since version 1.7, the EFA plugin aws-ofi-nccl configures itself, and additional settings interfere with it. See
 `docs/decisions/0003-ranks-are-started-by-the-agent.md`.
 """
 
@@ -26,7 +26,7 @@ _ROCE: Final = ("ecs.sccgn",)
 
 @dataclass(frozen=True)
 class RankVariable:
-    """An environment variable that is set for every rank, with the reason."""
+    """An environment variable to set for every rank, with the reason."""
 
     name: str
     value: str
@@ -56,7 +56,7 @@ def rank_variables(
 def _within_node(instance_type: str) -> tuple[RankVariable, ...]:
     if not instance_type.startswith(_SHARED_MEMORY_COPY):
         return ()
-    why = "without NVLink and peer access, copies through shared memory are twice as fast"
+    why = "without NVLink or peer access, CUDA copies through shared memory are twice as fast"
     return (RankVariable("NCCL_SHM_USE_CUDA_MEMCPY", "1", why),)
 
 

@@ -8,14 +8,14 @@ from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 
 Fit = Literal["native", "untuned", "unknown", "no"]
-"""`untuned` means that the container only has code for an older GPU of the same major compute capability."""
+"""`untuned` means that the container runs code built for a lower compute capability with the same major version."""
 
 _NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:([0-9][0-9]\.[0-9][0-9])(?:\D|$)")
 
 
 @dataclass(frozen=True)
 class ContainerFit:
-    """How well a container image supports a GPU, with the reason if the support is not native."""
+    """How well a container image supports a GPU. `why` is the reason, empty if the support is native."""
 
     fit: Fit
     why: str = ""
@@ -24,7 +24,8 @@ class ContainerFit:
 def container_fit(image: FrameworkImage, gpu: Gpu) -> ContainerFit:
     """Return how well an image fits a GPU.
 
-    An image whose highest compute capability is unknown fits every GPU that its NGC release supports.
+    If the image's highest compute capability is unknown, there is no upper limit, but an NGC image must be at least as
+    new as the first NGC release that supports the GPU.
     """
     if image.lowest is None:
         return ContainerFit("unknown", "the catalog does not list the GPUs for which the image has native code")
@@ -46,7 +47,7 @@ def _fit_by_highest(highest: str, gpu: Gpu) -> ContainerFit:
     if gpu.sm <= sm(highest):
         return ContainerFit("native")
     if gpu.sm // 10 == sm(highest) // 10:
-        return ContainerFit("untuned", f"runs code built for {highest}")
+        return ContainerFit("untuned", f"its newest native code is for {highest}")
     return ContainerFit("no", f"its native code stops at {highest}, but {gpu.name} has {gpu.compute_capability}")
 
 
@@ -57,7 +58,7 @@ def month_of(image: str) -> str:
 
 
 def release_of(image: str, known: Software) -> NgcMonth | None:
-    """Return the data about the NGC release of an image; None if the release is unknown."""
+    """Return the data about an image's NGC release, with the image's CUDA version; None if the release is unknown."""
     month = known.ngc.get(month_of(image))
     image_cuda = next(
         (

@@ -76,7 +76,7 @@ def types_for_spec(spec: str, catalog: Catalog) -> tuple[InstanceType, ...]:
 
 
 def find_spec_mismatch(spec: str, catalog: Catalog) -> SpecMismatch | None:
-    """Explain why a spec matches no AWS instance type and suggest the nearest valid spec. Return None if it matches."""
+    """Explain why a spec matches no AWS instance type, and suggest a valid spec. Return None if the spec matches."""
     if types_for_spec(spec, catalog):
         return None
     if spec in catalog.types:
@@ -99,7 +99,7 @@ def _gpu(requested: GpuSpec, catalog: Catalog) -> Gpu | None:
 
 
 def _sizes(requested: GpuSpec, gpu: Gpu) -> tuple[Memory, ...]:
-    """Return the memory sizes that match the requested one, by nominal size or by the rounded size that EC2 reports."""
+    """Return the GPU's memory sizes whose nominal size or rounded size in GiB equals the requested size."""
     return tuple(memory for memory in gpu.memories if requested.size_gb in (memory.sold_as_gb, round(memory.gib)))
 
 

@@ -40,7 +40,7 @@ class PeakRates:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU model and its software support. None means unknown, unless the field's description differs."""
+    """A GPU model and its software support. None means unknown, unless the field's description says otherwise."""
 
     name: str
     architecture: str
@@ -54,7 +54,10 @@ class Gpu:
     last_ngc: str | None
     """Last NGC release of framework containers that supports the GPU; None while new releases still support it."""
     first_torch_without: str | None
-    """First PyTorch version whose default wheel lacks code for the GPU. Wheels for other CUDA versions may have it."""
+    """First PyTorch version whose default wheel lacks code for the GPU; None if the newest default wheel has it.
+
+    Wheels for other CUDA versions may have code for the GPU even if the default wheel does not.
+    """
     last_torch: str | None
     """Last PyTorch version with any wheel for the GPU; None while new versions still have one."""
     image: str
@@ -109,7 +112,7 @@ class InstanceType:
     replacement: str | None
     """Nearest available type, for a retired type."""
     zones: Mapping[str, tuple[str, ...]]
-    """Region -> availability zone names. Names differ between accounts, so only the cloud's response is reliable."""
+    """Region -> availability zone names. AWS maps names to zones per account, so other accounts may see other names."""
     on_demand_usd: Mapping[str, Decimal]
     """Region -> USD per hour."""
     spot_usd: Mapping[str, tuple[Decimal, Decimal]]
@@ -122,7 +125,7 @@ class InstanceType:
     usage_classes: tuple[UsageClass, ...] = ("on-demand", "spot")
     """Usage classes in which EC2 offers the type."""
     network_gbps: Decimal | None = None
-    """Bandwidth of all network cards together; None if unknown."""
+    """Total bandwidth of all network cards, in Gb per second; None if unknown."""
     network: str = ""
     """Network performance as the provider states it, for example `Up to 10 Gigabit`."""
     nvme_disks: int = 0
@@ -131,20 +134,20 @@ class InstanceType:
     nvlink: bool = False
     """Whether NVLink or NVSwitch connects the GPUs."""
     rates_read_on: Mapping[str, date] = field(default_factory=dict)
-    """Region -> date on which its prices were read, for regions refreshed after `priced_on`."""
+    """Region -> date on which the region's prices were read, for regions that a catalog snapshot refreshed."""
     capacity_block_usd: Mapping[str, Decimal] = field(default_factory=dict)
     """Region -> USD per hour of one instance in a Capacity Block, which is paid in advance."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Data group -> its source. Groups are `hardware`, `lifecycle`, `network`, `zones`, `on_demand_usd` and so on."""
+    """Data group, such as `hardware`, `network`, `zones` or `on_demand_usd` -> source of its values."""
 
     @property
     def retired(self) -> bool:
-        """True if the type can no longer be launched."""
+        """Whether AWS no longer launches the type."""
         return self.lifecycle == "retired"
 
     @property
     def gpu_memory_total_gib(self) -> Decimal:
-        """Memory of all GPUs together."""
+        """Total memory of all GPUs."""
         return self.gpus * self.gpu_memory_gib
 
     def price_read_on(self, region: str) -> date:

@@ -1,4 +1,4 @@
-"""Unpacked sizes of container images by repository. The monthly tags of a repository differ little in size."""
+"""Unpacked sizes of container images by repository. The images in a repository differ little in size."""
 
 import json
 from functools import cache
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def unpacked_gib(image: str) -> int | None:
-    """Return the approximate disk usage of an unpacked image in GiB, or None if unknown."""
+    """Return the approximate disk usage of an unpacked image in GiB, or None if the repository is unknown."""
     repository = image.partition("@")[0].rpartition(":")[0] or image
     size = _stored()["repositories"].get(repository)
     return None if size is None else int(size)

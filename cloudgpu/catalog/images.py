@@ -22,7 +22,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class CarriedDriver:
-    """The driver that a machine image contains. Unknown fields are None."""
+    """The driver that a machine image contains. A field is None if its value is unknown."""
 
     branch: int | None
     flavour: Flavour | None
@@ -47,7 +47,7 @@ def image_for(architecture: str) -> MachineImage:
 
 
 def bare_image() -> MachineImage:
-    """Return the image without a driver, for recipes that set a driver."""
+    """Return the machine image without a driver, for recipes that specify a driver."""
     name = str(_content()["bare"])
     return MachineImage(name, _content()["images"][name])
 

@@ -21,9 +21,9 @@ def parse_gib(text: str) -> Decimal:
     match = _AMOUNT.fullmatch(text)
     amount = Decimal(match[1]) * _BYTES[(match[2] or "GB").lower()] / 2**30 if match else Decimal(0)
     if not amount:
-        message = "expected memory with its unit, for example 32GB or 24GiB"
+        message = "expected memory such as 32GB or 24GiB; a number without a unit is in GB"
         raise ValueError(message)
     if amount > MAX_SIZE_GIB:
-        message = f"expected at most {MAX_SIZE_GIB}GiB of memory"
+        message = f"expected memory of at most {MAX_SIZE_GIB}GiB"
         raise ValueError(message)
     return amount.quantize(_STEP, ROUND_DOWN)

@@ -18,8 +18,8 @@ PricedThing = Literal[
     "nat_gateway_gb_usd",
     "transfer_gb_usd",
 ]
-"""Price keys with their units: USD per GiB-month of gp3 volumes and snapshots, per hour of an address or NAT gateway,
-per GB that a NAT gateway processes, and per GB transferred to another region."""
+"""Price keys. Each price is in USD: per GiB-month of gp3 volumes and of snapshots, per hour of a public IPv4 address
+and of a NAT gateway, per GB that a NAT gateway processes, and per GB transferred to another region."""
 
 HOURS_PER_MONTH = 720
 """Hours in an EBS billing month of 30 days."""
@@ -46,7 +46,7 @@ def other_price(thing: PricedThing, region: str) -> Price | None:
 
 
 def shipped_price(thing: PricedThing, region: str) -> Price:
-    """Return the price of a resource in a region. The bundled data must contain it.
+    """Return the price of a resource in a region, for prices that the bundled data always contains.
 
     Raises:
         LookupError: The bundled data does not contain the price.

@@ -17,7 +17,7 @@ class Profile:
 
     gpu: Gpu
     offers: tuple[Offer, ...]
-    """Every type with the GPU, including retired types, at its price in its cheapest region."""
+    """Every type with the GPU, including retired types and machines outside AWS, priced in its cheapest region."""
     containers: tuple[FrameworkImage, ...]
     """Newest container of each framework with native code for the GPU."""
     wheels: tuple[TorchWheels, ...]

@@ -1,8 +1,10 @@
-"""The EC2 vCPU quota that limits each instance type in a region."""
+"""Find the EC2 vCPU quota that limits an instance type."""
 
 import re
 from dataclasses import dataclass
 from typing import Final
+
+from cloudgpu.text import command
 
 _FAMILY: Final = re.compile(r"([a-z]+)([0-9]*)")
 _STANDARD: Final = frozenset("acdhimrtz")
@@ -11,20 +13,36 @@ _OWN: Final = frozenset({"dl", "hpc", "inf", "mac", "trn"})
 
 @dataclass(frozen=True)
 class Quota:
-    """An EC2 quota. `code` is empty if it is unknown, for example because public sources disagree."""
+    """An EC2 quota. `code` is empty if the quota code is unknown, for example because public sources disagree."""
 
     code: str
     name: str
 
     @property
     def key(self) -> str:
-        """Key under which the quota's limit is stored: the code, or the name if the code is unknown."""
+        """Key of the quota in snapshots and caches: the code, or the name if the code is unknown."""
         return self.code or self.name
 
     def console(self, region: str) -> str:
-        """Return the URL of the console page for requesting an increase."""
+        """Return the URL of the AWS console page on which users request an increase."""
         page = f"quotas/{self.code}" if self.code else "quotas"
         return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/{page}"
+
+    def increase_command(self, region: str, vcpus: int) -> str:
+        """Return the command that requests this many vCPUs; empty if the quota code is unknown."""
+        if not self.code:
+            return ""
+        options = (
+            "--service-code",
+            "ec2",
+            "--quota-code",
+            self.code,
+            "--desired-value",
+            str(vcpus),
+            "--region",
+            region,
+        )
+        return command("aws", "service-quotas", "request-service-quota-increase", *options)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.code})" if self.code else self.name
@@ -44,7 +62,7 @@ _SPOT_BY_GENERATION: Final = {"5": _SPOT_P5, "6": _SPOT_P6}
 def quota_of(instance_type: str, market: str) -> Quota:
     """Return the quota that limits an instance type in a market.
 
-    The code is known for P, G, VT and standard instances except P6 spot instances. Otherwise it is empty.
+    The quota has a code for P, G, VT and standard instances, except P6 spot instances. Otherwise, the code is empty.
     """
     match = _FAMILY.match(instance_type)
     letters, generation = (match[1], match[2]) if match else (instance_type, "")

@@ -15,9 +15,9 @@ Market = Literal["on-demand", "spot"]
 
 _THOUSAND: Final = Decimal(1000)
 _CENT: Final = Decimal("0.01")
-"""Prices are compared in whole cents because price lists round the same price differently."""
+"""Prices of regions are compared in whole cents, because price lists round the same price differently."""
 _NEARLY: Final = Decimal("0.9")
-"""Share of the requested memory that is enough for a near match: a GPU sold as 24 GB may have 22.35 GiB."""
+"""Fraction of the requested memory that suffices for a near match: a GPU sold as 24 GB may have 22.35 GiB."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SearchCriteria:
     min_memory_gib: Decimal = Decimal(0)
     """Minimum memory of each GPU."""
     min_total_memory_gib: Decimal = Decimal(0)
-    """Minimum memory of all GPUs of an instance together."""
+    """Minimum total GPU memory of an instance."""
     architecture: str = ""
     count: int | None = None
     """Exact number of GPUs per instance; None matches any number."""
@@ -49,14 +49,14 @@ class Offer:
     gpu: Gpu
     region: str | None
     hourly_usd: Decimal | None
-    """USD per hour; for spot the highest observed price, which plans also use."""
+    """USD per hour. For spot, the highest observed price, which plans use too."""
     lowest_usd: Decimal | None = None
     """Lowest observed spot price in USD per hour; None for on-demand."""
     priced_on: date | None = None
 
     @property
     def obtainable(self) -> bool:
-        """True if AWS still offers the type."""
+        """Whether AWS still offers the type."""
         return self.kind.provider == "aws" and not self.kind.retired
 
     @property
@@ -67,7 +67,7 @@ class Offer:
 
     @property
     def block_usd(self) -> Decimal | None:
-        """USD per hour in a Capacity Block of the same region, paid in advance; None if there is no known price."""
+        """USD per hour in a Capacity Block in the same region, paid in advance; None if no price is known."""
         return self.kind.capacity_block_usd.get(self.region or "")
 
     @property
@@ -111,8 +111,8 @@ class OfferMatches:
 def rank_offers(catalog: Catalog, criteria: SearchCriteria, sort: Sort, *, home_region: str) -> OfferMatches:
     """Return the matching offers, best first by `sort`.
 
-    Offers whose sort value is unknown come after the others, followed by types that AWS does not offer. Among regions
-    with the same price, `home_region` is preferred.
+    Offers whose sort value is unknown come last among the types that AWS offers. Types that AWS does not offer follow
+    in the same order. Among regions with the same price, `home_region` is preferred.
     """
     matching = [instance_type for instance_type in catalog.types.values() if _matches(catalog, instance_type, criteria)]
     relaxed = replace(
@@ -153,7 +153,7 @@ def offer_of(catalog: Catalog, instance_type: InstanceType, market: Market, regi
 
 
 def memory_of(gpu: Gpu, instance_type: InstanceType) -> Memory | None:
-    """Return the catalog's memory size nearest to the size that the cloud reports, which may be slightly less."""
+    """Return the GPU's memory size that is nearest to the instance type's, which may be slightly smaller."""
     return min(gpu.memories, key=lambda memory: abs(memory.gib - instance_type.gpu_memory_gib), default=None)
 
 
@@ -169,7 +169,7 @@ def _matches(catalog: Catalog, instance_type: InstanceType, criteria: SearchCrit
 
 
 def _is_available(instance_type: InstanceType, market: Market) -> bool:
-    """Return True if AWS offers the type in this market. Capacity Blocks count as on-demand."""
+    """Return True if AWS offers the type in this market. Types offered only in Capacity Blocks count as on-demand."""
     return (
         instance_type.provider == "aws"
         and not instance_type.retired

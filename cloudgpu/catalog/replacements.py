@@ -1,4 +1,4 @@
-"""Find replacements for a GPU: the cheapest GPU with at least the same memory, and the nearest newer GPU."""
+"""Find replacements for a GPU that have at least the same memory: the cheapest GPU, and the nearest newer GPU."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,13 +10,13 @@ from cloudgpu.catalog.ranking import Offer, SearchCriteria, rank_offers
 
 @dataclass(frozen=True)
 class Replacement:
-    """The replacements for one memory size of a GPU. An offer is None if no suitable offer has a known price."""
+    """The replacements for one memory size of a GPU. A field is None if no suitable offer has a known price."""
 
     gib: Decimal
     cheapest: Offer | None
-    """Offer with the lowest price per GPU among other GPU models with at least this much memory."""
+    """Offer with the lowest price per GPU among other GPU models with at least this much memory per GPU."""
     newer: Offer | None
-    """Offer of a newer GPU model whose memory exceeds the requirement least, at the lowest price per GPU."""
+    """Offer with the least sufficient memory per GPU among models with a higher compute capability."""
 
 
 def replacements(catalog: Catalog, gpu: Gpu, *, home_region: str) -> tuple[Replacement, ...]:

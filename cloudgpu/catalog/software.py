@@ -1,4 +1,4 @@
-"""Software data: NVIDIA's monthly containers, framework images, PyTorch wheels and minimum versions for EFA."""
+"""Catalog data about software: NGC releases, framework images, PyTorch wheels and minimum versions for EFA."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class NgcMonth:
     month: str
     cuda: str
     driver: int
-    """Driver branch of the release's CUDA version."""
+    """Driver branch that the release's CUDA version requires."""
     other_drivers: tuple[int, ...]
     """Older data center driver branches that the release notes also accept."""
     lowest: str | None
@@ -32,8 +32,8 @@ class FrameworkImage:
     lowest: str | None
     """Lowest compute capability with native code in the image; None if unknown."""
     highest: str | None
-    """Highest compute capability with native code in the image. Code for a major version also runs on its later minor
-    versions. None if the image also contains PTX code, which newer GPUs can compile, or if unknown."""
+    """Highest compute capability with native code in the image, which also runs on higher minor versions of the same
+    major version. None if unknown, or if the image also contains PTX code, which newer GPUs can compile."""
     last_for: tuple[str, ...]
     """Architectures for which this is the last image of the framework."""
     recalled: bool
@@ -51,7 +51,7 @@ class TorchWheels:
     """CUDA version as in the wheel index, for example `cu126`."""
     first: str
     last: str | None
-    """Last PyTorch version of the range; None while the range includes new versions."""
+    """Last PyTorch version of the range; None while the range includes all newer versions."""
     capabilities: tuple[str, ...]
     default_from: str | None
     """First PyTorch version for which pip installs this wheel from the default index; None if never."""
@@ -77,7 +77,7 @@ class Software:
     """All software data."""
 
     ngc: Mapping[str, NgcMonth]
-    """NGC release (`YY.MM`) -> its data; unknown releases are missing."""
+    """NGC release (`YY.MM`) -> data about the release; unknown releases are missing."""
     images: tuple[FrameworkImage, ...]
     torch: tuple[TorchWheels, ...]
     fabric: Mapping[str, FabricMinimum]

@@ -1,4 +1,4 @@
-"""Monthly storage prices from the catalog data."""
+"""Monthly prices of storage kinds, read from a data file."""
 
 import json
 from dataclasses import dataclass
@@ -6,13 +6,10 @@ from datetime import date
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, Literal, get_args
+from typing import Any
 
 from cloudgpu.catalog.other_prices import other_price
-
-StorageKind = Literal["efs", "lustre", "ebs", "s3"]
-Deployment = Literal["scratch_2", "persistent_2"]
-KINDS: Final[tuple[StorageKind, ...]] = get_args(StorageKind)
+from cloudgpu.recipe.storage_kinds import StorageKind
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class StoragePrice:
     as_of: date
 
     def monthly_usd(self, size_gib: Decimal) -> Decimal:
-        """Return the price of this size in USD per month."""
+        """Return the price in USD per month of storage of this size."""
         return self.usd_per_gib_month * size_gib
 
 

@@ -1,4 +1,4 @@
-"""The composition root: the settings, state, ledger, clock, events and backends of one command."""
+"""The composition root of a command: its settings, state, ledger, clock, events and backends."""
 
 from __future__ import annotations
 
@@ -13,44 +13,47 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.billing.lenient_ledger import LenientLedger
-from cloudgpu.backends.billing.missing_rows import find_gaps
 from cloudgpu.backends.environment import BackendEnvironment, caller_environ, user_known_hosts
 from cloudgpu.backends.factory import BUCKET_TARGET, open_backend
+from cloudgpu.cli import failure_notes
 from cloudgpu.cli.open_resources import open_resources
 from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import CloudGpuError, UsageError
-from cloudgpu.ledger.sqlite_report import sqlite_entries, sqlite_report
 from cloudgpu.paths import Home
 from cloudgpu.settings import Settings, load
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
-from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.known_catalog import known_catalog
+from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.storage_records import StorageRecords
-from cloudgpu.targets import Target, as_target
+from cloudgpu.targets import Target, as_target, is_simulated
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from cloudgpu.backends.base import Backend
     from cloudgpu.backends.billing.cost_ledger import CostLedger
+    from cloudgpu.backends.billing.lenient_ledger import LenientLedger
     from cloudgpu.backends.billing.missing_rows import MissingRows
     from cloudgpu.backends.events import Emit
     from cloudgpu.catalog import Catalog
-    from cloudgpu.ledger.report import By, CostReport
+    from cloudgpu.ledger.report import CostReport, ReportQuery
 
 _LEDGER = "cloudgpu.ledger.store"
+# Most commands read no costs, and importing this code takes a tenth of a short command's time.
+_LENIENT_LEDGER = "cloudgpu.backends.billing.lenient_ledger"
+_MISSING_ROWS = "cloudgpu.backends.billing.missing_rows"
+_SQLITE_REPORT = "cloudgpu.ledger.sqlite_report"
+_SIMULATED_TIME = "cloudgpu.rehearsal.simulated_time"
+_RENDER_REHEARSAL = "cloudgpu.cli.render.rehearsal"
 
 
 @dataclass(frozen=True)
 class CliContext:
-    """Everything that a command works with. Files and connections are opened on first use.
+    """The dependencies of a command. Files and connections are opened on first use.
 
     Attributes:
-        needs_disk: Whether the command must be able to write to the state home. Commands that only show or delete
-            resources also work if the disk is full or read-only.
+        needs_disk: If True, `home` and `ledger` raise an error unless the state home is writable. False for commands
+            such as `status` and `down`, which must work even if the disk is full or read-only.
     """
 
     settings: Settings
@@ -72,23 +75,23 @@ class CliContext:
 
     @cached_property
     def home(self) -> Home:
-        """The state home, verified to be writable if the command must write to it."""
+        """The state home. If `needs_disk` is set, the directory is created and verified to be writable."""
         home = Home(self.settings.home)
         return home.ensure() if self.needs_disk else home
 
     @cached_property
     def records(self) -> RecordStore:
-        """The cluster and run records of the state home."""
+        """The cluster and run records in the state home."""
         return RecordStore(self.home)
 
     @cached_property
     def storage_records(self) -> StorageRecords:
-        """The storage records of the state home."""
+        """The storage records in the state home."""
         return StorageRecords(self.home)
 
     @property
     def catalog(self) -> Catalog:
-        """The GPUs, instance types and prices of this command's target, from the latest catalog in the state home."""
+        """The catalog of this command's target: the bundled data, updated with the active snapshot if there is one."""
         return known_catalog(Home(self.settings.home), self.settings.target)
 
     @property
@@ -111,8 +114,8 @@ class CliContext:
         ledger: CostLedger = open_resources.enter_context(opened)
         return ledger
 
-    def cost_report(self, *, by: By, now: datetime, since: datetime | None) -> CostReport:
-        """Return the cost report, without SQLAlchemy if `sqlite_report` can read the ledger.
+    def cost_report(self, query: ReportQuery) -> CostReport:
+        """Return the cost report. Imports SQLAlchemy only if `sqlite_report` cannot read the ledger.
 
         Raises:
             LedgerError: The ledger cannot be used.
@@ -120,29 +123,38 @@ class CliContext:
         """
         if self.needs_disk:
             self.home.ensure()
-        summarized = sqlite_report(self.settings.ledger_url, by=by, now=now, since=since)
-        return summarized or self.ledger.report(by=by, now=now, since=since)
+        sqlite_report = import_module(_SQLITE_REPORT).sqlite_report
+        summarized: CostReport | None = sqlite_report(self.settings.ledger_url, query)
+        return summarized or self.ledger.query(query)
 
     def lenient_ledger(self) -> LenientLedger:
-        """Return a wrapper that lets the command continue if the ledger fails."""
-        return LenientLedger(lambda: self.ledger)
+        """Return a ledger proxy that does not interrupt a deletion if the ledger is unusable."""
+        wrapped: LenientLedger = import_module(_LENIENT_LEDGER).LenientLedger(lambda: self.ledger)
+        return wrapped
 
     def readable_ledger(self) -> LenientLedger:
-        """Return the lenient ledger for a command that reads a few entries. Avoids SQLAlchemy if possible."""
-        return LenientLedger(lambda: self.ledger, lambda token: sqlite_entries(self.settings.ledger_url, token))
+        """Return a lenient ledger that, if possible, reads a cluster's entries without importing SQLAlchemy."""
+        sqlite_entries = import_module(_SQLITE_REPORT).sqlite_entries
+        wrapped: LenientLedger = import_module(_LENIENT_LEDGER).LenientLedger(
+            lambda: self.ledger, lambda token: sqlite_entries(self.settings.ledger_url, token)
+        )
+        return wrapped
 
     def missing_rows(self) -> tuple[MissingRows, ...]:
-        """Return what costs money according to the records of the state home but has no row in the ledger.
+        """Return the recorded clusters and storage for which the ledger has no rows, or lacks the rows of some nodes.
 
         Raises:
             LedgerError: The ledger cannot be read.
             StateError: The records cannot be read.
         """
-        return find_gaps(self.records, self.storage_records.all(), lambda: self.ledger)
+        gaps: tuple[MissingRows, ...] = import_module(_MISSING_ROWS).find_gaps(
+            self.records, self.storage_records.all(), lambda: self.ledger
+        )
+        return gaps
 
     @cached_property
     def environment(self) -> BackendEnvironment:
-        """What backends receive when they are opened."""
+        """The settings, records, clock and caller's environment that are passed to every backend."""
         home = Home(self.settings.home)
         log = self.home.debug_log if self.settings.debug else None
         return BackendEnvironment(
@@ -158,53 +170,62 @@ class CliContext:
         )
 
     def backend(self, target: Target | None = None) -> Backend:
-        """Return the backend of a target. Default: the target of the settings."""
+        """Return the backend of a target, opened on first use. Default: the `target` setting."""
         with self._lock:
             target = target or self.settings.target
+            if is_simulated(target):
+                failure_notes.add("clock", self._shifted_clock)
             if target not in self._backends:
                 self._backends[target] = open_backend(target, self.environment)
             return self._backends[target]
 
+    def _shifted_clock(self) -> str:
+        """Return a note about the simulated clock if it is shifted; an empty string if it is not, or unreadable."""
+        simulated_time, render = import_module(_SIMULATED_TIME), import_module(_RENDER_REHEARSAL)
+        with suppress(CloudGpuError):
+            return str(render.shifted_clock_note(simulated_time.clock_ahead(Home(self.settings.home))))
+        return ""
+
     def context(self, target: Target | None = None) -> Context:
-        """Return the context of use cases on a target, after a warning for every missing ledger row."""
-        with suppress(CloudGpuError):  # the ledger's own errors are reported when it is used
+        """Print a warning for every missing ledger row, and return the context for use cases on a target."""
+        with suppress(CloudGpuError):  # errors of the ledger are reported when the command uses the ledger
             for gap in self.missing_rows():
                 self.screen.remark(f"warning: {gap.message}; to restore the ledger row: {gap.repair}")
         return self._context(self.backend(target), self.ledger)
 
     def deletion_context(self, target: Target | None = None) -> Context:
-        """Return the context of deletions, which work even if the ledger or a region is unusable."""
+        """Return a context for deletions, which work even if the ledger is unusable or a region does not respond."""
         return self._context(self.backend(target).for_deletion(), self.lenient_ledger())
 
     def storage_context(self, target: Target | None = None) -> Context:
-        """Return the context of operations on storage, which work even if the ledger is unusable."""
+        """Return a context for storage operations. Storage can be deleted even if the ledger is unusable."""
         return self._context(self.backend(target), self.lenient_ledger())
 
     def _context(self, backend: Backend, ledger: CostLedger) -> Context:
         return Context(backend, ledger, self.records, self.home, self.clock, self.settings.owner, self.emit)
 
     def deletion_context_of(self, cluster: str) -> Context:
-        """Return the deletion context of a cluster's target. May be called by several threads."""
+        """Return the deletion context for a cluster's target. May be called from several threads."""
         return self.deletion_context(self.target_of(cluster))
 
     def target_of(self, cluster: str) -> Target:
-        """Return the target of a recorded cluster, or the target of the settings if there is no record.
+        """Return the target of a recorded cluster, or the `target` setting if the cluster has no record.
 
         Raises:
-            StateError: Another version created the cluster on a target that this version does not know.
+            StateError: Another version of cloudgpu wrote the record, and this version does not know the target.
         """
         recorded = self.records.target(cluster)
         return as_target(recorded) if recorded else self.settings.target
 
     def only_cluster(self) -> str:
-        """Return the only running cluster, or an empty string if there is none.
+        """Return the name of the only recorded cluster, or an empty string if none is recorded.
 
         Raises:
-            UsageError: Several clusters are running.
+            UsageError: Several clusters are recorded.
         """
         names = [record.name for record in self.records.clusters()]
         if len(names) > 1:
-            raise UsageError(f"several clusters are running: {', '.join(names)}", hint="specify the name of a cluster")
+            raise UsageError(f"there are several clusters: {', '.join(names)}", hint="specify a cluster name")
         return names[0] if names else ""
 
 
@@ -212,25 +233,27 @@ _debug = False
 
 
 def set_debug() -> None:
-    """Store the option `--debug`, which is parsed before the command."""
+    """Remember that `--debug` was given. The option precedes the command, so no context exists yet."""
     global _debug  # noqa: PLW0603
     _debug = True
 
 
 def command_context(
-    *, json: bool = False, quits: bool = False, needs_disk: bool = True, **flags: str | None
+    *, json: bool = False, verbose: bool = False, quits: bool = False, needs_disk: bool = True, **flags: str | None
 ) -> CliContext:
     """Return the context of a command.
 
     Args:
         json: Print one JSON document to stdout, and everything else to stderr.
-        quits: The command only displays data, so it may exit when the reader of its output closes the pipe.
-        needs_disk: The command must be able to write to the state home; see `CliContext`.
+        verbose: Show every progress message on a terminal, too.
+        quits: Exit after a failed write, for example because the reader closed the pipe. Only for commands that just
+            display data.
+        needs_disk: Require a writable state home; see `CliContext`.
         flags: Settings from the command line, by name.
 
     Raises:
         UsageError: A setting is invalid.
     """
     settings = load(flags=flags | ({"debug": "true"} if _debug else {}), environ=os.environ, cwd=Path.cwd())
-    screen = Screen(json_mode=json, verbose=settings.debug, quits=quits)
+    screen = Screen(json_mode=json, verbose=verbose or settings.debug, quits=quits)
     return CliContext(settings, screen, SystemClock(), needs_disk)

@@ -17,7 +17,7 @@ COMMANDS_PACKAGE = "cloudgpu.cli.commands"
 
 @dataclass(frozen=True)
 class Deferred(Generic[P, R]):
-    """A function whose module is imported on the first call, for a slow part of a command that most calls skip.
+    """A function whose module is imported on the first call. For slow code that most invocations of a command skip.
 
     Attributes:
         path: Module and name of the function, such as `cloudgpu.files.read_text`.
@@ -37,19 +37,22 @@ class Deferred(Generic[P, R]):
 
 
 class LazyCommand(NamedTuple):
-    """A command or command group as its parent lists it, before its module is imported.
+    """A command or command group that its parent can list without importing the command's module.
 
     Attributes:
-        module: Module in `cloudgpu.cli.commands`. Defines a function of the same name, or a typer application `app`.
+        module: Name of the module in `cloudgpu.cli.commands`. The module defines a typer application named `app`, or a
+            function with the same name as the module.
         help: First line of the command's help.
+        hidden: Whether this is a former name, which works but is not listed.
     """
 
     name: str
     module: str
     help: str
+    hidden: bool = False
 
     def load(self) -> Any:  # noqa: ANN401 - typer keeps its classes private
-        """Import the module and return the command as an object of typer."""
+        """Import the module and return typer's command object."""
         module = import_module(f"{COMMANDS_PACKAGE}.{self.module}")
         parent = typer.Typer(rich_markup_mode=None)
         if hasattr(module, "app"):
@@ -60,7 +63,7 @@ class LazyCommand(NamedTuple):
 
 
 class _Commands(UserDict[str, Any]):
-    """Commands by name. A value of type `LazyCommand` is replaced by the command when it is first looked up."""
+    """Commands by name. The first lookup of a `LazyCommand` replaces it with the loaded command."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - typer keeps its classes private
         command = self.data[name]
@@ -70,23 +73,29 @@ class _Commands(UserDict[str, Any]):
 
 
 class LazyGroup(TyperGroup):
-    """A command group that imports the modules of its commands when the commands are called.
+    """A command group that imports a command's module only when that command is called.
 
-    Help, suggestions for misspelled names and shell completion of names need only the table.
+    The group shows its help, suggests names for misspelled commands and completes command names without importing the
+    modules of the lazy commands.
     """
 
     table: ClassVar[Sequence[LazyCommand]] = ()
-    """The commands, listed after those that are registered with the application."""
+    """The lazy commands. Help lists them after the commands that are registered with the typer application."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - typer's own
         super().__init__(**settings)
-        stubs = {row.name: TyperCommand(row.name, help=row.help, add_help_option=False) for row in self.table}
+        self._hidden = {row.name for row in self.table if row.hidden}
+        stubs = {
+            row.name: TyperCommand(row.name, help=row.help, add_help_option=False)
+            for row in self.table
+            if not row.hidden
+        }
         self._listing = TyperGroup(commands={**self.commands, **stubs}, add_help_option=False)
         self.commands = _Commands({**self.commands, **{row.name: row for row in self.table}})
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - typer keeps its classes private
-        """Return the names of the commands in the order of the table."""
-        return list(self.commands)
+        """Return the names of the listed commands: registered commands first, then the commands in `table`."""
+        return [name for name in self.commands if name not in self._hidden]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer keeps its classes private
         """Write the names and the one-line help of the commands."""

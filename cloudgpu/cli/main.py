@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
+from cloudgpu.cli import failure_notes
 from cloudgpu.cli.commands.options import expand_retry_option
 from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
 from cloudgpu.cli.open_resources import open_resources
@@ -16,12 +17,12 @@ from cloudgpu.cli.terminal.interruption import Interrupted
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.signals import INTERRUPTED, interruptions
 from cloudgpu.errors import CloudGpuError, UsageError
-from cloudgpu.text import printable
+from cloudgpu.text import command, printable
 from cloudgpu.version import __version__
 
 COMMANDS = (
     LazyCommand("gpus", "gpus", "Compare GPUs by memory, speed and price."),
-    LazyCommand("images", "images", "List framework containers and the GPUs they run on."),
+    LazyCommand("containers", "images", "List framework containers and the GPUs they run on."),
     LazyCommand("recipe", "recipe", "Create, check, show and list recipes."),
     LazyCommand("plan", "plan", "Show what a recipe would do and cost."),
     LazyCommand("offers", "offers", "List the instance offers for a recipe in failover order."),
@@ -34,7 +35,7 @@ COMMANDS = (
     LazyCommand("extend", "extend", "Extend a cluster's expiry."),
     LazyCommand("down", "down", "Delete clusters and confirm that nothing is left."),
     LazyCommand("sweep", "sweep", "Find tagged clusters in the account and delete leftovers."),
-    LazyCommand("cost", "cost", "Show what was spent, by whom and on what."),
+    LazyCommand("cost", "cost", "Show what was spent, when, by whom and on what."),
     LazyCommand("ssh", "ssh", "Log in to a node, or run a command on it."),
     LazyCommand("ssh-config", "ssh_config", "Add a cluster's nodes to ~/.ssh for ssh, scp and editors."),
     LazyCommand("exec", "execute", "Run a command on every node and group the output."),
@@ -48,8 +49,9 @@ COMMANDS = (
     LazyCommand("image", "image", "Manage your own machine images for nodes."),
     LazyCommand("matrix", "matrix", "Show the results of run matrices."),
     LazyCommand("rehearsal", "rehearsal", "Manage the simulated AWS on this machine."),
+    LazyCommand("images", "images", "List framework containers and the GPUs they run on.", hidden=True),
 )
-"""The commands in the typical order of use, in which the help lists them."""
+"""The commands in the order in which the help lists them, which is the typical order of use."""
 FIRST_STEPS = """\b
 First steps, without an AWS account and at no cost:
   cloudgpu train quickstart --on rehearsal         a full run on this machine
@@ -92,12 +94,14 @@ def _show_version(requested: bool) -> None:
 def _root(
     context: typer.Context,
     *,
-    version: Annotated[  # noqa: ARG001 - its callback ends the command
+    version: Annotated[  # noqa: ARG001 - the option's callback exits
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
         bool,
-        typer.Option("--debug", help="Log AWS request IDs and show all output. Default: the `debug` setting."),
+        typer.Option(
+            "--debug", help="Log AWS request IDs and show all installer output. Default: the `debug` setting."
+        ),
     ] = False,
 ) -> None:
     """Parse the options that precede the command."""
@@ -118,6 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             with open_resources:
                 code = interruptions.exit_code(_run(own, remote, screen))
+            for note in failure_notes.take(code):
+                screen.remark(f"note: {note}")
         except Exception as bug:
             if screen.json_mode and Screen.documents == documents:
                 screen.document(failure_json(type(bug).__name__, str(bug), "", 1, []))
@@ -147,7 +153,7 @@ def _run(own: list[str], remote: list[str], screen: Screen) -> int:
 
 
 def _refuse_undecodable(arguments: list[str]) -> None:
-    """Reject arguments that are not UTF-8, because tags, records and the ledger cannot hold them.
+    """Reject arguments that are not UTF-8, because tags, records and the ledger cannot store them.
 
     Raises:
         UsageError: An argument is not UTF-8.
@@ -169,7 +175,7 @@ def _interrupted(end: BaseException, screen: Screen) -> int:
 
 
 def split_remote_command(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments of `ssh` and `exec` at `--` into arguments of cloudgpu and the command for the nodes."""
+    """Split the arguments of `ssh` and `exec` at `--` into cloudgpu's own arguments and the command for the nodes."""
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     if verb not in ("ssh", "exec") or "--" not in arguments:
         return arguments, []
@@ -179,9 +185,9 @@ def split_remote_command(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def _usage(err: TyperException, screen: Screen) -> int:
     """Report an invalid option or argument in the format of cloudgpu's own errors."""
-    path = getattr(getattr(err, "ctx", None), "command_path", "cloudgpu")
+    words = str(getattr(getattr(err, "ctx", None), "command_path", "cloudgpu")).split()
     message = err.format_message().replace("Value error, ", "").rstrip(".")
-    screen.error(UsageError(f"{message[:1].lower()}{message[1:]}", hint=f"{path} --help"))
+    screen.error(UsageError(f"{message[:1].lower()}{message[1:]}", hint=command(*words, "--help")))
     return UsageError.exit_code
 
 
@@ -191,7 +197,11 @@ def entry() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A character that the locale cannot encode must not abort a command.
             stream.reconfigure(errors="replace")
-    sys.exit(main())
+    code = main()
+    # If Ctrl-C interrupted code that `exec` compiled, as when a dataclass is imported, `python -m` ends by SIGINT
+    # although the KeyboardInterrupt was handled. The next `exec` resets that.
+    exec("")  # noqa: S102 - a constant
+    sys.exit(code)
 
 
 if __name__ == "__main__":

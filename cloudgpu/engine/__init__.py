@@ -1,1 +1,1 @@
-"""Provisioning engines: run the programs in `infra/` and record every operation before it starts."""
+"""Provisioning engines, which run the programs in `infra/` and record every operation before it starts."""

@@ -11,10 +11,10 @@ EventKind = Literal["start", "done", "failed", "waiting"]
 
 @dataclass(frozen=True)
 class Stack:
-    """A Pulumi stack: the resources of one cluster in one region.
+    """A Pulumi stack: the resources of one cluster in one region, or of one storage resource.
 
     Attributes:
-        name: Name of the cluster.
+        name: Name of the cluster or storage resource.
         region: AWS region.
         program: Directory of the Pulumi project.
         config: Program settings; their keys omit the `cloudgpu:` prefix.
@@ -40,7 +40,7 @@ class Event:
     type: str
     name: str
     detail: str = ""
-    """Physical ID (done), reason (failed), or what the engine is waiting for (waiting)."""
+    """Physical ID if known (start, done), reason (failed), or what the engine is waiting for (waiting)."""
     seconds: float = 0.0
 
 
@@ -90,7 +90,7 @@ class Engine(Protocol):
         """Revert the security group changes made outside the program; return their descriptions."""
 
     def up(self, stack: Stack, on_event: OnEvent) -> AppliedStack:
-        """Make the stack match its program. When this raises, no operation is still in progress."""
+        """Make the stack match its program. If an error is raised, no operation is still in progress."""
 
     def refresh(self, stack: Stack) -> AppliedStack:
         """Re-read every resource, and drop those that no longer exist from the state."""

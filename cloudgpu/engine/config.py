@@ -1,4 +1,4 @@
-"""Build the settings of the cluster program from plain values."""
+"""Build the settings of the Pulumi program in `infra/` that creates clusters."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from cloudgpu.plan.plan import Candidate
 NAMEABLE: Final = frozenset(
     {"reach", "vpcId", "createVpc", "subnetId", "securityGroupId", "roleName", "keyName", "kmsKeyId", "expirySchedule"}
 )
-"""Program settings that a user may set: existing resources to use instead of new ones, and features to turn off."""
+"""Program settings that users may set: existing resources to use instead of new ones, and optional features."""
 
 
 def stack_config(  # one argument per program setting; grouping them would only rename them
@@ -32,7 +32,7 @@ def stack_config(  # one argument per program setting; grouping them would only 
 ) -> dict[str, str]:
     """Return the settings for `Stack.config`.
 
-    `existing` contains settings from `NAMEABLE`; `grants` contains the permissions of the nodes' role.
+    `existing` contains settings from `NAMEABLE`; `grants` contains settings with the permissions of the nodes' role.
 
     Raises:
         UsageError: `existing` contains a setting that the program does not support.

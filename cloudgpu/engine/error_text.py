@@ -1,6 +1,7 @@
-"""Encode typed errors as text and decode them, because the Pulumi CLI forwards plugin errors only as text.
+"""Encode typed errors as text and decode them again, because the Pulumi CLI forwards plugin errors only as text.
 
-cloudgpu's plugin appends `[Kind]` or `[Kind/Code]` to every message. Pulumi's AWS plugin quotes the AWS SDK for Go:
+cloudgpu's plugin appends `[Kind]` or `[Kind/Code]` to every message. Pulumi's AWS plugin includes the message of the
+AWS SDK for Go:
 `..., StatusCode: 400, RequestID: 1b2c, api error VcpuLimitExceeded: You have requested more ...`.
 """
 
@@ -17,7 +18,7 @@ _STATUS: Final = re.compile(r"StatusCode: (?P<status>[0-9]+)")
 _REQUEST: Final = re.compile(r"RequestID: (?P<id>[\w-]+)")
 _LOST: Final = re.compile(
     r"no such host|connection refused|connection reset|i/o timeout|TLS handshake timeout"
-    # The plugin exited: an operation in progress may still have taken effect.
+    # gRPC errors after the plugin exited. An operation in progress may still have taken effect.
     r"|code = (?:Unavailable|Canceled|DeadlineExceeded)|error reading from server|transport is closing"
 )
 _CREDENTIALS: Final = re.compile(
@@ -27,7 +28,7 @@ _SERVER_FAULT: Final = "5"
 
 
 def encode_error(err: CloudGpuError) -> str:
-    """Encode an error as a message that `decode_error` decodes."""
+    """Return the error's message with its type and code appended, for `decode_error`."""
     code = getattr(err, "code", "")
     return f"{err.message} [{type(err).__name__}{'/' + code if code else ''}]"
 
@@ -37,7 +38,7 @@ def decode_error(text: str, doing: str = "") -> CloudGpuError | None:
 
     Args:
         text: A diagnostic from the Pulumi CLI.
-        doing: The attempted operation, added to messages that do not contain it.
+        doing: The attempted operation. Prefixed to messages that do not come from cloudgpu's plugin.
     """
     encoded = _OWN.search(text)
     if encoded is not None:

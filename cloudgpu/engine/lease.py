@@ -1,8 +1,9 @@
-"""The lease on a cluster: a file that records its holder, so that only one process at a time changes the cluster.
+"""The lease on a cluster: a file that records the holder, so that only one process at a time changes the cluster.
 
-The file changes only under a short `flock`, which the kernel releases when the process exits. A holder on this machine
-is alive if its process exists and the machine has not rebooted since. A holder on another machine is alive if its
-heartbeat changes. A stale heartbeat is observed for a while, because setting a clock makes every heartbeat look stale.
+A process changes the file only while it holds an `flock` on a guard file, which the kernel releases when the process
+exits. A holder on this machine is alive if its process exists and the machine has not rebooted since. A holder on
+another machine is alive if its heartbeat changes. If a heartbeat is old, it is observed for a while before the lease is
+taken over, because a clock change makes every heartbeat look old.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ STALE_AFTER_S: Final = 60.0
 _WATCHED_S: Final = 3 * HEARTBEAT_EVERY_S
 _LOOK_EVERY_S: Final = 1.0
 _FORMAT: Final = 1
-"""Number of the file's format."""
+"""Format number of the lease file."""
 _UPGRADE_HINT: Final = (
     "a newer version wrote it: upgrade cloudgpu, or delete the file if no command of that version is running"
 )
@@ -53,7 +54,7 @@ class Holder:
 
 
 class ClusterLease:
-    """The lease on one cluster. Wrap all code that changes the cluster in `with lease.hold():`."""
+    """The lease on a cluster, storage resource or matrix. Wrap all code that changes it in `with lease.hold():`."""
 
     def __init__(self, path: Path, clock: Clock, owner: str) -> None:
         self.path = path
@@ -68,14 +69,14 @@ class ClusterLease:
         """Acquire the lease, send heartbeats, and release the lease on exit.
 
         Args:
-            tidy: Also remove the cluster's directory if nothing else is left in it.
+            tidy: On exit, also remove the cluster's directory if it contains no other files.
             required: If False and the lease file cannot be written, continue without the lease and set `problem`.
-                Deletion uses this, because no other process can then acquire the lease either.
+                Deletions pass False, because no other process can acquire the lease in that case.
 
         Raises:
             BusyError: Another process holds the lease; the message contains its owner, host and start time.
-            StateError: The lease is required, but its file cannot be written; or a newer version of cloudgpu wrote the
-                file, so that the holder is unknown.
+            StateError: The lease is required, but its file cannot be written; or the holder is unknown, because a newer
+                version of cloudgpu wrote the file.
         """
         try:
             holder = self._acquire()
@@ -99,7 +100,10 @@ class ClusterLease:
             self._release(holder, tidy=tidy)
 
     def holder(self) -> Holder | None:
-        """Return the holder, or None if there is none or the holder's process is no longer running."""
+        """Return the holder; None if there is none, its process has exited, or it no longer sends heartbeats.
+
+        If the holder is on another machine and its heartbeat is old, this call waits up to 15 seconds.
+        """
         present = self._read()
         return None if present is None or self._dead(present) or present == self._stale_holder() else present
 
@@ -111,7 +115,8 @@ class ClusterLease:
         """
         present = self._read()
         if present is None or present.nonce != self._nonce:
-            message = f"the lease {self.path.name} was {f'taken over by {present.owner}' if present else 'removed'}"
+            change = f"taken over by {present.owner}" if present else "removed"
+            message = f"the lease on {self.path.parent.name} was {change}"
             raise BusyError(message, hint="check `cloudgpu status`, then run the command again")
 
     def _acquire(self) -> Holder:
@@ -131,7 +136,7 @@ class ClusterLease:
     def _release(self, holder: Holder, *, tidy: bool) -> None:
         if not self.path.exists():
             return  # `down` removes the whole directory as its last step
-        # If the file cannot be removed, the next process sees that the recorded holder has exited.
+        # If the file cannot be removed, the next process detects that the recorded holder has exited.
         with contextlib.suppress(OSError, StateError), self._guard():
             present = self._read()
             if present is not None and present.nonce == holder.nonce:
@@ -145,7 +150,7 @@ class ClusterLease:
         self._fresh_path.unlink(missing_ok=True)
         if {path.name for path in guard.parent.iterdir()} == {guard.name}:
             guard.unlink()
-            # another process may be creating a cluster with the same name, and then needs the directory
+            # this fails if another process is creating a cluster with the same name in the directory
             with contextlib.suppress(OSError):
                 guard.parent.rmdir()
 
@@ -154,7 +159,7 @@ class ClusterLease:
             fresh = Holder(**{**asdict(holder), "heartbeat": self._clock.now().isoformat()})
             if not self.path.exists():
                 return
-            # a failing disk must not stop the command: on this machine, the running process is proof of the lease
+            # a disk error must not stop the command: on this machine, the running process proves that the lease is held
             with contextlib.suppress(OSError, StateError), self._guard():
                 present = self._read()
                 if present is None or present.nonce != holder.nonce:
@@ -162,16 +167,17 @@ class ClusterLease:
                 self._replace(fresh)
 
     def _dead(self, holder: Holder) -> bool:
-        """Return True if the holder ran on this machine and has exited; always False for another machine."""
+        """Return True if the holder ran on this machine and has exited. Return False for holders on other machines."""
         if holder.host != socket.gethostname():
             return False
         return holder.boot != _boot_id() or process_start(holder.pid) != holder.process_start
 
     def _stale_holder(self) -> Holder | None:
-        """Return the holder if it runs on another machine and sends no heartbeats. Never call it with the guard held.
+        """Return the holder if it is on another machine and sends no heartbeats.
 
-        Either machine's clock may have been set, so an old or future heartbeat proves nothing. The holder is stale only
-        if its heartbeat does not change within a time in which a running holder would send several.
+        An old or future heartbeat alone proves nothing, because either machine's clock may have been changed. The
+        holder is stale only if its heartbeat does not change within a time in which a running holder would send
+        several. Do not call this method inside `_guard`, because it may sleep for 15 seconds.
         """
         holder = self._read()
         if holder is None or holder.host == socket.gethostname():
@@ -189,7 +195,7 @@ class ClusterLease:
     def _read(self) -> Holder | None:
         """Return the recorded holder, or None if the file is missing or malformed.
 
-        Writers rename the file into place, so it is never partial.
+        The file is never partially written, because writers rename a complete file into place.
 
         Raises:
             StateError: The file cannot be read, or a newer version of cloudgpu wrote it.
@@ -213,7 +219,7 @@ class ClusterLease:
     def _load(self) -> Holder | None:
         try:
             content = files.read_json(self.path, files.SETTINGS_BYTES)
-            # A newer format would look malformed here, so that the lease would be taken from its holder.
+            # Without this check, a newer format would look malformed, and the lease would be taken from its holder.
             stored_format(self.path, "lease", content, _FORMAT, hint=_UPGRADE_HINT)
             return decode_as(Holder, content)
         except FileNotFoundError:
@@ -239,7 +245,7 @@ class ClusterLease:
 
     @property
     def _fresh_path(self) -> Path:
-        """Return the temporary file's path, shared by all writers because the guard admits one writer at a time."""
+        """Path of the temporary file. All writers share it, because the guard's lock admits one writer at a time."""
         return self.path.with_name(f"{self.path.name}.fresh")
 
     @property
@@ -280,11 +286,11 @@ class ClusterLease:
 def _busy(path: Path, holder: Holder) -> BusyError:
     who = f"{holder.owner} (process {holder.pid} on {holder.host})"
     message = f"{who} has been working on {path.parent.name} since {holder.since}"
-    return BusyError(message, hint="wait for it to finish, or stop that process")
+    return BusyError(message, hint="wait for that process to finish, or stop it")
 
 
 def _boot_id() -> str:
-    """Return an ID that changes at every boot; empty if the system has none."""
+    """Return an ID that changes at every boot; empty if the system does not provide one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -7,7 +7,8 @@ from pathlib import Path
 def process_start(pid: int) -> str:
     """Return the start time of a process in kernel ticks; empty if the process does not exist or is a zombie.
 
-    The kernel reuses process IDs; only the ID and the start time together are unique.
+    The kernel reuses process IDs, so only the pair of ID and start time identifies a process. On systems without
+    `/proc`, return `alive` for every existing process.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

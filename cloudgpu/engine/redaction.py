@@ -1,4 +1,4 @@
-"""Keep secrets out of journals, events and messages by replacing them with salted hashes."""
+"""Keep secrets out of journals, events and messages by replacing them with salted hashes or with `[secret]`."""
 
 import hashlib
 import hmac
@@ -11,11 +11,11 @@ from cloudgpu.engine.direct.program.protobuf_values import Path, iter_scalars
 
 MARK: Final = "cloudgpu:hidden:"
 REDACTED: Final = "[secret]"
-_SHORTEST_TO_SCRUB = 4  # shorter texts occur in messages by chance; replacing them would make messages unreadable
+_SHORTEST_TO_SCRUB = 4  # shorter texts also occur by chance, and replacing them would make messages unreadable
 
 
 class Redactor:
-    """A redactor for the known secrets of one engine run. Thread-safe."""
+    """Masks the known secrets of one engine run in values and messages. Thread-safe."""
 
     def __init__(self, salt: str, known: Iterable[str] = ()) -> None:
         self._salt = salt.encode()
@@ -23,7 +23,7 @@ class Redactor:
         self._lock = threading.Lock()
 
     def add_secrets(self, values: Mapping[str, Any], secret_paths: Iterable[Path]) -> None:
-        """Add the texts under these paths to the known secrets, to hide them wherever they occur."""
+        """Add the strings at these paths to the known secrets, so that they are hidden wherever they occur."""
         for path in secret_paths:
             texts = {leaf for _, leaf in iter_scalars(_at(values, path)) if isinstance(leaf, str) and leaf}
             with self._lock:
@@ -40,7 +40,7 @@ class Redactor:
         return hmac.new(self._salt, text.encode(), hashlib.sha256).hexdigest()
 
     def redact_text(self, text: str) -> str:
-        """Return a message with known secrets replaced by `[secret]`, because a service may have echoed them."""
+        """Return a message with `[secret]` in place of known secrets, which a service may have echoed."""
         with self._lock:
             texts = sorted((secret for secret in self._texts if len(secret) >= _SHORTEST_TO_SCRUB), key=len)
         for secret in reversed(texts):

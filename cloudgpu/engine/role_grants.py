@@ -14,11 +14,11 @@ def role_grant_settings(recipe: Recipe) -> dict[str, str]:
     readable = [location for data in in_aws for location in _location(data.source)]
     writable = [location for data in in_aws if data.writable for location in _location(data.source)]
     targets = (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)
-    # The text after a placeholder is known only once the run has a name.
+    # Grant access to the prefix before the first placeholder, because placeholders are resolved only when a run starts.
     results = [location for to in targets for location in _location((to or "").partition("{")[0])]
     return {"readable": ",".join(dict.fromkeys(readable)), "writable": ",".join(dict.fromkeys([*results, *writable]))}
 
 
 def _location(address: str) -> list[str]:
-    """Return `bucket/prefix` for the address `s3://bucket/prefix`, and nothing for other addresses."""
+    """Return `bucket/prefix` for the address `s3://bucket/prefix`, or an empty list for other addresses."""
     return [address.removeprefix(_S3)] if address.startswith(_S3) else []

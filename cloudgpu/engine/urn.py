@@ -1,4 +1,4 @@
-"""Pulumi URNs, and the former URNs that aliases define."""
+"""Build Pulumi URNs, and derive a resource's former URNs from its aliases."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class UrnParts:
 
     @property
     def urn(self) -> str:
-        """The URN, which includes the types of its parents except the stack's."""
+        """The complete URN. Its type part includes the parents' types, except the stack's."""
         parent_type = self.parent.split("::")[2] if self.parent else ""
         qualified = self.type if parent_type in {"", STACK_TYPE} else f"{parent_type}${self.type}"
         return f"urn:pulumi:{self.stack}::{self.project}::{qualified}::{self.name}"

@@ -19,20 +19,27 @@ class Jump:
 
     @property
     def spelled(self) -> str:
-        """Return `user@host:port`, with an IPv6 address in brackets."""
+        """The jump host as `user@host:port`, with an IPv6 address in brackets."""
         address = f"[{self.address}]" if ":" in self.address else self.address
         return f"{self.user}@{address}:{self.port}"
 
 
 @dataclass(frozen=True)
 class OwnHost:
-    """A self-managed host. None or an empty string means that a value is unknown.
+    """A self-managed host from the inventory.
+
+    An unknown hardware field or price is None, 0 or an empty string.
 
     Attributes:
-        gpu: Catalog name of the GPU model.
-        gpu_memory_gib: Memory of each GPU.
-        rate_usd: Hourly price of the whole host in USD.
         line: Line number of the host's entry in the inventory file.
+        jump: Jump host, or None for a direct connection.
+        key: Private key for the host, or None for the caller's default key.
+        gpu: Catalog name of the GPU model.
+        gpus: Number of GPUs.
+        gpu_memory_gib: Memory of each GPU.
+        memory_gib: Main memory.
+        rate_usd: Hourly price of the whole host in USD.
+        pool: Name of the host's pool, or empty. A cluster never spans pools.
     """
 
     name: str
@@ -57,12 +64,12 @@ class OwnHost:
 
     @property
     def inner_address(self) -> str:
-        """Return the address at which other hosts reach this host."""
+        """Address at which other hosts reach this host."""
         return self.private_address or self.address
 
     @property
     def kind(self) -> tuple[str, int, Decimal | None]:
-        """Return the GPU model, count and memory, which must be the same on all hosts of a cluster."""
+        """GPU model, count and memory, all of which must be the same on every host of a cluster."""
         return self.gpu, self.gpus, self.gpu_memory_gib
 
 
@@ -79,5 +86,5 @@ class HostsFile:
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """Return the names of all pools, in file order."""
+        """Names of all pools, in file order."""
         return tuple(dict.fromkeys(host.pool for host in self.hosts if host.pool))

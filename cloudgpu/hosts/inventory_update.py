@@ -8,9 +8,9 @@ from ruamel.yaml import YAML
 
 
 def fill_scanned_fields(text: str, scanned: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, list[str]]]:
-    """Return the file's text with scanned fields added, and the names of the added fields by host.
+    """Return the file's text with the scanned fields added, and the names of the added fields by host.
 
-    Fields that are already set, for the host or under `defaults`, are not changed.
+    Fields that are already set for the host or under `defaults` are not changed. Empty scanned values are ignored.
     """
     yaml = YAML(typ="rt")
     yaml.width = 10_000

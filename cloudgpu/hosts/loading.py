@@ -1,4 +1,8 @@
-"""Load and validate an inventory file. Reports all problems at once, with line numbers and suggestions."""
+"""Load and validate an inventory file.
+
+Validation has four steps: syntax, limits on text and numbers, schema, and consistency. The error lists every problem of
+the first step that fails, with line numbers and suggestions.
+"""
 
 import errno
 from collections.abc import Iterator
@@ -24,11 +28,11 @@ from cloudgpu.recipe.rules import text as text_rules
 FILE_NAME = "hosts.yaml"
 _MAX_BYTES = 1 << 20
 _MOST_GPUS = 64
-"""Maximum number of GPUs per host: the maximum number of ranks per node, and more than any machine has."""
+"""Maximum number of GPUs per host. It equals the maximum number of ranks per node."""
 
 
 class HostsFileError(UsageError):
-    """The inventory file is invalid. `problems` lists each problem as `file:line: field: problem`."""
+    """The inventory file is invalid. `problems` lists each problem as `file:line: field: message`."""
 
     def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -36,15 +40,15 @@ class HostsFileError(UsageError):
 
 
 def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
-    """Read and check an inventory.
+    """Read and validate an inventory file.
 
     Args:
         path: Path of the inventory file.
-        user: Login name for hosts without `user`.
-        catalog: Catalog with the GPU models.
+        user: Login name for hosts that have no `user`, neither in their own entry nor under `defaults`.
+        catalog: Catalog that contains the GPU models.
 
     Raises:
-        HostsFileError: The file does not exist or is invalid.
+        HostsFileError: The file does not exist, cannot be read or is invalid.
     """
     shown = display_path(path)
     document = parse(_text(path, shown))
@@ -72,7 +76,7 @@ def _text(path: Path, shown: str) -> str:
         if err.errno == errno.EFBIG:
             message = f"{shown} is larger than 1 MiB, the limit for inventories"
             raise HostsFileError(message, hint="check that this is the right file") from err
-        hint = "create it (see docs/tutorials/own-hosts.md), or use another one: `--hosts FILE` or CLOUDGPU_HOSTS=FILE"
+        hint = "see docs/tutorials/own-hosts.md, or specify another file with `--hosts FILE` or CLOUDGPU_HOSTS=FILE"
         absent = isinstance(err, FileNotFoundError)
         message = f"the host inventory {shown} does not exist" if absent else f"cannot read {shown}: {err.strerror}"
         raise HostsFileError(message, hint=hint) from err
@@ -86,9 +90,9 @@ def _text(path: Path, shown: str) -> str:
 
 
 def _with_suggestion(problem: Problem) -> Problem:
-    """Suggest the closest inventory field for an unknown field.
+    """Replace the suggestion for an unknown field with a field of the inventory file.
 
-    The parser, which inventories share with recipes, suggests recipe fields.
+    `validation_errors` is shared with recipes and suggests recipe fields.
     """
     if not problem.message.startswith("unknown field"):
         return problem
@@ -99,7 +103,7 @@ def _with_suggestion(problem: Problem) -> Problem:
 
 
 def _problems(file: FileSection, document: Document, catalog: Catalog) -> Iterator[Problem]:
-    """Yield the problems that the schema cannot detect: duplicate hosts, unknown GPUs, and invalid jump hosts."""
+    """Yield the problems that the schema cannot detect: no hosts, duplicates, unknown GPUs and invalid jump hosts."""
     names: dict[str, int] = {}
     endpoints: dict[tuple[str, int], str] = {}
     known = [host.name for host in file.hosts]
@@ -122,7 +126,8 @@ def _problems(file: FileSection, document: Document, catalog: Catalog) -> Iterat
             yield from _unknown_gpu(("hosts", at, "gpus"), host.gpus, catalog)
         if host.jump is not None:
             yield from _wrong_jump(host.jump, host.name, ("hosts", at, "jump"), known)
-    yield from _circular_jumps(file)
+    circular = list(_circular_jumps(file))
+    yield from circular or _nested_jumps(file)
 
 
 def _wrong_defaults(defaults: Shared, known: list[str], catalog: Catalog) -> Iterator[Problem]:
@@ -156,7 +161,7 @@ def _wrong_jump(jump: str, name: str, path: FieldPath, known: list[str]) -> Iter
 
 
 def _circular_jumps(file: FileSection) -> Iterator[Problem]:
-    """Yield a problem for each circular chain of jump hosts, which makes a connection impossible."""
+    """Yield a problem for each cycle of jump hosts, because a host in a cycle cannot be reached."""
     jump_of = {host.name: _jump_of(host, file) for host in file.hosts}
     reported: set[str] = set()
     for at, host in enumerate(file.hosts):
@@ -168,8 +173,23 @@ def _circular_jumps(file: FileSection) -> Iterator[Problem]:
             yield Problem(("hosts", at, "jump"), f"circular jump hosts: {' -> '.join([*chain, host.name])}")
 
 
+def _nested_jumps(file: FileSection) -> Iterator[Problem]:
+    """Yield a problem for each jump host that is itself behind a jump host, because connections use only one."""
+    sections = {host.name: host for host in file.hosts}
+    for at, host in enumerate(file.hosts):
+        jump = _jump_of(host, file)
+        section = sections.get(jump or "")
+        behind = None if section is None else section.jump or file.defaults.jump
+        if behind not in (None, jump):
+            message = (
+                f"jump host {jump} is itself behind jump host {behind}; "
+                f"if {jump} is reachable directly, use user@address"
+            )
+            yield Problem(("hosts", at, "jump"), message)
+
+
 def _jump_of(host: HostSection, file: FileSection) -> str | None:
-    """Return the name of the jump host in the inventory. None if there is no jump host or it is given as an address."""
+    """Return the inventory name of a host's jump host, or None if it has none or the jump host is an address."""
     jump = host.jump or file.defaults.jump
     return None if jump is None or jump == host.name or jump_is_address(jump) else jump
 
@@ -215,7 +235,7 @@ def _with_jumps(hosts: list[OwnHost], file: FileSection) -> Iterator[OwnHost]:
     by_name = {host.name: host for host in hosts}
     for host, section in zip(hosts, file.hosts, strict=True):
         text = section.jump or file.defaults.jump
-        # A jump host under `defaults` may itself be in the inventory, and then must not use itself as a jump host.
+        # The jump host under `defaults` may itself be in the inventory. It must not use itself as its jump host.
         yield host if text is None or text == host.name else replace(host, jump=_jump(text, by_name))
 
 

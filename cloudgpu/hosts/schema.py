@@ -27,7 +27,7 @@ class Shared(Section):
     port: int | None = Field(default=None, ge=1, le=65535, strict=True)
     """Port of the host's SSH server. Default: 22."""
     user: User | None = None
-    """Login name. Default: your own."""
+    """Login name. Default: your user name on this machine."""
     jump: str | None = None
     """Jump host: the name of another host in this file, or `user@host[:port]`."""
     key: str | None = None
@@ -35,15 +35,16 @@ class Shared(Section):
     gpus: str | None = None
     """GPU model and count, for example `V100:8`, or `V100-32GB:8` if the model has several memory sizes."""
     memory: SizeGib | None = None
-    """Main memory."""
+    """Main memory of the host, for example `256GiB`."""
     network_interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,15}$")
     """Network interface that has the private address, for example `ib0`."""
     rate_usd_per_hour: Usd | None = None
     """Hourly price of the whole host in USD; unknown if omitted."""
     pool: Name | None = None
-    """Name of the pool to which the host belongs. A cluster never spans pools."""
+    """Name of the host's pool. A cluster never spans pools."""
     keep_cache: bool | None = None
-    """Whether Python environments and work directories are kept when the last cluster on the host is deleted."""
+    """Whether to keep Python environments on the host after your last cluster there is deleted, and downloaded datasets
+    after their cluster is deleted. Files in the cluster's own directory are always deleted."""
 
     @field_validator("gpus")
     @classmethod
@@ -55,7 +56,7 @@ class Shared(Section):
 
 
 class HostSection(Shared):
-    """The fields of one host."""
+    """A host's entry in the inventory."""
 
     name: Name
     """Name of the host in plans and messages."""
@@ -64,20 +65,20 @@ class HostSection(Shared):
     host_key: tuple[Fingerprint, ...] | Fingerprint | None = None
     """Host key fingerprints, as written by `cloudgpu hosts scan`. If omitted, the key must be in your known_hosts."""
     private_address: Address | None = None
-    """Address at which other hosts reach the host. Default: `address`."""
+    """Address at which other hosts reach this host. Default: `address`."""
     cores: int | None = Field(default=None, ge=1, le=8192, strict=True)
-    """CPU cores."""
+    """Number of CPU cores."""
     driver: str | None = Field(default=None, pattern=r"^[0-9]{3}(\.[0-9]+)*$")
     """Version of the host's NVIDIA driver."""
 
 
 class FileSection(Section):
-    """The fields of an inventory file."""
+    """The top-level fields of an inventory file."""
 
     defaults: Shared = Shared()
     """Default values for all hosts."""
     hosts: tuple[HostSection, ...]
-    """Hosts in the inventory."""
+    """Hosts in the inventory; at least one is required."""
 
 
 def jump_is_address(text: str) -> bool:
@@ -87,7 +88,7 @@ def jump_is_address(text: str) -> bool:
 
 
 def split_gpus(text: str) -> tuple[str, int | None, int]:
-    """Return model, memory of each GPU in GB (None if omitted) and count.
+    """Return the GPU model, the memory of each GPU in GB (None if omitted) and the number of GPUs.
 
     Raises:
         ValueError: The text is not a GPU model and count.

@@ -11,9 +11,9 @@ class HostSeen:
     """The GPU usage that a host reported.
 
     Attributes:
-        problem: Reason why the host cannot be used, for example that it did not respond; empty if there is none.
+        problem: Reason why the host cannot be used, for example that it did not respond; empty if it can be used.
         gpus: Number of GPUs.
-        taken: One line for each lease and each process on the host's GPUs.
+        taken: One line for each GPU lease, and one for each process that uses a GPU without a lease.
         busy: Indices of the GPUs in use.
     """
 
@@ -24,7 +24,7 @@ class HostSeen:
 
     @property
     def free(self) -> int:
-        """Return the number of free GPUs."""
+        """Number of free GPUs."""
         return len(set(range(self.gpus)) - self.busy)
 
 
@@ -35,11 +35,11 @@ class HostsView:
     file: HostsFile
     seen: Mapping[str, HostSeen] = field(default_factory=dict)
     running: tuple[tuple[tuple[str, ...], int], ...] = ()
-    """For each of the caller's running clusters: its hosts, and the number of GPUs that it uses on each host."""
+    """For each of the caller's running clusters: the names of its hosts, and the number of GPUs used on each host."""
 
     @property
     def asked(self) -> bool:
-        """Return True if any host was queried."""
+        """Whether any host was queried."""
         return bool(self.seen)
 
     def may_have_free_gpus(self, host: OwnHost, gpus: int) -> bool:

@@ -11,23 +11,29 @@ from cloudgpu.recipe.sections.service import Endpoint
 HOSTFILE = "hostfile"
 """Path of the hostfile below the run's directory, and the name of its placeholder in commands."""
 
+SCRIPT_STARTER = "script/start"
+"""Path, below the run's directory, of the program that runs the recipe's script."""
+
 
 def rank_command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> tuple[str, ...]:
-    """Return the command of a rank on the node at this position.
+    """Return the command of a rank on the node at this position in the inventory.
 
+    If the recipe has a script, the command is the program that runs it; see `cloudgpu.launch.script`. Otherwise,
     `train.py ...` and `-m package ...` are prefixed with the run's interpreter; anything else is run unchanged.
 
     Raises:
-        RecipeError: The template cannot be split or uses an unknown name.
+        RecipeError: The template cannot be split or uses an unknown placeholder.
     """
+    if recipe.launch.run:
+        return (f"{ctx.run_dir}/{SCRIPT_STARTER}",)
     return render_command(recipe.launch.command, placeholder_values(recipe, inventory, ctx, position), ctx)
 
 
 def render_command(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -> tuple[str, ...]:
-    """Render one command line of a recipe.
+    """Render a command line of a recipe and prefix Python scripts with the interpreter.
 
     Raises:
-        RecipeError: The template cannot be split or uses an unknown name.
+        RecipeError: The template cannot be split or uses an unknown placeholder.
     """
     words = template.argv(text, names)
     is_python = words[0].endswith(".py") or words[0] == "-m"
@@ -37,7 +43,7 @@ def render_command(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -
 def placeholder_values(
     recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0
 ) -> Mapping[str, Scalar]:
-    """Return the values of a command's placeholders on the node at this position."""
+    """Return the values of a command's placeholders on the node at this position in the inventory."""
     checkpoint = {"checkpoint": ctx.checkpoint} if ctx.checkpoint else {}
     return {
         **recipe.params,
@@ -56,7 +62,7 @@ def placeholder_values(
 
 
 def service_values(endpoint: Endpoint | None, head: Node) -> Mapping[str, Scalar]:
-    """Return the placeholder values for the address on which a service listens; empty if there is no service."""
+    """Return the placeholder values for the port and address of a service; empty if there is no service."""
     if endpoint is None:
         return {}
     return {"service.port": endpoint.port, "service.address": loopback_address(head)}

@@ -14,7 +14,7 @@ _ENTER = (
     'echo $$ >"$1" && shift && { command -v "$1" >/dev/null 2>&1 || '
     '{ echo "cloudgpu: $1: not found in the container" >&2; exit 127; }; } && exec "$@"'
 )
-"""Shell script that writes its process group ID to a file, so that the group can be signaled, and runs the program."""
+"""Shell script that writes its process group ID to a file, for sending signals to the group, and runs the program."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class DockerEngine:
 
     @property
     def client(self) -> tuple[str, ...]:
-        """First words of every command line for this engine."""
+        """Prefix of every command line for this engine: the Docker client and, if set, its `--host` option."""
         return (self.docker, "--host", self.host) if self.host else (self.docker,)
 
 
 def container_name(run_id: str, node_index: int) -> str:
-    """Return the name of a run's container on a node. It contains the node index because nodes may share an engine."""
+    """Return the name of a run's container on a node, with the node index because nodes may share an engine."""
     return f"cloudgpu-{run_id}-{node_index}"
 
 
@@ -63,9 +63,9 @@ def exec_line(
         argv: Program and arguments, run without a shell.
         workdir: Working directory inside the container.
         pid_file: File inside the container to which the process group ID is written; empty to write no file.
-        env_file: File on the node that lists names of variables. Their values come from the client's environment, so
-            that values do not appear in a command line or on a disk.
-        interactive: Forward standard input.
+        env_file: File on the node that lists the names of environment variables. The Docker client takes the values
+            from its own environment, so that no value appears in a command line or on a disk.
+        interactive: Whether to forward standard input.
     """
     options = ("--interactive",) if interactive else ()
     names = ("--env-file", env_file) if env_file else ()

@@ -4,14 +4,16 @@ from collections.abc import Iterator, Mapping
 
 from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.launch.nccl_log import nccl_log_variables
 from cloudgpu.launch.network import network_environment
 from cloudgpu.launch.ranks import LaunchContext
+from cloudgpu.launch.script import script_variables
 from cloudgpu.recipe.rules.reserved_names import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 
 
 def reject_reserved_variables(recipe: Recipe) -> None:
-    """Reject variables that the launcher sets.
+    """Reject a recipe that sets variables reserved for its launcher.
 
     Raises:
         RecipeError: The recipe sets such variables; the message lists them.
@@ -48,15 +50,22 @@ def ranks_on(recipe: Recipe, node: Node) -> int:
 
 
 def rank_environment(
-    recipe: Recipe, inventory: Inventory, node: Node, fixed: Mapping[str, str], ranks: int
+    recipe: Recipe, inventory: Inventory, node: Node, ctx: LaunchContext, fixed: Mapping[str, str], ranks: int
 ) -> dict[str, str]:
-    """Return the environment of a node's ranks. The recipe overrides defaults, and `fixed` overrides the recipe."""
-    # torchrun does the same: ranks with one thread per core each would compete for cores. Simulated nodes share cores.
+    """Return the environment of a node's ranks.
+
+    The recipe overrides the defaults, and `fixed` overrides the recipe. On a shared host, the restriction to the
+    cluster's GPUs overrides both.
+    """
+    # Like torchrun, limit the threads: if every rank used one thread per core, the ranks would compete for the cores.
+    # Simulated nodes share the cores of this machine.
     threads = {"OMP_NUM_THREADS": "1"} if ranks > 1 or node.simulated else {}
     return {
         **threads,
         "PYTHONUNBUFFERED": "1",
         **network_environment(recipe, node, len(inventory.nodes)),
+        **nccl_log_variables(recipe, inventory, ctx),
+        **script_variables(recipe, inventory, ctx),
         **recipe.environment.env,
         **fixed,
         **_visible_gpus(node),

@@ -1,6 +1,6 @@
 """SSH between the nodes of a run: files for an SSH client that logs in with the run's own key.
 
-`run/inter_node_ssh.py` creates the key and the known hosts, and stores them at the paths in these files. See
+`run/inter_node_ssh.py` creates the key and the known_hosts file at the paths to which these files refer. See
 `docs/decisions/0015-the-head-logs-in-with-a-key-of-the-run.md`.
 """
 
@@ -20,9 +20,9 @@ _WIDEST_PREFIX = 24
 
 
 def is_single_machine(inventory: Inventory) -> bool:
-    """Return True if all nodes share this machine under several loopback addresses.
+    """Return True if all nodes are on this machine, each with its own loopback address.
 
-    Open MPI treats them as one host.
+    Open MPI treats such nodes as one host.
     """
     return all(node.private_address.startswith("127.") for node in inventory.nodes)
 
@@ -57,12 +57,12 @@ def _every(directory: str) -> str:
 
 
 def host_key_alias(node: Node) -> str:
-    """Return a node's name in known_hosts. Addresses are not used because clusters may reuse them."""
+    """Return a node's name in known_hosts. Addresses are not used because other clusters may reuse them."""
     return f"node-{node.index}"
 
 
 def ssh_shim(directory: str) -> NodeFile:
-    """Return an `ssh` wrapper for programs that start `ssh` by name. `command -p` finds the system's `ssh`."""
+    """Return an `ssh` wrapper for programs that start `ssh` by name. The wrapper runs the system's `ssh`."""
     config = shlex.quote(f"{directory}/{SSH_CONFIG}")
     return NodeFile(SSH_SHIM, f'#!/bin/sh\nexec "$(command -p -v ssh)" -F {config} "$@"\n', 0o700)
 
@@ -73,7 +73,7 @@ def hostfile(slots: dict[str, int]) -> NodeFile:
 
 
 def subnet(inventory: Inventory) -> str:
-    """Return the smallest network that contains a /24 and all private addresses; empty if an address is not IPv4."""
+    """Return the smallest network, at least a /24, that contains all private addresses; empty if any is not IPv4."""
     addresses = []
     for node in inventory.nodes:
         try:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from cloudgpu import bounds
 from cloudgpu.decoding import decode_as
 
+ALIVE_STATES: Final = frozenset({"pending", "running"})
+"""States of an instance that runs or is about to run."""
 _PORT_OFFSET = 10000
 _LAST_PORT = 65535
 
@@ -26,7 +28,7 @@ class Node:
     port: Annotated[int, _port]
     user: str
     host_keys: tuple[str, ...]
-    """Pinned host key fingerprints, `SHA256:...`; never empty for a node that may be connected to."""
+    """Pinned host key fingerprints, `SHA256:...`. cloudgpu does not connect to a node without a pinned key."""
     private_address: str
     """Address as seen from the other nodes."""
     instance_type: str
@@ -35,9 +37,9 @@ class Node:
     gpus: int
     simulated: bool
     jump: int | None = None
-    """Index of the jump node, or None for a direct connection."""
+    """Index of the cluster node that serves as the jump host, or None."""
     reach: Literal["direct", "ssm"] = "direct"
-    """SSH transport. With `ssm` the address is the instance ID."""
+    """SSH transport: a direct connection or Session Manager. With `ssm`, `address` is the instance ID."""
     bastion: str = ""
     """The user's jump host, `user@host[:port]`; empty if there is none."""
     bastion_keys: tuple[str, ...] = ()
@@ -49,7 +51,9 @@ class Node:
     interface: str = ""
     """Network interface that has the private address; empty if not configured."""
     booted: bool = field(default=False, compare=False)
-    """Whether the first boot has finished. If it has, a refused login is not retried. Never stored."""
+    """Whether the first boot has finished, after which a refused login is not retried. Never stored."""
+    efa: int = 0
+    """EFA interfaces with which the node was launched; 0 also for nodes that earlier versions recorded."""
     base: str = ""
     """Directory of the cluster below the login user's home directory on a self-managed host; otherwise empty."""
 
@@ -73,9 +77,9 @@ def shares_this_machine(node: Node) -> bool:
 
 
 def default_local_port(node: Node, port: int) -> int:
-    """Return the default local port from which to forward to a node's port.
+    """Return the default local port for a tunnel to a node's port.
 
-    Both ports have the same number, except for nodes that share this machine: their programs already use the port.
+    The local port is the same number, unless the node shares this machine, so that its program already uses that port.
     """
     if not shares_this_machine(node):
         return port
@@ -111,4 +115,6 @@ class Inventory:
 def _stored(node: Node) -> dict[str, Any]:
     fields = asdict(node)
     del fields["booted"]
+    if not node.efa:
+        del fields["efa"]  # a file that an earlier version wrote stays the same
     return fields

@@ -5,11 +5,11 @@ import hashlib
 from cloudgpu.recipe.rules.reserved_names import RUN_PORTS
 
 _RANGE = len(RUN_PORTS) // 2
-"""Number of rendezvous ports. An equal number of ports for the agents' connections follows them."""
+"""Number of rendezvous ports. The same number of ports for the agents' connections follows."""
 
 
 def master_port(run_id: str, attempt: int = 0) -> int:
-    """Return the run's rendezvous port on the head node. If it is in use, retry with the next `attempt`."""
+    """Return the run's rendezvous port on the head node. If the port is in use, call again with the next `attempt`."""
     return RUN_PORTS.start + _hashed_offset("master", run_id, attempt)
 
 

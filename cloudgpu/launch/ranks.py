@@ -46,14 +46,14 @@ class LaunchContext:
 
     Attributes:
         run_id: ID of the run.
-        workdir: Absolute work directory on every node.
+        workdir: Absolute path of the work directory on every node.
         interpreter: Absolute path of the Python that runs `*.py` commands.
         master_port: TCP port of the rendezvous on the head node, derived from the run ID.
         data: Dataset name -> absolute directory on the nodes.
         outputs: Absolute directory for outputs on the nodes.
         checkpoint: Absolute checkpoint directory on the nodes; empty if the run has no checkpoints.
         storage: Mount name -> absolute directory on the nodes.
-        run_dir: Absolute directory of the run on every node, for logs, status and the launcher's files.
+        run_dir: Absolute path of the run's directory on every node, with logs, status and the launcher's files.
         enter: Node index -> command prefix that runs a program inside the run's container on that node; empty if ranks
             run on the node itself.
     """

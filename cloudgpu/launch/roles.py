@@ -35,7 +35,7 @@ def process_slots(
 def launch_slots(
     recipe: Recipe, inventory: Inventory, ctx: LaunchContext, order: tuple[ProcessSlot, ...], own: SlotVariables
 ) -> tuple[NodeLaunch, ...]:
-    """Return the command and environment of every process. Ranks are assigned in the order given by `order`.
+    """Return the command and environment of every process. Ranks are numbered in the order of `order`.
 
     Raises:
         RecipeError: The recipe's command is invalid.
@@ -58,7 +58,7 @@ def _ranks(
 
     def rank_launch(local: int, rank: int, slot: ProcessSlot) -> RankLaunch:
         fixed = {**run, **process_variables(inventory, node, rank), "CLOUDGPU_ROLE": slot.role, **own(slot, rank)}
-        env = rank_environment(recipe, inventory, node, fixed, workers)
+        env = rank_environment(recipe, inventory, node, ctx, fixed, workers)
         return RankLaunch(rank, local, argv, env, slot.role, slot.decides)
 
     return tuple(rank_launch(local, rank, slot) for local, (rank, slot) in enumerate(node_slots))

@@ -33,8 +33,8 @@ def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, service: 
     fixed: Mapping[str, str] = {
         **run_variables(inventory, ctx, 1),
         **process_variables(inventory, head, rank),
-        # TensorFlow would allocate all memory of every GPU that it can see.
-        "CUDA_VISIBLE_DEVICES": "",
     }
-    env = rank_environment(recipe, inventory, head, fixed, 1)
+    # TensorFlow would allocate all memory of every GPU that it can see. This also hides the cluster's GPUs of a shared
+    # host, which the ranks use.
+    env = rank_environment(recipe, inventory, head, ctx, fixed, 1) | {"CUDA_VISIBLE_DEVICES": ""}
     return RankLaunch(rank, 0, render_command(service.command, names, ctx), env, service.name, decides=False)

@@ -1,8 +1,8 @@
-"""Attribute a cluster's time to the runs that used it. Time that several runs shared is split equally."""
+"""Attribute a cluster's time to the runs that used the cluster. Runs that overlap share the time equally."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
@@ -54,7 +54,8 @@ class RunIndex:
         """Return the runs that used the charge's cluster between the start of the charge and `until`."""
         ended = self._ended.get(charge.cluster)
         overlapping = ended.overlapping(charge.start, until) if ended else []
-        # A run without a recorded end cannot have lasted longer than the nodes on which it was started.
+        # A run without a recorded end ended with its nodes at the latest, so only runs that started during the charge
+        # can have used the charged nodes.
         unended = self._unended.get(charge.cluster, [])
         first = bisect_left(unended, charge.start, key=attrgetter("started_at"))
         last = bisect_left(unended, until, key=attrgetter("started_at"))
@@ -63,7 +64,7 @@ class RunIndex:
 
 @dataclass(frozen=True)
 class _Ended:
-    """The finished runs of one cluster, sorted by start. Each `latest_end` is the latest end so far in that order."""
+    """The finished runs of one cluster, sorted by start. `latest_end[i]` is the latest end in `runs[: i + 1]`."""
 
     runs: Sequence[RunInterval]
     latest_end: Sequence[datetime]
@@ -78,9 +79,11 @@ class _Ended:
         return [run for run in self.runs[first:last] if run.ended_at and run.ended_at > start]
 
 
-def slices(start: datetime, until: datetime, runs: Sequence[RunInterval], cut: datetime | None) -> Iterator[Slice]:
-    """Split the time from `start` to `until` at every start or end of a run, and at `cut`."""
-    edges = {start, until, *_edges(runs), *([cut] if cut else [])}
+def slices(
+    start: datetime, until: datetime, runs: Sequence[RunInterval], cuts: Collection[datetime]
+) -> Iterator[Slice]:
+    """Split the time from `start` to `until` at every start or end of a run, and at the cuts."""
+    edges = {start, until, *_edges(runs), *cuts}
     for left, right in pairwise(sorted(edge for edge in edges if start <= edge <= until)):
         active = tuple(run for run in runs if run.started_at <= left and (run.ended_at or until) >= right)
         yield Slice(left, right, active)

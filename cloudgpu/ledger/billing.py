@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from cloudgpu.ledger.entry import OUTLASTING_PARTS, LedgerEntry, Part, Surcharge
 
 MINIMUM_S = 60
-"""AWS charges every instance, disk and address for at least this long."""
+"""Minimum time, in seconds, that AWS charges for every instance, disk and address."""
 _HOUR_S = 3600
 
 
@@ -19,15 +19,16 @@ class Charge:
     """A charge: the fields of a ledger entry that determine its cost.
 
     Attributes:
-        nodes: Number of launched nodes; the requested number until the launch is confirmed.
-        start: Launch time, or the time at which the entry was opened if the launch is not confirmed, because nodes may
-            have been launched.
-        end: Confirmed end, or None while the entry is open.
+        nodes: Number of launched nodes, or of requested nodes until the launch is confirmed; 0 if no nodes are charged.
+        start: Launch time. Until the launch is confirmed, the time at which the entry was opened, because nodes may
+            have been launched since then.
+        end: Recorded end of the charged parts, or None if no end is recorded yet.
         launched: Whether the launch is confirmed. A closed entry without a confirmed launch costs nothing.
         beside_nano_usd: Surcharges in nano-dollars per hour, charged by the second.
         whole_hour_nano_usd: Surcharges in nano-dollars per hour, charged in full for every started hour.
         unpriced: Whether a surcharge has no known price and is therefore missing from all sums.
-        estimated: Whether the end is an upper bound, because the cloud reported no time.
+        estimated: Whether any end in the ledger entry is an upper bound, because the cloud reported no time. Only the
+            entry's first charge is marked, so that reports count the entry once.
     """
 
     cluster: str
@@ -45,6 +46,7 @@ class Charge:
     whole_hour_nano_usd: int = 0
     unpriced: bool = False
     estimated: bool = False
+    instance_type: str = ""
 
     @property
     def free(self) -> bool:
@@ -52,7 +54,7 @@ class Charge:
         return self.end is not None and not self.launched
 
     def seconds(self, now: datetime) -> int:
-        """Return the seconds charged per node until the end, or until `now`."""
+        """Return the seconds charged per node, at least `MINIMUM_S`. An open charge is counted up to `now`."""
         used = (self.end or now) - self.start
         return max(MINIMUM_S, math.ceil(used.total_seconds()))
 
@@ -106,11 +108,12 @@ def _charge(entry: LedgerEntry, parts: Sequence[Part], end: datetime | None, *, 
         whole_hour_nano_usd=_nano_usd(surcharges, whole_hours=True),
         unpriced=any(surcharge.hourly_usd is None for surcharge in surcharges),
         estimated=estimated,
+        instance_type=spending.instance_type,
     )
 
 
 def nano_usd(price: Decimal) -> int:
-    """Convert a price to whole nano-dollars, the smallest unit of a bill, rounded up."""
+    """Convert a price in dollars to whole nano-dollars, rounded up."""
     return int(price.scaleb(9).to_integral_value(ROUND_CEILING))
 
 
@@ -125,7 +128,7 @@ def entry_usd(entry: LedgerEntry, now: datetime) -> Decimal:
 
 
 class ParsedPrices:
-    """A bill calculator that caches parsed prices, because a ledger has many entries but few distinct prices."""
+    """Calculates bills and caches parsed prices, because a ledger has many entries but few distinct prices."""
 
     def __init__(self) -> None:
         self._nano: dict[str, int] = {}

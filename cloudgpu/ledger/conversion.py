@@ -1,4 +1,4 @@
-"""Convert rows of the ledger to objects. Needs no database library, so that reports can be read without one."""
+"""Convert rows of the ledger to objects, without a database library, so that reports need not import one."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd, Spending, Surcharg
 from cloudgpu.ledger.times import from_text
 
 EntryAttempt = tuple[str, int]
-"""Entry ID and attempt. A closed entry may be opened again for another attempt to launch it."""
+"""Entry ID and number of the launch attempt. A closed entry can be reopened for another attempt."""
 SPENDING_COLUMNS = tuple(field.name for field in fields(Spending) if field.name != "beside")
 """Columns of the table `opened` that are fields of a `Spending`."""
 
@@ -23,7 +23,7 @@ def entry_from_rows(
     beside: Mapping[EntryAttempt, Sequence[Surcharge]],
     parts: Mapping[EntryAttempt, Mapping[Part, PartEnd]],
 ) -> LedgerEntry:
-    """Combine an attempt's row with its instances, surcharges and part ends. `extended_to` may be missing."""
+    """Combine an attempt's row with its instances, surcharges and part ends. The row may lack `extended_to`."""
     key = row["entry_id"], row["attempt"]
     values = {name: row[name] for name in SPENDING_COLUMNS} | {
         "simulated": bool(row["simulated"]),
@@ -68,9 +68,9 @@ def group_part_ends(part_rows: Iterable[Sequence[Any]]) -> Mapping[EntryAttempt,
 
 
 def charge_from_row(row: Sequence[Any]) -> Charge:
-    """Convert a row of the `charges_query` query to a charge."""
+    """Convert a row of `charges_query`, without its first two columns (entry ID and attempt), to a charge."""
     cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at, opened_at, closed_at, *beside = row
-    by_second, by_hour, unpriced = beside
+    by_second, by_hour, unpriced, instance_type = beside
     return Charge(
         cluster=cluster,
         run_id=run_id,
@@ -86,11 +86,12 @@ def charge_from_row(row: Sequence[Any]) -> Charge:
         beside_nano_usd=int(by_second),
         whole_hour_nano_usd=int(by_hour),
         unpriced=bool(unpriced),
+        instance_type=instance_type,
     )
 
 
 def run_from_row(row: Sequence[Any]) -> RunInterval:
-    """Convert a row of the `RUNS` query to a run interval."""
+    """Convert a row with the columns of the `RUNS` query to a run interval."""
     run_id, cluster, recipe, owner, team, started_at, state, ended_at = row
     end = from_text(ended_at) if ended_at else None
     return RunInterval(run_id, cluster, recipe, owner, team, state or "running", from_text(started_at), end)

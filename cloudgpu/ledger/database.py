@@ -20,30 +20,30 @@ from cloudgpu.ledger.version import VERSION
 
 _POSTGRESQL = "postgresql"
 _WRITE_LOCK = 0x636C6F7564677075
-"""Number of the advisory lock of the ledger's writers: `cloudgpu` in ASCII."""
+"""Key of the PostgreSQL advisory lock that a writer holds: `cloudgpu` in ASCII."""
 _WAL_TRIES = 100
 _WAL_PAUSE_S = 0.05
 
 # Prefix of SQLite's error name -> problem, hint.
 _FAULTS: Mapping[str, tuple[str, str]] = {
-    "SQLITE_FULL": ("there is no space left on its disk", "free some space on that disk; existing entries are kept"),
-    "SQLITE_READONLY": ("it cannot be written", "check its permissions, or set CLOUDGPU_LEDGER_URL"),
-    "SQLITE_PERM": ("it cannot be written", "check its permissions, or set CLOUDGPU_LEDGER_URL"),
-    "SQLITE_CANTOPEN": ("it cannot be opened", "check the path and its permissions, or set CLOUDGPU_LEDGER_URL"),
+    "SQLITE_FULL": ("there is no space left on its disk", "free some space on that disk; existing entries are safe"),
+    "SQLITE_READONLY": ("it is read-only", "check its permissions, or set CLOUDGPU_LEDGER_URL"),
+    "SQLITE_PERM": ("access to the file was denied", "check its permissions, or set CLOUDGPU_LEDGER_URL"),
+    "SQLITE_CANTOPEN": ("the file cannot be opened", "check the path and its permissions, or set CLOUDGPU_LEDGER_URL"),
     "SQLITE_BUSY": (
-        "another process has locked it for too long",
+        "another process has kept it locked for too long",
         "try again, or run `fuser` on the file to find the process",
     ),
     "SQLITE_LOCKED": (
-        "another process has locked it for too long",
+        "another process has kept it locked for too long",
         "try again, or run `fuser` on the file to find the process",
     ),
     "SQLITE_CORRUPT": (
-        "it is damaged",
-        "keep the file, and restore a backup or recover its rows with `sqlite3 .recover`",
+        "the file is damaged",
+        "keep a copy of the file, then restore a backup, or recover the rows with the `.recover` command of `sqlite3`",
     ),
-    "SQLITE_NOTADB": ("it is not a ledger, or it is damaged", "keep the file, and restore a backup"),
-    "SQLITE_IOERR": ("its disk reports errors", "check the disk, and keep the file"),
+    "SQLITE_NOTADB": ("the file is not a ledger, or is damaged", "keep a copy of the file, then restore a backup"),
+    "SQLITE_IOERR": ("its disk reports errors", "check the disk, and do not delete the file"),
 }
 
 
@@ -86,7 +86,7 @@ def _sqlite(address: sa.URL, *, may_read_only: bool) -> sa.Engine:
     path = Path(address.database or "")
     if not path.is_absolute():
         raise LedgerError(
-            f"the path of the ledger is not absolute: {str(path)!r}",
+            f"the ledger path is not absolute: {str(path)!r}",
             hint="write sqlite:/// followed by the absolute path",
         )
     try:
@@ -130,7 +130,7 @@ def _copied(path: Path, cause: LedgerError) -> sa.Engine:
 
 
 def _prepare_copy(engine: sa.Engine, cause: LedgerError) -> None:
-    """Add the tables that an older format lacks to the copy, and reject writes from then on."""
+    """Update the copy to the current format, then reject all further writes to it."""
     try:
         with read_transaction(engine) as connection:
             version = _stored_version(connection)
@@ -185,13 +185,14 @@ def _write_ahead(connection: Any) -> None:  # noqa: ANN401
 
 
 def _on_begin(connection: sa.Connection) -> None:
-    # Lock immediately when writing: a transaction that starts as a reader fails instead of waiting for the write lock.
+    # A writing transaction must take the write lock at its start: if it began as a reader, SQLite would fail instead of
+    # waiting for the lock.
     mode = "IMMEDIATE" if connection.get_execution_options().get("ledger_write") else "DEFERRED"
     connection.exec_driver_sql(f"BEGIN {mode}")
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Check the ledger's format, and create the tables that a new ledger or an older format lacks.
+    """Check the ledger's format, and create missing tables if the ledger is new or has an older format.
 
     Raises:
         LedgerError: A newer version of cloudgpu created the ledger, or the database cannot be used.
@@ -220,6 +221,7 @@ def _create(connection: sa.Connection) -> None:
     if _stored_version(connection) == VERSION:
         return  # another process has created the tables
     is_new = _stored_version(connection) is None
+    schema.metadata.drop_all(connection, schema.SUMMARY)  # a summary of format 5 has fewer columns
     schema.metadata.create_all(connection)
     for index in schema.ADDED_INDEXES:
         index.create(connection, checkfirst=True)
@@ -227,7 +229,7 @@ def _create(connection: sa.Connection) -> None:
         for guard in schema.append_only_triggers():
             connection.exec_driver_sql(guard)
     if is_new:
-        summary.begin(connection)  # the first report of an older ledger computes its summary
+        summary.begin(connection)  # for an older ledger, the first report computes the summary
     connection.execute(sa.insert(schema.version).values(version=VERSION))
 
 
@@ -255,7 +257,7 @@ def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         raise _COPIES[engine]  # SQLite's error would name the temporary copy
     with _faults(engine), engine.connect().execution_options(ledger_write=True) as connection, connection.begin():
         if engine.dialect.name == _POSTGRESQL:
-            # One writer at a time, as in SQLite: each must see what the previous one wrote.
+            # Allow one writer at a time, as in SQLite, because a writer must see the rows of the previous writer.
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_WRITE_LOCK)))
         yield connection
 
@@ -279,5 +281,5 @@ def _explain(err: exc.SQLAlchemyError) -> tuple[str, str]:
 
 
 def redacted_location(engine: sa.Engine) -> str:
-    """Return the location of the ledger as shown in messages, without the password."""
+    """Return the ledger's path or URL for messages, with the password masked."""
     return engine.url.database or "" if engine.dialect.name == "sqlite" else engine.url.render_as_string()

@@ -1,4 +1,4 @@
-"""The entries of the ledger: each records a cost, when it started and when it ended."""
+"""The entries of the ledger. An entry records an expected cost, the launch that caused it, and the end of the cost."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Surcharge:
     """A cost in addition to the nodes: disks, addresses or a NAT gateway.
 
     Attributes:
-        kind: Identifies the surcharge within its entry.
+        kind: Kind of resource, for example `gateway`. An entry has at most one surcharge of each kind.
         hourly_usd: Total price of all `count` resources in USD per hour, or None if unknown.
         whole_hours: Whether every started hour is charged in full.
     """
@@ -66,7 +66,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class PartEnd:
-    """The end of one part of an entry. If `estimated`, the cloud reported no time and `at` is an upper bound."""
+    """The end of one part of an entry. If `estimated`, `at` is an upper bound, because the cloud reported no time."""
 
     at: datetime
     estimated: bool = False

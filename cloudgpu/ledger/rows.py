@@ -1,4 +1,4 @@
-"""Queries that combine an entry's events into one row, and conversions between rows and objects."""
+"""Queries that combine an entry's events into one row, and conversions from objects to rows."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -98,8 +98,8 @@ def conditions_for(
 
 
 def token_conditions(token: str, dialect: str) -> Sequence[sa.ColumnElement[bool]]:
-    """Return the conditions that select rows of `ENTRIES` by the token with which their IDs begin."""
-    if dialect == "sqlite":  # it compares text byte by byte, so this is a range of the primary key: 0 follows /
+    """Return the conditions that select rows of `ENTRIES` whose entry IDs start with a token and a slash."""
+    if dialect == "sqlite":  # a range scan of the primary key: SQLite compares bytes, and "0" follows "/"
         return [_O.entry_id >= f"{token}/", _O.entry_id < f"{token}0"]
     return [sa.func.substr(_O.entry_id, 1, len(token) + 1) == f"{token}/"]
 
@@ -125,9 +125,10 @@ def part_ends_query(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[A
 
 
 def charges_query() -> sa.Select[Any]:
-    """Return the query for all charges. It builds no entries, so ten thousand charges take a tenth of a second.
+    """Return the query for the charges of all attempts without recorded part ends, one row for each attempt.
 
-    Entries with recorded part ends are excluded: they are few, and each has several charges.
+    Reading charges directly is much faster than building entries: ten thousand charges take a tenth of a second.
+    Attempts with part ends are excluded, because there are few of them and each has several charges.
     """
     query = _ATTEMPTS.with_only_columns(
         _O.entry_id,
@@ -146,6 +147,7 @@ def charges_query() -> sa.Select[Any]:
         sa.func.coalesce(_BESIDE.c.by_second, 0),
         sa.func.coalesce(_BESIDE.c.by_hour, 0),
         sa.func.coalesce(_BESIDE.c.unpriced, 0),
+        _O.instance_type,
     ).outerjoin(_BESIDE, sa.and_(_BESIDE.c.entry_id == _O.entry_id, _BESIDE.c.attempt == _O.attempt))
     return query.where(~_HAS_PARTS).order_by(None)
 

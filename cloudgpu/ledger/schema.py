@@ -124,10 +124,11 @@ run_ended = Table(
     Index("run_ended_at", "ended_at"),
 )
 
-# The cost summary, added in format 5. It holds nothing that the events do not determine: see `summary.py`. Each row is
-# the share of one run key in a charge of a closed entry; `charge` and `share` count from 0. Amounts are whole
-# micro-dollars and node-milliseconds, which every database sums exactly. A row whose `run` and `recipe` are NULL costs
-# nothing and only records that the run used the charge's cluster.
+# The cost summary, added in format 5, by day since format 6. It can be recomputed from the events at any time: see
+# `summary.py`. Each row is the share of one run, or of idle time, in a charge of a closed entry on one day (UTC);
+# `charge` and `share` are indexes that start at 0, and `week` is a Monday. `starts_at` and `until` are the charge's.
+# Amounts are whole micro-dollars and node-milliseconds, which every database sums exactly. A row whose `run` and
+# `recipe` are NULL costs nothing and only records that the run used the charge's cluster.
 cost_summary = Table(
     "cost_summary",
     metadata,
@@ -141,9 +142,13 @@ cost_summary = Table(
     Column("recipe", Text, nullable=True),
     Column("run", Text, nullable=True),
     Column("run_id", String(200), nullable=True, index=True),
+    Column("instance_type", Text, nullable=False),
+    Column("day", String(10), nullable=False),
+    Column("week", String(10), nullable=False),
     Column("simulated", Boolean(create_constraint=True), nullable=False),
     Column("micro_usd", BigInteger, nullable=False),
     Column("node_ms", BigInteger, nullable=False),
+    Column("idle_micro_usd", BigInteger, nullable=False),
     Column("unpriced", Integer, nullable=False),
     Column("estimated", Integer, nullable=False),
     Column("starts_at", String(32), nullable=False),
@@ -152,7 +157,8 @@ cost_summary = Table(
     Index("cost_summary_until", "until", "starts_at"),
 )
 
-# Attempts that have no rows in `cost_summary`: open ones, and closed ones whose amounts are too large for its columns.
+# Attempts without rows in `cost_summary`: open attempts, and closed attempts whose amounts are so large that sums of
+# the column could overflow.
 cost_pending = Table(
     "cost_pending",
     metadata,
@@ -160,7 +166,8 @@ cost_pending = Table(
     Column("attempt", Integer, primary_key=True),
 )
 
-# One row while the summary may be used: how many events it includes, and the rules by which it was computed.
+# At most one row: the number of events in the summary, and the version of the rules by which it was computed. Reports
+# use the summary only if both are current.
 cost_summary_state = Table(
     "cost_summary_state",
     metadata,
@@ -168,6 +175,8 @@ cost_summary_state = Table(
     Column("rules", Integer, nullable=False),
 )
 
+SUMMARY = (cost_summary, cost_pending, cost_summary_state)
+"""The tables that are computed from the events."""
 EVENTS = (opened, beside, launched, extended, closed, part_ended, run_started, run_ended)
 """The append-only tables."""
 ADDED_INDEXES = tuple(run_ended.indexes)
@@ -175,7 +184,7 @@ ADDED_INDEXES = tuple(run_ended.indexes)
 
 
 def append_only_triggers() -> list[str]:
-    """Return SQLite triggers that prevent any program from changing or deleting an event."""
+    """Return the SQL statements that create SQLite triggers against changing or deleting an event."""
     return [
         f"CREATE TRIGGER IF NOT EXISTS {table.name}_{verb.lower()} BEFORE {verb} ON {table.name} "
         f"BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"

@@ -1,49 +1,49 @@
-"""Read an SQLite ledger with Python's own `sqlite3`, because importing SQLAlchemy takes longer than that.
+"""Read an SQLite ledger with Python's `sqlite3` module, because importing SQLAlchemy would take longer than reading it.
 
-All other cases are left to `Ledger`, which creates, updates or copies the ledger and explains errors.
+If this module cannot read the ledger, the caller uses `Ledger`, which creates, updates or copies the ledger and
+explains errors.
 """
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cloudgpu.ledger.entry import LedgerEntry
-from cloudgpu.ledger.report import By, CostReport
+from cloudgpu.ledger.report import CostReport, ReportQuery
 from cloudgpu.ledger.summary_queries import Read, entries_of, is_complete, summarized_report
 from cloudgpu.ledger.version import VERSION
 
 BUSY_TIMEOUT_S = 30.0
-"""How long to wait for another process that has locked the ledger."""
+"""Maximum time in seconds to wait while another process has the ledger locked."""
 SQLITE_PREFIX = "sqlite:///"
-"""Start of the URL of an SQLite ledger; the rest is its absolute path."""
+"""Prefix of the URL of an SQLite ledger. The absolute path of the file follows."""
 
 _T = TypeVar("_T")
 
 
-def sqlite_report(url: str, *, by: By, now: datetime, since: datetime | None = None) -> CostReport | None:
-    """Return the report of `Ledger.report`, or None if the ledger needs more than this module can do.
+def sqlite_report(url: str, query: ReportQuery) -> CostReport | None:
+    """Return the same report as `Ledger.query`, or None if this module cannot create it.
 
-    Args:
-        url: URL of the ledger.
-        by: What each row stands for.
-        now: Time up to which open entries are charged.
-        since: Count only costs from this time on.
+    None means that the ledger is not an SQLite file in the current format, cannot be read, or has no complete summary.
     """
-    return _read(url, lambda read: summarized_report(read, by=by, since=since, now=now) if is_complete(read) else None)
+
+    def work(read: Read) -> CostReport | None:
+        return summarized_report(read, query) if is_complete(read) else None
+
+    return _read(url, work)
 
 
 def sqlite_entries(url: str, token: str) -> tuple[LedgerEntry, ...] | None:
     """Return the entries of one cluster or storage, in the order in which they were opened.
 
-    Return None if the ledger needs more than this module can do. Expiry extensions are omitted, because they do not
-    affect costs.
+    Return None if the ledger is not an SQLite file in the current format or cannot be read. Expiry extensions are
+    omitted, because they do not affect costs.
 
     Args:
         url: URL of the ledger.
-        token: Token of the cluster or storage, which begins the IDs of its entries.
+        token: Token of the cluster or storage. The IDs of its entries start with the token.
     """
     return _read(url, lambda read: _entries(read, token))
 
@@ -55,12 +55,12 @@ def _entries(read: Read, token: str) -> tuple[LedgerEntry, ...]:
 
 
 def _read(url: str, work: Callable[[Read], _T | None]) -> _T | None:
-    """Return what `work` reads from a ledger in this version's format, or None if that is not possible."""
+    """Return the result of `work` on the ledger, or None if the ledger has another format or cannot be read."""
     path = Path(url.removeprefix(SQLITE_PREFIX))
     if not url.startswith(SQLITE_PREFIX) or not path.is_absolute():
         return None
     try:
-        # The mode `rw` never creates a file. Unlike `ro` it may create the index of a write-ahead log.
+        # The mode `rw` never creates the ledger but, unlike `ro`, may create the index of a write-ahead log.
         address = f"{path.as_uri()}?mode=rw"
         with closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:
             connection.execute("PRAGMA query_only=ON")

@@ -1,4 +1,4 @@
-"""The ledger. A charge is recorded before the call that incurs it, and closed once its resource is confirmed gone."""
+"""The ledger. A cost is recorded before the call that incurs it, and closed when the resource is confirmed deleted."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,9 +23,10 @@ from cloudgpu.ledger.conversion import (
     run_from_row,
 )
 from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, Spending
-from cloudgpu.ledger.report import By, CostReport, report
+from cloudgpu.ledger.report import By, CostReport, ReportQuery, report
 from cloudgpu.ledger.summary_queries import entries_of, is_complete, summarized_report
 from cloudgpu.ledger.times import to_text
+from cloudgpu.text import plural
 
 _PLEASE_REPORT = "nothing was recorded or launched; please report this bug"
 _ANOTHER = "check that this is the right ledger: `cloudgpu config` shows its location as ledger_url"
@@ -44,7 +45,7 @@ def open_ledger(url: str, *, may_read_only: bool = False) -> "Ledger":
 
 @dataclass(frozen=True)
 class Ledger:
-    """An open ledger. Every method is one durable transaction, and several processes may use a ledger concurrently."""
+    """An open ledger. Every change is one durable transaction. Several processes may use a ledger concurrently."""
 
     engine: sa.Engine
 
@@ -78,8 +79,8 @@ class Ledger:
             if not last.is_open:
                 late = ", ".join(instance_ids)
                 raise LedgerError(
-                    f"ledger entry {entry_id} is closed, but {late} was launched for it",
-                    hint="delete the cluster with `cloudgpu down CLUSTER`, which finds the instance by its tag",
+                    f"ledger entry {entry_id} is closed, but its launch created {late}",
+                    hint="run `cloudgpu down CLUSTER`, which finds instances by their tags and deletes them",
                 )
             key = {"entry_id": entry_id, "attempt": last.number}
             known = _instances(connection, key)
@@ -92,7 +93,7 @@ class Ledger:
                 connection.execute(sa.insert(schema.launched), events)
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Record a new expiry for the nodes. The latest one applies; recording the same time again changes nothing.
+        """Record a new expiry for the nodes. The latest recorded time applies; recording a time twice changes nothing.
 
         Raises:
             LedgerError: The entry does not exist or is closed, or the ledger cannot be used.
@@ -107,7 +108,7 @@ class Ledger:
                 connection.execute(sa.insert(schema.extended).values(**event, extended_at=to_text(at)))
 
     def close(self, entry_id: str, at: datetime) -> None:
-        """Close an entry at its confirmed end. The first recorded end applies. An entry without a launch costs nothing.
+        """Close an entry at its confirmed end, unless it is closed already. An entry without a launch costs nothing.
 
         Raises:
             LedgerError: The entry does not exist, or the ledger cannot be used.
@@ -120,7 +121,7 @@ class Ledger:
                 summary.update_entries(connection, [(entry_id, last.number)])
 
     def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
-        """Record the end of a part of an open entry. The first recorded end applies; a closed entry is not changed.
+        """Record the end of a part of an open entry. If the part has an end or the entry is closed, change nothing.
 
         Raises:
             LedgerError: The entry does not exist, or the ledger cannot be used.
@@ -134,7 +135,7 @@ class Ledger:
                 _record(connection, schema.part_ended, event)
 
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
-        """Record that a run started to use a cluster at `at`. The first recorded start applies.
+        """Record that a run started to use a cluster at `at`. If a start is already recorded, change nothing.
 
         Raises:
             LedgerError: The ledger cannot be used.
@@ -146,10 +147,10 @@ class Ledger:
                 summary.update_run(connection, run_id)
 
     def run_ended(self, run_id: str, state: str, at: datetime) -> None:
-        """Record the final state and end of a run. The first recorded end applies.
+        """Record the final state and end of a run. If an end is already recorded, change nothing.
 
         Raises:
-            LedgerError: The run was not started, or the ledger cannot be used.
+            LedgerError: The ledger has no start of this run, or cannot be used.
         """
         with database.write_transaction(self.engine) as connection:
             if not _has_run(connection, schema.run_started, run_id):
@@ -172,7 +173,7 @@ class Ledger:
             cluster: Return only entries of this cluster.
             state: Return only open or only closed entries.
             since: Return only entries that are open or were closed at or after this time.
-            token: Return only entries of the cluster or storage with this token, which begins their IDs.
+            token: Return only entries whose IDs start with this token, the token of a cluster or storage.
 
         Raises:
             LedgerError: The ledger cannot be used.
@@ -180,7 +181,7 @@ class Ledger:
         with database.read_transaction(self.engine) as connection:
             if token is None:
                 return _entries(connection, rows.conditions_for(cluster, state, since))
-            # The name of a cluster may have thousands of rows, and its token few: look for the token.
+            # Search by token: a cluster name may be reused for thousands of entries, but each token has only a few.
             conditions = [
                 *rows.token_conditions(token, connection.dialect.name),
                 *rows.conditions_for(None, state, since),
@@ -188,13 +189,24 @@ class Ledger:
             found = _entries(connection, conditions)
             return tuple(entry for entry in found if cluster in (None, entry.spending.cluster))
 
-    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
-        """Return the costs by user, team, run, recipe or cluster.
+    def report(
+        self,
+        *,
+        by: By,
+        now: datetime,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> CostReport:
+        """Return the costs by one key. The arguments are those of `ReportQuery`.
 
-        Args:
-            by: What each row stands for, such as a user or a run.
-            now: Time up to which open entries are charged.
-            since: Count only costs from this time on.
+        Raises:
+            LedgerError: The ledger cannot be used.
+        """
+        return self.query(ReportQuery(by, now, since, until, limit))
+
+    def query(self, query: ReportQuery) -> CostReport:
+        """Return a cost report. Which of several rows of equal cost a limit omits depends on the database.
 
         Raises:
             LedgerError: The ledger cannot be used.
@@ -202,14 +214,14 @@ class Ledger:
         with database.read_transaction(self.engine) as connection:
             read = summary.reader(connection)
             if is_complete(read):
-                return summarized_report(read, by=by, since=since, now=now)
-        # The format was just updated, or an older version has written. Without the summary a report is only slower.
+                return summarized_report(read, query)
+        # The format was just updated, or an older version wrote to the ledger. If this fails, reports are only slower.
         with suppress(LedgerError), database.write_transaction(self.engine) as connection:
             summary.rebuild(connection)
-        return self.recomputed_report(by=by, now=now, since=since)
+        return self.recomputed_report(query)
 
-    def recomputed_report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
-        """Return the same report as `report`, from the events alone.
+    def recomputed_report(self, query: ReportQuery) -> CostReport:
+        """Return the same report as `query`, computed from the events without the summary.
 
         Raises:
             LedgerError: The ledger cannot be used.
@@ -220,7 +232,7 @@ class Ledger:
             for entry in entries_of(summary.reader(connection), with_parts).values():
                 charges += charges_of(entry)
             runs = [run_from_row(row) for row in connection.execute(rows.RUNS)]
-        return report(charges, runs, by=by, since=since, now=now)
+        return report(charges, runs, query)
 
     def runs(self) -> tuple[RunInterval, ...]:
         """Return every run with the time during which it used its cluster.
@@ -254,7 +266,7 @@ def _entries(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bo
 
 @dataclass(frozen=True)
 class _Attempt:
-    """The latest attempt of an entry; number 0 means that the entry does not exist."""
+    """The latest attempt of an entry. `number` is 0 if the entry does not exist."""
 
     number: int
     is_open: bool
@@ -277,7 +289,7 @@ def _instances(connection: sa.Connection, key: Mapping[str, object]) -> set[str]
 
 
 def _record(connection: sa.Connection, table: sa.Table, event: Mapping[str, object]) -> None:
-    """Write an event that the cost summary counts."""
+    """Write an event and include it in the cost summary's number of events."""
     connection.execute(sa.insert(table).values(event))
     summary.count_event(connection)
 
@@ -290,7 +302,7 @@ def _refuse_invalid(spending: Spending) -> None:
     """Reject invalid amounts, because a recorded row cannot be corrected later."""
     price = spending.node_hourly_usd
     if not _is_valid(price) or spending.nodes < (0 if spending.beside else 1):
-        message = f"{spending.nodes} nodes at {price} USD per hour is not a valid cost"
+        message = f"{plural(spending.nodes, 'node')} at {price} USD per hour is not a valid cost"
         raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
     for surcharge in spending.beside:
         if surcharge.hourly_usd is not None and not _is_valid(surcharge.hourly_usd):

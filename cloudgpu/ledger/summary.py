@@ -1,8 +1,9 @@
-"""Keep the cost summary: the final cost of every closed entry, split by run, in whole micro-dollars.
+"""Maintain the cost summary: the final cost of every closed entry, split by run and day, in whole micro-dollars.
 
-The summary is computed from the events and is written in the transaction of the event that completes or changes it, so
-that a killed command leaves both or neither. It counts the events that it includes. If another number of events exists,
-because an older version of cloudgpu wrote to the ledger, the summary is not used, and is computed again.
+The summary is computed from the events. Each event and its effect on the summary are written in one transaction, so
+that a killed command leaves both or neither. The summary also stores the number of events that it includes. If the
+ledger contains more events, because an older version of cloudgpu wrote to it, the summary is recomputed before it is
+used again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +21,12 @@ from cloudgpu.ledger.summary_queries import COUNT_EVENTS, RULES, Read, entries_o
 from cloudgpu.ledger.times import to_text
 
 LARGEST = 10**15
-"""Largest amount in a row of the summary. The sum of nine thousand such rows still fits into 64 bits."""
+"""Largest amount in a row of the summary. The sum of nine thousand such rows still fits in 64 bits."""
 _BATCH = 5000
 
 
 def reader(connection: sa.Connection) -> Read:
-    """Return the function that reads through a connection."""
+    """Return a function that executes SQL text on a connection and returns the rows."""
 
     def read(statement: str, parameters: Mapping[str, object]) -> Sequence[Sequence[Any]]:
         return connection.execute(sa.text(statement), dict(parameters)).all()
@@ -39,13 +40,13 @@ def begin(connection: sa.Connection) -> None:
 
 
 def count_event(connection: sa.Connection) -> None:
-    """Record that the summary includes one more event. An incomplete summary stays incomplete."""
+    """Increase the summary's number of events by one. An incomplete summary stays incomplete."""
     events = schema.cost_summary_state.c.events
     connection.execute(sa.update(schema.cost_summary_state).values(events=events + 1))
 
 
 def add_open(connection: sa.Connection, attempt: EntryAttempt) -> None:
-    """Record an open attempt, whose cost depends on the current time."""
+    """List an open attempt as pending, because its cost depends on the time of the report."""
     connection.execute(sa.insert(schema.cost_pending).values(entry_id=attempt[0], attempt=attempt[1]))
 
 
@@ -61,7 +62,7 @@ def update_entries(connection: sa.Connection, attempts: Iterable[EntryAttempt]) 
 
 
 def update_run(connection: sa.Connection, run_id: str) -> None:
-    """Update the closed attempts that a run may share: the run may be recorded after its nodes have terminated."""
+    """Update the closed attempts whose costs a run shares. A run may be recorded after its nodes have terminated."""
     run = run_from_row(connection.execute(rows.RUNS.where(schema.run_started.c.run_id == run_id)).one())
     summary = schema.cost_summary.c
     started = to_text(run.started_at)
@@ -73,8 +74,8 @@ def update_run(connection: sa.Connection, run_id: str) -> None:
 
 
 def rebuild(connection: sa.Connection) -> None:
-    """Compute the summary of all events."""
-    for table in (schema.cost_summary, schema.cost_pending, schema.cost_summary_state):
+    """Recompute the summary from all events."""
+    for table in schema.SUMMARY:
         connection.execute(sa.delete(table))
     index = RunIndex(run_from_row(row) for row in connection.execute(rows.RUNS))
     for batch in connection.execute(rows.charges_query()).partitions(_BATCH):
@@ -89,7 +90,7 @@ def rebuild(connection: sa.Connection) -> None:
 
 
 def _insert(connection: sa.Connection, charges: Mapping[EntryAttempt, Sequence[Charge]], index: RunIndex) -> None:
-    """Write attempts with final charges to the summary, and attempts without them to the pending ones."""
+    """Write the shares of attempts with final charges to the summary, and list all other attempts as pending."""
     summarized: list[dict[str, object]] = []
     pending: list[dict[str, object]] = []
     rates = ParsedPrices()
@@ -120,12 +121,16 @@ def _rows(number: int, charge: Charge, bill: Bill, index: RunIndex) -> list[dict
             "cluster": charge.cluster,
             "owner": charge.owner,
             "team": charge.team,
-            "recipe": share.recipe,
-            "run": share.run,
-            "run_id": share.run_id,
+            "recipe": share.owner.recipe,
+            "run": share.owner.run,
+            "run_id": share.owner.run_id,
+            "instance_type": charge.instance_type,
+            "day": share.day,
+            "week": share.week,
             "simulated": charge.simulated,
             "micro_usd": share.micro_usd,
             "node_ms": share.node_ms,
+            "idle_micro_usd": share.micro_usd if share.owner.idle else 0,
             "unpriced": int(charge.unpriced and counted),
             "estimated": int(charge.estimated and counted),
             "starts_at": to_text(charge.start),

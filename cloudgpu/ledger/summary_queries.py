@@ -1,11 +1,13 @@
-"""Read reports from the cost summary: the database sums the closed entries, and only the others are billed here.
+"""Create reports from the cost summary.
 
-The statements are plain SQL that SQLite and PostgreSQL both understand, and need no database library: importing
-SQLAlchemy takes longer than reading a report of a hundred thousand entries.
+The database sums the closed entries. This module bills only open entries, and charges that the start or the end of the
+report cuts. The statements are plain SQL for both SQLite and PostgreSQL and need no
+database library, because importing SQLAlchemy takes longer than reading a report of a hundred thousand entries.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -23,17 +25,29 @@ from cloudgpu.ledger.conversion import (
     run_from_row,
 )
 from cloudgpu.ledger.entry import LedgerEntry
-from cloudgpu.ledger.report import NO_VALUE, By, CostReport, KeySum, Sums, cost_report, sum_charges
+from cloudgpu.ledger.pieces import NO_VALUE
+from cloudgpu.ledger.report import (
+    PERIODS,
+    By,
+    CostReport,
+    KeySum,
+    Omitted,
+    ReportQuery,
+    Sums,
+    cost_report,
+    sum_charges,
+)
 from cloudgpu.ledger.times import to_text
 
 Read = Callable[[str, Mapping[str, object]], Sequence[Sequence[Any]]]
-"""Execute a statement with named parameters and return its rows."""
+"""Function that executes a statement with named parameters and returns the rows."""
 
-RULES = 1
-"""Version of the rules by which a summary is computed, such as rounding and keys; increase it when one changes."""
+RULES = 2
+"""Version of the rules for computing a summary, such as rounding and keys. Increase it when a rule changes."""
 _COUNTED = ("opened", "closed", "part_ended", "run_started", "run_ended")
 COUNT_EVENTS = f"SELECT {' + '.join(f'(SELECT COUNT(*) FROM {table})' for table in _COUNTED)}"  # noqa: S608
-"""Count the events that change a summary. Launches and surcharges do not: they belong to entries that are open."""
+"""Counts the events that a summary includes. Launches, extensions and surcharges are not counted, because they are
+recorded only for open entries, which a summary does not contain."""
 _STATE = "SELECT events, rules FROM cost_summary_state"
 
 _KEY_COLUMNS: Mapping[By, str] = {
@@ -42,7 +56,12 @@ _KEY_COLUMNS: Mapping[By, str] = {
     "run": "run",
     "recipe": "recipe",
     "cluster": "cluster",
+    "day": "day",
+    "week": "week",
+    "month": "SUBSTR(day, 1, 7)",
 }
+_ONE_RUN = "MAX(CASE WHEN run_id IS NULL THEN 0 ELSE 1 END)"
+"""Number of runs of a row by run, which is one run, or idle time. Faster than counting distinct runs."""
 _BATCH = 500
 _FEW_RUNS = 1000
 
@@ -52,85 +71,173 @@ _RUN_COLUMNS = "s.run_id, s.cluster, s.recipe, s.owner, s.team, s.started_at"
 
 
 def is_complete(read: Read) -> bool:
-    """Return True if the summary includes every event, so that it may be used."""
+    """Return True if the summary is usable: it includes every event and was computed by the current rules."""
     ((events,),) = read(COUNT_EVENTS, {})
     return [tuple(row) for row in read(_STATE, {})] == [(events, RULES)]
 
 
-def summarized_report(read: Read, *, by: By, since: datetime | None, now: datetime) -> CostReport:
-    """Return the report that the events determine, using the summary, which must be complete.
+@dataclass(frozen=True)
+class _Selection:
+    """The part of the summary that a report counts: SQL for a row's key, SQL conditions, and their parameters."""
+
+    key: str
+    where: str
+    parameters: Mapping[str, object]
+
+
+def summarized_report(read: Read, query: ReportQuery) -> CostReport:
+    """Return a report based on the summary, which must be complete. A report computed from the events is identical.
 
     Args:
         read: Function that reads a consistent view of the ledger.
-        by: What each row stands for.
-        since: Count only costs from this time on.
-        now: Time up to which open entries are charged.
+        query: What to report.
     """
-    entries = entries_of(read, _attempts_to_bill(read, since)).values()
-    charges = [charge for entry in entries for charge in charges_of(entry)]
-    sums = sum_charges(charges, runs_of(read, charges, now), by=by, since=since, now=now)
-    _add_summary(read, sums, by, since)
-    return cost_report(sums, by=by, since=since, now=now)
+    charges = _charges_to_bill(read, query)
+    sums = sum_charges(charges, runs_of(read, charges, query.now), query)
+    omitted = _add_summary(read, sums, query)
+    return cost_report(sums, query, omitted)
 
 
-def _attempts_to_bill(read: Read, since: datetime | None) -> list[EntryAttempt]:
-    """Return the attempts that are not in the summary, and those whose charges are cut by the start of the report."""
-    query = "SELECT entry_id, attempt FROM cost_pending"
-    if since is None:
-        return [(entry_id, attempt) for entry_id, attempt in read(query, {})]
-    cut = "SELECT entry_id, attempt FROM cost_summary WHERE until > :since AND starts_at < :since"
-    return [(entry_id, attempt) for entry_id, attempt in read(f"{query} UNION {cut}", {"since": to_text(since)})]
+def _charges_to_bill(read: Read, query: ReportQuery) -> list[Charge]:
+    """Return the charges of attempts that are not in the summary, and the charges that the report counts in part."""
+    pending = {(entry_id, attempt) for entry_id, attempt in read("SELECT entry_id, attempt FROM cost_pending", {})}
+    cut: set[EntryAttempt] = set()
+    for at in (query.since, query.until):
+        if at is not None:
+            statement = "SELECT entry_id, attempt FROM cost_summary WHERE until > :at AND starts_at < :at"
+            cut.update((entry_id, attempt) for entry_id, attempt in read(statement, {"at": to_text(at)}))
+    rates = ParsedPrices()
+    return [
+        charge
+        for attempt, entry in entries_of(read, pending | cut).items()
+        for charge in charges_of(entry)
+        # The parts of a cut entry may end apart: `_add_summary` adds those that the report counts as a whole.
+        if attempt in pending or not query.covers(charge.start, rates.bill(charge, query.now).until)
+    ]
 
 
-def _add_summary(read: Read, sums: Sums, by: By, since: datetime | None) -> None:
-    """Add the summary's charges, except those that start before the report does."""
-    key, parameters = _KEY_COLUMNS[by], {"since": "" if since is None else to_text(since)}
-    where = f"WHERE starts_at >= :since AND {key} IS NOT NULL"
-    known = _known_runs(read, sums, key, where, parameters)
-    flagged = 0
-    for name, simulated, micro_usd, node_ms, flags, runs in read(
-        f"SELECT {key}, simulated, SUM(micro_usd), SUM(node_ms), SUM(unpriced + estimated), "  # noqa: S608
-        f"COUNT(DISTINCT run_id) FROM cost_summary {where} GROUP BY 1, 2",
-        parameters,
+def _selection(read: Read, query: ReportQuery) -> _Selection:
+    if query.by == "gpu":
+        types = {
+            f"type{i}": name for i, (name,) in enumerate(read("SELECT DISTINCT instance_type FROM cost_summary", {}))
+        }
+        gpus = {f"gpu_of_{parameter}": query.gpu_of(name) for parameter, name in types.items()}
+        cases = " ".join(f"WHEN :{parameter} THEN :gpu_of_{parameter}" for parameter in types)
+        key = f"CASE instance_type {cases} ELSE '' END" if types else "instance_type"
+        parameters: dict[str, object] = {**types, **gpus}
+    else:
+        key, parameters = _KEY_COLUMNS[query.by], {}
+    conditions = [f"{key} IS NOT NULL"] if query.by in ("run", "recipe") else []
+    for name, condition, at in (
+        ("since", "starts_at >= :since", query.since),
+        ("until", "until <= :until", query.until),
     ):
+        if at is not None:
+            conditions.append(condition)
+            parameters[name] = to_text(at)
+    return _Selection(key, f"WHERE {' AND '.join(conditions or ['1 = 1'])}", parameters)
+
+
+def _add_summary(read: Read, sums: Sums, query: ReportQuery) -> Omitted:
+    """Add the summary's charges to the sums, except those that the report does not count as a whole.
+
+    With a limit, add only the keys that may be shown and the keys that already have a sum. Return what was omitted.
+    """
+    chosen = _selection(read, query)
+    known = _known_runs(read, sums, chosen)
+    groups, totals = _groups(read, sums, query, chosen)
+    flagged = 0
+    for name, simulated, micro_usd, node_ms, idle, first_day, last_day, flags, runs in groups:
         group = name, bool(simulated)
-        if group not in sums:  # mostly: there may be a hundred thousand
-            sums[group] = KeySum(int(micro_usd), int(node_ms), runs=frozenset(), summarized_runs=runs)
+        if group not in sums:  # the usual case; must be fast for a hundred thousand groups
+            sums[group] = KeySum(
+                int(micro_usd),
+                int(node_ms),
+                int(idle),
+                runs=frozenset(),
+                summarized_runs=runs,
+                first_day=first_day,
+                last_day=last_day,
+            )
         else:
             total = sums[group]
             total.micro_usd += int(micro_usd)
             total.node_ms += int(node_ms)
+            total.idle_micro_usd += int(idle)
             total.runs -= known[group]
             total.summarized_runs += runs
+            total.add_days(first_day, last_day)
         flagged += flags
     if flagged:
-        _add_flags(read, sums, key, where, parameters)
+        _add_flags(read, sums, chosen)
+    return _omitted(groups, totals)
 
 
-def _add_flags(read: Read, sums: Sums, key: str, where: str, parameters: Mapping[str, object]) -> None:
-    """Count the unpriced and the estimated charges of every key, each charge once."""
+def _groups(
+    read: Read, sums: Sums, query: ReportQuery, chosen: _Selection
+) -> tuple[Sequence[Sequence[Any]], Sequence[Sequence[Any]]]:
+    """Return the summary's sums by key and, if the limit may omit keys, the totals of all keys.
+
+    With a limit, return the sums of the keys that come first and of the keys in `sums`, whose rank also depends on the
+    charges that are not in the summary.
+    """
+    runs = _ONE_RUN if query.by == "run" else "COUNT(DISTINCT run_id)"
+    grouped = (
+        f"SELECT {chosen.key} AS name, simulated, SUM(micro_usd) AS micro_usd, SUM(node_ms) AS node_ms, "  # noqa: S608
+        "SUM(idle_micro_usd) AS idle_micro_usd, MIN(day) AS first_day, MAX(day) AS last_day, "
+        f"SUM(unpriced + estimated) AS flags, {runs} AS runs FROM cost_summary {chosen.where} GROUP BY 1, 2"
+    )
+    names = sorted({name for name, _ in sums})
+    if query.limit is None or len(names) > _BATCH:
+        return read(grouped, chosen.parameters), ()
+    batch = {f"name{number}": name for number, name in enumerate(names)}
+    listed = ", ".join(f":{parameter}" for parameter in batch)
+    inside, outside = (f"name IN ({listed})", f"name NOT IN ({listed})") if names else ("FALSE", "TRUE")
+    order = "name DESC, simulated DESC" if query.by in PERIODS else "micro_usd DESC, name, simulated"
+    # One statement, so that the database groups once. The rows without a name are the totals.
+    rows = read(
+        f"WITH grouped AS ({grouped}) "  # noqa: S608
+        f"SELECT * FROM (SELECT * FROM grouped WHERE {outside} ORDER BY {order} LIMIT :limit) "
+        f"AS most_expensive UNION ALL SELECT * FROM grouped WHERE {inside} "
+        "UNION ALL SELECT NULL, simulated, SUM(micro_usd), 0, 0, '', '', 0, COUNT(*) FROM grouped GROUP BY simulated",
+        {**chosen.parameters, **batch, "limit": query.limit},
+    )
+    return [row for row in rows if row[0] is not None], [row for row in rows if row[0] is None]
+
+
+def _omitted(groups: Sequence[Sequence[Any]], totals: Sequence[Sequence[Any]]) -> Omitted:
+    """Return what the totals contain beyond the groups."""
+    omitted = Omitted()
+    if totals:
+        omitted.rows = sum(rows for *_, rows in totals) - len(groups)
+        for sign, counted in ((1, totals), (-1, groups)):
+            for _, simulated, micro_usd, *_ in counted:
+                omitted.micro_usd[bool(simulated)] += sign * int(micro_usd)
+    return omitted
+
+
+def _add_flags(read: Read, sums: Sums, chosen: _Selection) -> None:
+    """Add the numbers of unpriced and estimated charges to each key. Count each charge once."""
     charges = (
-        f"SELECT DISTINCT {key} AS name, simulated, entry_id, attempt, charge, unpriced, estimated "  # noqa: S608
-        f"FROM cost_summary {where} AND unpriced + estimated > 0"
+        f"SELECT DISTINCT {chosen.key} AS name, simulated, entry_id, attempt, charge, unpriced, estimated "  # noqa: S608
+        f"FROM cost_summary {chosen.where} AND unpriced + estimated > 0"
     )
     for name, simulated, unpriced, estimated in read(
         f"SELECT name, simulated, SUM(unpriced), SUM(estimated) FROM ({charges}) AS flagged GROUP BY 1, 2",  # noqa: S608
-        parameters,
+        chosen.parameters,
     ):
-        total = sums[name, bool(simulated)]
-        total.unpriced += int(unpriced)
-        total.estimated += int(estimated)
+        if (total := sums.get((name, bool(simulated)))) is not None:
+            total.unpriced += int(unpriced)
+            total.estimated += int(estimated)
 
 
-def _known_runs(
-    read: Read, sums: Sums, key: str, where: str, parameters: Mapping[str, object]
-) -> Mapping[tuple[str, bool], set[str]]:
-    """Return the runs that `sums` and the summary both count, by key, so that each is counted once."""
+def _known_runs(read: Read, sums: Sums, chosen: _Selection) -> Mapping[tuple[str, bool], set[str]]:
+    """Return the runs that both `sums` and the summary contain, by key, so that no run is counted twice."""
     known: dict[tuple[str, bool], set[str]] = defaultdict(set)
     for names, batch in _batches({run_id for total in sums.values() for run_id in total.runs}):
         for name, simulated, run_id in read(
-            f"SELECT DISTINCT {key}, simulated, run_id FROM cost_summary {where} AND run_id IN ({names})",  # noqa: S608
-            {**parameters, **batch},
+            f"SELECT DISTINCT {chosen.key}, simulated, run_id FROM cost_summary {chosen.where} AND run_id IN ({names})",  # noqa: S608
+            {**chosen.parameters, **batch},
         ):
             known[name, bool(simulated)].add(run_id)
     return known
@@ -169,7 +276,7 @@ def entries_of(read: Read, attempts: Iterable[EntryAttempt]) -> Mapping[EntryAtt
 
 
 def runs_of(read: Read, charges: Iterable[Charge], now: datetime) -> list[RunInterval]:
-    """Return the runs that overlap charges on the same cluster, and possibly others."""
+    """Return every run that overlaps a charge of its cluster. The result may also contain other runs."""
     spans: dict[str, tuple[str, str]] = {}
     rates = ParsedPrices()
     for charge in charges:
@@ -187,7 +294,7 @@ def _run_rows(read: Read, span: Mapping[str, object]) -> Iterable[Sequence[Any]]
     ((on_cluster,),) = read(
         "SELECT COUNT(*) FROM run_started s WHERE s.cluster = :cluster AND s.started_at < :until", span
     )
-    # Cluster names are reused: search a name with many runs by their ends. CROSS JOIN makes SQLite start there.
+    # If a reused name has many runs, search by end time first. CROSS JOIN fixes SQLite's join order.
     tables = (
         "run_ended e CROSS JOIN run_started s" if on_cluster > _FEW_RUNS else "run_started s CROSS JOIN run_ended e"
     )
@@ -205,7 +312,7 @@ def _run_rows(read: Read, span: Mapping[str, object]) -> Iterable[Sequence[Any]]
 
 
 def _batches(values: Iterable[str]) -> Iterable[tuple[str, Mapping[str, object]]]:
-    """Split values into batches of parameters, each with the list of names for an SQL `IN`."""
+    """Yield values in batches: the parameter names for an SQL `IN`, and the parameters by name."""
     ordered = iter(sorted(values))
     while batch := {f"v{number}": value for number, value in enumerate(islice(ordered, _BATCH))}:
         yield ", ".join(f":{name}" for name in batch), batch

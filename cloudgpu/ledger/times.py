@@ -27,7 +27,7 @@ def from_text(text: str) -> datetime:
     """
     try:
         at = datetime.fromisoformat(text)
-        # Times in the format of `to_text` are already UTC: skip full decoding, because there may be thousands of rows.
+        # Skip full decoding for times in the format of `to_text`, because there may be thousands of rows.
         return at if at.tzinfo is UTC else decode_as(datetime, text)
     except ValueError as err:
         message = f"the ledger contains an invalid time: {err}"

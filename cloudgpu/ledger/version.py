@@ -1,4 +1,4 @@
-"""The version of the ledger's format, apart from the tables so that it can be read without a database library."""
+"""The version of the ledger's format, in its own module so that importing it does not import a database library."""
 
-VERSION = 5
+VERSION = 6
 """Version of the tables in `schema.py`. A ledger with a newer version is rejected."""

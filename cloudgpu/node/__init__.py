@@ -1,5 +1,6 @@
-"""Programs that run on a node, and commands for it.
+"""Programs that run on nodes, and builders for the commands that nodes receive.
 
-The agent is one file without dependencies. The bootstrap script is part of the user data. The other modules build the
-commands that mount data, start containers and extend the expiry.
+`agent` is the program that `payload` packs into one file and that the CLI copies to each node. `bootstrap` renders the
+script in a node's user data, and `connected_command` stops a command when its client disconnects. The other modules
+build the commands that mount data, start containers and extend a node's expiry.
 """

@@ -1,10 +1,11 @@
-"""Run a shell command on a node while its caller is connected: `python3 -c SOURCE LINE [stdin]`.
+"""Run a shell command on a node, and stop it if the client disconnects: `python3 -c SOURCE LINE [stdin]`.
 
-Without the argument `stdin`, the command gets no standard input.
+Without the argument `stdin`, the command's standard input is `/dev/null`.
 
-An SSH server does not stop a command when its client disconnects. The server closes the pipes, but a command that
-prints nothing never notices. This program watches its standard output and stops everything that it started when the
-pipe is closed. It is sent as source text, so it has no dependencies and needs only Python 3.8.
+An SSH server does not stop a command when the client disconnects. The server closes the pipes, but a command that
+prints nothing never notices. This program therefore watches its own standard output and, once that pipe is closed,
+stops the command's process group. The program is sent as source text, so it has no dependencies and needs only
+Python 3.8.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def main(line: str, *, reads: bool) -> int:
-    """Run the command and return its exit code, or 128 + n if signal n killed it."""
+    """Run a shell command and return its exit code, or 128 + n if signal n killed the shell.
+
+    If `reads` is True, the command reads this program's standard input.
+    """
     shell = os.environ.get("SHELL") or "/bin/sh"
     stdin = None if reads else subprocess.DEVNULL
     process = subprocess.Popen([shell, "-c", line], stdin=stdin, start_new_session=True)
@@ -35,12 +39,12 @@ def main(line: str, *, reads: bool) -> int:
     stopper.start()
     code = process.wait()
     if stop_requested.is_set():
-        stopper.join()  # the shell may have exited at SIGTERM, while a process that it started is still running
+        stopper.join()  # SIGTERM may have ended the shell while a process that it started is still running
     return 128 - code if code < 0 else code
 
 
 def _watch(stop_requested: threading.Event) -> None:
-    """Request a stop once standard output is no longer read."""
+    """Request a stop once the reader of standard output has disconnected."""
     poll = select.poll()
     poll.register(1, 0)  # no events requested: poll always reports errors and hang-ups
     poll.poll()
@@ -48,7 +52,7 @@ def _watch(stop_requested: threading.Event) -> None:
 
 
 def _stop_group(group: int, stop_requested: threading.Event) -> None:
-    """Stop the process group when requested: first SIGTERM, then SIGKILL for processes that remain."""
+    """Wait for a stop request, then send the process group SIGTERM and, after `GRACE_S` seconds, SIGKILL."""
     stop_requested.wait()
     deadline = time.monotonic() + GRACE_S
     signal_number = int(signal.SIGTERM)
@@ -56,7 +60,7 @@ def _stop_group(group: int, stop_requested: threading.Event) -> None:
         try:
             os.killpg(group, signal_number)
         except (ProcessLookupError, PermissionError):
-            return  # no process is left, or none that this user may signal
+            return  # no process remains, or this user may not signal those that remain
         time.sleep(_POLL_S)
         signal_number = int(signal.SIGKILL) if time.monotonic() > deadline else 0
 

@@ -1,8 +1,8 @@
 """Build the command that extends a node's expiry, and parse its output.
 
 The command runs a script that the node's user data (`infra/gpu_cluster/user_data.py`) installs. The script rejects
-times more than `EXTENDABLE` after the first expiry, writes the time to disk, arms the new timer, and only then removes
-the old one.
+times before the original expiry or more than `EXTENDABLE` after it. The script writes the new time to disk, arms a
+timer for it, and only then stops the old timer.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Final
 from cloudgpu import bounds
 
 EXTENDABLE: Final = timedelta(days=14)
-"""Maximum extension beyond a node's first expiry. It must equal the limit in the user data."""
+"""Maximum extension beyond a node's original expiry. It must equal the limit in the user data script."""
 
 _RUN = 'exec sh "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/expiry" "$1"'
 _ARMED = re.compile(r"^cloudgpu: this node ends itself at ([0-9]+)$", re.MULTILINE)
@@ -24,9 +24,9 @@ def extend_command(until: datetime) -> tuple[str, ...]:
 
 
 def confirmed_expiry(answer: str) -> datetime | None:
-    """Return the expiry that the node confirmed, in UTC, or None if the node did not confirm one."""
+    """Return the expiry that a node's output confirms, in UTC, or None if the output confirms no expiry."""
     times = _ARMED.findall(answer)
     try:
         return bounds.parse_epoch(times[-1]) if times else None
     except ValueError:
-        return None  # an impossible time does not confirm the new expiry
+        return None  # the printed time is out of range, so it confirms nothing

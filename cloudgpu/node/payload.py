@@ -1,4 +1,4 @@
-"""Build the agent as one file: a reproducible zip archive of its modules that Python runs like a script."""
+"""Build the agent as one file: a reproducible zip archive of the agent's modules, which Python runs like a script."""
 
 import hashlib
 import io
@@ -26,7 +26,11 @@ def agent_source() -> bytes:
 
 @cache
 def agent_name() -> str:
-    """Return the agent's file name. It contains a hash of the content, so that a run in progress keeps its version."""
+    """Return the agent's file name.
+
+    The name contains a hash of the content, so that a new version does not replace the file that a run in progress
+    uses.
+    """
     return f"agent-{hashlib.sha256(agent_source()).hexdigest()[:16]}.py"
 
 

@@ -1,1 +1,1 @@
-"""Turn a recipe, the catalog and quotes into a plan. All functions are pure: no clock, network or files."""
+"""Turn a recipe, the catalog and quotes into a plan, without reading the clock, the network or the user's files."""

@@ -1,4 +1,4 @@
-"""Cost items of a cluster: nodes, disks, addresses, NAT gateway, data transfer. Each item cites its price source."""
+"""Cost items of a cluster: nodes, disks, addresses, NAT gateway, storage and data transfer."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,8 +36,9 @@ class CostItem:
     usd: Decimal | None
     """Price in USD of all `count` items together, for the period in `per`; None if no price is known."""
     priced_on: date | None
-    """Date on which the price was read."""
+    """Date on which the price was read; None if the price is unknown or comes from the inventory."""
     source: str
+    """Source of the price; empty if the price is unknown."""
     per: Per = "hour"
     whole_hours: bool = False
     """Whether every started hour is billed in full."""
@@ -116,7 +117,7 @@ def transfer_items(recipe: "Recipe", survey: NamedResources, region: str) -> tup
 
 
 def total_usd(items: Iterable[CostItem], seconds: int) -> Decimal:
-    """Return the total USD cost of the items that have a known price, rounded up to the cent.
+    """Return the total USD cost of the hourly and one-time items with a known price, rounded up to the cent.
 
     Rounding down could let a plan pass a budget that it exceeds.
     """
@@ -125,12 +126,12 @@ def total_usd(items: Iterable[CostItem], seconds: int) -> Decimal:
 
 
 def hourly_usd(items: Iterable[CostItem]) -> Decimal:
-    """Return the exact hourly USD cost of the items that have a known price."""
+    """Return the exact total USD per hour of the hourly items with a known price."""
     return sum((item.usd or Decimal(0) for item in items if item.per == "hour"), Decimal(0))
 
 
 def unpriced(items: Iterable[CostItem]) -> tuple[str, ...]:
-    """Return the labels of the items that totals leave out because their price is unknown.
+    """Return the labels of the hourly and one-time items without a known price, which totals leave out.
 
     Items billed per month outlive the cluster and are reported separately.
     """
@@ -138,7 +139,7 @@ def unpriced(items: Iterable[CostItem]) -> tuple[str, ...]:
 
 
 def _item(kind: ItemKind, count: int, what: str, unit_price: Price | None, *, whole_hours: bool = False) -> CostItem:
-    """Return an hourly item, rounded up to the nano-dollar like amounts in the ledger."""
+    """Return an hourly item with its price rounded up to the nano-dollar, the smallest unit of a bill."""
     if unit_price is None:
         return CostItem(kind, count, what, None, None, "", whole_hours=whole_hours)
     usd = (count * unit_price.usd).quantize(_NANO, rounding=ROUND_CEILING).normalize()

@@ -66,14 +66,11 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
             "InternetGatewayLimitExceeded",
             "SecurityGroupLimitExceeded",
             "VolumeLimitExceeded",
+            "AddressLimitExceeded",
         ),
     ),
-    # Clusters with several interfaces per node need the same number of Elastic IPs in every zone, and IAM limits are
-    # the same in every region.
-    (
-        FailoverRule(QuotaError, "stop", "quota reached"),
-        ("AddressLimitExceeded", "LimitExceeded", "ResourceLimitExceeded"),
-    ),
+    # The limits of IAM apply to the whole account.
+    (FailoverRule(QuotaError, "stop", "quota reached"), ("LimitExceeded", "ResourceLimitExceeded")),
     (FailoverRule(NotOfferedError, "zone", "not offered"), ("Unsupported",)),
     (FailoverRule(NotOfferedError, "type", "retired or unknown type"), ("InvalidInstanceType",)),
     (
@@ -136,7 +133,7 @@ def find_rule(code: str) -> FailoverRule | None:
 
 
 def rule_for_error(err: CloudGpuError) -> FailoverRule:
-    """Return the rule for an error, looked up by its code or, if the code is unknown, by its class."""
+    """Return the rule for an error's code or, if the code is unknown, for its class; otherwise `DEFAULT_RULE`."""
     rule = find_rule(getattr(err, "code", ""))
     if rule is not None:
         return rule

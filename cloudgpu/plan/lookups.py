@@ -19,7 +19,7 @@ def images_to_resolve(recipe: Recipe, catalog: Catalog, default_region: str) -> 
 
 
 def known_regions(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[str, ...]:
-    """Return the plan's regions that are in the catalog."""
+    """Return the requested regions that are in the catalog."""
     return PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min).known_regions
 
 

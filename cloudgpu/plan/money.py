@@ -15,7 +15,7 @@ _SHOWN = Decimal("0.0001")
 def breakdown(plan: Plan) -> str:
     """Format the worst-case cost items, such as `62.43 for 2 nodes p3dn.24xlarge, 0.05 for 2 disks of 200 GiB (gp3)`.
 
-    The result is empty if the plan has no candidates.
+    Items without a known price and items billed per month are omitted. The result is empty without candidates.
     """
     parts = ((item.label, item.until_usd(plan.expiry_s)) for item in plan.costs)
     return ", ".join(f"{format_cents(usd)} for {label}" for label, usd in parts if usd is not None)
@@ -37,7 +37,10 @@ def format_cents(usd: Decimal) -> str:
 
 
 def longest_expiry_within(plan: Plan, cap_usd: Decimal) -> DurationS | None:
-    """Return the longest expiry in whole minutes that fits the budget; None if it is too short to be useful."""
+    """Return the longest expiry, in whole minutes, that fits both the budget and the plan's expiry.
+
+    Return None if that expiry is too short to be useful.
+    """
     low, high = 0, plan.expiry_s // _MINUTE_S
     # The worst case never decreases as the expiry grows, so a binary search finds the longest expiry that fits.
     while low < high:

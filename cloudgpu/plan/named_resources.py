@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cloudgpu.recipe.problem import FieldPath
+
 Presence = Literal["there", "missing", "unknown"]
 """`unknown` means that the check failed, for example because AWS denied access."""
 
@@ -16,7 +18,7 @@ class DatasetSeen:
         why: Reason why the dataset is missing or could not be checked; empty otherwise.
         size_bytes: Size; None if unknown.
         whole: Whether `size_bytes` is exact. If there were too many files to list, it is a lower bound.
-        region: Region of the bucket; empty for local files or if unknown.
+        region: Region of the S3 bucket; empty for other sources or if unknown.
     """
 
     presence: Presence
@@ -26,6 +28,8 @@ class DatasetSeen:
     region: str = ""
 
 
+SPOT_ROLE = "AWSServiceRoleForEC2Spot"
+"""Service-linked role without which an account cannot launch spot instances."""
 NamedKind = Literal["key pair", "role", "VPC", "subnet", "security group"]
 """Kinds of resources in the account that settings or recipes name."""
 
@@ -37,7 +41,7 @@ class NamedThing:
     kind: NamedKind
     name: str
     region: str
-    """Empty for global resources."""
+    """Region of the resource; empty for global resources."""
     presence: Presence
     why: str = ""
     """Reason why the resource is missing or could not be checked; empty otherwise."""
@@ -55,7 +59,7 @@ class ImageSeen:
         why: Reason why the image is missing, refused or unknown; empty otherwise. Contains no secret.
         platforms: Platforms supported by the image, such as `linux/amd64`; empty if the registry does not report them.
         packed_bytes: Compressed size of the x86_64 layers; None if unknown.
-        on_loopback: Whether the registry's address is a loopback address, which is a different registry on each node.
+        on_loopback: Whether the registry's address is a loopback address, which on a node refers to the node itself.
     """
 
     image: str
@@ -67,6 +71,21 @@ class ImageSeen:
 
 
 @dataclass(frozen=True)
+class FileIssue:
+    """A local file that the recipe names and the nodes would not have.
+
+    Attributes:
+        path: Field that names the file.
+        certain: Whether the run must fail. False if an earlier command of the run may create the file.
+    """
+
+    path: FieldPath
+    message: str
+    fix: str = ""
+    certain: bool = True
+
+
+@dataclass(frozen=True)
 class NamedResources:
     """The results of all checks of named resources. The default value means that nothing was checked.
 
@@ -75,8 +94,11 @@ class NamedResources:
         workdir_bytes: Size of the work directory; None if it was not checked or is not uploaded.
         enabled_regions: Regions that the account has enabled; None if they were not queried or are unknown.
         regions_unknown: Reason why `enabled_regions` could not be read; empty otherwise.
+        service_roles: Names of the account's service-linked roles; None if they were not queried or are unknown.
+        service_roles_unknown: Reason why `service_roles` could not be read; empty otherwise.
         named: Key pairs, roles and network resources.
         image: The registry's response about the recipe's container image; None if it was not queried.
+        files: Local files that the recipe names and the nodes would not have.
         set_variables: Secrets of the recipe that are set in the caller's environment; None if not checked.
     """
 
@@ -84,9 +106,12 @@ class NamedResources:
     workdir_bytes: int | None = None
     enabled_regions: frozenset[str] | None = None
     regions_unknown: str = ""
+    service_roles: frozenset[str] | None = None
+    service_roles_unknown: str = ""
     named: tuple[NamedThing, ...] = ()
     set_variables: frozenset[str] | None = None
     image: ImageSeen | None = None
+    files: tuple[FileIssue, ...] = ()
 
     def of_image(self, image: str) -> ImageSeen | None:
         """Return the registry's response about this image; None if the registry was not queried."""

@@ -19,7 +19,7 @@ Reach = Literal["direct", "ssm"]
 DEFAULT_ELASTIC_IPS = 5
 """Default AWS quota per region, used if the account's quota was not queried."""
 BEHIND_NAT = 2
-"""Number of Elastic IPs behind NAT, regardless of cluster size: one for the gateway and one for the first node."""
+"""Number of Elastic IPs that `nat` needs for a cluster of any size: one for the gateway, one for the first node."""
 GATEWAYS = frozenset({"nat", "private-nat"})
 """Kinds of public address that use a NAT gateway, in a VPC created for the cluster."""
 
@@ -88,18 +88,18 @@ def find_contradiction(request: NetworkRequest) -> str:
     wrong = (
         (
             way in GATEWAYS and request.own_network,
-            f"public_address {way} creates a VPC, but vpc_id, subnet_id or security_group_id names an existing one",
+            f"public_address {way} creates a VPC, but vpc_id, subnet_id or security_group_id is also set",
         ),
         (
             way == "private" and not request.own_subnet and (request.own_network or not ssm),
             f"public_address is private, but no subnet_id {needs} you can reach",
         ),
         (way == "private-nat" and not ssm, "public_address is private-nat, which can only be reached with reach = ssm"),
-        (bool(request.bastion) and ssm, "bastion names a jump host, but reach is ssm, which does not use a jump host"),
+        (bool(request.bastion) and ssm, "bastion is set, but reach is ssm, which does not use a jump host"),
         (bool(request.bastion) and not request.own_subnet, f"bastion is set, but no subnet_id {needs} it can reach"),
         (
             bool(request.bastion) and not (request.caller_named or request.own_group),
-            "bastion is set, but ssh_cidr does not allow the private address from which it connects to the nodes",
+            "bastion is set, but ssh_cidr is not, so the nodes reject SSH from the jump host's private address",
         ),
     )
     return next((text for holds, text in wrong if holds), "")
@@ -123,7 +123,7 @@ def access_notes(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None)
             "nodes are reached through the first node and" if way == "nat" else "nodes have only private addresses and"
         )
         yield f"{jump} connect to the Internet through a NAT gateway"
-        addresses = f"its {BEHIND_NAT} Elastic IPs" if way == "nat" else "its Elastic IP"
+        addresses = f"the {BEHIND_NAT} Elastic IPs" if way == "nat" else "its Elastic IP"
         yield f"the gateway and {addresses} are billed {until}"
         cost = "extra, at an unknown price" if gateway_gb_usd is None else f"an additional {gateway_gb_usd} USD/GB"
         yield f"traffic through the NAT gateway costs {cost}; S3 traffic in the region bypasses the gateway"

@@ -1,4 +1,4 @@
-"""Machine image and NVIDIA driver of a recipe's nodes."""
+"""Determine the machine image and the NVIDIA driver of a recipe's nodes."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ def machine_image(recipe: Recipe, gpu: Gpu) -> str:
 
 
 def node_driver(recipe: Recipe, gpu: Gpu) -> NodeDriver:
-    """Return the driver of nodes with a GPU: preinstalled on the machine image, or else installed by the bootstrap."""
+    """Return the driver of nodes with this GPU: preinstalled on the machine image, or installed by the bootstrap."""
     image = machine_image(recipe, gpu)
     preinstalled = carried_driver(image)
     if preinstalled is not None:

@@ -38,7 +38,7 @@ class NodeSoftware:
 def software_for(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: str) -> NodeSoftware:
     """Return the software on nodes of this type."""
     driver = node_driver(recipe, gpu)
-    # A custom machine image may have a driver: only the bootstrap can find out.
+    # For a custom machine image, `node_driver` returns no branch, because only the bootstrap can detect its driver.
     origin = "bootstrap" if driver.installed else "machine image"
     name = f"{driver.branch} {driver.flavour}" if driver.branch is not None else ""
     container = recipe.environment.container

@@ -1,4 +1,4 @@
-"""The plan: what cloudgpu would launch, where, and at what cost. Only a plan can be applied."""
+"""The plan: what cloudgpu would launch, where, and at what cost, with the findings of the checks."""
 
 import re
 from collections.abc import Mapping
@@ -39,11 +39,11 @@ class Finding:
     fix: str = ""
     """Options or instructions that fix the problem."""
     remedies: tuple[SuggestedChange, ...] = ()
-    """Verified fixes of an error; empty if none was found."""
+    """Verified fixes for an error; empty if no fix was found."""
 
     @property
     def all_fixes(self) -> tuple[str, ...]:
-        """All fixes: the remedies, smallest change first, then the rest of the check's own advice."""
+        """The remedies, smallest change first, then the check's fix, whose `--set` options the remedies replace."""
         own = _OPTIONS.sub("", self.fix).strip() if self.remedies else self.fix
         return (*map(str, self.remedies), *([own] if own else []))
 
@@ -62,18 +62,19 @@ class Quotes:
     """Data that the cloud reported before planning; mostly empty for an offline plan, which uses the catalog.
 
     Attributes:
-        zones: (instance type, region) -> zones that currently offer the type; absent if not queried.
+        zones: (instance type, region) -> zones that currently offer the type; absent if not queried or unknown.
         zones_unknown: Region -> reason why its zones could not be read; the catalog's zones are used instead.
         live: Whether a cloud was queried.
         prices: (instance type, zone, market) -> current USD per hour; if absent, the catalog's price is used.
         images: (SSM parameter, region) -> the machine image that it resolves to; absent if not queried or unknown.
-        free_addresses: Region -> Elastic IPs that the account can still allocate; absent if not queried or unknown.
+        root_disks: (image ID, region) -> least size of the root disk in GiB; absent if not queried or unknown.
+        free_addresses: Region -> how many more Elastic IPs the account can allocate; absent if not queried or unknown.
         reservation: The recipe's reservation as AWS describes it; None if not queried or not found.
-        asked_at: Time of the queries, in UTC.
-        refused: (instance type, zone, market) -> seconds since a launch failed for lack of capacity; recent failures
-            only.
+        asked_at: Time at which the reservation was queried, in UTC; None if it was not queried.
+        refused: (instance type, zone, market) -> seconds since the last launch failed for lack of capacity; contains
+            only recent failures.
         quotas: (region, `Quota.key`) -> limit and usage; absent if not queried or unknown.
-        storage: Existing storage with the names that the recipe uses; absent if not queried.
+        storage: Storage name -> existing storage with this name; empty if there is none, absent if not queried.
         survey: Results of checking the resources that the recipe and the settings name.
     """
 
@@ -89,6 +90,7 @@ class Quotes:
     storage: Mapping[str, tuple[StorageSeen, ...]] = field(default_factory=dict)
     survey: NamedResources = NO_SURVEY
     zones_unknown: Mapping[str, str] = field(default_factory=dict)
+    root_disks: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Expected:
     """Hardware on which the reference was measured."""
     seconds: int
     usd: Decimal
-    """Cost on the first candidate, including disks, addresses and data but not items without a known price."""
+    """Cost on the first candidate, including disks, addresses and data transfer; unknown prices are excluded."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the documented JSON form, with amounts as text."""
@@ -114,7 +116,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of what cloudgpu would launch. Its recipe already includes `--set` and the rehearsal section."""
+    """A plan of what cloudgpu would launch. The recipe is resolved: `--set` and any rehearsal overrides are applied."""
 
     target: str
     recipe: Recipe
@@ -127,11 +129,11 @@ class Plan:
     expiry_s: int
     priced_live: bool
     starts_at: datetime | None = None
-    """Time at which the reserved capacity becomes available; None if it is available now."""
+    """Time at which the reservation starts; None if it has started or there is no reservation."""
     expected: Expected | None = None
     """Estimate at the reference rate; None if the recipe has no `work`."""
     uses: tuple[NodeSoftware, ...] = ()
-    """Machine image, driver, CUDA and container for each instance type, in candidate order."""
+    """Software of each instance type, in candidate order; empty for self-managed hosts."""
     remedies: tuple[SuggestedChange, ...] = ()
     """Changes, each of which fixes all errors; empty if there are no errors or no fix was found."""
 
@@ -147,33 +149,33 @@ class Plan:
 
     @property
     def costs(self) -> tuple[CostItem, ...]:
-        """Cost items of the most expensive candidate, nodes first."""
+        """Cost items of the most expensive candidate, nodes first; empty if there are no candidates."""
         dearest = self.most_expensive
         return () if dearest is None else dearest.costs(self.nodes)
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """Labels of all candidates' cost items whose price is unknown. Totals exclude these items."""
+        """Labels of the items, from all candidates, that totals exclude because their price is unknown.
+
+        Items billed per month are not listed.
+        """
         return tuple(dict.fromkeys(item for candidate in self.candidates for item in costs.unpriced(candidate.beside)))
 
     @property
     def hourly_usd(self) -> Decimal | None:
-        """Hourly price in USD of the most expensive candidate, including disks, addresses and other items.
-
-        None if there are no candidates.
-        """
+        """Highest hourly price in USD of any candidate, including disks and addresses; None without candidates."""
         return max((costs.hourly_usd(candidate.costs(self.nodes)) for candidate in self.candidates), default=None)
 
     @property
     def worst_case_usd(self) -> Decimal | None:
         """Cost in USD of the most expensive candidate until expiry, rounded up to the cent; None without candidates.
 
-        Items without a known price are excluded; see `unpriced`.
+        Items without a known price (see `unpriced`) and items billed per month are excluded.
         """
         return self.worst_case_over_usd(self.expiry_s)
 
     def worst_case_over_usd(self, seconds: int) -> Decimal | None:
-        """Return the worst-case cost in USD if the expiry were this many seconds."""
+        """Return the worst-case cost in USD for an expiry of this many seconds; None without candidates."""
         return max((self._worst_usd(candidate, seconds) for candidate in self.candidates), default=None)
 
     def _worst_usd(self, candidate: Candidate, seconds: int) -> Decimal:

@@ -44,7 +44,7 @@ def plan_with_findings(question: PlannerInput) -> Plan:
 
 
 def _expiry_s(question: PlannerInput) -> int:
-    """Return the recipe's expiry, limited by the end of the reservation."""
+    """Return the recipe's expiry in seconds, shortened if a Capacity Block ends earlier."""
     requested_s, reservation, now = (
         int(question.recipe.budget.expiry),
         question.quotes.reservation,
@@ -54,7 +54,7 @@ def _expiry_s(question: PlannerInput) -> int:
 
 
 def _starts_at(question: PlannerInput) -> datetime | None:
-    """Return the time at which the reserved capacity becomes available; None if that is not in the future."""
+    """Return the start of the reservation; None if it has started or there is no reservation."""
     reservation, now = question.quotes.reservation, question.quotes.asked_at
     if reservation is None or now is None or reservation.starts_at is None or reservation.starts_at <= now:
         return None
@@ -62,7 +62,7 @@ def _starts_at(question: PlannerInput) -> datetime | None:
 
 
 def _ranks_per_node(question: PlannerInput, field: CandidateList) -> int:
-    """Return the ranks per node on the first candidate, or on the first requested type if there is no candidate."""
+    """Return the recipe's ranks per node; for `gpus`, the GPU count of the first candidate or first requested type."""
     ranks = question.recipe.launch.ranks
     if ranks != "gpus":
         return ranks
@@ -78,7 +78,7 @@ def _priced_live(question: PlannerInput, field: CandidateList) -> bool:
 
 
 def _expected(recipe: Recipe, field: CandidateList) -> Expected | None:
-    """Estimate time and cost at the reference rate on the first candidate."""
+    """Estimate time and cost at the reference rate on the first candidate; None without a reference or a candidate."""
     work = recipe.work
     metric = recipe.metrics.get(work.metric) if work is not None else None
     reference = metric.reference if metric is not None else None
@@ -91,7 +91,7 @@ def _expected(recipe: Recipe, field: CandidateList) -> Expected | None:
 
 
 def _uses(question: PlannerInput, field: CandidateList) -> tuple[NodeSoftware, ...]:
-    """Return the software of each instance type, with the machine image of the first region."""
+    """Return the software of each instance type, with the machine image of the type's first candidate."""
     if question.hosts is not None:
         return ()
     first = {candidate.instance_type: candidate for candidate in reversed(field.candidates)}

@@ -38,6 +38,8 @@ class PlannerInput:
     software: Software = field(default_factory=known_software)
     hosts: HostsView | None = None
     """Inventory for the target `ssh`; None for other targets."""
+    engine: str = "direct"
+    """Engine that would create the cluster, `direct` or `pulumi`."""
 
     @property
     def rehearsed(self) -> bool:
@@ -51,18 +53,18 @@ class PlannerInput:
 
     @property
     def markets(self) -> tuple[Market, ...]:
-        """Markets to try, in order. A recipe that prefers spot also tries on-demand."""
+        """Markets to try, in order. With `market: on-demand` and `prefer: spot`, spot is tried before on-demand."""
         if self.market == "on-demand" and self.recipe.resources.prefer == "spot":
             return ("spot", "on-demand")
         return (self.market,)
 
     def markets_of(self, instance_type: InstanceType) -> tuple[Market, ...]:
-        """Return the markets to try for a type: those in which EC2 offers it, plus requested reservation markets."""
+        """Return the markets to try for a type: requested markets that are reserved or in which EC2 offers it."""
         return tuple(market for market in self.markets if is_reserved(market) or market in instance_type.usage_classes)
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """Regions in the order in which they are tried; derived from the zones if the recipe lists no regions."""
+        """The recipe's regions in order. Default: the regions of its zones or, without zones, the default region."""
         resources = self.recipe.resources
         of_zones = tuple(dict.fromkeys(zone[:-1] for zone in resources.zones))
         return tuple(dict.fromkeys(resources.regions)) or of_zones or (self.default_region,)
@@ -88,7 +90,7 @@ class PlannerInput:
     def wants_efa(self, instance_type: InstanceType) -> bool:
         """Return True if nodes of a type need EFA.
 
-        With `network: auto`, this is the case if there are several nodes and the type supports EFA.
+        With `network: auto`, nodes need EFA if there are several of them and the type supports EFA.
         """
         resources = self.recipe.resources
         return resources.network == "efa" or (

@@ -13,7 +13,7 @@ class VcpuHeadroom:
     used_vcpus: int | None
     """vCPUs of running instances; None if the instances could not be counted."""
     read_at: datetime | None = None
-    """Time at which the quota was read, in UTC. Quotas are cached for some minutes."""
+    """Time at which the limit or the usage was read, whichever is earlier, in UTC; None if unknown."""
 
     @property
     def free_vcpus(self) -> int | None:

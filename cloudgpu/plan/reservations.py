@@ -1,4 +1,4 @@
-"""Check whether a Capacity Reservation or Capacity Block suits the cluster, and how long a run in it may last."""
+"""Find problems with a Capacity Reservation or Capacity Block, and compute how long a run can use the capacity."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from cloudgpu.recipe.units import DurationS
+from cloudgpu.text import plural
 
 ReservationKind = Literal["default", "capacity-block"]
 
 TAKEN_BEFORE_END = timedelta(minutes=30)
-"""AWS terminates the instances of a Capacity Block 30 minutes before it ends."""
+"""AWS terminates the instances of a Capacity Block 30 minutes before the block ends."""
 _USABLE = frozenset({"active", "scheduled", "payment-pending", "pending", "assessing"})
 _KINDS = {"reservation": "default", "capacity-block": "capacity-block"}
 """Market -> reservation type in the EC2 API."""
@@ -46,19 +47,19 @@ def is_reserved(market: str) -> bool:
 
 
 def unsuitable_reasons(reservation: Reservation, market: str, nodes: int) -> Iterator[str]:
-    """Yield the reasons why a reservation cannot hold the cluster. The zone is checked elsewhere."""
+    """Yield the reasons why a reservation cannot be used: its kind, its state, or too few free instances."""
     if reservation.kind != _KINDS[market]:
         other = next(name for name, kind in _KINDS.items() if kind == reservation.kind)
         yield f"{reservation.id} is a different kind of reservation; set resources.market to {other}"
     if reservation.state not in _USABLE:
         yield f"{reservation.id} is {reservation.state}"
     elif reservation.free < nodes:
-        instances = f"{reservation.free} free instance{'' if reservation.free == 1 else 's'}"
+        instances = f"{plural(reservation.free, 'free instance')}"
         yield f"{reservation.id} has {instances}, but {nodes} are needed"
 
 
 def usable_seconds(reservation: Reservation, now: datetime, expiry_s: int) -> int:
-    """Return how many seconds a run may last: the expiry, but no later than 30 minutes before a Capacity Block ends."""
+    """Return the expiry in seconds, shortened if AWS terminates the instances of a Capacity Block earlier."""
     if reservation.kind != "capacity-block" or reservation.ends_at is None:
         return expiry_s
     begin = max(now, reservation.starts_at or now)

@@ -13,6 +13,7 @@ from cloudgpu.files import parse_json
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.plan.plan import Plan
+from cloudgpu.text import plural
 
 VERSION: Final = 1
 """Format version. Files in any other version are rejected."""
@@ -28,7 +29,7 @@ class PlanInputs:
         endpoint: API endpoint, which distinguishes targets with the same account ID; empty for real AWS.
         recipe_digest: Digest of the resolved recipe.
         workdir_digest: Digest of all files sent to the nodes; empty if none are sent.
-        catalogue: Digest of the catalog, including its refreshed data.
+        catalogue: Digest of the catalog, including data from `catalog refresh`.
     """
 
     target: str
@@ -46,7 +47,7 @@ class StoredPlan:
     Attributes:
         recipe: Path of the recipe.
         sets: `--set` assignments from the command line, `name=value`.
-        region: Default region, used if the recipe lists no regions.
+        region: Default region, used if the recipe lists neither regions nor zones.
     """
 
     made_at: str
@@ -69,7 +70,7 @@ class StoredPlan:
 
 
 def format_saved_plan(stored: StoredPlan) -> str:
-    """Return the text of the file: JSON with a checksum of its content."""
+    """Return the text of the saved plan: JSON with a checksum."""
     content = {_VERSION: VERSION, **asdict(stored)}
     return json.dumps({**content, _SEAL: _checksum(content)}, indent=1, sort_keys=True) + "\n"
 
@@ -166,8 +167,11 @@ def _candidate_changes(saved: Candidate, current: Candidate, nodes: int) -> Iter
     before, after = (
         hourly_usd(candidate.costs(nodes)) - nodes * candidate.node_hourly_usd for candidate in (saved, current)
     )
-    if after > before or len(current.beside) > len(saved.beside):
-        yield f"{saved.label} costs {_plain(after)} USD/h besides the nodes, not {_plain(before)}"
+    if after > before:
+        yield f"{saved.label}: items other than the nodes cost {_plain(after)} USD/h, not {_plain(before)}"
+    elif len(current.beside) > len(saved.beside):
+        items = plural(len(current.beside), "billed item")
+        yield f"{saved.label} has {items} besides the nodes, not {len(saved.beside)}"
     for name, description in (
         ("image", "the machine image"),
         ("efa_interfaces", "the number of EFA interfaces"),

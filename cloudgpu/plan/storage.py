@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from cloudgpu.plan.planner_input import PlannerInput
 
 ZONAL: Final = frozenset({"lustre", "ebs"})
-"""Storage kinds that belong to one zone."""
+"""Storage kinds that exist in a single zone."""
 GROUPED: Final = frozenset({"efs", "lustre"})
 """Storage kinds that nodes access through a security group, which belongs to one VPC."""
 
 
 Seen = Mapping[str, tuple[StorageSeen, ...]]
-"""Name -> existing storage, at most one per region; absent if not queried."""
+"""Name -> existing storage, at most one per region; empty if there is none, absent if not queried."""
 
 
 def possibly_existing_storage(recipe: Recipe) -> tuple[Storage, ...]:
@@ -30,7 +30,7 @@ def possibly_existing_storage(recipe: Recipe) -> tuple[Storage, ...]:
 
 
 def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, ...]]:
-    """Yield the locations of each existing storage resource."""
+    """Yield the locations of each storage resource that exists, one tuple per name."""
     for storage in possibly_existing_storage(recipe):
         if seen.get(storage.name):
             yield seen[storage.name]
@@ -55,7 +55,7 @@ def new_storage_costs(question: "PlannerInput", region: str) -> tuple[CostItem, 
 
 
 def new_storage_item(storage: Storage, make: Make, region: str) -> CostItem:
-    """Return the cost item for storage to create. Storage without a fixed size has no price known in advance."""
+    """Return the cost item for storage to create. Without a fixed size or a known rate, the item has no price."""
     deployment = (make.deployment or "scratch_2") if make.kind == "lustre" else ""
     price = storage_price(make.kind, region, deployment)
     size = f" of {make.size}" if make.size else ""

@@ -6,12 +6,12 @@ from decimal import Decimal
 
 @dataclass(frozen=True)
 class StorageSeen:
-    """Existing storage.
+    """Existing storage in one region.
 
     Attributes:
         zone: Zone of zonal storage; empty for regional storage or if unknown.
-        ready: Whether the storage can be mounted.
-        users: Instances to which the storage is attached; None if unknown.
+        ready: Whether the storage exists and is available.
+        users: Instances that may use the storage, as `i-0abc (cluster demo)`; None if unknown.
         monthly_usd: Price per month; None if unknown.
     """
 
@@ -26,5 +26,5 @@ class StorageSeen:
 
     @property
     def place(self) -> str:
-        """The zone of zonal storage, or the region of regional storage."""
+        """The zone, or the region if the storage is regional or its zone is unknown."""
         return self.zone or self.region

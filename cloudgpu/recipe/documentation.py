@@ -14,8 +14,9 @@ from cloudgpu.recipe.schema import Recipe
 _INTRODUCTION = """# The recipe file
 
 A recipe describes a run. It is a directory with a `recipe.yaml`, or a single YAML file. Refer to a
-recipe by its path or, below `recipes/`, by its bare name. Unknown fields are errors. Sizes and
-durations have a unit (`300GiB`, `90s`, `8h`, `1h30m`); money is in USD.
+recipe by its path, or by its bare name if it is in `./recipes` or bundled with cloudgpu. Unknown
+fields are errors. Sizes and durations have a unit (`300GiB`, `90s`, `8h`, `1h30m`); money is in
+USD.
 
 ```
 cloudgpu recipe check NAME            # lists every problem with file, line and field
@@ -25,12 +26,75 @@ cloudgpu recipe schema                # prints the JSON Schema, for editors
 
 `--set name=value` changes a parameter; the value is converted to the type of the parameter's
 default. `--set resources.nodes=4` changes a single field; separate the entries of a list with
-commas (`--set resources.regions=us-east-1,us-west-2`). Setting `gpu`, `any_of` or `instance_type`
-removes the other two fields. In a rehearsal the `rehearsal` section is applied first, so `--set`
-overrides it.
+commas (`--set resources.regions=us-east-1,us-west-2`), or add to the list
+(`--set resources.regions+=us-west-2`). Setting `gpu`, `any_of` or `instance_type` removes the other
+two fields. In a rehearsal the `rehearsal` section is applied first, so `--set` overrides it.
 
-The command is split into arguments before placeholders are filled, so a value with spaces stays one
-argument. No shell is involved. Write `{{` and `}}` for literal braces.
+The command is split into arguments before placeholders are substituted, so a value with spaces
+stays one argument. No shell is involved. Write `{{` and `}}` for literal braces.
+
+For several commands, write a shell script in `launch.run` instead:
+
+```yaml
+params: {epochs: 3}
+launch:
+  with: each-node
+  run: |
+    python prepare.py --to "$CLOUDGPU_OUTPUTS"
+    python train.py --epochs "$CLOUDGPU_PARAM_EPOCHS"
+```
+
+bash runs the script as written and stops at the first command that fails. Placeholders are not
+substituted, because the text of a parameter could then become part of the script's syntax. A script
+reads the same values from environment variables:
+
+| placeholder | variable |
+|---|---|
+| `{epochs}`, `{batch-size}` | `CLOUDGPU_PARAM_EPOCHS`, `CLOUDGPU_PARAM_BATCH_SIZE` |
+| `{data.images}`, `{storage.scratch}` | `CLOUDGPU_DATA_IMAGES`, `CLOUDGPU_STORAGE_SCRATCH` |
+| `{outputs}`, `{checkpoint}`, `{run}` | `CLOUDGPU_OUTPUTS`, `CLOUDGPU_CHECKPOINT`, `CLOUDGPU_RUN_ID` |
+| `{node_rank}`, `{num_nodes}` | `CLOUDGPU_NODE_RANK`, `CLOUDGPU_NUM_NODES` |
+| `{head_address}`, `{master_port}` | `MASTER_ADDR`, `MASTER_PORT` |
+| `{hostfile}` | `CLOUDGPU_HOSTFILE` |
+| `{service.port}`, `{service.address}` | `CLOUDGPU_SERVICE_PORT`, `CLOUDGPU_SERVICE_ADDRESS` |
+
+With `environment.python`, `python` in the script is the run's Python.
+
+`setup` is a shell script that prepares a node, once:
+
+```yaml
+environment:
+  python: {requirements: [torch]}
+setup: |
+  pip install -r requirements.txt
+  make -C kernels
+```
+
+It runs in a copy of the work directory before the ranks start, with the variables and secrets of
+`environment`. Every run gets the files and directories that it creates, but not its changes to
+existing files. A node on which it has succeeded skips it until one of its inputs changes: the
+script, `environment`, or a file or directory that the script names, here `requirements.txt` and
+`kernels`. With `environment.python`, `python` and `pip` are those of an environment that belongs to
+this setup alone. If the script fails, the run fails and shows its last lines.
+
+## Variables and secrets
+
+`train` and `plan` set variables of the ranks and of `setup` for one run:
+
+```
+cloudgpu train NAME --env WANDB_NAME=first --env-file my.env
+cloudgpu train NAME --secret HF_TOKEN                    # from your environment, or typed at a prompt
+cloudgpu train NAME --secret HF_TOKEN=@~/.hf-token       # from a file
+```
+
+`--env` overrides `--env-file`, and both override `environment.env`. `--secret` adds a name to
+`environment.secrets`. The value is never stored in a recipe, plan, record or the ledger, and never
+passed as an argument. It is sent to the nodes over SSH, on standard input. There it is kept in the
+memory of the agent and the ranks and, while the run is in progress, in a file on tmpfs (`/dev/shm`,
+mode 0600). Secrets are masked in the output of the ranks and of `setup`: each line of a secret that
+has at least 4 bytes is replaced with asterisks. When the run ends, cloudgpu also overwrites the
+secrets in the logs on the nodes. Encoded forms of a secret, such as base64, are not recognised, and
+files that the ranks write are not changed.
 
 ## Limits
 
@@ -45,8 +109,8 @@ recipe is loaded. The message contains the line number.
 | money | 1,000,000,000 USD | more than any cluster costs |
 | whole numbers | 2**53 | every JSON parser reads them exactly |
 | one argument, one `NAME=value` | 131,071 bytes | Linux (`MAX_ARG_STRLEN`) |
-| a command with its environment | 1 MiB; a quarter of `stack_mib`, if less | Linux, minus a reserve for launchers |
-| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB, quoted | exported in one `ssh` argument |
+| a command with its environment | 1 MiB, or a quarter of `stack_mib` if less | Linux, minus a reserve for launchers |
+| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB after quoting | exported in one `ssh` argument |
 
 Text may not contain control characters (including NUL) or unpaired surrogates. Newlines and tabs
 are allowed in commands, in the values of `env` and `params`, in patterns and in descriptions, but

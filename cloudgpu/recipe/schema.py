@@ -60,7 +60,11 @@ class Rehearsal(Section):
     environment: Environment | None = None
     """Replacement for `environment`."""
     command: str | None = None
-    """Replacement for `launch.command`."""
+    """Replacement for `launch.command` or `launch.run`."""
+    setup: str | None = None
+    """Replacement for `setup`; an empty text removes it."""
+    run: str | None = None
+    """Replacement for `launch.run` or `launch.command`."""
     ranks_per_node: int | None = Field(default=None, ge=1, le=64, strict=True)
     """Replacement for `launch.ranks_per_node`."""
     params: dict[str, Scalar] = Field(default_factory=dict)
@@ -92,6 +96,10 @@ class Recipe(Section):
     """Directory, relative to the recipe, that is copied to every node; null for none."""
     params: dict[str, Scalar] = Field(default_factory=dict)
     """Parameters with their defaults; `--set name=value` changes them."""
+    setup: str = ""
+    """Shell script that runs once on every node before the ranks start, with `bash -eo pipefail` in a copy of the work
+    directory, for example to compile an extension. Runs get the files that it creates. It runs again on a node if the
+    script, `environment` or a file that the script names has changed. Not with `environment.container`."""
     launch: Launch
     """Launcher, command and number of ranks."""
     metrics: dict[str, Metric] = Field(default_factory=dict)

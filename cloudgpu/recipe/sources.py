@@ -98,7 +98,7 @@ def _reject_malformed(source: Source) -> None:
     elif source.kind == "https" and not source.path:
         problem = "expected a file, or a directory with a trailing slash and a manifest"
     if ".." in source.path.split("/") or any(ord(char) < ord(" ") for char in source.text):
-        problem = "expected a path without `..` and control characters"
+        problem = "expected a path without `..` or control characters"
     if problem:
         message = f"{source.text}: {problem}"
         raise ValueError(message)

@@ -24,7 +24,7 @@ def argv(command: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
     """Fill in a command's placeholders and return its arguments. `{{` and `}}` become braces; null becomes empty.
 
     Raises:
-        RecipeError: The command cannot be split, or uses a name that is not in `values`.
+        RecipeError: The command is invalid, for example because it uses a name that is not in `values`.
     """
     messages = tuple(placeholder_problems(command, values))
     if messages:

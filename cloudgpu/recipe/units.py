@@ -90,12 +90,12 @@ def _positive(value: Decimal) -> Decimal:
 VolumeGib = Annotated[SizeGib, AfterValidator(_volume)]
 """A size that an EBS volume can have."""
 Usd = Annotated[Decimal, BeforeValidator(bounds.usd), WithJsonSchema({"type": "number", "minimum": 0})]
-"""A nonnegative amount of money."""
+"""An amount in USD, from 0 to a billion."""
 PositiveUsd = Annotated[
     Decimal, BeforeValidator(bounds.positive_usd), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
 ]
 Figure = Annotated[float, BeforeValidator(_real)]
-"""A finite number of reasonable size. Rejects `true`."""
+"""A number with a magnitude of at most 10**18. Booleans are rejected."""
 Amount = Annotated[
     Decimal,
     BeforeValidator(bounds.parse_decimal),

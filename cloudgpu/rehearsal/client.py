@@ -1,4 +1,4 @@
-"""Find, start, query and stop the rehearsal cloud of a state home. Imports neither moto nor boto3."""
+"""Find, start, query, configure and stop a state home's rehearsal cloud, without importing moto or boto3."""
 
 import http.client
 import json
@@ -14,16 +14,15 @@ from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, NewerFormatError, RehearsalError
 from cloudgpu.files import parse_json
 from cloudgpu.paths import Home, ensure_writable
-from cloudgpu.rehearsal.layout import ENDPOINT_FORMAT, FAILURE_FORMAT, RehearsalFiles
+from cloudgpu.rehearsal.layout import ENDPOINT_FORMAT, RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys, process
 from cloudgpu.rehearsal.server.access_keys import load
 from cloudgpu.rehearsal.server.control_auth import HEADER, sign_call
+from cloudgpu.rehearsal.simulated_time import clock_ahead
 from cloudgpu.text import command
 
 _START_LIMIT_S = 60.0
-_START_BYTES = 1 << 16
-"""Free disk space required to start the server, which writes less than this before it handles the first API call."""
 _STOP_LIMIT_S = 60.0
 _POLL_S = 0.02
 _RESPONSE_LIMIT_S = 30.0
@@ -47,7 +46,11 @@ class RehearsalClient:
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A simulated instance. `address` and `port` are unset until its SSH server listens; `host_key` is `SHA256:...`."""
+    """A simulated instance.
+
+    Until the instance has booted, `address` and `host_key` are empty and `port` is 0. `host_key` is the fingerprint of
+    the SSH host key (`SHA256:...`).
+    """
 
     instance_id: str
     instance_type: str
@@ -68,8 +71,12 @@ class RehearsalStatus:
 
     Attributes:
         cloud: The running cloud, or None.
+        nodes: Every instance that is not terminated.
+        regions: Names of the regions that contain resources.
         resident_mib: Resident memory of the server, in MiB.
-        idle_stop_at: Time at which the idle server stops; None while nodes exist.
+        idle_stop_at: Time at which the server stops unless it receives an AWS API call; None while nodes exist
+            or if no cloud is running.
+        clock_ahead: How far `rehearsal advance` has moved the simulated clock ahead of this machine's clock.
     """
 
     cloud: RehearsalClient | None
@@ -77,12 +84,13 @@ class RehearsalStatus:
     regions: tuple[str, ...] = ()
     resident_mib: float = 0.0
     idle_stop_at: datetime | None = None
+    clock_ahead: timedelta = timedelta(0)
 
 
 def ensure_running(
     home: Home, clock: Clock | None = None, *, envs: Path | None = None, idle_minutes: float | None = None
 ) -> RehearsalClient:
-    """Start the state home's rehearsal cloud unless it is running, and return it. Concurrent calls start one server.
+    """Return the state home's rehearsal cloud, starting the server if necessary. Concurrent calls start one server.
 
     Args:
         home: State home of the cloud.
@@ -91,9 +99,9 @@ def ensure_running(
         idle_minutes: Idle time before the cloud stops. Ignored if the cloud is already running.
 
     Raises:
-        StateError: The state home cannot be written.
-        RehearsalError: The server exited or did not respond before the deadline; the message ends with the last lines
-            of the server log.
+        StateError: The state home cannot be written, or a newer version wrote the files of the rehearsal cloud.
+        RehearsalError: The server exited or did not respond before the deadline. The message contains the server's
+            error or the last lines of its log.
     """
     cloud = find_running(home)
     if cloud is not None:
@@ -109,7 +117,7 @@ def find_running(home: Home) -> RehearsalClient | None:
     """Return the state home's rehearsal cloud if it is running and ready, or None.
 
     Raises:
-        NewerFormatError: A newer version wrote the endpoint file or the keys.
+        NewerFormatError: A newer version wrote the endpoint file or the key file.
     """
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
@@ -120,17 +128,19 @@ def find_running(home: Home) -> RehearsalClient | None:
 
 
 def stop(home: Home) -> bool:
-    """Stop the server and its nodes. Return True if a server was running.
+    """Stop the server and its nodes. Return False if neither a server nor a node host was running.
 
     Raises:
-        RehearsalError: The server did not stop before the deadline.
+        StateError: A newer version wrote the files of the rehearsal cloud, or the state home cannot be written.
+        RehearsalError: The server did not respond, or did not stop before the deadline.
     """
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     health = _health(cloud) if cloud is not None else None
     if health is None and (NodeHostClient(files.nodes).running() or process.running_server_pid(files) is not None):
-        # Either the server was killed while its nodes kept running: only a server can stop the nodes and record that
-        # they stopped. Or the server is running but its endpoint files are damaged: the server rewrites them.
+        # If the server was killed and its nodes kept running, start a server, because only a server can stop the nodes
+        # and record that they stopped. If the server is running but its endpoint or key file is damaged, wait until
+        # the server has rewritten the file. `ensure_running` handles both cases.
         cloud = ensure_running(home)
         health = _health(cloud)
     if cloud is None or health is None:
@@ -150,11 +160,12 @@ def status(home: Home) -> RehearsalStatus:
     """Return the status of the rehearsal cloud without starting it.
 
     Raises:
+        NewerFormatError: A newer version wrote the endpoint file or the key file.
         RehearsalError: The server stopped responding.
     """
     cloud = find_running(home)
     if cloud is None:
-        return RehearsalStatus(None)
+        return RehearsalStatus(None, clock_ahead=clock_ahead(home))
     health = call(cloud, "GET", "health")
     current_nodes = nodes(cloud)
     left = timedelta(seconds=float(health["idle_left_s"]))
@@ -164,6 +175,7 @@ def status(home: Home) -> RehearsalStatus:
         regions=tuple(health["regions"]),
         resident_mib=float(health["resident_mib"]),
         idle_stop_at=None if current_nodes else SystemClock().now() + left,
+        clock_ahead=clock_ahead(home),
     )
 
 
@@ -177,7 +189,7 @@ def nodes(cloud: RehearsalClient) -> tuple[NodeInfo, ...]:
 
 
 def list_resources(cloud: RehearsalClient) -> dict[str, list[dict[str, Any]]]:
-    """Return every resource that costs money or was left over, in all regions, grouped by resource kind.
+    """Return the resources that may cost money or be left over, in all regions, grouped by resource type.
 
     Raises:
         RehearsalError: The server did not respond.
@@ -186,7 +198,7 @@ def list_resources(cloud: RehearsalClient) -> dict[str, list[dict[str, Any]]]:
 
 
 def put_faults(cloud: RehearsalClient, rules: Sequence[Mapping[str, Any]]) -> None:
-    """Replace the fault rules, reset their counters and release held calls.
+    """Replace the fault rules, reset all counters and release held calls.
 
     Raises:
         RehearsalError: A rule is not valid, or the server did not respond.
@@ -195,7 +207,9 @@ def put_faults(cloud: RehearsalClient, rules: Sequence[Mapping[str, Any]]) -> No
 
 
 def faults(cloud: RehearsalClient) -> dict[str, Any]:
-    """Return `rules` with counters, `held` calls, and the counts `calls` and `mutating_calls` since the rules were set.
+    """Return the `rules` with counters, the `held` calls, and the number of `calls` and of `mutating_calls`.
+
+    All numbers are counted since the rules were set.
 
     Raises:
         RehearsalError: The server did not respond.
@@ -207,13 +221,14 @@ def put_script(cloud: RehearsalClient, row: Mapping[str, Any]) -> dict[str, Any]
     """Replace all faults: rules, capacity, quotas, conditions and node faults. Return the active faults.
 
     Raises:
-        RehearsalError: A part of the script is not valid, or the server did not respond.
+        RehearsalError: A part of the script is not valid, the server could not save the limits, or the server or the
+            node host did not respond.
     """
     return dict(call(cloud, "PUT", "script", dict(row)))
 
 
 def script(cloud: RehearsalClient) -> dict[str, Any]:
-    """Return the active faults by script part, and the `names` of the scripts.
+    """Return the active faults by part, as in a fault script, with the `names` of the scripts that were combined.
 
     Raises:
         RehearsalError: The server did not respond.
@@ -231,37 +246,38 @@ def release(cloud: RehearsalClient) -> int:
 
 
 def put_capacity(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
-    """Limit the number of instances, for example `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`; key parts may be `*`.
+    """Replace the instance limits, such as `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`. Keys may contain `*`.
 
     Raises:
-        RehearsalError: An entry is not valid, or the server did not respond.
+        RehearsalError: An entry is not valid, the server could not save the table, or the server did not respond.
     """
     call(cloud, "PUT", "capacity", dict(table))
 
 
 def put_quotas(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
-    """Set quotas in vCPUs, for example `{"us-east-1/p/on-demand": 96}`; key parts may be `*`.
+    """Replace the quotas, in vCPUs, such as `{"us-east-1/p/on-demand": 96}`. Keys may contain `*`.
 
     Raises:
-        RehearsalError: An entry is not valid, or the server did not respond.
+        RehearsalError: An entry is not valid, the server could not save the table, or the server did not respond.
     """
     call(cloud, "PUT", "quotas", dict(table))
 
 
 def put_prices(cloud: RehearsalClient, table: Mapping[str, str]) -> None:
-    """Set prices in USD per hour, for example `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`; key parts may be `*`.
+    """Replace the prices, in USD/hour, such as `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`. Keys may contain `*`.
 
     Raises:
-        RehearsalError: An entry is not valid, or the server did not respond.
+        RehearsalError: An entry is not valid, the server could not save the table, or the server did not respond.
     """
     call(cloud, "PUT", "prices", dict(table))
 
 
 def advance(cloud: RehearsalClient, seconds: float) -> None:
-    """Advance the clock of power-off timers and schedules.
+    """Advance the clock for power-off timers, spot interruptions and schedules by this many seconds.
 
     Raises:
-        RehearsalError: The server did not respond.
+        RehearsalError: The clock would be too far from this machine's clock, the server could not save the time, or the
+            server or the node host did not respond.
     """
     call(cloud, "POST", "advance", {"seconds": seconds})
 
@@ -295,7 +311,7 @@ def call(
         message = f"the rehearsal cloud at {cloud.url} does not respond: {err}"
         raise RehearsalError(message, hint="cloudgpu rehearsal start") from err
     if status_code != _OK:
-        message = f"the rehearsal cloud rejected {name}: {response.get('error', status_code)}"
+        message = f"the rehearsal cloud rejected the {name} call: {response.get('error', status_code)}"
         hint = _RESTART if status_code >= _SERVER_ERROR else "see docs/reference/faults.md for the accepted values"
         raise RehearsalError(message, hint=hint)
     return response
@@ -321,7 +337,7 @@ def _recorded(files: RehearsalFiles) -> RehearsalClient | None:
     """Return the cloud recorded in the endpoint file; its server may have exited.
 
     Raises:
-        NewerFormatError: A newer version wrote the endpoint file or the keys, so its server cannot be found.
+        NewerFormatError: A newer version wrote the endpoint file or the key file, so its server cannot be found.
     """
     try:
         row = ENDPOINT_FORMAT.read(files.endpoint)
@@ -345,7 +361,7 @@ def _health(cloud: RehearsalClient) -> dict[str, Any] | None:
 
 
 def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[str]) -> RehearsalClient:
-    ensure_writable(files.root, _START_BYTES)
+    ensure_writable(files.root, process.START_BYTES)
     files.failure.unlink(missing_ok=True)
     if process.running_server_pid(files) is None:
         access_keys.repair(files.keys, saved_key_id(files))
@@ -355,15 +371,15 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[st
         cloud = find_running(home)
         if cloud is not None:
             return cloud
-        # A server that a killed command started may still be starting and hold the lock; our server then exits.
+        # A server started by a command that was killed may still be starting. It holds the lock, so our server exits.
         if not process.is_alive(pid) and process.running_server_pid(files) is None:
             cloud = find_running(home)
             if cloud is None:
-                raise _start_error(files)
+                raise process.start_error(files)
             return cloud
         clock.sleep(_POLL_S)
     message = f"the rehearsal server did not respond within {_START_LIMIT_S:.0f} s: {process.last_log_lines(files.log)}"
-    raise RehearsalError(message, hint=f"see {files.log}")
+    raise RehearsalError(message, hint=f"see {command(str(files.log))}")
 
 
 def saved_key_id(files: RehearsalFiles) -> str:
@@ -376,18 +392,3 @@ def saved_key_id(files: RehearsalFiles) -> str:
         return str(ENDPOINT_FORMAT.read(files.endpoint)["access_key_id"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-
-
-def _start_error(files: RehearsalFiles) -> RehearsalError:
-    """Return the error that the server saved before it exited, or an error with the last lines of its log.
-
-    Raises:
-        StateError: The disk is full, so the server could not save its error.
-    """
-    try:
-        failure = FAILURE_FORMAT.read(files.failure)
-        return RehearsalError(str(failure["message"]), hint=str(failure["hint"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        ensure_writable(files.root, _START_BYTES)
-        message = f"the rehearsal server exited: {process.last_log_lines(files.log)}"
-        return RehearsalError(message, hint=f"see {files.log}")

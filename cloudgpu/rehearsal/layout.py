@@ -15,7 +15,7 @@ LIMIT_DAYS: Final = 3650
 
 
 def shift_within_limits(seconds: float) -> bool:
-    """Return True if a clock offset, positive or negative, is allowed."""
+    """Return True if a clock offset in seconds, positive or negative, is within the limit."""
     return -LIMIT_DAYS * 86400 <= seconds <= LIMIT_DAYS * 86400  # False for NaN; works for integers of any size
 
 
@@ -32,7 +32,7 @@ class RehearsalFiles:
 
     @property
     def endpoint(self) -> Path:
-        """File with the URL and pid of the running or most recent server."""
+        """File with the URL, pid and access key ID of the running or most recent server."""
         return self.root / "endpoint.json"
 
     @property
@@ -57,7 +57,7 @@ class RehearsalFiles:
 
     @property
     def state(self) -> Path:
-        """Directory that contains the simulated services' saved state, one file per service and region."""
+        """Directory of the simulated services' saved state, with one file per service and region."""
         return self.root / "state"
 
     @property
@@ -87,5 +87,5 @@ class RehearsalFiles:
 
     @property
     def nodes(self) -> Path:
-        """Directory of the node host."""
+        """Directory of the node host's socket, log, records and disks."""
         return self.root / "nodes"

@@ -1,6 +1,9 @@
-"""The specification of a node, which the simulated AWS sends to the node host."""
+"""A node's specification, which the simulated AWS sends to the node host."""
 
 from dataclasses import dataclass
+
+_NVSWITCH_GPUS = frozenset({"A100", "H100", "H200", "B200", "B300", "GB200"})
+"""GPUs that are connected by NVSwitch in instance types with several of them."""
 
 
 @dataclass(frozen=True)
@@ -13,7 +16,7 @@ class NodeSpec:
     zone: str
     image_id: str
     address: str
-    """Loopback address, used as both the public and the private address. If empty, the node host chooses one."""
+    """Loopback address, used as both the public and the private address. If empty, the node host chooses an address."""
     user: str
     """Login name, such as `ubuntu`."""
     authorized_keys: tuple[str, ...]
@@ -36,3 +39,8 @@ class NodeSpec:
 
     Each pair consists of a mount source and the name of the directory that backs the source.
     """
+
+    @property
+    def has_nvswitch(self) -> bool:
+        """Whether NVSwitch connects the GPUs, so that CUDA needs Fabric Manager."""
+        return self.gpus > 1 and self.gpu in _NVSWITCH_GPUS

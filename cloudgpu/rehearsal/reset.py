@@ -17,20 +17,21 @@ _EXIT_LIMIT_S: Final = 20.0
 
 
 def reset(home: Home) -> bool:
-    """Stop the server and its nodes, and delete all simulated state. Return True if any state existed.
+    """Stop the server and its nodes, and delete all simulated state. Return True if anything was deleted.
 
     The access keys are kept: cluster records identify the cloud by its access key ID, and `down` must still be able to
     remove those records.
 
     Raises:
-        RehearsalError: The server did not exit.
+        RehearsalError: The server or the node host did not exit.
         StateError: The files cannot be deleted.
     """
     files = RehearsalFiles.of(home)
     if not os.path.lexists(files.root):
         return False
     with contextlib.suppress(CloudGpuError):
-        # If the server holds its lock but does not respond, `stop` would wait for the whole start limit.
+        # Do not call `stop` if a server holds the lock but does not respond, because `stop` would wait until the start
+        # deadline.
         if client.find_running(home) is not None or process.running_server_pid(files) is None:
             client.stop(home)
     _kill_server(files)

@@ -1,8 +1,9 @@
 """Replacement for AWS's session-manager-plugin on the rehearsal cloud, with the same command-line interface.
 
-Run as a program at the path `PLUGIN`; uses only the standard library. The program connects to the stream URL in the
-rehearsal cloud's response to `StartSession`, sends the session's token and then forwards standard input and output.
-Streams on other machines are rejected, because the token must only be sent to the cloud that issued it.
+This file, whose path is `PLUGIN`, is run as a program and uses only the standard library. The program connects to the
+stream URL in the rehearsal cloud's response to `StartSession`, sends the session's token, and then forwards standard
+input and output. It rejects stream URLs on other machines, because it must send the token only to the cloud that issued
+it.
 """
 
 import json
@@ -19,7 +20,7 @@ _USAGE = 2
 
 
 def main(arguments: list[str], environ: dict[str, str]) -> int:
-    """Forward one session. Return the exit status."""
+    """Forward one session. Return the exit status: 0, or 2 if the session is rejected."""
     variable, _region, operation, _profile, request, _endpoint = arguments
     parameters, response = json.loads(request), json.loads(environ[variable])
     stream = urlsplit(response["StreamUrl"])
@@ -27,7 +28,7 @@ def main(arguments: list[str], environ: dict[str, str]) -> int:
         sys.stderr.write(f"the rehearsal cloud does not simulate {operation} with {parameters.get('DocumentName')}\n")
         return _USAGE
     if stream.hostname != "127.0.0.1" or stream.port is None:
-        sys.stderr.write(f"the stream URL does not belong to a rehearsal cloud: {response['StreamUrl']}\n")
+        sys.stderr.write(f"the stream URL of a rehearsal cloud must be on 127.0.0.1: {response['StreamUrl']}\n")
         return _USAGE
     peer = socket.create_connection((stream.hostname, stream.port), timeout=10)
     peer.settimeout(None)

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from cloudgpu.clock import Clock
+from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.decoding import MALFORMED
-from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
+from cloudgpu.paths import Home
+from cloudgpu.rehearsal.layout import LIMIT_DAYS, RehearsalFiles, shift_within_limits
 from cloudgpu.rehearsal.state.document import DocumentFormat
 from cloudgpu.rehearsal.state.durable import write_durably
 
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SimulatedTime:
-    """The simulated time. Its offset is stored in a file, because the nodes' timers outlive the server."""
+    """The simulated time. The offset is saved to a file, because the nodes' timers keep running without the server."""
 
     path: Path
     clock: Clock
@@ -39,13 +40,13 @@ class SimulatedTime:
         """Advance the simulated time and save the offset to disk.
 
         Raises:
-            ValueError: The offset is NaN or would exceed the maximum distance from the machine's clock.
+            ValueError: The new offset would be NaN, or exceed `LIMIT_DAYS` days in either direction.
             StateError: The disk is full or unwritable, or a newer version wrote the file.
         """
         with self._lock:
             ahead_s = self.offset().total_seconds() + seconds
             if not shift_within_limits(ahead_s):
-                message = f"the simulated clock can be at most {_LIMIT.days} days from this machine's clock"
+                message = f"the simulated clock can differ from this machine's clock by at most {_LIMIT.days} days"
                 raise ValueError(message)
             write_durably(self.path, _FORMAT.encode({"ahead_s": ahead_s}))
 
@@ -73,3 +74,12 @@ class SimulatedTime:
             self.path.replace(renamed)
         except OSError as err:
             _log.warning("cannot rename %s: %s", self.path, err)
+
+
+def clock_ahead(home: Home) -> timedelta:
+    """Return how far `rehearsal advance` has moved a state home's simulated clock ahead of this machine's clock.
+
+    Raises:
+        NewerFormatError: A newer version wrote the file.
+    """
+    return SimulatedTime(RehearsalFiles.of(home).time, SystemClock()).offset()

@@ -19,15 +19,15 @@ from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.text import printable
 
 _MARK = "\x1ecloudgpu\x1e"
-"""Separator between the output fields. A login shell may print a banner before the first field."""
+"""Separator in the output of `_PATHS_COMMAND`. A login shell may print a banner before the first separator."""
 _PATHS_SCRIPT = (
     r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """
 )
 _PATHS_COMMAND = RemoteCommand("sh", "-c", _PATHS_SCRIPT)
-"""Command that prints the paths of a node. It uses `sh`, because the login shell may be fish or tcsh."""
+"""Command that prints a node's paths and installed agents. Uses `sh`, because the login shell may be fish or tcsh."""
 _MAKE: Final = 'umask 077 && mkdir -p -- "$1"'
 _PARTS = 4
-_LOOK_AT_SHELL: Final = "check what its login shell runs and prints: ~/.bashrc, /etc/profile.d"
+_LOOK_AT_SHELL: Final = "check what the node's login shell runs and prints: ~/.bashrc, /etc/profile.d"
 _MAX_TEXT: Final = 4000
 _LONGEST_LINE: Final = 300
 _MOST_NOISE: Final = 16 << 20
@@ -42,7 +42,7 @@ _ONCE = (
     "import runpy,sys,tempfile;i=sys.stdin.buffer;f=tempfile.NamedTemporaryFile(suffix='.py');"
     "f.write(i.read(int(i.readline())));f.flush();sys.argv[0]=f.name;runpy.run_path(f.name,run_name='__main__')"
 )
-"""Python code that runs the agent from a temporary file. Standard input contains the agent, then its request."""
+"""Python code that runs the agent from a temporary file. Stdin contains the agent's size, the agent and its request."""
 
 OnLine = Callable[[Mapping[str, Any]], None]
 
@@ -77,8 +77,8 @@ class Agent:
         """Run a verb to completion and return its last output line. `on_line` receives the lines before the last.
 
         Raises:
-            RemoteCommandError: The agent returned an error.
-            ConnectError: The node cannot be reached.
+            RemoteCommandError: The agent returned an error, or exited without a response.
+            ConnectError: The node cannot be reached, or its agent did not respond in time.
         """
         stream = self.stream(verb, request)
         last: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class Agent:
         """Yield the lines of a stream as they arrive. `on_alive` is called for every line, including heartbeats.
 
         Raises:
-            RemoteCommandError: The agent returned an error.
+            RemoteCommandError: The agent returned an error, or the login shell printed too much.
             SilentAgentError: The agent did not respond in time.
             ConnectError: The connection was lost.
         """
@@ -112,7 +112,7 @@ class Agent:
         """Return the last output line of a finished verb.
 
         Raises:
-            RemoteCommandError: The line is an error, or the agent exited without a response.
+            RemoteCommandError: The line is an error, or the agent exited without a response or was killed.
         """
         if stream.exit_code and "error" not in last:
             # The agent was killed, for example by the OOM killer, so its last line is not the response.
@@ -158,7 +158,7 @@ def _text_field(answer: Mapping[str, Any], name: str) -> str:
 
 
 def install_agent(host: Host) -> Agent:
-    """Install the agent on a node unless this version is already there.
+    """Install the agent on a node unless this version is already there. On self-managed hosts, always reinstall it.
 
     Raises:
         RemoteCommandError: The login shell does not report the home directory, or the agent cannot be written.
@@ -206,11 +206,11 @@ def _upload(host: Host, path: str) -> None:
 
 
 def ask_once(host: Host, verb: str, request: Mapping[str, Any], shape: type[Any] = dict) -> dict[str, Any]:
-    """Run a verb on a host without installing the agent. `shape` is passed to `require_shape`.
+    """Run a verb on a host without installing the agent. The response must match the dataclass `shape`, if given.
 
     Raises:
-        RemoteCommandError: The agent returned an error, or the host has no Python.
-        ConnectError: The host cannot be reached.
+        RemoteCommandError: The agent returned an error or a malformed response, or the host has no Python.
+        ConnectError: The host cannot be reached, or the agent did not respond in time.
     """
     source = agent_source()
     stdin = b"%d\n" % len(source) + source + json.dumps(request).encode()
@@ -224,12 +224,12 @@ def ask_once(host: Host, verb: str, request: Mapping[str, Any], shape: type[Any]
 
 
 def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any]) -> dict[str, Any]:
-    """Return the response if it has the fields of the dataclass `shape`.
+    """Return the response if it matches the dataclass `shape`. If `shape` is `dict`, any response matches.
 
     The response is untrusted: a login shell can print JSON too.
 
     Raises:
-        RemoteCommandError: The fields do not match.
+        RemoteCommandError: The response does not match.
     """
     if shape is dict:
         return answer
@@ -261,10 +261,12 @@ def count_field(answer: Mapping[str, Any], name: str, default: int | None = None
 def _lines(
     stream: Stream, verb: str, node: Node, on_alive: Callable[[], None] = lambda: None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the agent's response lines, applying the verb's time limit to each line.
+    """Yield the agent's response lines without heartbeats. Call `on_alive` for every line, including heartbeats.
+
+    For a long verb, the time limit applies to each line; for a short verb, it applies to the whole response.
 
     Raises:
-        RemoteCommandError: The node keeps printing output that is not the agent's.
+        RemoteCommandError: The login shell printed too much.
         SilentAgentError: The agent did not respond in time.
         ConnectError: The connection was lost.
     """
@@ -277,13 +279,13 @@ def _lines(
             if answer != _ALIVE:
                 yield answer
     except TimeLimitError as err:
-        message = f"node {node.index} ({node.instance_id}): its agent did not respond to `{verb}` within {limit_s:g} s"
+        message = f"node {node.index} ({node.instance_id}): the agent did not respond to `{verb}` within {limit_s:g} s"
         hint = f"log in and check for a hung file system or a hung process, such as nvidia-smi: {login_command(node)}"
         raise SilentAgentError(message, hint=hint) from err
 
 
 def _parsed(line: str) -> object:
-    """Return the JSON value in a line, or None. A banner without a newline may precede it."""
+    """Return the JSON value in a line, or None. A banner without a newline may precede the value."""
     for text in dict.fromkeys((line, line[max(0, line.find('{"')) :])):
         try:
             return parse_json(text)
@@ -299,7 +301,7 @@ def _answers(stream: Stream, limit_s: float, node: Node) -> Iterator[dict[str, A
         if isinstance(answer, dict):
             yield answer
             continue
-        # A login shell may print a banner before the agent's lines, but not endlessly.
+        # A login shell may print a banner before the agent's lines. Reject endless output.
         noise += len(line) + 1
         if noise > _MOST_NOISE:
             raise RemoteCommandError(

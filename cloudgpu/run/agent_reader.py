@@ -11,12 +11,13 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import Agent
+from cloudgpu.run.transport import NodeTransport
 from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.base import Stream
 from cloudgpu.ssh.handshake import AuthRefusedError
 
 LOST_CONTACT_S: Final = 180.0
-"""Seconds that a node may be unreachable before it counts as lost. The other nodes are still followed."""
+"""Seconds without contact after which a node is considered lost. The other nodes are still followed."""
 _RETRY_S: Final = 1.0
 _RETRY_LOST_S: Final = 15.0
 """Seconds between attempts after contact is lost. Longer than `_RETRY_S`, because a run may last for days."""
@@ -25,7 +26,7 @@ _SILENT_S: Final = 2.0
 _TELL_EVERY_S: Final = 15.0
 _TELL_LOST_EVERY_S: Final = 600.0
 _REFUSALS: Final = 3
-"""Consecutive refused logins that count as a permanent error. A node briefly refuses all logins during shutdown."""
+"""Number of consecutive refused logins that end the retries. A node briefly refuses all logins during shutdown."""
 _LOOK_S: Final = 0.2
 
 
@@ -42,9 +43,9 @@ class Contact:
     trouble: ConnectError | None
 
 
-Item = Chunk | Verdict | Contact | BaseException
+Item = Chunk | Verdict | NodeTransport | Contact | BaseException
 OnUnreachable = Callable[[Node, ConnectError | RemoteCommandError], None]
-"""Called periodically while a node is unreachable. Raises ConnectError if the node was terminated."""
+"""Called periodically while a node is unreachable. Raises ConnectError if the node was terminated, to stop retries."""
 
 
 def keep_retrying(_node: Node, _trouble: ConnectError | RemoteCommandError) -> None:
@@ -106,7 +107,7 @@ class Reader(threading.Thread):
         self._refusals = 0
 
     def run(self) -> None:
-        """Read until the final status, a permanent error, or the end of the feed."""
+        """Read until the final status arrives, a permanent error occurs, or the follower stops."""
         try:
             self._read()
         except BaseException as err:  # noqa: BLE001  re-raised by the follower, which would otherwise wait forever
@@ -158,7 +159,7 @@ class Reader(threading.Thread):
         self._feed.put(Contact(self._agent.host.node.index, trouble))
 
     def _record_contact(self) -> None:
-        """Record contact at a heartbeat or message. Heartbeats count, because a run may produce no output for long."""
+        """Record contact at every message and heartbeat. Without heartbeats, a silent run would appear to be lost."""
         self._contact_at = self._clock.monotonic()
         self._refusals = 0
         self._report_restored()
@@ -202,11 +203,13 @@ class Reader(threading.Thread):
         return any(self._feed.ended.is_set() or self._process(answer) for answer in answers)
 
     def _process(self, answer: Mapping[str, Any]) -> bool:
-        """Process one message. Return True if it carries the final status."""
+        """Process one message. Return True if the message contains the final status."""
         if "status" in answer:
             self._feed.put(Verdict.of(answer["status"], self._agent.host.node.index))
             return True
-        if "rank" in answer:
+        if "transport" in answer:
+            self._feed.put(NodeTransport.of(self._agent.host.node.index, answer["transport"]))
+        elif "rank" in answer:
             chunk = Chunk.of(answer)
             expected = self._offsets.get(chunk.rank)
             if chunk.offset != expected:

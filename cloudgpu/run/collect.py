@@ -12,6 +12,7 @@ from cloudgpu.run.data.checkpoints import finish_checkpoint_upload
 from cloudgpu.run.data.prepare import release_datasets
 from cloudgpu.run.data.uploads import finish_uploads
 from cloudgpu.run.job import Job
+from cloudgpu.run.progress import Report, ignore_progress, report_transfer
 from cloudgpu.ssh.fanout import run_on_all
 from cloudgpu.ssh.transfer.patterns import matching_paths
 from cloudgpu.ssh.transfer.receive import SkippedDownload
@@ -23,7 +24,12 @@ _NAMED: Final = 20
 
 @dataclass(frozen=True)
 class SkippedOutput:
-    """A path on one node that matched the recipe's outputs but was not downloaded."""
+    """A path on one node that matched the recipe's outputs but was not downloaded.
+
+    Attributes:
+        path: Path relative to the work directory; empty if the entry represents several files.
+        lost: True if contents are missing, as with an unreadable file. False for a dangling symlink, for example.
+    """
 
     node: int
     path: str
@@ -32,7 +38,7 @@ class SkippedOutput:
 
     @property
     def text(self) -> str:
-        """Return the line for text output."""
+        """Line for text output."""
         return printable(f"node {self.node}: {self.path + ': ' if self.path else ''}{self.reason}")
 
     def as_json(self) -> dict[str, Any]:
@@ -46,9 +52,9 @@ class Collected:
 
     Attributes:
         files: Paths below the run's outputs directory.
-        missing: Output patterns that matched nothing on any node.
-        failures: One line per node whose outputs could not be downloaded or uploaded to S3, and one per output that
-            could not be read.
+        missing: Output patterns that matched nothing on any node; empty if a node's download failed.
+        failures: One line per node whose outputs could not be downloaded or uploaded to S3, per unreadable output, per
+            pattern that matched only skipped files, and for a failed checkpoint upload.
         gone: One line per terminated node whose outputs are lost.
         remarks: Locations of uploaded checkpoints and outputs, and errors of nodes that could not release datasets.
         skipped: Paths that matched but were not downloaded.
@@ -63,14 +69,14 @@ class Collected:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return the messages for text output, one sentence each."""
+        """Messages for text output, one sentence each."""
         named = [f"not fetched: {output.text}" for output in self.skipped if not output.lost]
         more = [f"not fetched: {len(named) - _NAMED} more"] if len(named) > _NAMED else []
         missing = (f"no file matched {pattern} on any node" for pattern in self.missing)
         return (*missing, *self.remarks, *named[:_NAMED], *more, *self.gone, *self.failures)
 
 
-def collect(job: Job, agents: Sequence[Agent], to: Path) -> Collected:
+def collect(job: Job, agents: Sequence[Agent], to: Path, report: Report = ignore_progress) -> Collected:
     """Download the outputs, complete the uploads to S3, and release the datasets.
 
     The outputs of the head node are stored in `to`, the outputs of every other node in `to/node-N`. A node that fails
@@ -78,7 +84,7 @@ def collect(job: Job, agents: Sequence[Agent], to: Path) -> Collected:
     """
     checkpoint_remark, checkpoint_failures = _kept(job, agents)
     upload_remark, upload_failures = finish_uploads(job, agents)
-    fetched = _fetch_outputs(job, agents, to)
+    fetched = _fetch_outputs(job, agents, to, report)
     remarks = (*filter(None, (checkpoint_remark, upload_remark)), *release_datasets(job, agents))
     present = [name for name in fetched.files if (to / name).exists()]  # a dangling symlink is not an output
     unmatched = [pattern for pattern in job.recipe.outputs if not _matched(pattern, present)]
@@ -102,7 +108,7 @@ def _skipped_by(pattern: str, skipped: Sequence[SkippedOutput]) -> SkippedOutput
 
 
 def _kept(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
-    """Wait for the checkpoint upload. Return a summary, and an error message if the upload failed."""
+    """Wait for the head node's checkpoint upload. Return a summary, and an error message if the upload failed."""
     head = next((agent for agent in agents if agent.host.node.index == 0), None)
     try:
         return ("" if head is None else finish_checkpoint_upload(job, head)), ()
@@ -117,7 +123,7 @@ class _Fetched:
     skipped: list[SkippedOutput] = field(default_factory=list)
 
 
-def _fetch_outputs(job: Job, agents: Sequence[Agent], to: Path) -> _Fetched:
+def _fetch_outputs(job: Job, agents: Sequence[Agent], to: Path, report: Report) -> _Fetched:
     patterns = list(job.recipe.outputs)
     by_index = {agent.host.node.index: agent for agent in agents}
 
@@ -125,7 +131,8 @@ def _fetch_outputs(job: Job, agents: Sequence[Agent], to: Path) -> _Fetched:
         agent = by_index[index]
         target = to if index == 0 else to / f"node-{index}"
         skipped: list[SkippedDownload] = []
-        names = agent.host.fetch_tree(job.workdir(agent.home), patterns, target, skipped.append)
+        with report_transfer(report, "downloading outputs", index) as on_bytes:
+            names = agent.host.fetch_tree(job.workdir(agent.home), patterns, target, skipped.append, on_bytes)
         named = [SkippedOutput(index, entry.path, entry.reason, entry.lost) for entry in skipped]
         return names, [*named, *_dangling(index, target, names)]
 

@@ -7,16 +7,17 @@ from typing import Final
 
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
-from cloudgpu.run.agent import Agent
+from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.agent_reader import Contact, Feed, OnUnreachable, Reader, keep_retrying
 from cloudgpu.run.log_store import LogStore
+from cloudgpu.run.transport import NodeTransport
 from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts, credible_verdicts
 from cloudgpu.ssh.handshake import AuthRefusedError
 
-_WAITING_CHUNKS: Final = 16
+_WAITING_CHUNKS: Final = 4
 """Maximum number of queued chunks of up to 1 MiB, so that fast writers cannot exhaust the caller's memory."""
 _OTHERS_S: Final = 10.0
-"""Seconds to wait for the other nodes after one node reports a failure."""
+"""After a node has reported a failure, seconds without new data before the follower stops waiting for other nodes."""
 
 
 def follow(
@@ -26,15 +27,16 @@ def follow(
     logs: LogStore,
     clock: Clock,
     on_unreachable: OnUnreachable = keep_retrying,
-) -> Iterator[Chunk | Verdict]:
-    """Yield new log chunks of every rank as they arrive, then the final status.
+) -> Iterator[Chunk | NodeTransport | Verdict]:
+    """Yield new log chunks of every rank and the nodes' networks as they arrive, then the final status.
 
     `ranks` and `run_dirs` are keyed by node index. Abandoning the iterator has no effect on the nodes. `on_unreachable`
     is called on the reader threads.
 
     Raises:
-        ConnectError: A node was unreachable for three minutes or was terminated, and no other node reported a failure.
-            The run may still be in progress.
+        ConnectError: A node was unreachable for three minutes, was terminated or rejected the login, and no other node
+            reported a failure. The run may still be in progress.
+        HostKeyError: A node presents none of its pinned host keys.
         RemoteCommandError: An agent sent an error or a malformed message.
         StateError: The local logs cannot be written.
     """
@@ -60,9 +62,38 @@ def follow(
             reader.hang_up()
 
 
+def copy_output(
+    agents: Sequence[Agent], ranks: Mapping[int, Sequence[int]], run_dirs: Mapping[int, str], logs: LogStore
+) -> None:
+    """Copy the output that exists now from all nodes, without waiting for more.
+
+    Raises:
+        ConnectError: A node is unreachable.
+        RemoteCommandError: An agent sent an error or a malformed message.
+        StateError: The local logs cannot be written.
+    """
+
+    def copy(agent: Agent) -> None:
+        node = agent.host.node.index
+        offsets = {rank: logs.offset(rank) for rank in ranks.get(node, ())}
+        stream = agent.stream("follow", {"run_dir": run_dirs[node], "offsets": offsets, "once": True})
+        try:
+            for answer in agent.answers(stream, "follow"):
+                if "rank" not in answer:
+                    return
+                chunk = Chunk.of(answer)
+                if chunk.rank not in offsets:
+                    raise RemoteCommandError(f"node {node} sent the log of rank {chunk.rank}, which it does not run")
+                logs.add(chunk)
+        finally:
+            stream.close()
+
+    run_on_agents(agents, copy)
+
+
 def _merged(
     feed: Feed, readers: int, logs: LogStore, clock: Clock, ranks: Mapping[int, Sequence[int]]
-) -> Iterator[Chunk | Verdict]:
+) -> Iterator[Chunk | NodeTransport | Verdict]:
     """Merge the readers until every node has finished or is unreachable.
 
     After a node has failed, do not wait for nodes that send no data.
@@ -81,6 +112,8 @@ def _merged(
         if isinstance(item, Chunk):
             logs.add(item)
             yield item
+        elif isinstance(item, NodeTransport):
+            yield item
         elif isinstance(item, Contact):
             lost.pop(item.node, None)
             if item.trouble is not None:
@@ -97,12 +130,12 @@ def _result(item: Verdict | BaseException, *, failed: bool) -> Verdict | Connect
     if isinstance(item, ConnectError) and not isinstance(item, HostKeyError | AuthRefusedError):
         return item
     if failed and isinstance(item, RemoteCommandError | AuthRefusedError):
-        return ConnectError(item.message)  # the run has already failed, and this node may have no record of it
+        return ConnectError(item.message)  # the run has failed, and may never have started on this node
     raise item
 
 
 def _gang_verdict(results: Sequence[Verdict | ConnectError], ranks: Mapping[int, Sequence[int]]) -> Verdict:
-    """Return the gang's final status. Success requires the logs from every node, because metrics are read from them."""
+    """Return the gang's final status. Success requires every node's complete logs, from which metrics are parsed."""
     verdicts = [result for result in results if isinstance(result, Verdict)]
     lost = [result for result in results if isinstance(result, ConnectError)]
     if lost and all(verdict.succeeded for verdict in verdicts):

@@ -16,7 +16,7 @@ from cloudgpu.ssh.keys import generate_key_pair
 
 
 def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Mapping[int, str]:
-    """Write every node's files. Return the authorized_keys lines that let the head node log in, keyed by node index.
+    """Write every node's launcher and SSH files. Return the authorized_keys line for the head node's key by node index.
 
     Nodes on which the run has already started are left unchanged.
 

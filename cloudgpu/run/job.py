@@ -8,7 +8,7 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class Job:
-    """A job: one attempt at a run.
+    """A run of a recipe on the nodes of an inventory.
 
     Attributes:
         run_id: ID of the run.
@@ -30,5 +30,5 @@ class Job:
         return f"{self.run_dir(home)}/work"
 
     def cache(self, home: str) -> str:
-        """Return the path of the last uploaded work directory, which each run copies to stay isolated from others."""
+        """Return the path of the recipe's last uploaded work directory, from which every run makes its private copy."""
         return f"{home}/.cloudgpu/work/{self.recipe.name}"

@@ -1,8 +1,10 @@
 """Local copies of the rank logs, byte for byte as the ranks wrote them."""
 
+import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +21,7 @@ _LONGEST_LINE_BYTES: Final = 1 << 20
 class LogStore:
     """The append-only local logs of a run. The length of each log is the offset to resume from.
 
-    Several processes may follow the same run at once.
+    Several processes may follow the same run at the same time.
     """
 
     def __init__(self, paths: RunPaths) -> None:
@@ -30,7 +32,7 @@ class LogStore:
             raise unwritable_error(paths.logs, err) from err
 
     def offset(self, rank: int) -> int:
-        """Return the number of bytes already downloaded."""
+        """Return the number of bytes of a rank's log that are already downloaded."""
         path = self._paths.log(rank)
         return path.stat().st_size if path.exists() else 0
 
@@ -57,7 +59,11 @@ class LogStore:
         return True
 
     def lines(self, rank: int) -> Iterator[str]:
-        """Yield the lines of one rank that are already downloaded."""
+        """Yield the lines of a rank's log that are already downloaded.
+
+        Raises:
+            StateError: The local log cannot be read.
+        """
         path = self._paths.log(rank)
         try:
             with open_for_reading(path) as log:
@@ -66,19 +72,84 @@ class LogStore:
         except FileNotFoundError:
             return
         except OSError as err:
-            raise StateError(
-                f"cannot read the log {path}: {err.strerror}", hint="move the file to another directory"
-            ) from err
+            raise unreadable_log_error(path, err) from err
+
+    def blocks(self, rank: int, start: int = 0) -> Iterator[tuple[str, ...]]:
+        """Yield the lines of a rank's log from byte `start` in blocks, which is much faster than line by line.
+
+        Raises:
+            StateError: The local log cannot be read.
+        """
+        path = self._paths.log(rank)
+        rest = b""
+        try:
+            with open_for_reading(path) as log:
+                log.seek(start)
+                while block := log.read(_LONGEST_LINE_BYTES):
+                    end = block.rfind(b"\n") + 1
+                    if end or len(rest) >= _LONGEST_LINE_BYTES:
+                        yield tuple((rest + block[:end]).decode(errors="replace").splitlines())
+                        rest = block[end:]
+                    else:
+                        rest += block
+        except FileNotFoundError:
+            return
+        except OSError as err:
+            raise unreadable_log_error(path, err) from err
+        if rest:
+            yield tuple(rest.decode(errors="replace").splitlines())
+
+    def start_of_last(self, rank: int, count: int) -> int:
+        """Return the offset at which the last `count` lines of a rank's log start.
+
+        Raises:
+            StateError: The local log cannot be read.
+        """
+        path = self._paths.log(rank)
+        try:
+            with open_for_reading(path) as log:
+                size = log.seek(0, os.SEEK_END)
+                # The newline at the end of the log ends its last line, and starts none.
+                position = max(0, size - 1) if count else 0
+                while position:
+                    begin = max(0, position - _LONGEST_LINE_BYTES)
+                    log.seek(begin)
+                    block = log.read(position - begin)
+                    end = len(block)
+                    while (end := block.rfind(b"\n", 0, end)) >= 0:
+                        count -= 1
+                        if not count:
+                            return begin + end + 1
+                    position = begin
+                return 0 if count else size
+        except FileNotFoundError:
+            return 0
+        except OSError as err:
+            raise unreadable_log_error(path, err) from err
+
+    def written_at(self, ranks: Sequence[int]) -> datetime | None:
+        """Return when a log of these ranks was last extended; None if there is none."""
+        times = []
+        for rank in ranks:
+            with contextlib.suppress(OSError):
+                times.append(self._paths.log(rank).stat().st_mtime)
+        return datetime.fromtimestamp(max(times), UTC) if times else None
 
     def tail(self, rank: int, count: int = 10) -> list[str]:
-        """Return the last lines of one rank's log."""
+        """Return the last `count` lines of one rank's log."""
         return tail(self._paths.log(rank), count)
 
 
-def tail(path: Path, count: int) -> list[str]:
-    """Return the last lines of a file, or an empty list if the file does not exist.
+def unreadable_log_error(path: Path, err: OSError) -> StateError:
+    """Return the error for a local log that cannot be read."""
+    return StateError(f"cannot read the log {path}: {err.strerror}", hint="move the file to another directory")
 
-    A read error is returned as a line, so that it does not mask the result of the run.
+
+def tail(path: Path, count: int) -> list[str]:
+    """Return the last `count` lines of a file, or an empty list if the file does not exist.
+
+    Only the last 64 KiB of the file are read. A read error is returned as a line, so that the error does not mask the
+    result of the run.
     """
     try:
         with open_for_reading(path) as file:

@@ -68,7 +68,7 @@ class Series:
 
     @property
     def value(self) -> float | None:
-        """This rank's last value or aggregate. NaN if an aggregated value is not finite; None if it has no values."""
+        """This rank's last value or aggregate. NaN if an aggregated value is not finite, None if there is no value."""
         if not self.counted:
             return None
         if self._take == "last":
@@ -82,13 +82,13 @@ class Series:
 
 
 def series_to_aggregate(metric: Metric, by_rank: Mapping[int, Series]) -> list[Series]:
-    """Return the series that determine a metric: those of all ranks with values, or only the first such series."""
+    """Return the series to aggregate: all that have values, or only the lowest rank's for `over_ranks: first`."""
     with_values = [series for _, series in sorted(by_rank.items()) if series.counted]
     return with_values[:1] if metric.over_ranks == "first" else with_values
 
 
 def aggregate_over_ranks(metric: Metric, series_of_ranks: Sequence[Series]) -> float | None:
-    """Aggregate a metric across ranks. Return None if no rank has a value."""
+    """Aggregate a metric across ranks. Return None if no rank has a value, and NaN if a rank's value is not finite."""
     values = [series.value for series in series_of_ranks if series.value is not None]
     if not values:
         return None

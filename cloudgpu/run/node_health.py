@@ -1,4 +1,4 @@
-"""The health check that every node must pass before files are staged on it. The check fails closed."""
+"""The health check that every node must pass before files are staged on it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,63 +10,114 @@ from cloudgpu.decoding import malformed_as
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import Agent, count_field
+from cloudgpu.run.bootstrap_progress import REBOOT_S, bootstrap_limit_s, current_step, duration, progress_line
 from cloudgpu.run.progress import Note, Report
+from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
+from cloudgpu.text import plural, printable
 
-_BOOTSTRAP_LIMIT_S = 900
 _BEGIN_LIMIT_S = 120
 """Seconds within which the bootstrap must start. A node that does not run its user data has no expiry timer either."""
-_REBOOT_LIMIT_S = 300
-"""Seconds that a node may be unreachable while the bootstrap reboots it."""
-_WHY = ("not finished", "not started")
 _POLL_S = 2.0
+_SHOW_S = 30.0
+"""Seconds after which the progress of a step is reported again."""
 _MIN_DISK_MIB = 512
+_CUDA_HINT = (
+    "on the node, see `systemctl status nvidia-fabricmanager` and `dmesg`; Fabric Manager needs exactly the driver's "
+    "version: use another machine image (--set resources.image=...)"
+)
+_LONGEST_GROUP = 32
+"""Linux's limit on the length of a group name."""
+_RELAUNCH = "delete the cluster with `cloudgpu down`, then run `cloudgpu train` again to launch new nodes"
 
 
 @dataclass(frozen=True)
 class Health:
-    """The health of one node. If `simulated`, the hardware data comes from the catalog instead of from devices."""
+    """The health of one node. If `simulated`, the hardware data comes from the catalog instead of from devices.
+
+    Attributes:
+        efa: Number of EFA devices.
+        cuda: `ok`, or `unknown` if the node has no CUDA library to check; empty without GPUs.
+        new_groups: Groups that the login user was added to after the connection was opened.
+    """
 
     node: int
     python: str
     gpus: tuple[str, ...]
     disk_free_mib: int
     simulated: bool
+    efa: int = 0
+    cuda: str = ""
+    new_groups: tuple[str, ...] = ()
 
 
 def check_nodes(agents: Sequence[Agent], clock: Clock, report: Report) -> tuple[Health, ...]:
     """Wait for every node's bootstrap, then compare each node with its instance type.
 
     Raises:
-        RemoteCommandError: A node's bootstrap failed or its hardware is incomplete; the message names the node.
+        RemoteCommandError: A node's bootstrap failed or timed out, or the node's hardware is incomplete or faulty. The
+            message names the node.
         ConnectError: A node cannot be reached.
     """
     hosts = [agent.host for agent in agents]
     by_index = {agent.host.node.index: agent for agent in agents}
     answers = run_on_all(hosts, lambda host: _ready(by_index[host.node.index], clock, report))
-    return tuple(all_or_raise(answers).values())
+    healthy = tuple(all_or_raise(answers).values())
+    _log_in_again(hosts, healthy, report)
+    return healthy
+
+
+def _log_in_again(hosts: Sequence[Host], healthy: Sequence[Health], report: Report) -> None:
+    """Close the connections if the bootstrap added the login user to a group, such as `docker`.
+
+    A server sets the groups of a connection at login, so only a new connection has them; the next command opens it.
+    Connections through other nodes are closed first, and none while another node is still being checked.
+    """
+    added = sorted({group for health in healthy for group in health.new_groups})
+    if not added:
+        return
+    report(Note(f"logging in again, because the bootstrap added the login user to {', '.join(added)}"))
+    for host in sorted(hosts, key=lambda host: host.node.jump is None):
+        host.close()
 
 
 def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
     node = agent.host.node
     started = clock.monotonic()
-    last_message = ""
+    shown: tuple[str, ...] = ()
+    shown_at_s = 0.0
     probes = _probe_repeatedly(agent, clock)
     while True:
         facts = next(probes)
         state = str(facts.get("bootstrap", "none"))
         if state in ("done", "failed") or node.own:
             with malformed_as(partial(_malformed, node)):
-                _report_step_times(node, facts, report, waited=bool(last_message))
+                _report_step_times(node, facts, report, waited=bool(shown))
                 return _check_facts(node, facts)
-        limit_s = _BEGIN_LIMIT_S if state == "none" else _BOOTSTRAP_LIMIT_S
-        if clock.monotonic() - started > limit_s:
-            raise _unhealthy(node, f"its bootstrap has {_WHY[state == 'none']} after {limit_s // 60} minutes")
-        waiting = _waiting(state, facts)
-        if waiting != last_message:
-            report(Note(waiting, node.index))
-            last_message = waiting
+        elapsed_s = clock.monotonic() - started
+        with malformed_as(partial(_malformed, node)):
+            _require_in_time(node, facts, elapsed_s)
+            line = progress_line(facts, elapsed_s)
+        progress = (state, str(facts.get("bootstrap_step") or ""))
+        if progress != shown or elapsed_s - shown_at_s >= _SHOW_S:
+            report(Note(line, node.index, detail=True))
+            shown, shown_at_s = progress, elapsed_s
         clock.sleep(_POLL_S)
+
+
+def _require_in_time(node: Node, facts: Mapping[str, Any], elapsed_s: float) -> None:
+    """Check that the bootstrap has not reached its time limit.
+
+    Raises:
+        RemoteCommandError: The bootstrap has not begun or not finished in time.
+    """
+    begun = str(facts.get("bootstrap", "none")) != "none"
+    limit_s = bootstrap_limit_s(facts) if begun else _BEGIN_LIMIT_S
+    if elapsed_s > limit_s:
+        step = current_step(facts)
+        at = f", which is at step {step}," if step else ""
+        missing = f"bootstrap{at} has not finished" if begun else "bootstrap has not started"
+        raise _unhealthy(node, f"its {missing} after {duration(limit_s)}")
 
 
 def _probe_repeatedly(agent: Agent, clock: Clock) -> Iterator[Mapping[str, Any]]:
@@ -83,18 +134,10 @@ def _probe_repeatedly(agent: Agent, clock: Clock) -> Iterator[Mapping[str, Any]]
             last_contact = clock.monotonic()
         except ConnectError:
             booting = last.get("bootstrap") in ("running", "rebooting")
-            if not booting or clock.monotonic() - last_contact > _REBOOT_LIMIT_S:
+            if not booting or clock.monotonic() - last_contact > REBOOT_S:
                 raise
             last = {**last, "bootstrap": "rebooting"}
         yield last
-
-
-def _waiting(state: str, facts: Mapping[str, Any]) -> str:
-    if state == "none":
-        return "waiting for the bootstrap to start"
-    step = str(facts.get("bootstrap_step") or "")
-    verb = "is rebooting the node" if state == "rebooting" else "is running"
-    return f"bootstrap {verb}{f': {step}' if step else ''}"
 
 
 def _report_step_times(node: Node, facts: Mapping[str, Any], report: Report, *, waited: bool) -> None:
@@ -105,7 +148,7 @@ def _report_step_times(node: Node, facts: Mapping[str, Any], report: Report, *, 
     total_s = sum(seconds for _, seconds in steps)
     if waited and total_s:
         parts = ", ".join(f"{name} {seconds} s" for name, seconds in steps if seconds)
-        report(Note(f"bootstrap took {total_s} s: {parts}", node.index))
+        report(Note(f"bootstrap took {total_s} s: {parts}", node.index, detail=True))
 
 
 def _check_facts(node: Node, facts: Mapping[str, Any]) -> Health:
@@ -118,28 +161,64 @@ def _check_facts(node: Node, facts: Mapping[str, Any]) -> Health:
         failure = (
             f"its bootstrap failed at step {facts.get('bootstrap_step') or '?'}: {facts.get('bootstrap_error') or '?'}"
         )
-        raise _unhealthy(node, f"{failure} (see /var/lib/cloudgpu/bootstrap.log on the node)")
+        hint = _CUDA_HINT if facts.get("bootstrap_step") == "fabric" else _RELAUNCH
+        raise _unhealthy(node, f"{failure} (see /var/lib/cloudgpu/bootstrap.log on the node)", hint)
     present = list(facts.get("gpus", ()))
     used = [present[at] for at in node.devices if at < len(present)] if node.devices else present
     gpus = tuple(str(gpu["name"]) for gpu in used)
     if len(gpus) != node.gpus:
         error = f" ({facts['gpu_error']})" if facts.get("gpu_error") else ""
-        raise _unhealthy(node, f"it has {len(gpus)} GPUs instead of {node.gpus} ({node.instance_type}){error}")
+        raise _unhealthy(
+            node, f"it has {plural(len(gpus), 'GPU')} instead of {node.gpus} ({node.instance_type}){error}"
+        )
     broken = [str(gpu["name"]) for gpu in used if count_field(gpu, "ecc_errors", 0) > 0]
     if broken:
         raise _unhealthy(node, f"uncorrected ECC errors on {', '.join(broken)}")
+    cuda = _cuda_state(node, facts)
+    efa = _efa_devices(node, facts)
     free_mib = count_field(facts, "disk_free_mib", 0)
     if free_mib < _MIN_DISK_MIB:
         raise _unhealthy(node, f"only {free_mib} MiB of disk space is free")
-    return Health(node.index, str(facts.get("python", "")), gpus, free_mib, node.simulated)
+    groups = () if node.own else tuple(printable(str(group))[:_LONGEST_GROUP] for group in facts.get("new_groups", ()))
+    return Health(node.index, str(facts.get("python", "")), gpus, free_mib, node.simulated, efa, cuda, groups)
+
+
+def _cuda_state(node: Node, facts: Mapping[str, Any]) -> str:
+    """Return whether CUDA initialises. Without Fabric Manager, nvidia-smi works on nodes with NVSwitch, but CUDA fails.
+
+    Raises:
+        RemoteCommandError: CUDA does not initialise.
+    """
+    if not node.gpus:
+        return ""
+    cuda = facts.get("cuda") or {}
+    if cuda.get("state") == "failed":
+        raise _unhealthy(node, str(cuda.get("reason") or "CUDA does not initialise"), hint=_CUDA_HINT)
+    return "ok" if cuda.get("state") == "ok" else "unknown"
+
+
+def _efa_devices(node: Node, facts: Mapping[str, Any]) -> int:
+    """Return the number of EFA devices, which must be the planned number: without a device, NCCL silently uses TCP.
+
+    Raises:
+        RemoteCommandError: The node was planned with EFA and has another number of devices.
+    """
+    devices = tuple(str(device) for device in facts.get("efa", ()))
+    if node.efa and len(devices) != node.efa:
+        found = f"{plural(len(devices), 'EFA device')} instead of {node.efa} ({node.instance_type})"
+        names = f": {', '.join(devices)}" if devices else ""
+        raise _unhealthy(
+            node,
+            f"it has {found}{names}",
+            hint="check the kernel module with `modinfo efa` on the node and the bootstrap's efa step in "
+            "/var/lib/cloudgpu/bootstrap.log, or train over TCP: --set resources.network=tcp",
+        )
+    return len(devices)
 
 
 def _malformed(node: Node, why: str) -> RemoteCommandError:
     return _unhealthy(node, f"its health report is malformed: {why}")
 
 
-def _unhealthy(node: Node, why: str) -> RemoteCommandError:
-    return RemoteCommandError(
-        f"node {node.index} ({node.instance_id}, {node.zone}) is not ready: {why}",
-        hint="delete the cluster with `cloudgpu down`, then run `cloudgpu train` again: it launches new nodes",
-    )
+def _unhealthy(node: Node, why: str, hint: str = _RELAUNCH) -> RemoteCommandError:
+    return RemoteCommandError(f"node {node.index} ({node.instance_id}, {node.zone}) is not ready: {why}", hint=hint)

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Final
 
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.run.agent import Agent, run_on_agents
@@ -13,11 +13,15 @@ from cloudgpu.run.data.copies import DistributionSettings
 from cloudgpu.run.data.files import Files, Services, aws_s3_service
 from cloudgpu.run.data.prepare import provide_dataset
 from cloudgpu.run.job import Job
-from cloudgpu.run.progress import Note, Report
+from cloudgpu.run.progress import Note, Report, relay, report_transfer
+from cloudgpu.run.requirement_files import file_named_by, with_files
+from cloudgpu.run.setup import run_setup, setup_digest
+from cloudgpu.run.workdir import data_within, without_data
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.transfer.local_tree import files_to_send
-from cloudgpu.text import size_text
+from cloudgpu.text import plural, size_text
 
+NO_SECRETS: Final[Mapping[str, str]] = {}
 _SHOWN = 5
 _COPY_S = 3600.0
 
@@ -49,8 +53,12 @@ def stage(
     *,
     sent_bytes: int = 0,
     services: Services = aws_s3_service,
+    secrets: Mapping[str, str] = NO_SECRETS,
 ) -> Staged:
-    """Restore the checkpoint, copy or mount the datasets, and build the environment. Call `send_workdir` first.
+    """Restore the checkpoint, copy or mount the datasets, build the environment, and run the recipe's setup.
+
+    Call `send_workdir` first. `sent_bytes` is its result and becomes part of the returned value. `secrets` are the
+    values of the recipe's secrets, for the setup.
 
     Raises:
         RemoteCommandError: A download, checksum or build failed on a node; the message names the node.
@@ -59,18 +67,21 @@ def stage(
     way = DistributionSettings(base, files, services, report)
     restore(job, agents, way)
     data_bytes = sum(provide_dataset(dataset, job, agents, way) for dataset in job.recipe.data)
-    interpreters, built = _environment(job, agents, report)
+    digest = setup_digest(job.recipe, base)
+    interpreters, built = _environment(job, agents, report, base, digest)
+    run_setup(job, agents, digest, interpreters, secrets, report)
     data = {dataset.name: str(dataset.to) for dataset in job.recipe.data}
     return Staged(interpreters, data, sent_bytes, data_bytes, built)
 
 
 def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) -> int:
-    """Upload changed files, create this run's private copy, and return the number of bytes sent.
+    """Upload changed files, create this run's private copy of the work directory, and return the number of bytes sent.
 
-    Callers must serialize calls per recipe and node, because otherwise a run could copy the files of another run.
+    Callers must serialize calls per recipe and node, because otherwise a run could copy another run's files.
 
     Raises:
-        UsageError: The work directory cannot be read.
+        UsageError: The work directory does not exist or is not a directory.
+        StateError: A file cannot be read or keeps changing.
         RemoteCommandError: A node could not store the files; the message names the node.
         ConnectError: A node cannot be reached.
     """
@@ -78,8 +89,10 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
         run_on_agents(agents, lambda agent: agent.host.run(RemoteCommand("mkdir", "-p", job.workdir(agent.home))))
         return 0
     root = (base / job.recipe.workdir).resolve()
-    listing = files_to_send(root)
-    report(Note(f"work directory {root.name}: {len(listing.files)} files, {size_text(listing.bytes)}"))
+    listing = without_data(files_to_send(root), job.recipe, base)
+    links = data_within(job.recipe, base)
+    files = plural(len(listing.files), "file")
+    report(Note(f"work directory {root.name}: {files}, {size_text(listing.bytes)}", detail=True))
     for skipped in listing.skipped[:_SHOWN]:
         report(Note(f"not sent: {skipped.path}: {skipped.reason}"))
     if len(listing.skipped) > _SHOWN:
@@ -87,25 +100,36 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
 
     def send(agent: Agent) -> int:
         cache, work = job.cache(agent.home), job.workdir(agent.home)
-        sent = agent.host.send_tree(root, listing.files, cache)
+        with report_transfer(report, f"sending {root.name}", agent.host.node.index) as on_bytes:
+            sent = agent.host.send_tree(root, listing.files, cache, on_bytes)
         agent.host.run(RemoteCommand("mkdir", "-p", cache, work))
         # Reflinks share blocks if the file system supports them. Hard links would let a run change later runs' files.
         agent.host.run(RemoteCommand("cp", "-a", "--reflink=auto", f"{cache}/.", work), timeout_s=_COPY_S)
+        for path, target in links.items():
+            place = PurePosixPath(work, path)
+            agent.host.run(RemoteCommand("mkdir", "-p", str(place.parent)))
+            agent.host.run(RemoteCommand("ln", "-sfn", f"{agent.root}{target}", str(place)))
         return sent
 
     return sum(run_on_agents(agents, send).values())
 
 
-def _environment(job: Job, agents: Sequence[Agent], report: Report) -> tuple[dict[int, str], bool]:
+def _environment(
+    job: Job, agents: Sequence[Agent], report: Report, base: Path, setup: str
+) -> tuple[dict[int, str], bool]:
     python = job.recipe.environment.python
     if python is None:
         return {agent.host.node.index: "python3" for agent in agents}, False
     # A simulated node uses the package index that is configured on it, because PyTorch's index may be unreachable.
     backend = None if job.inventory.head.simulated else python.torch_backend
-    request = {"requirements": list(python.requirements), "version": python.version, "torch_backend": backend}
+    requirements = python.requirements
+    if any(map(file_named_by, requirements)):
+        requirements = with_files(requirements, base / (job.recipe.workdir or "."))
+    request = {"requirements": list(requirements), "version": python.version, "torch_backend": backend}
+    request |= {"setup": setup} if setup else {}
 
     def build(agent: Agent) -> tuple[str, bool]:
-        answer = agent.ask("env", request, lambda line: _relay(line, agent, report))
+        answer = agent.ask("env", request, lambda line: relay(line, agent.host.node.index, report))
         if not isinstance(answer.get("interpreter"), str):
             node = agent.host.node
             message = f"node {node.index} ({node.instance_id}): the agent did not report an interpreter"
@@ -114,8 +138,3 @@ def _environment(job: Job, agents: Sequence[Agent], report: Report) -> tuple[dic
 
     results = run_on_agents(agents, build)
     return {index: path for index, (path, _) in results.items()}, any(built for _, built in results.values())
-
-
-def _relay(line: Mapping[str, Any], agent: Agent, report: Report) -> None:
-    if "progress" in line:
-        report(Note(str(line["progress"]), agent.host.node.index))

@@ -9,8 +9,10 @@ from typing import Any
 from cloudgpu import bounds
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, UsageError
 from cloudgpu.launch.launchers.registry import launcher
+from cloudgpu.launch.nccl_log import watches_network
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
+from cloudgpu.launch.script import with_script
 from cloudgpu.launch.side_services import with_services
 from cloudgpu.run.agent import Agent, AgentReplyError
 from cloudgpu.run.containers.requests import NodeRunPaths, container_start_fields, exec_prefixes
@@ -55,6 +57,7 @@ def _gang(job: Job, paths: tuple[str, str, str], staged: Staged, attempt: int) -
     storage = {name: f"{root}{path}" for name, path in context.storage.items()}
     context = replace(context, storage=storage, enter=exec_prefixes(job.run_id, staged.images, context.workdir))
     gang = launcher(job.recipe.launch.launcher)(job.recipe, job.inventory, context)
+    gang = with_script(gang, job.recipe, context)
     return with_services(gang, job.recipe, job.inventory, context)
 
 
@@ -83,29 +86,39 @@ def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
     missing = [name for name in names if name not in environ]
     if missing:
         message = f"the recipe needs secrets that are not in the environment: {', '.join(missing)}"
-        raise UsageError(message, hint=f"run `{command('export', f'{missing[0]}=...')}` first")
+        hint = (
+            f"run `{command('export', f'{missing[0]}=...')}` first, or add {command('--secret', f'{missing[0]}=@FILE')}"
+        )
+        raise UsageError(message, hint=hint)
     for name in names:
         fault = bounds.value_fault(environ[name])
         size = len(f"{name}={environ[name]}".encode(errors="surrogateescape"))
         if fault or size > bounds.MAX_ARGUMENT_BYTES:
-            reason = fault or f"{size:,} bytes with its name; Linux allows at most {bounds.MAX_ARGUMENT_BYTES:,}"
+            reason = (
+                fault or f"it has {size:,} bytes including its name; Linux allows at most {bounds.MAX_ARGUMENT_BYTES:,}"
+            )
             raise UsageError(
                 f"the secret {name} cannot be sent to the nodes: {reason}", hint=f"set {name} to a valid value"
             )
     return {name: environ[name] for name in names}
 
 
-def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[str, str]) -> tuple[NodeLaunch, ...]:
+def start(
+    job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[str, str], *, alone: bool = False
+) -> tuple[NodeLaunch, ...]:
     """Start the ranks on every node and return their commands. Has no effect if the run was already started.
 
+    With `alone`, the nodes refuse the run while another run is in progress on them.
+
     Raises:
+        AgentReplyError: A node refused the run (code `busy`); the ranks that were already started have been stopped.
         RemoteCommandError: An agent rejected the request; the message names the node.
         ConnectError: A node cannot be reached.
     """
     for attempt in range(_PORT_ATTEMPTS):
         gang = rank_launches(job, agents, staged, attempt)
         try:
-            _start_nodes(job, agents, gang, secrets, attempt, staged)
+            _start_nodes(job, agents, gang, {"secrets": dict(secrets), "alone": alone}, attempt, staged)
         except AgentReplyError as err:
             # Another run uses the port. The head node binds the port before it responds, so no rank has started yet.
             if err.code != "port-in-use" or attempt == _PORT_ATTEMPTS - 1:
@@ -120,18 +133,21 @@ def _start_nodes(
     job: Job,
     agents: Sequence[Agent],
     gang: Sequence[NodeLaunch],
-    secrets: Mapping[str, str],
+    common: Mapping[str, Any],
     attempt: int,
     staged: Staged,
 ) -> None:
-    """Start the head node first, because its port may be in use, then all other nodes in parallel."""
+    """Start the run on the head node, then on all other nodes in parallel.
+
+    The head node goes first so that a port conflict is found before any other node starts its ranks.
+    """
     launch_by_index = {node.node_index: node for node in gang}
     authorized_keys = write_ssh_files(job, agents, gang)
 
     def start_node(agent: Agent) -> dict[str, Any]:
         agent.host.run(RemoteCommand("mkdir", "-p", f"{job.workdir(agent.home)}/outputs"))
         launch = launch_by_index[agent.host.node.index]
-        request = _request(job, agent, launch, secrets, attempt)
+        request = {**_request(job, agent, launch, attempt), **common}
         request["admits"] = authorized_keys.get(launch.node_index, "")
         return agent.ask("start", _with_container(request, job, agent, launch, staged))
 
@@ -146,7 +162,7 @@ def _start_nodes(
 
 
 def _stop_started(job: Job, agents: Sequence[Agent]) -> None:
-    """Stop the nodes that have started, because an incomplete gang would wait for the missing node.
+    """Stop the run on all nodes, because an incomplete gang would wait for the missing node.
 
     Nodes that cannot be reached are ignored.
     """
@@ -159,14 +175,13 @@ def _stop_started(job: Job, agents: Sequence[Agent]) -> None:
     run_on_all([agent.host for agent in agents], lambda host: stop(host.node.index))
 
 
-def _request(job: Job, agent: Agent, launch: NodeLaunch, secrets: Mapping[str, str], attempt: int) -> dict[str, Any]:
+def _request(job: Job, agent: Agent, launch: NodeLaunch, attempt: int) -> dict[str, Any]:
     return {
         "run_id": job.run_id,
         "run_dir": job.run_dir(agent.home),
         "workdir": job.workdir(agent.home),
         "node_index": launch.node_index,
         "ranks": [_rank(rank) for rank in launch.ranks],
-        "secrets": dict(secrets),
         "gang": {
             "head_address": job.inventory.head.private_address,
             "port": gang_port(job.run_id, attempt),
@@ -174,7 +189,14 @@ def _request(job: Job, agent: Agent, launch: NodeLaunch, secrets: Mapping[str, s
             "nodes": len(job.inventory.nodes),
         },
         "grace_s": int(job.recipe.checkpoint.grace) if job.recipe.checkpoint else 10,
+        **_transport(job),
     }
+
+
+def _transport(job: Job) -> dict[str, Any]:
+    """Return the request to watch the network between the nodes. Only `network: efa` rejects other networks."""
+    required = "efa" if job.recipe.resources.network == "efa" else ""
+    return {"transport": {"required": required}} if watches_network(job.inventory) else {}
 
 
 def _with_container(
@@ -238,5 +260,5 @@ def _span(ranks: Sequence[int]) -> str:
 
 
 def command_line(launch: NodeLaunch) -> str:
-    """Return the first rank's command, for display."""
+    """Return the command of the node's first rank, for display."""
     return shlex.join(launch.ranks[0].argv)

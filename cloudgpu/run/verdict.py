@@ -1,16 +1,21 @@
 """The messages that agents send during a run: log chunks and the final status."""
 
+import base64
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from cloudgpu import bounds
+from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.text import printable
 
 _UNFINISHED = frozenset({"starting", "running", "stopping"})
 _LONGEST_STATE, _LONGEST_REASON = 20, 2000
 _SIGNALS, _CODES = 64, 255
+_LARGEST_CHUNK = 1 << 24
 _GRAVITY = ("failed", "cancelled", "lost")
 """Failure states in order of precedence. Unknown states come last."""
 
@@ -29,7 +34,7 @@ class Chunk:
 
     @property
     def raw(self) -> bytes:
-        """Return the log bytes."""
+        """The log bytes."""
         return self.text.encode(errors="surrogateescape")
 
     @classmethod
@@ -41,20 +46,29 @@ class Chunk:
         """
         try:
             rank, offset, size = (bounds.checked_count(answer[name]) for name in ("rank", "offset", "bytes"))
-            chunk = cls(rank, offset, size, str(answer["data"]))
+            chunk = cls(rank, offset, size, _log_text(answer, size))
             size = len(chunk.raw)
-        except (KeyError, TypeError, ValueError, OverflowError) as err:
+        except (KeyError, TypeError, ValueError, OverflowError, zlib.error) as err:
             raise RemoteCommandError(f"the agent sent a malformed log chunk: {err!r}"[:500]) from err
         if not 0 < size == chunk.size:
             raise RemoteCommandError(f"the agent sent {size} log bytes but announced {chunk.size}")
         return chunk
 
     def after(self, offset: int) -> "Chunk | None":
-        """Return the part of the chunk from `offset` on, or None if there is none."""
+        """Return the part of the chunk at or after byte `offset` of the log, or None if there is no such part."""
         if self.offset >= offset:
             return self
         rest = self.raw[offset - self.offset :]
         return Chunk(self.rank, offset, len(rest), rest.decode(errors="surrogateescape")) if rest else None
+
+
+def _log_text(answer: Mapping[str, Any], size: int) -> str:
+    """Return the text of a log message. A compressed text is decompressed only up to the announced size."""
+    if "zlib" not in answer:
+        return str(answer["data"])
+    packed = base64.b64decode(answer["zlib"], validate=True)
+    data = zlib.decompressobj().decompress(packed, min(size, _LARGEST_CHUNK) + 1)
+    return data.decode(errors="surrogateescape")
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,7 @@ class Verdict:
 
     Attributes:
         teller: Index of the node that reported the status; None if the status does not come from a single node.
+        ran_s: Seconds from the start of the first rank to the end of the last; None if unknown.
     """
 
     state: str
@@ -71,6 +86,7 @@ class Verdict:
     node: int | None = None
     reason: str = ""
     teller: int | None = None
+    ran_s: float | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -97,10 +113,28 @@ class Verdict:
             _integer_field(first, "node_index", 0, _MAX_INDEX),
             printable(str(first.get("reason") or "")[:_LONGEST_REASON]),
             teller,
+            _ran_s(fields.get("ranks")),
         )
 
 
 _MAX_INDEX = 1 << 20
+_LONGEST_S = 366 * 86400.0
+
+
+def _ran_s(ranks: object) -> float | None:
+    """Return the seconds between the start of a node's first rank and the end of its last; None if unknown.
+
+    The times are untrusted and only shown, so an impossible time counts as unknown.
+    """
+    try:
+        times = [
+            (datetime.fromisoformat(rank["started_utc"]), datetime.fromisoformat(rank["ended_utc"]))
+            for rank in (ranks if isinstance(ranks, list) else [])
+        ]
+        ran_s = (max(ended for _, ended in times) - min(started for started, _ in times)).total_seconds()
+    except MALFORMED:
+        return None
+    return ran_s if 0 <= ran_s <= _LONGEST_S else None
 
 
 def _integer_field(first: Mapping[str, Any], name: str, lowest: int, highest: int) -> int | None:
@@ -125,7 +159,7 @@ def credible_verdicts(verdicts: Sequence[Verdict], ranks: Mapping[int, Sequence[
     """Return the final statuses, without failed ranks that do not exist or whose own node reports success.
 
     A node may report another node's rank, because the head node decides the status of the run. If the node that ran
-    the rank reports success, or no node has that rank, the run still counts as failed, but no rank is named.
+    the rank reports success, or no node has that rank, the run is still considered failed, but no rank is blamed.
     """
     by_node = {verdict.teller: verdict for verdict in verdicts if verdict.teller is not None}
     return [_without_contradiction(verdict, by_node, ranks) for verdict in verdicts]
@@ -150,14 +184,15 @@ def _without_contradiction(
 def combine_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
     """Combine the final statuses of all nodes.
 
-    A failure takes precedence over success, and a failure that names a rank takes precedence over other failures.
+    A failure takes precedence over success, and a failure that identifies a rank takes precedence over other failures.
     """
     bad = [verdict for verdict in verdicts if not verdict.succeeded]
+    ran_s = max((verdict.ran_s for verdict in verdicts if verdict.ran_s is not None), default=None)
     if not bad:
-        return verdicts[0]
+        return replace(verdicts[0], ran_s=ran_s)
 
     def gravity(verdict: Verdict) -> tuple[bool, int]:
         known = verdict.state in _GRAVITY
         return verdict.rank is None, _GRAVITY.index(verdict.state) if known else len(_GRAVITY)
 
-    return min(bad, key=gravity)
+    return replace(min(bad, key=gravity), ran_s=ran_s)

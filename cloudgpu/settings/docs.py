@@ -9,11 +9,16 @@ _HEAD = """\
 <!-- Generated from cloudgpu/settings/fields.py by scripts/docs.py; edit the fields there. -->
 # Settings
 
-In order of precedence: a flag of the command, an environment variable, `cloudgpu.toml` in the
-working directory or the nearest folder above it, `config.toml` in the folder `cloudgpu` of the
-platform's configuration directory, the default. `cloudgpu config` shows every setting with its
-value and its source; passwords are masked. An empty environment variable counts as not set.
-Relative paths start from the working directory; in a file, from the folder of that file.
+cloudgpu takes each setting from the first of these sources that contains it:
+
+1. a command-line flag
+2. an environment variable; an empty variable is ignored
+3. `cloudgpu.toml` in the working directory or the nearest folder above it
+4. `config.toml` in the folder `cloudgpu` of the platform's configuration directory
+5. the default
+
+`cloudgpu config` shows the value and source of every setting; passwords are masked. Relative paths
+in a settings file are resolved against its directory; all others, against the working directory.
 
 ```toml
 # cloudgpu.toml
@@ -22,8 +27,8 @@ team = "vision"
 region = "us-west-2"
 ```
 
-An unknown name in a file is an error that suggests the closest valid name. Numbers consist of the
-digits 0 to 9; values must not contain control characters.
+An unknown name in a file is an error, and the hint suggests the closest valid name. Numbers consist
+of the digits 0 to 9; values must not contain control characters.
 
 | setting | environment variable | default | description |
 |---|---|---|---|

@@ -45,7 +45,7 @@ def _about(default: str, *, doc: str, form: str = "", like: str = "", shown_defa
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings for one command, as returned by `load`. `origins` contains each setting with its source."""
+    """All settings for one command, as returned by `load`. `origins` lists each setting's text and source."""
 
     home: Path = field(
         metadata=_about(
@@ -57,7 +57,7 @@ class Settings:
     owner: str = field(
         metadata=_about(
             "",
-            doc="Owner of the resources that you create: the owner tag, and the user in the ledger.",
+            doc="Owner of the resources that you create, in their owner tag and in the ledger.",
             form=_TAG_TEXT,
             like="ann",
             shown_default="login name",
@@ -85,7 +85,11 @@ class Settings:
         )
     )
     ssh_key: Path = field(
-        metadata=_about("", doc="Private key for SSH to nodes.", shown_default="`ssh/id_ed25519` in the state home")
+        metadata=_about(
+            "",
+            doc="Path of the private key for SSH connections to nodes.",
+            shown_default="`ssh/id_ed25519` in the state home",
+        )
     )
     ssh_user: str = field(
         metadata=_about(
@@ -95,28 +99,36 @@ class Settings:
     ssh_cidr: str = field(
         metadata=_about(
             "",
-            doc="Addresses that may connect to port 22 of the nodes; empty means your current address.",
+            doc="CIDR block that may connect to port 22 of the nodes; empty means your current address.",
             like="203.0.113.7/32",
         )
     )
     hosts: Path = field(
         metadata=_about(
             "",
-            doc="Inventory of self-managed hosts, for `--on ssh`.",
+            doc="Path of the inventory of self-managed hosts, for `--on ssh`.",
             shown_default="`hosts.yaml` in the working directory, else in the state home",
         )
     )
     env_cache: Path = field(
-        metadata=_about("", doc="Python environments for rehearsal nodes.", shown_default="`envs` in the state home")
+        metadata=_about(
+            "",
+            doc="Directory for the Python environments of rehearsal nodes.",
+            shown_default="`envs` in the state home",
+        )
     )
-    vpc_id: str = field(metadata=_about("", doc="Your own VPC.", form=r"vpc-[0-9a-f]+", like="vpc-0a1b2c3d4e5f60718"))
+    vpc_id: str = field(
+        metadata=_about("", doc="ID of an existing VPC.", form=r"vpc-[0-9a-f]+", like="vpc-0a1b2c3d4e5f60718")
+    )
     create_vpc: bool = field(
         metadata=_about(
             "false", doc="Create a VPC for each cluster instead of using the account's default VPC.", like="true"
         )
     )
     subnet_id: str = field(
-        metadata=_about("", doc="Your own subnet.", form=r"subnet-[0-9a-f]+", like="subnet-0a1b2c3d4e5f60718")
+        metadata=_about(
+            "", doc="ID of an existing subnet for the nodes.", form=r"subnet-[0-9a-f]+", like="subnet-0a1b2c3d4e5f60718"
+        )
     )
     public_address: PublicAddress = field(
         metadata=_about(
@@ -140,7 +152,7 @@ class Settings:
     bastion: str = field(
         metadata=_about(
             "",
-            doc="Your own jump host for new nodes in your subnet. Its host key must be in your known_hosts, and it "
+            doc="Your own jump host for new nodes in your subnet. Your known_hosts must contain its host key, and it "
             "must accept `ssh_key`.",
             form=r"[a-z_][a-z0-9_-]{0,31}@([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[1-9][0-9]{0,4})?",
             like="ann@bastion.example.org:22",
@@ -154,21 +166,29 @@ class Settings:
         )
     )
     security_group_id: str = field(
-        metadata=_about("", doc="Your own security group.", form=r"sg-[0-9a-f]+", like="sg-0a1b2c3d4e5f60718")
+        metadata=_about(
+            "", doc="ID of an existing security group for the nodes.", form=r"sg-[0-9a-f]+", like="sg-0a1b2c3d4e5f60718"
+        )
     )
     role_name: str = field(
-        metadata=_about("", doc="Your own IAM role for the nodes.", form=r"[\w+=,.@-]{1,64}", like="gpu-node")
+        metadata=_about(
+            "", doc="Name of an existing IAM role for the nodes.", form=r"[\w+=,.@-]{1,64}", like="gpu-node"
+        )
     )
     key_name: str = field(
-        metadata=_about("", doc="Your own EC2 key pair; `ssh_key` must be its private key.", like="ann-laptop")
+        metadata=_about(
+            "", doc="Name of an existing EC2 key pair; `ssh_key` must be its private key.", like="ann-laptop"
+        )
     )
     kms_key_id: str = field(
-        metadata=_about("", doc="Your own KMS key for the volumes: ID, ARN or alias.", like="alias/gpu")
+        metadata=_about(
+            "", doc="ID, ARN or alias of an existing KMS key that encrypts the nodes' volumes.", like="alias/gpu"
+        )
     )
     expiry_schedule: bool = field(
         metadata=_about(
             "true",
-            doc="Also have AWS terminate the nodes five minutes after their expiry, with an EventBridge schedule.",
+            doc="Create an EventBridge schedule that terminates the nodes five minutes after their expiry.",
             like="false",
         )
     )
@@ -184,14 +204,14 @@ class Settings:
     pulumi_command: str = field(
         metadata=_about(
             "",
-            doc="Path of the Pulumi CLI; empty means the one on the PATH, else the one from `--install-pulumi`.",
+            doc="Path of the Pulumi CLI; empty means the CLI on the PATH or, failing that, the one in the state home.",
             like="/opt/pulumi/bin/pulumi",
         )
     )
     pulumi_backend: str = field(
         metadata=_about(
             "",
-            doc="State backend of the pulumi engine; empty means the state home, which rehearsals always use.",
+            doc="State backend URL of the pulumi engine; empty means the state home, which rehearsals always use.",
             form=r"(file|s3|gs|azblob|https?)://.+",
             like="s3://our-pulumi-state",
         )
@@ -212,7 +232,7 @@ class Settings:
     debug: bool = field(
         metadata=_about(
             "false",
-            doc="Write a debug log with AWS request IDs to the state home, and show all output.",
+            doc="Write a debug log with AWS request IDs to the state home, and show all installer output.",
             like="true",
         )
     )
@@ -241,16 +261,16 @@ def env_name(name: str) -> str:
 
 
 def unknown_setting(name: str, where: str) -> UsageError:
-    """Return the error for an unknown setting. The hint contains the closest valid name, or else all names."""
+    """Return the error for an unknown setting. The hint suggests the closest valid name, or lists all names."""
     near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
     hint = f'did you mean "{near[0]}"?' if near else f"choose from: {', '.join(NAMES)}"
     return UsageError(f'{where}: unknown setting "{name}"', hint=hint)
 
 
 def mask_url(url: str) -> str:
-    """Return a URL with its passwords masked, for display and logs.
+    """Return a URL with the password and any query parameters that contain secrets masked, for display and logs.
 
-    The mask extends to the last `@`, so that a password with an unescaped `@` is hidden completely.
+    The password mask extends to the last `@`, so that a password with an unescaped `@` is hidden completely.
     """
     masked = re.sub(r"(?s)^([^:]+://[^:/@]*):.*@", rf"\1:{_MASK}@", url)
     return re.sub(r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", rf"\1{_MASK}", masked)

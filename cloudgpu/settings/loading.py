@@ -29,7 +29,7 @@ def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Pa
             environment variables.
 
     Raises:
-        UsageError: A setting is unknown or a value is invalid; the message names the source.
+        UsageError: A setting is unknown, a value is invalid, or a file cannot be used; the message names the source.
     """
     ordered = sources(flags, environ, cwd)
     fallback = SourcedSetting(Setting("home", platformdirs.user_data_dir("cloudgpu"), "default"), cwd)
@@ -47,7 +47,7 @@ def _first_source(name: str, ordered: Sequence[Source]) -> SourcedSetting | None
 
 
 def _defaults(home: Home, environ: Mapping[str, str], cwd: Path) -> dict[str, str]:
-    """Return the defaults by name, including those that depend on the state home or the login name."""
+    """Return the default of every setting by name; some depend on the state home or the login name."""
     fixed = {name: str(setting.metadata["default"]) for name, setting in FIELDS.items()}
     return fixed | {
         "home": str(home.root),
@@ -74,7 +74,7 @@ def _login_name(environ: Mapping[str, str]) -> str:
 def _account_name() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's uid need not have a name
+    except (KeyError, OSError):  # the user ID may have no name, as in some containers
         return f"uid-{os.getuid()}"
 
 
@@ -137,6 +137,6 @@ def _invalid(setting: Setting, problem: str) -> UsageError:
 
 
 def _with_absolute_path(setting: Setting, values: Mapping[str, Any]) -> Setting:
-    """Return the setting, with an absolute value if it is a path."""
+    """Return the setting with its value made absolute if the value is a path."""
     value = values[setting.name]
     return Setting(setting.name, str(value), setting.origin) if isinstance(value, Path) else setting

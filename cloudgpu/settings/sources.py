@@ -31,7 +31,7 @@ def sources(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Pa
     """Return the settings from each source, in order of precedence.
 
     Raises:
-        UsageError: A setting is unknown, or a file cannot be read.
+        UsageError: A setting is unknown, or a settings file is malformed, unreadable or untrusted.
     """
     return [_flags(flags, cwd), _variables(environ, cwd), *(_file(path) for path in _files(cwd))]
 
@@ -52,8 +52,8 @@ def _flags(flags: Mapping[str, str | None], cwd: Path) -> Source:
 
 
 def _variables(environ: Mapping[str, str], cwd: Path) -> Source:
-    # Shells and CI systems use an empty variable for "unset". Unknown CLOUDGPU_ variables are ignored because the
-    # environment of a run contains some.
+    # Shells and CI systems use an empty variable for "unset". Other CLOUDGPU_ variables are ignored, because cloudgpu
+    # itself sets some in the environment of a run.
     values = {name: environ.get(env_name(name), "") for name in NAMES}
     return {
         name: SourcedSetting(Setting(name, text, f"environment {env_name(name)}"), cwd)
@@ -73,7 +73,7 @@ def _files(cwd: Path) -> Iterator[Path]:
 
 
 def _reject_planted(path: Path) -> None:
-    """Reject another user's project file in a world-writable folder: it could redirect the ledger or open port 22."""
+    """Reject another user's project file in a world-writable folder. Its settings could open port 22 to an attacker."""
     shared = path.parent.stat().st_mode & stat.S_IWOTH
     if shared and path.stat().st_uid not in (0, os.getuid()):
         message = f"{path} belongs to another user and is in a world-writable folder"
@@ -93,7 +93,7 @@ def _written(name: str, value: object, path: Path) -> SourcedSetting:
         raise unknown_setting(name, str(path))
     if not isinstance(value, str | int):
         raise UsageError(
-            f"{path}: {name}: expected text, a number or true/false, got {value!r}",
+            f"{path}: {name}: expected text, a whole number or true/false, got {value!r}",
             hint="see docs/reference/settings.md",
         )
     text = str(value).lower() if isinstance(value, bool) else str(value)

@@ -15,12 +15,18 @@ CONNECT_S: Final = 15.0
 """Default time limit, in seconds, for connecting to a node that has booted."""
 COMMAND_S: Final = 120.0
 """Default time limit, in seconds, for a command whose output is read all at once."""
+OnBytes = Callable[[int, int], None]
+"""Called during a transfer with the number of bytes transferred so far and the number of all bytes."""
 FailureCallback = Callable[[ConnectError | None], None]
 """Called for each connection through a tunnel, with None on success or the error that prevented the connection."""
 
 
 def ignore_failure(_trouble: ConnectError | None) -> None:
     """Ignore the outcome of a tunnel connection."""
+
+
+def ignore_bytes(_done: int, _total: int) -> None:
+    """Ignore the progress of a transfer."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +42,11 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Return True if the exit code is 0."""
+        """True if the exit code is 0."""
         return self.exit_code == 0
 
     def tail(self, count: int = 10) -> list[str]:
-        """Return the last lines of standard error, or of standard output if standard error is empty."""
+        """Return the last `count` lines of standard error, or of standard output if standard error is empty."""
         return (self.stderr.strip() or self.stdout.strip()).splitlines()[-count:]
 
 
@@ -48,17 +54,18 @@ class Stream(Protocol):
     """A running command whose output is read line by line."""
 
     exit_code: int | None
-    """Exit code; None until `lines` is exhausted, 128 + n if signal n terminated the command."""
+    """Exit code: 128 + n after signal n, 255 if the server sent no exit code. None until `lines` is exhausted."""
 
     @property
     def stderr(self) -> str:
-        """Return the standard error received so far, at most the last MiB."""
+        """Standard error received so far, truncated to the last MiB."""
 
     def lines(self, timeout_s: float | None = None) -> Iterator[str]:
         """Yield lines of standard output, without the newline, until the command exits.
 
         Raises:
-            TimeLimitError: `timeout_s` passed since the start or the last `renew`.
+            TimeLimitError: `timeout_s` seconds have passed since the start of the iteration or the last `renew`.
+            RemoteCommandError: A line exceeds 32 MiB.
             ConnectError: The connection was lost; the command may still be running.
         """
 
@@ -66,7 +73,7 @@ class Stream(Protocol):
         """Restart the time limit of `lines`."""
 
     def close(self) -> None:
-        """Stop reading. This closes the standard output of the remote command."""
+        """Stop reading and close the channel, which also closes the remote command's standard output."""
 
 
 class Host(Protocol):
@@ -78,12 +85,18 @@ class Host(Protocol):
         """Run a command and wait for it.
 
         Raises:
-            RemoteCommandError: The exit code is not 0; the error contains the last 10 lines.
-            ConnectError: The connection was lost or `timeout_s` passed.
+            RemoteCommandError: The exit code is not 0, or the output exceeds 256 MiB. For a nonzero exit code, the
+                error's `tail` contains the last 10 lines of output.
+            ConnectError: The connection was lost, or the command ran for longer than `timeout_s`.
         """
 
     def try_run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """Run a command and return its result, whatever the exit code."""
+        """Run a command and return its result, whatever the exit code.
+
+        Raises:
+            RemoteCommandError: The output exceeds 256 MiB.
+            ConnectError: The connection was lost, or the command ran for longer than `timeout_s`.
+        """
 
     def stream(self, command: RemoteCommand, *, stdin: bytes = b"") -> Stream:
         """Start a command whose output is read line by line."""
@@ -94,17 +107,22 @@ class Host(Protocol):
     def get_file(self, path: str, to: Path) -> None:
         """Download a file; the local write is atomic."""
 
-    def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
+    def send_tree(self, source: Path, files: Sequence[str], to: str, on_bytes: OnBytes = ignore_bytes) -> int:
         """Make a remote directory contain exactly these files from `source`; return the number of bytes sent.
 
         `files` contains paths relative to `source`.
         """
 
     def claim_tree(self, to: str) -> None:
-        """Mark a new or empty remote directory as managed, so that `send_tree` may change it later."""
+        """Create a remote directory or adopt an empty one, so that `send_tree` may change its contents later."""
 
     def fetch_tree(
-        self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
+        self,
+        source: str,
+        patterns: Sequence[str],
+        to: Path,
+        on_skipped: OnSkipped | None = None,
+        on_bytes: OnBytes = ignore_bytes,
     ) -> list[str]:
         """Download the matching files from a remote directory; return their relative paths.
 
@@ -126,11 +144,12 @@ class Host(Protocol):
             remote_port: Port on the node.
             local: Local port; 0 picks any free port.
             near: Use the next free local port if `local` is in use.
-            bound: The remote service listens only on the node's loopback address.
+            bound: True if the remote service listens only on the node's loopback address.
             on_outcome: Called with the outcome of every connection.
 
         Raises:
-            UsageError: The local port is in use.
+            UsageError: The local port is in use or requires root.
+            StateError: No local port is available.
         """
 
     def server_key(self) -> ServerKey:

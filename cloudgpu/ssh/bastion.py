@@ -1,4 +1,4 @@
-"""The user's jump host: its address comes from the settings, its host key from the user's `known_hosts` files."""
+"""The user's jump host. Its host key comes from pinned fingerprints or from the user's `known_hosts` files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +18,16 @@ _BASTION = -1
 
 
 def bastion(address: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] = (), key: str = "") -> Node:
-    """Return the jump host for the address `user@host` or `user@host:port`.
+    """Return the jump host at the address `user@host` or `user@host:port`.
 
-    Its host key is pinned to the fingerprints in `pinned` or, if there are none, to the keys in `known_hosts`.
+    Args:
+        address: Login user, host name or IP address, and optional port.
+        known_hosts: Files that contain the jump host's keys. Used only if `pinned` is empty.
+        pinned: Fingerprints of the jump host's keys.
+        key: Path of the private key; empty for the caller's default key.
 
     Raises:
-        HostKeyError: No host key of the jump host is known, or a file cannot be read.
+        HostKeyError: The `known_hosts` files contain no key of the jump host, or cannot be read.
     """
     user, _, server = address.partition("@")
     host, port = _split(server)
@@ -32,12 +36,16 @@ def bastion(address: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] =
         where = " or ".join(str(path) for path in known_hosts)
         connect = command("ssh", *([] if port == _SSH_PORT else ["-p", str(port)]), f"{user}@{host}")
         message = f"the host key of the bastion {host}:{port} is not in {where}"
-        raise HostKeyError(message, hint=f"connect once with `{connect}`, and compare the fingerprint")
+        raise HostKeyError(message, hint=f"connect once with `{connect}`, and verify the fingerprint")
     return Node(_BASTION, "bastion", host, port, user, keys, host, "", "", "", 0, simulated=False, key=key)
 
 
 def known_keys(address: str, port: int, files: Sequence[Path]) -> tuple[str, ...]:
-    """Return the fingerprints that these files contain for a host."""
+    """Return the fingerprints of all keys of a host in `known_hosts` files, without revoked keys.
+
+    Raises:
+        HostKeyError: A file cannot be read.
+    """
     return _fingerprints(address if port == _SSH_PORT else f"[{address}]:{port}", files)
 
 
@@ -51,8 +59,8 @@ def _split(server: str) -> tuple[str, int]:
 
 
 def _fingerprints(name: str, files: Sequence[Path]) -> tuple[str, ...]:
-    """Return the fingerprints for a plain or hashed name, excluding revoked keys."""
-    known, revoked = paramiko.HostKeys(), set()
+    """Return a host's fingerprints. Entries with a hashed host name are included."""
+    known, revoked = [], set()
     for line in (line for path in files if path.is_file() for line in _lines(path)):
         marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
         entry = _entry(rest)
@@ -61,10 +69,19 @@ def _fingerprints(name: str, files: Sequence[Path]) -> tuple[str, ...]:
         if marker == _REVOKED:
             revoked.add(fingerprint(entry.key.asbytes()))
             continue
-        for host in entry.hostnames:
-            known.add(host, entry.key.get_name(), entry.key)
-    fingerprints = [fingerprint(key.asbytes()) for key in (known.lookup(name) or {}).values()]
-    return tuple(pin for pin in dict.fromkeys(fingerprints) if pin not in revoked)
+        if _is_of(entry, name):
+            known.append(fingerprint(entry.key.asbytes()))
+    return tuple(pin for pin in dict.fromkeys(known) if pin not in revoked)
+
+
+def _is_of(entry: paramiko.hostkeys.HostKeyEntry, name: str) -> bool:
+    # Each host name gets a collection of its own: a collection keeps one key per type and drops the others.
+    for host in entry.hostnames:
+        keys = paramiko.HostKeys()
+        keys.add(host, entry.key.get_name(), entry.key)
+        if keys.lookup(name):
+            return True
+    return False
 
 
 def _lines(path: Path) -> list[str]:
@@ -73,12 +90,12 @@ def _lines(path: Path) -> list[str]:
     except OSError as err:
         message = f"cannot read the known host keys in {path}: {err.strerror}"
         raise HostKeyError(
-            message, hint=f"check its permissions with `{command('ls', '-l', str(path))}`, or move the file away"
+            message, hint=f"check the permissions with `{command('ls', '-l', str(path))}`, or move the file elsewhere"
         ) from err
 
 
 def _entry(line: str) -> paramiko.hostkeys.HostKeyEntry | None:
-    """Parse one line; return None for a comment or a key that paramiko cannot read."""
+    """Parse one line; return None for a comment, a malformed line or a key that paramiko cannot read."""
     try:
         return None if line.lstrip().startswith("#") else paramiko.hostkeys.HostKeyEntry.from_line(line)
     except (paramiko.hostkeys.InvalidHostKey, paramiko.SSHException):

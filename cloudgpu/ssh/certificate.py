@@ -18,8 +18,8 @@ class Certificate:
     """A self-signed certificate. Trusting the certificate means trusting exactly one key.
 
     Attributes:
-        pem: The certificate, for both sides.
-        key: The private key, for the server.
+        pem: Certificate in PEM format, for the server and the client.
+        key: Private key in PEM format, for the server only.
     """
 
     pem: str

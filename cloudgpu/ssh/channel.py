@@ -19,8 +19,8 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
     exists and closes the whole connection, which also interrupts every other command on it.
 
     Attributes:
-        closed_by_peer: Whether the server closed the channel. False if it closed because the connection was lost.
-        refused: Whether the server rejected a request on the channel.
+        closed_by_peer: True once the server has sent CLOSE. Remains False if the connection is lost instead.
+        refused: True if the server rejected a request on the channel.
     """
 
     closed_by_peer = False
@@ -29,7 +29,11 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
     _held_back: tuple[paramiko.Message, ...] = ()
 
     def request(self, kind: str, text: str, *, reply: bool) -> None:
-        """Send a request without waiting for the response, which saves a round trip and cannot hang."""
+        """Send a channel request without waiting for the response, which saves a round trip.
+
+        Raises:
+            OSError: The channel is closed.
+        """
         message = paramiko.Message()
         message.add_byte(bytes([_MSG_REQUEST]))
         message.add_int(self.remote_chanid)
@@ -42,17 +46,17 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
             self.transport._send_user_message(message)
 
     def recv(self, nbytes: int) -> bytes:
-        """Read standard output and enlarge the server's send window."""
+        """Return at most `nbytes` bytes of standard output, and replenish the receive window when necessary."""
         with self._sending():
             return bytes(super().recv(nbytes))
 
     def recv_stderr(self, nbytes: int) -> bytes:
-        """Read standard error."""
+        """Return at most `nbytes` bytes of standard error."""
         with self._sending():
             return bytes(super().recv_stderr(nbytes))
 
     def shutdown(self, how: int) -> None:
-        """Shut down one direction or both, as for sockets."""
+        """Shut down one or both directions, like `socket.shutdown`."""
         with self._sending():
             super().shutdown(how)
 
@@ -123,4 +127,4 @@ HANDLERS = {
     _MSG_FAILURE: lambda channel, message: channel._request_failed(message),
     _MSG_REQUEST: lambda channel, message: channel._handle_request(message),
 }
-"""Channel message handlers for the transport. Paramiko's table refers to the methods of paramiko's channel class."""
+"""Channel message handlers for the transport. Paramiko's own table bypasses the overrides in `OrderlyChannel`."""

@@ -1,17 +1,25 @@
 """An SSH connection to one node, shared by all calls and reopened after it is lost."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cloudgpu.clock import Clock
-from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
+from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node, loopback_address, shares_this_machine
-from cloudgpu.ssh.base import COMMAND_S, CONNECT_S, FailureCallback, Result, ignore_failure
+from cloudgpu.ssh.base import (
+    COMMAND_S,
+    CONNECT_S,
+    FailureCallback,
+    OnBytes,
+    Result,
+    ignore_bytes,
+    ignore_failure,
+)
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import lost_connection_hint, node_label, require_success
-from cloudgpu.ssh.handshake import AuthRefusedError, Opened, open_link, open_socket
+from cloudgpu.ssh.handshake import Opened, open_link, open_socket
 from cloudgpu.ssh.openssh_command import ServerKey
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
 from cloudgpu.ssh.tcp_connector import TcpConnector
@@ -23,8 +31,6 @@ from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_
 _CHANNEL_TIMEOUT_S = 30.0
 _LANES = 16
 _SESSIONS = 10
-_BOOT_PAUSE_S = (0.5, 1.0, 2.0, 4.0, 5.0)
-_LOGIN_GRACE_S = 60.0
 _MOST_OUTPUT_BYTES = 256 << 20
 
 
@@ -45,51 +51,11 @@ def connect(
 
     Raises:
         HostKeyError: The node presents none of its pinned host keys.
-        ConnectError: The node cannot be reached, or rejects the key.
+        ConnectError: The node cannot be reached or rejects the key, or the key cannot be loaded.
     """
     host = SshHost(node, key, clock=clock, timeout_s=timeout_s, via=via, keepalive=keepalive or KeepaliveLimits())
     host.connect()
     return host
-
-
-def wait_for_ssh(
-    node: Node,
-    key: Path,
-    *,
-    clock: Clock,
-    deadline_s: float,
-    via: TcpConnector | None = None,
-    hopeless: Callable[[], bool] = lambda: False,
-) -> "SshHost":
-    """Connect to a node that may still be booting; retry with pauses for at most `deadline_s` seconds.
-
-    A rejected login is retried for one minute only, because a socket-activated sshd may respond before cloud-init has
-    created the user and installed the key. On a node that has finished its first boot, a rejected login is not retried.
-    Once `hopeless` returns True, no failure is retried.
-
-    Raises:
-        HostKeyError: The node presents none of its pinned host keys. This is raised immediately, without retries.
-        ConnectError: The deadline has passed, or retries are pointless; the error describes the last failure.
-    """
-    grace_s = 0.0 if node.booted else _LOGIN_GRACE_S
-    end = clock.monotonic() + deadline_s
-    login_end = None
-    attempt = 0
-    while True:
-        now = clock.monotonic()
-        try:
-            return connect(node, key, clock=clock, timeout_s=max(1.0, min(CONNECT_S, end - now)), via=via)
-        except HostKeyError:
-            raise
-        except AuthRefusedError:
-            login_end = login_end or clock.monotonic() + grace_s
-            if hopeless() or clock.monotonic() >= min(end, login_end):
-                raise
-        except ConnectError:
-            if hopeless() or clock.monotonic() >= end:
-                raise
-        clock.sleep(_BOOT_PAUSE_S[min(attempt, len(_BOOT_PAUSE_S) - 1)])
-        attempt += 1
 
 
 class SshHost:
@@ -119,13 +85,14 @@ class SshHost:
         """Connect, unless a connection is already open.
 
         Raises:
-            ConnectError: The node cannot be reached, or rejects the key.
+            HostKeyError: The node presents none of its pinned host keys.
+            ConnectError: The node cannot be reached or rejects the key, or the key cannot be loaded.
         """
         self._lane(0)
 
     @property
     def connected(self) -> bool:
-        """Return True if a connection is open, as far as this side can tell."""
+        """True if a connection is open. The loss of a connection may go unnoticed until the next use."""
         with self._lock:
             return any(link.is_active() for link in self._links)
 
@@ -133,8 +100,9 @@ class SshHost:
         """Run a command and wait for it.
 
         Raises:
-            RemoteCommandError: The exit code is not 0; the error contains the last 10 lines.
-            ConnectError: The connection was lost or `timeout_s` passed.
+            RemoteCommandError: The exit code is not 0, or the output exceeds 256 MiB. For a nonzero exit code, the
+                error's `tail` contains the last 10 lines of output.
+            ConnectError: The connection was lost, or the command ran for longer than `timeout_s`.
         """
         return require_success(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
@@ -142,7 +110,8 @@ class SshHost:
         """Run a command and return its result, whatever the exit code.
 
         Raises:
-            TimeLimitError: `timeout_s` passed.
+            TimeLimitError: The command ran for longer than `timeout_s` seconds.
+            RemoteCommandError: The output exceeds 256 MiB.
             ConnectError: The connection was lost.
         """
         began = self._clock.monotonic()
@@ -178,7 +147,7 @@ class SshHost:
         """Start a command whose output is read line by line.
 
         Raises:
-            ConnectError: The connection was lost.
+            ConnectError: The connection was lost, or the server rejects further sessions.
         """
         return SessionStream(self.start(command, stdin))
 
@@ -186,7 +155,7 @@ class SshHost:
         """Start a command whose output is read in chunks of bytes.
 
         Raises:
-            ConnectError: The connection was lost.
+            ConnectError: The connection was lost, or the server rejects further sessions.
         """
         link, channel = self._channel()
         session = CommandSession(
@@ -219,20 +188,20 @@ class SshHost:
         """
         transfer.get_file(self, path, to)
 
-    def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
+    def send_tree(self, source: Path, files: Sequence[str], to: str, on_bytes: OnBytes = ignore_bytes) -> int:
         """Make a remote directory contain exactly these files from `source`; return the number of bytes sent.
 
         `files` contains paths relative to `source`.
 
         Raises:
-            StateError: A local file cannot be read.
+            StateError: A local file cannot be read or keeps changing.
             RemoteCommandError: A remote file cannot be written.
             ConnectError: The connection was lost. The next call completes the transfer.
         """
-        return transfer.send_tree(self, source, files, to)
+        return transfer.send_tree(self, source, files, to, on_bytes)
 
     def claim_tree(self, to: str) -> None:
-        """Mark a new or empty remote directory as managed, so that `send_tree` may change it.
+        """Create a remote directory or adopt an empty one, so that `send_tree` may change its contents later.
 
         Raises:
             RemoteCommandError: The directory has contents that cloudgpu did not put there, or cannot be created.
@@ -241,18 +210,24 @@ class SshHost:
         transfer.claim_tree(self, to)
 
     def fetch_tree(
-        self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
+        self,
+        source: str,
+        patterns: Sequence[str],
+        to: Path,
+        on_skipped: OnSkipped | None = None,
+        on_bytes: OnBytes = ignore_bytes,
     ) -> list[str]:
         """Download the matching files from a remote directory; return their relative paths.
 
         `on_skipped` is called for every entry that cannot be downloaded.
 
         Raises:
+            UsageError: A pattern is not a valid glob.
             StateError: A local file cannot be written, or the node sent a path outside `to`.
             RemoteCommandError: A remote file cannot be read.
-            ConnectError: The connection was lost. Complete files are kept.
+            ConnectError: The connection was lost. Files that were received completely are kept.
         """
-        return transfer.fetch_tree(self, source, patterns, to, on_skipped)
+        return transfer.fetch_tree(self, source, patterns, to, on_skipped, on_bytes)
 
     def forward(
         self,
@@ -263,17 +238,19 @@ class SshHost:
         bound: bool = False,
         on_outcome: FailureCallback = ignore_failure,
     ) -> int:
-        """Open a tunnel to a port on the node's loopback address and return the local port. Idempotent.
+        """Open a tunnel to a port on the node's loopback address and return the local port.
+
+        If a tunnel to `remote_port` is already open, return its local port instead.
 
         Args:
             remote_port: Port on the node.
             local: Local port; 0 picks any free port.
             near: Use the next free local port if `local` is in use.
-            bound: The remote service listens only on the node's loopback address.
+            bound: True if the remote service listens only on the node's loopback address.
             on_outcome: Called with the outcome of every connection.
 
         Raises:
-            UsageError: The local port is in use.
+            UsageError: The local port is in use or requires root.
             StateError: No local port is available.
         """
         with self._lock:
@@ -286,15 +263,16 @@ class SshHost:
         """Open a connection to a port on the node's loopback address.
 
         Raises:
-            ConnectError: The node is unreachable, or nothing listens on the port.
+            ConnectError: The node is unreachable, nothing listens on the port, or a local tunnel uses the port.
         """
         shared = shares_this_machine(self.node)
-        # On nodes that share this machine, a program that listens on 127.0.0.1 does not listen on its node's address.
+        # Nodes that share this machine have different loopback addresses. Their programs may still listen on 127.0.0.1.
         addresses = [loopback_address(self.node), *(["127.0.0.1"] if shared and not bound else [])]
         with self._lock:
             is_tunnel = shared and any(tunnel.port == port for tunnel in self._tunnels.values())
         silent = SilentPortError(
-            f"{node_label(self.node)} cannot connect to port {port}: a tunnel uses it", hint="close that tunnel"
+            f"{node_label(self.node)} cannot connect to port {port}: a local tunnel uses this port",
+            hint="close that tunnel",
         )
         for address in dict.fromkeys(addresses):
             if is_tunnel and address == "127.0.0.1":
@@ -333,7 +311,7 @@ class SshHost:
         return ServerKey(str(key.get_name()), str(key.get_base64()))
 
     def close(self) -> None:
-        """Close the connection. A later call reopens it."""
+        """Close the connection and its tunnels. The next command or transfer reconnects."""
         with self._lock:
             links, self._links = self._links, []
             tunnels, self._tunnels = list(self._tunnels.values()), {}

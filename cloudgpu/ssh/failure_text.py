@@ -1,4 +1,4 @@
-"""Parts of error messages: the name of a node, hints for lost connections, and failed commands."""
+"""Error message texts: node labels, hints for lost connections, and errors for failed commands."""
 
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
@@ -15,7 +15,7 @@ CHECK_NODE_HINT = "check that the node is still running: `cloudgpu status --refr
 
 
 def lost_connection_hint(node: Node) -> str:
-    """Return the hint for a lost connection. No cloud API lists self-managed hosts, so their hint is to log in."""
+    """Return the hint for a lost connection: check the node's status, or log in if the host is self-managed."""
     if not node.own:
         return CHECK_NODE_HINT
     return f"check that you can log in: {login_command(node)}"
@@ -27,7 +27,7 @@ def login_command(node: Node) -> str:
 
 
 def node_label(node: Node) -> str:
-    """Return the name of a node for messages; self-managed hosts include their inventory name."""
+    """Return a node's label for messages. For a self-managed host, the label includes its name in the inventory."""
     what = f"node {node.index}" if node.index >= 0 else "the jump host"
     name = f"{node.zone}, " if node.own and node.zone else ""
     return f"{what} ({name}{node.user}@{node.address}:{node.port})"

@@ -1,4 +1,4 @@
-"""Run work on all nodes in parallel. A node's failure is returned as an error and does not stop the other nodes."""
+"""Run a function on all nodes in parallel. A node's failure is returned as an error; other nodes are unaffected."""
 
 import copy
 import threading
@@ -11,20 +11,29 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import CONNECT_S
-from cloudgpu.ssh.connection import SshHost, connect, wait_for_ssh
+from cloudgpu.ssh.boot_wait import FailureCheck, retry_always, wait_for_ssh
+from cloudgpu.ssh.connection import SshHost, connect
 from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.ssh.tcp_connector import CarrierOf, TcpConnector
 
 LIMIT = 64
-"""Maximum number of nodes processed in parallel. More threads only compete for the interpreter."""
+"""Default maximum number of nodes processed in parallel. More threads would only compete for the GIL."""
+
+
+class TerminatedNodeError(ConnectError):
+    """The node does not respond because its instance is stopped or terminated."""
+
+
+_FINAL = (HostKeyError, AuthRefusedError, TerminatedNodeError)
+"""Errors that end the wait for all nodes, because further attempts would not help. The first ones take precedence."""
 
 
 def no_jump_node(_node: Node) -> None:
-    """Return None: the node is reached directly."""
+    """Return None, which means that the node is reached directly."""
 
 
 class OnNode(Protocol):
-    """An object that belongs to one node."""
+    """An object with a `node`, such as a connection."""
 
     node: Node
 
@@ -35,9 +44,10 @@ A = TypeVar("A")
 
 
 def run_on_all(hosts: Iterable[H], do: Callable[[H], T], *, limit: int = LIMIT) -> dict[int, T | CloudGpuError]:
-    """Call `do` for every host in parallel; return its result or error by node index, in the order of the hosts.
+    """Call `do` for every host in parallel; return results or errors by node index, in the order of the hosts.
 
-    Only a `CloudGpuError` is returned. Any other exception is a bug and is raised after all calls have finished.
+    Only a `CloudGpuError` is returned. Any other exception is a bug: it cancels the calls that have not started, and is
+    raised after the running calls have finished.
     """
     return _parallel([(host.node.index, host) for host in hosts], do, limit)
 
@@ -51,7 +61,11 @@ def connect_all(
     limit: int = LIMIT,
     carrier: CarrierOf = no_jump_node,
 ) -> dict[int, SshHost | CloudGpuError]:
-    """Connect to every node, through its jump node if it has one; return connections or errors by node index."""
+    """Connect to every node in parallel; return connections or errors by node index.
+
+    A node that has a jump node is reached through that jump node. For any other node, `carrier` returns the connector,
+    or None for a direct connection.
+    """
 
     def connect_to(node: Node, via: TcpConnector | None) -> SshHost:
         return connect(node, key, clock=clock, timeout_s=timeout_s, via=via)
@@ -67,19 +81,21 @@ def wait_for_all(
     deadline_s: float,
     came: Callable[[SshHost], None] | None = None,
     carrier: CarrierOf = no_jump_node,
+    check: FailureCheck = retry_always,
 ) -> dict[int, SshHost | CloudGpuError]:
     """Connect to nodes that may still be booting, in parallel; return connections or errors by node index.
 
-    Nodes behind a jump node are contacted after all directly reachable nodes. A wrong host key or a rejected login is
-    final, and stops the retries for all nodes.
+    Nodes behind a jump node are contacted after all other nodes. A wrong host key, a login that is still rejected after
+    the grace period of `wait_for_ssh`, or an error raised by `check` stops the retries for all nodes.
 
     Args:
         nodes: Nodes to connect to.
-        key: The private key.
+        key: Private key for nodes that have no `key` of their own.
         clock: Clock for waiting.
-        deadline_s: Time limit per node, in seconds.
+        deadline_s: Time limit for the whole call, in seconds.
         came: Called with each new connection, on that node's thread.
-        carrier: Returns the connector for a node that is not behind another node; None for a direct connection.
+        carrier: Returns the connector for a node without a jump node, or None for a direct connection.
+        check: Called before each retry, on that node's thread.
     """
     end = clock.monotonic() + deadline_s
     hopeless = threading.Event()
@@ -87,8 +103,10 @@ def wait_for_all(
     def wait(node: Node, via: TcpConnector | None) -> SshHost:
         left_s = max(0.0, end - clock.monotonic())
         try:
-            host = wait_for_ssh(node, key, clock=clock, deadline_s=left_s, via=via, hopeless=hopeless.is_set)
-        except (HostKeyError, AuthRefusedError):
+            host = wait_for_ssh(
+                node, key, clock=clock, deadline_s=left_s, via=via, hopeless=hopeless.is_set, check=check
+            )
+        except _FINAL:
             hopeless.set()
             raise
         if came is not None:
@@ -101,7 +119,7 @@ def wait_for_all(
 def _in_two_steps(
     nodes: Sequence[Node], connect: Callable[[Node, TcpConnector | None], SshHost], limit: int, carrier: CarrierOf
 ) -> dict[int, SshHost | CloudGpuError]:
-    """Connect to directly reachable nodes first, then to nodes behind a jump node."""
+    """Connect to nodes without a jump node first, then to nodes behind a jump node."""
     first = [(node.index, node) for node in nodes if node.jump is None]
     behind = [(node.index, node) for node in nodes if node.jump is not None]
     outcomes = _parallel(first, lambda node: connect(node, carrier(node)), limit)
@@ -127,17 +145,19 @@ def all_or_raise(outcomes: Mapping[int, T | CloudGpuError]) -> dict[int, T]:
     """Return the values if every node succeeded.
 
     Raises:
-        CloudGpuError: A node failed. A wrong host key or a rejected login takes precedence over earlier failures, and
-            the message lists the other nodes that failed.
+        CloudGpuError: A node failed. A wrong host key, a rejected login or a terminated node takes precedence over
+            other failures, and the message lists the other nodes that failed.
     """
     errors = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, CloudGpuError)}
     if errors:
-        raise _summed_up(errors, len(outcomes))
+        err = _summed_up(errors, len(outcomes))
+        err.nodes = tuple(errors)
+        raise err
     return {index: outcome for index, outcome in outcomes.items() if not isinstance(outcome, CloudGpuError)}
 
 
 def _summed_up(errors: Mapping[int, CloudGpuError], nodes: int) -> CloudGpuError:
-    final = (error for kind in (HostKeyError, AuthRefusedError) for error in errors.values() if isinstance(error, kind))
+    final = (error for kind in _FINAL for error in errors.values() if isinstance(error, kind))
     first = next(final, next(iter(errors.values())))
     if len(errors) == 1:
         return first

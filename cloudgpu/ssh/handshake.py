@@ -27,7 +27,7 @@ OpenSocket = Callable[[float], Opened]
 """Opens a connected socket, or an object that behaves like one, within a time limit in seconds."""
 
 _LONGEST_REPLY = 200
-_ANOTHER_KEY = "set another key in the settings: CLOUDGPU_SSH_KEY"
+_ANOTHER_KEY = "use another private key: set CLOUDGPU_SSH_KEY, or `key` in the inventory for self-managed hosts"
 
 _KEY_CLASSES: dict[type, Any] = {
     RSAPrivateKey: paramiko.RSAKey,
@@ -62,10 +62,11 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
 
     Raises:
         HostKeyError: The server presents none of the pinned keys, or no key is pinned.
-        ConnectError: The server cannot be reached, does not speak SSH, or rejects the client key.
+        ConnectError: The server cannot be reached, does not speak SSH or rejects the login, or `key` cannot be loaded.
     """
     if not node.host_keys:
-        raise HostKeyError(f"{node_label(node)} has no pinned host key", hint="run `cloudgpu status --refresh`")
+        hint = "run `cloudgpu hosts scan` for a self-managed host; otherwise, delete the cluster and create it again"
+        raise HostKeyError(f"{node_label(node)} has no pinned host key", hint=hint)
     deadline = clock.monotonic() + timeout_s
     private = _load(key)
     link = _verified_link(node, connect, lambda: max(0.1, deadline - clock.monotonic()))
@@ -80,7 +81,7 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
             raise _silent(node, timeout_s) from err
         raise ConnectError(
             f"{node_label(node)} closed the connection during login: {err or 'end of stream'}",
-            hint="check `cloudgpu status --refresh`: the node may still be booting, or may be terminating",
+            hint="run `cloudgpu status --refresh`: the node may still be booting, or may be terminating",
         ) from err
     if further or not link.is_authenticated():
         link.hang_up()
@@ -92,7 +93,7 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
 
 
 def _no_response(err: paramiko.AuthenticationException) -> bool:
-    """Return True if paramiko reports a failed login, but the server timed out or closed the connection."""
+    """Return True if the login failed because the server timed out or closed the connection, not because of the key."""
     return any(words in str(err) for words in ("timeout", "transport shut down"))
 
 
@@ -106,7 +107,7 @@ def _refused(node: Node, key: Path) -> "AuthRefusedError":
 
 
 class AuthRefusedError(ConnectError):
-    """The host key matches, but the server rejects our key for the login user."""
+    """The host key matches, but the server rejects the private key or requires more than the key."""
 
 
 def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float]) -> Link:
@@ -126,10 +127,10 @@ def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float])
 
 
 def exchange_keys(node: Node, opened: Opened, timeout_s: float) -> Link:
-    """Return a connection after the key exchange. Its host key has not been verified yet.
+    """Run the key exchange and return the connection. The caller must verify the host key.
 
     Raises:
-        ConnectError: The server does not speak SSH, or no common algorithm exists.
+        ConnectError: The server does not speak SSH, does not respond in time, or shares no algorithm with cloudgpu.
     """
     link = _exchange(node, opened, (), timeout_s)
     if link is None:
@@ -182,7 +183,7 @@ def _wrong_key(node: Node, shown: Sequence[str]) -> HostKeyError:
         f"{node_label(node)} has an unexpected host key: expected {' or '.join(node.host_keys)}, got {shown[0]}",
         expected=node.host_keys,
         got=shown[0],
-        hint="check whether another host responds at this address; nothing was sent to it. "
+        hint="check whether another host responds at this address; cloudgpu did not log in to the host. "
         "If the host was rebuilt on purpose, pin its new fingerprint",
     )
 
@@ -197,7 +198,7 @@ def _load(key: Path) -> paramiko.PKey:
 
 
 def _private_key(path: Path) -> paramiko.PKey:
-    """Load a key and the certificate next to it. `PKey.from_path` would do this too, but reads files of any size."""
+    """Load a key and, if it exists, its `-cert.pub` certificate. Unlike `PKey.from_path`, limit the file sizes."""
     content = read_bytes(path, KEY_BYTES)
     try:
         loaded: object = load_ssh_private_key(content, password=None)

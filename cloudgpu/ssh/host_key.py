@@ -1,4 +1,4 @@
-"""Read the host key of a server without logging in, so that the user can compare its fingerprint."""
+"""Read a server's host key without logging in, so that the user can compare the fingerprint."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,10 +19,12 @@ class ShownKey:
 
 
 def shown_key(node: Node, via: TcpConnector | None, *, timeout_s: float = 10.0) -> ShownKey:
-    """Return the host key that the node's SSH server prefers.
+    """Return the host key that the node's SSH server presents. The key is not verified.
+
+    If the server has keys of several types, this is the key of the type that cloudgpu prefers.
 
     Raises:
-        ConnectError: The server is unreachable or does not speak SSH.
+        ConnectError: The server is unreachable, does not speak SSH, or shares no algorithm with cloudgpu.
     """
     link = exchange_keys(node, _opener(node, via)(timeout_s), timeout_s)
     try:

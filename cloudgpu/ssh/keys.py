@@ -55,7 +55,7 @@ def ensure_key(path: Path) -> PublicKey:
 
 
 def read_public(path: Path) -> PublicKey:
-    """Return the public key that belongs to the private key in `path`.
+    """Return the public key of the private key in `path`.
 
     Raises:
         StateError: The file cannot be read, is not an OpenSSH private key, or has a passphrase.

@@ -29,7 +29,7 @@ _DEFAULT_PORT = 22
 
 
 def write_known_hosts(path: Path, node: Node, key: ServerKey) -> Path:
-    """Write the `known_hosts` file for `ssh_argv` atomically. Only its owner can read it.
+    """Atomically write the `known_hosts` file for `ssh_argv`, readable only by its owner, and return the path.
 
     Raises:
         StateError: The file cannot be written.
@@ -66,11 +66,11 @@ def ssh_argv(
 
     Args:
         node: Node to connect to.
-        key: Private key. Other keys and the SSH agent are not used.
-        known_hosts: File written by `write_known_hosts`; the user and system files are not used.
+        key: Private key, unless the node has a `key` of its own. Other keys and the SSH agent are not used.
+        known_hosts: File written by `write_known_hosts`. The user's and the system's `known_hosts` are ignored.
         command: Remote command; empty starts an interactive shell.
         gate: Jump node or jump host, if any; its host key is pinned as well.
-        proxy: Proxy command, for a node that is not reachable over TCP.
+        proxy: Proxy command for a node that is not reachable over TCP. Ignored if `gate` is set.
     """
     key = Path(node.key) if node.key else key
     destination = f"{node.user}@{node.address}"
@@ -87,7 +87,7 @@ def proxy_through(gate: JumpNode, key: Path) -> str:
     """
     node = gate.node
     argv = ["ssh", "-i", str(key), *_flags(gate.known_hosts), "-p", str(node.port), f"{node.user}@{node.address}"]
-    # OpenSSH expands `%` in the command and passes it to a shell.
+    # OpenSSH expands `%` in the command and passes the result to a shell.
     return shlex.join(argv).replace("%", "%%") + " -W %h:%p"
 
 

@@ -29,7 +29,7 @@ class HostEntry:
 
 
 def render_config(entries: Sequence[HostEntry], key: Path, heading: Sequence[str]) -> str:
-    """Return the content of the configuration file.
+    """Return the content of the configuration file, with the lines of `heading` as comments at the top.
 
     Raises:
         StateError: A value contains characters that OpenSSH would misread, such as a line break.
@@ -74,7 +74,7 @@ def _proxy_command(entry: HostEntry, key: Path) -> str:
 
 
 def _path(path: Path) -> str:
-    """Escape a file name, because OpenSSH would expand `%` and split the name at spaces."""
+    """Escape a file name, because OpenSSH would otherwise expand `%` and split the name at spaces."""
     return _quoted(str(path).replace("%", "%%"))
 
 

@@ -1,4 +1,4 @@
-"""Run a command over a channel and pass its input, output and exit code, without deadlocks when buffers are full."""
+"""Run a command over a channel: send its input and read its output, without deadlocks when buffers are full."""
 
 import codecs
 import contextlib
@@ -31,7 +31,10 @@ class KeepaliveLimits:
 
 
 class _Wake:
-    """An event shared by both output buffers. Paramiko clears it when either is empty, hiding data in the other."""
+    """An event shared by both output buffers.
+
+    Paramiko clears the event when either buffer is empty, which would hide data in the other buffer.
+    """
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -44,7 +47,7 @@ class _Wake:
 
 
 class CommandSession:
-    """A started command. Read all of `output` before using `exit_code`."""
+    """A command on a channel. Call `start`, then read all of `output` before using `exit_code`."""
 
     def __init__(
         self,
@@ -68,12 +71,12 @@ class CommandSession:
         self._since = clock.monotonic()
         self.stderr = bytearray()
         self.on_stderr: Callable[[bytes], None] | None = None
-        """Called with standard error as it arrives, in the thread that reads `output`."""
+        """Called with each chunk of standard error, in the thread that reads `output`."""
         channel.in_buffer.set_event(self._wake)
         channel.in_stderr_buffer.set_event(self._wake)
 
     def start(self, wire: str, stdin: bytes | Iterable[bytes]) -> None:
-        """Send the command and its input. If the server rejects the command, the channel closes without an exit code.
+        """Send the command and its input. If the server rejects the command, `output` raises an error.
 
         Raises:
             ConnectError: The connection was lost.
@@ -91,11 +94,11 @@ class CommandSession:
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
         """Yield standard output as it arrives, and keep the last MiB of standard error.
 
-        The time limit starts now, and restarts at each `renew` and with each chunk of standard input that is sent.
+        The time limit starts with the iteration, and restarts at each `renew` and after each chunk of standard input.
 
         Raises:
-            TimeLimitError: The time limit of `timeout_s` expired. The command has been sent SIGTERM.
-            ConnectError: The connection was lost or the server stopped responding.
+            TimeLimitError: The time limit of `timeout_s` seconds expired. SIGTERM was sent to the command.
+            ConnectError: The connection was lost, or the server stopped responding or rejected the command.
         """
         self._limit_s = timeout_s
         self.renew()
@@ -123,12 +126,12 @@ class CommandSession:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code: 128 + n after signal n, or 255 if the server closed the channel without one."""
+        """Exit code: 128 + n after signal n, or 255 if the server closed the channel without an exit code."""
         status = int(self._channel.exit_status)
         return 255 if status < 0 else status
 
     def close(self) -> None:
-        """Stop reading. This closes the pipes of the remote command."""
+        """Stop reading and close the channel, which also closes the remote command's pipes."""
         self._closed_here = True
         with contextlib.suppress(*LOST):
             self._channel.close()
@@ -153,7 +156,7 @@ class CommandSession:
             raise self._lost(err) from err
 
     def _finished(self) -> bool:
-        """Return True if all output was read and the channel is closed or received both exit code and end of file."""
+        """Return True if all output was read and the channel is closed or has received an exit code and end of file."""
         complete = self._channel.status_event.is_set() and self._channel.eof_received
         return (self._channel.closed or complete) and not self._more()
 
@@ -188,7 +191,7 @@ class CommandSession:
 
     def _check_end(self) -> None:
         if self._channel.refused:
-            raise ConnectError(f"{self.who} refuses to run commands", hint="check that this user has a login shell")
+            raise ConnectError(f"{self.who} refuses to run commands", hint="check that the user has a login shell")
         complete = self._channel.eof_received and self._channel.exit_status >= 0
         if not (complete or self._closed_here or self._channel.closed_by_peer):
             raise self._lost(self._link.get_exception())
@@ -227,7 +230,8 @@ class SessionStream:
         """Yield lines as they arrive, without the newline. Undecodable bytes are replaced.
 
         Raises:
-            TimeLimitError: `timeout_s` passed since the start or the last `renew`.
+            TimeLimitError: `timeout_s` seconds have passed since the start of the iteration or the last `renew`.
+            RemoteCommandError: A line is longer than `LONGEST_LINE`.
             ConnectError: The connection was lost.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -268,7 +272,7 @@ class SessionStream:
 
     @property
     def stderr(self) -> str:
-        """Standard error so far, at most the last MiB."""
+        """Standard error received so far, truncated to the last MiB."""
         return self._session.stderr.decode("utf-8", "replace")
 
 

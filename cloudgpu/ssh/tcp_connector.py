@@ -16,10 +16,10 @@ _TERMINATE_S = 5.0
 
 
 class TcpConnector(Protocol):
-    """A connector that opens TCP connections on behalf of the caller. `SshHost` implements this protocol."""
+    """A way to open TCP connections to hosts that the caller cannot reach. `SshHost` implements this protocol."""
 
     def open_tcp(self, address: str, port: int, timeout_s: float) -> Opened:
-        """Open a connection to an address and port as seen from the other end of this connector.
+        """Open a connection to an address and port, as seen from the remote end of this connector.
 
         Raises:
             ConnectError: The connection failed.
@@ -66,7 +66,7 @@ class ProgramCarrier:
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
                 env=dict(command.environ),
-                start_new_session=True,  # this process handles Ctrl-C, which must not close a run's connections
+                start_new_session=True,  # so that Ctrl-C reaches only cloudgpu and does not close a run's connections
             )
         except OSError as err:
             ours.close()
@@ -90,7 +90,7 @@ class _ProcessSocket(socket.socket):
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Terminate the process, so that it can close its session; kill it after a grace period."""
+    """Send SIGTERM, so that the process can close its session, and SIGKILL after a grace period."""
     with contextlib.suppress(OSError):
         process.terminate()
     try:

@@ -1,4 +1,4 @@
-"""The paramiko transport used by all connections of this package."""
+"""The paramiko transport that all connections in this package use."""
 
 import contextlib
 import logging
@@ -21,7 +21,7 @@ _PACKET_BYTES = 1 << 15
 _LARGE_BYTES = 1 << 12
 _LONGEST_GREETING = 1 << 16
 _REMAINDER = "_Packetizer__remainder"
-"""Attribute in which paramiko stores the bytes that it has read beyond the greeting."""
+"""Name of the attribute in which paramiko stores bytes that it has read past the greeting."""
 _MSG_GLOBAL_REQUEST = bytes([80])
 
 # Without this handler, logging would write paramiko's tracebacks to the user's terminal.
@@ -37,8 +37,9 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
 
     packets = 0
     silent = False
-    """Whether the server failed to send its greeting in time."""
-    # AES may encrypt 2^32 blocks with one key (RFC 4344). Paramiko's limit of 512 MiB would interrupt larger transfers.
+    """True if the server did not send its greeting in time."""
+    # RFC 4344 allows 2^32 AES blocks (64 GiB) per key. Paramiko's limit of 512 MiB would interrupt transfers with many
+    # key re-exchanges.
     REKEY_BYTES = 1 << 34
 
     def _build_packet(self, payload: bytes) -> bytes:
@@ -51,7 +52,7 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
         return b"".join((struct.pack(">IB", len(payload) + count + 1, count), payload, filling[-count:]))
 
     def readline(self, timeout: float) -> str:
-        """Return a line of the server's greeting. Paramiko's version does not limit the length of a line."""
+        """Return one line of the server's greeting. Unlike paramiko's version, this one limits the line's length."""
         line: bytes = getattr(self, _REMAINDER)
         while b"\n" not in line:
             if len(line) > _LONGEST_GREETING:
@@ -80,8 +81,8 @@ def _preferred_first(preferred: Sequence[str], known: Sequence[str]) -> tuple[st
 class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
     """An SSH transport with cloudgpu's choice of algorithms.
 
-    AES-GCM needs one pass, while CTR with an HMAC needs two. curve25519 is the cheapest key exchange that all current
-    servers support.
+    AES-GCM needs one pass over the data, while CTR with an HMAC needs two. curve25519 is the cheapest key exchange that
+    all current servers support.
     """
 
     _preferred_ciphers = _preferred_first(
@@ -127,7 +128,7 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         """Open a channel for one command.
 
         Raises:
-            RefusedChannel: The server allows no more channels on this connection. Open channels are unaffected.
+            RefusedChannel: The server refuses another channel on this connection. Open channels are unaffected.
         """
         return self.open("session", timeout=timeout)
 
@@ -141,7 +142,8 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         try:
             channel: OrderlyChannel = self.open_channel(kind, to, ("127.0.0.1", 0) if to else None, timeout=timeout)
         except paramiko.SSHException as err:
-            # If two threads fail at the same time, one of them may take both exceptions; the other gets this text.
+            # Paramiko stores only one exception per connection. If two opens fail at the same time, one thread gets the
+            # exception, and the other gets a generic exception with this text.
             if isinstance(err, paramiko.ChannelException) or (self.is_active() and "Unable to open" in str(err)):
                 raise RefusedChannel(str(err)) from err
             raise
@@ -159,8 +161,8 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
     def _send_user_message(self, message: paramiko.Message) -> None:
         """Send a message, or queue it during a key re-exchange.
 
-        Other threads wait for the end of the re-exchange. The reading thread completes the re-exchange, so it must not
-        wait. Paramiko's version does wait, which blocks for half a minute and drops the connection.
+        Other threads wait for the end of the re-exchange. The reading thread must not wait, because it completes the
+        re-exchange. Paramiko's version lets this thread wait too, and drops the connection after 30 seconds.
         """
         if threading.current_thread() is self and not self.clear_to_send.is_set():
             self._held.append(message)
@@ -176,5 +178,5 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
     def hang_up(self) -> None:
         """Close the connection immediately, even if operations are in progress."""
         with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)  # wakes the reading thread at once; close alone does not
+            self.sock.shutdown(socket.SHUT_RDWR)  # wakes the reading thread immediately; close alone does not
         self.close()

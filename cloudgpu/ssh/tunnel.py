@@ -20,7 +20,7 @@ _ABOVE_PRIVILEGED = 8000
 _LAST = 65535
 _FULL_PAUSE_S = 0.2
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER value with which `close` resets the connection, so that it looks broken rather than complete."""
+"""SO_LINGER value with which `close` resets the connection: the client sees an error instead of the end of the data."""
 
 
 class Tunnel:
@@ -40,7 +40,7 @@ class Tunnel:
         threading.Thread(target=self._serve, daemon=True, name=f"cloudgpu-tunnel-{self.port}").start()
 
     def close(self) -> None:
-        """Stop accepting connections. Open connections close with the connection to the node."""
+        """Stop accepting connections. Open connections remain until the connection to the node closes."""
         self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept; close alone does not
@@ -56,7 +56,7 @@ class Tunnel:
             threading.Thread(target=self._carry, args=(local,), daemon=True).start()
 
     def _carry(self, local: socket.socket) -> None:
-        """Copy both directions of one connection. If the node is unreachable, the connection is closed."""
+        """Copy both directions of one connection. If the node or its port is unreachable, close the connection."""
         with local:
             try:
                 remote = self._connect()
@@ -73,18 +73,18 @@ class Tunnel:
 
 
 def _copy_to_node(local: socket.socket, remote: OrderlyChannel) -> None:
-    """Copy from the caller to the node, then forward the end of input, because one direction may close first."""
+    """Copy from the caller to the node, then forward the end of input. The other direction stays open."""
     try:
         while piece := local.recv(_CHUNK_BYTES):
             remote.sendall(piece)
         remote.shutdown(socket.SHUT_WR)
     except LOST:
         with contextlib.suppress(*LOST):
-            remote.close()  # the caller no longer reads
+            remote.close()  # one end is lost, so close the other
 
 
 def _copy_to_caller(remote: OrderlyChannel, local: socket.socket) -> None:
-    """Copy from the node to the caller. If the node's end is lost, reset the caller's, so that it looks incomplete."""
+    """Copy from the node to the caller. If the node's side fails, reset the caller's connection."""
     with contextlib.suppress(*LOST):
         while piece := remote.recv(_CHUNK_BYTES):
             local.sendall(piece)
@@ -101,7 +101,7 @@ def listen_on_loopback(port: int = 0) -> socket.socket:
 
     Raises:
         UsageError: The port is in use or requires root; the hint contains the next free port.
-        StateError: No port is available.
+        StateError: No port is available, or this port cannot be used.
     """
     try:
         return socket.create_server((_HERE, port), backlog=_BACKLOG)
@@ -120,7 +120,7 @@ def listen_on_next_free_port(port: int) -> socket.socket:
     """Return a socket that listens on this port, or on the next free port.
 
     Raises:
-        StateError: No port is available.
+        StateError: No port is available, or this port cannot be used.
     """
     try:
         return listen_on_loopback(port)
@@ -129,7 +129,10 @@ def listen_on_next_free_port(port: int) -> socket.socket:
 
 
 def _next_free(port: int) -> int:
-    """Return the next free port above `port`, or any free port if the next hundred ports are in use."""
+    """Return the next free port above `port`, or any free port if the next hundred ports are in use.
+
+    If `port` is below 1024 and therefore requires root, start the search at `port` + 8000. Return 0 if no port is free.
+    """
     first = port + 1 if port >= _FIRST_UNPRIVILEGED else port + _ABOVE_PRIVILEGED
     for candidate in (*range(first, min(first + 100, _LAST + 1)), 0):
         with contextlib.suppress(OSError), socket.create_server((_HERE, candidate)) as listener:

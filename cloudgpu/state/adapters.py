@@ -1,9 +1,9 @@
 """Pydantic adapters for the values in state files, built from the same annotations that `decode_as` reads.
 
-Pydantic validates the structure: dataclasses, tuples, mappings. The readers of `cloudgpu.decoding` validate the
-values in it, because pydantic's own accept other values: they convert 1 to True, have no bounds for integers and times,
-and reject the names of files that are not UTF-8. With one set of readers, a field has the same bounds in a file as in a
-message from a node.
+Pydantic validates the structure: dataclasses, tuples and mappings. The readers in `cloudgpu.decoding` validate the
+scalar values, because pydantic's own validators differ: they convert 1 to True, do not bound integers and times, and
+reject file names that are not valid UTF-8. Messages from nodes are decoded by the same readers, so a field has the same
+bounds in a file as in a message.
 """
 
 import types
@@ -24,20 +24,21 @@ _EXPECTED: Final = {
     "list_type": "a list",
     "tuple_type": "a list",
 }
-"""Type of pydantic's error -> what was expected, in the words of `decode_as`."""
+"""Pydantic error type -> the expected kind of value, in the wording of `decode_as`."""
 _SHOWN: Final = 60
-"""Characters of a field's path in a message; names in it may come from a damaged file."""
+"""Maximum length of a field's path in a message. The path of a field in a damaged file may be arbitrarily long."""
 T = TypeVar("T")
 
 
 def decode_stored(kind: type[T], value: object) -> T:
-    """Decode a value of a state file as a dataclass or any other annotated type.
+    """Decode a value from a state file as a dataclass or any other annotated type.
 
     As with `decode_as`, unknown fields are ignored, missing fields take their defaults, lists become tuples, times are
-    converted to UTC, and `Annotated[type, check]` applies a check that raises ValueError.
+    converted to UTC, and the `check` in `Annotated[type, check]` raises ValueError for an invalid value.
 
     Raises:
-        ValueError: The value does not have that type; the message names the field.
+        ValueError: The value does not have that type, or a field without a default is missing; the message names the
+            field.
     """
     try:
         return cast("T", _adapter(cast("Any", kind)).validate_python(value))
@@ -47,7 +48,7 @@ def decode_stored(kind: type[T], value: object) -> T:
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any annotation
-    """Return the adapter of a type. Building it takes milliseconds, so it is built when a file is first read."""
+    """Return the adapter for a type. Building an adapter takes milliseconds, so this waits until the first use."""
     schema = GetPydanticSchema(lambda _source, _handler: _schema(kind))
     return TypeAdapter(Annotated[kind, schema])
 
@@ -88,7 +89,7 @@ def _checked_schema(schema: CoreSchema, checks: tuple[Any, ...]) -> CoreSchema:
     return schema
 
 
-def _checked(check: Any, value: T) -> T:  # noqa: ANN401 - a parser of `bounds`, or any other check
+def _checked(check: Any, value: T) -> T:  # noqa: ANN401 - a parser from `bounds`, or any other check
     check(value)
     return value
 
@@ -96,7 +97,7 @@ def _checked(check: Any, value: T) -> T:  # noqa: ANN401 - a parser of `bounds`,
 def _optional_schema(kind: Any, inner: tuple[Any, ...]) -> CoreSchema:  # noqa: ANN401 - an annotation
     members = [member for member in inner if member is not type(None)]
     if len(members) > 1:
-        message = f"{kind}: a field of a state file has one type, or that type and None"
+        message = f"{kind}: the type of a field in a state file must be a single type, or a single type or None"
         raise TypeError(message)
     return core_schema.nullable_schema(_schema(members[0]))
 
@@ -120,7 +121,7 @@ def _with_default(attribute: "Field[Any]", schema: CoreSchema) -> CoreSchema:
 
 
 def _described(problem: ErrorDetails) -> str:
-    """Return pydantic's description of a problem in one line, in the words of `decode_as`."""
+    """Return a one-line description of a pydantic error, in the wording of `decode_as`."""
     where = ".".join(str(part) for part in problem["loc"] if part != "[key]")
     kind = problem["type"]
     if kind == "missing":

@@ -20,9 +20,10 @@ class AttachedStorage:
     """Storage that a cluster's nodes mount.
 
     Attributes:
-        name: Name in `cloudgpu storage`.
-        called: Name in the recipe.
+        name: Name of the storage in `cloudgpu storage`.
+        called: Name of the storage in the recipe.
         zone: Availability zone; empty for kinds of storage that are not zonal.
+        to: Path at which the nodes mount the storage.
         ends: Whether the storage is deleted with the cluster. True for disposable storage and, until the cluster is
             running, for all storage created for the cluster.
         id: ID of the file system, volume or bucket; empty until known.
@@ -40,13 +41,17 @@ class AttachedStorage:
 
 
 def unique_name(storage: Storage, token: str) -> str:
-    """Return the name of a recipe's storage. Storage that is deleted with its cluster gets a unique name."""
+    """Return the name to use for a recipe's storage.
+
+    Storage that is deleted with its cluster gets a unique name, derived from its name in the recipe and the cluster's
+    token. All other storage keeps its name in the recipe.
+    """
     if storage.make is None or storage.keep:
         return storage.name
     return f"{storage.name[:_LONGEST].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:8]}"
 
 
 def missing_storage(recipe: Recipe, storage: tuple[AttachedStorage, ...]) -> list[str]:
-    """Return the names of storage in the recipe that a cluster lacks or mounts differently."""
+    """Return the names of the recipe's storage that is not in `storage` with the same mount path and mode."""
     mounts = {(mounted.called, mounted.to, mounted.mode) for mounted in storage}
     return [storage.name for storage in recipe.storage if (storage.name, str(storage.to), storage.mode) not in mounts]

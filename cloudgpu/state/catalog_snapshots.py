@@ -23,7 +23,7 @@ from cloudgpu.state.documents import StateFile
 from cloudgpu.text import command
 
 MAX_SNAPSHOTS: Final = 20
-"""Number of most recent snapshots that are kept for `catalog revert`."""
+"""Number of recent snapshots kept for `catalog revert`, in addition to the active snapshot and its predecessor."""
 BUNDLED: Final = 0
 """Snapshot number of the bundled catalog."""
 _SCHEMA: Final = 1
@@ -32,7 +32,7 @@ _NUMBERED: Final = re.compile(r"overlay-([0-9]{1,9})\.json")
 
 @dataclass(frozen=True)
 class SnapshotEntry:
-    """The history entry for a refresh. `after` is the snapshot that it is based on, or 0 for the bundled catalog."""
+    """The history entry of a refresh. `after` is the number of the previously active snapshot; 0 if none was active."""
 
     number: int
     at: datetime
@@ -51,7 +51,7 @@ class History:
     entries: tuple[SnapshotEntry, ...] = ()
 
     def entry(self, number: int) -> SnapshotEntry | None:
-        """Return the refresh with this number."""
+        """Return the refresh that created the snapshot with this number, or None if there is none."""
         return next((entry for entry in self.entries if entry.number == number), None)
 
 
@@ -85,7 +85,7 @@ SNAPSHOT: Final = StateFile("catalog snapshot", CatalogSnapshot, decode=parse_sn
 _T = TypeVar("_T", History, CatalogSnapshot)
 
 DraftSnapshot = Callable[[CatalogSnapshot | None], tuple[CatalogSnapshot, str, Sequence[str]]]
-"""Function that maps the active snapshot, or None, to the next snapshot, its summary and its list of changes."""
+"""Function that takes the active snapshot, or None, and returns the next snapshot, a summary and a list of changes."""
 
 
 class CatalogSnapshots:
@@ -131,10 +131,10 @@ class CatalogSnapshots:
     def revert(self, number: int | None) -> tuple[int, int]:
         """Activate an earlier snapshot, by default the predecessor of the active one. Return the old and new numbers.
 
-        Reverting to the bundled catalog also works if the index is damaged; the damaged index is renamed.
+        Reverting to number 0, the bundled catalog, works even if the index is damaged: the damaged index is renamed.
 
         Raises:
-            UsageError: There is no snapshot with this number, or no snapshot is active.
+            UsageError: There is no snapshot with this number; or `number` is None and no snapshot is active.
             StateError: The files cannot be read or written.
         """
         with self._locked():

@@ -1,6 +1,6 @@
 """Remember which candidates recently had no capacity, so that the next command tries them last.
 
-The file is only a hint: if it cannot be read, it counts as empty, and write errors are ignored.
+The file is only a hint: a file that cannot be read is treated as empty, and write errors are ignored.
 """
 
 import contextlib
@@ -18,8 +18,9 @@ from cloudgpu.state.documents import StateFile
 from cloudgpu.state.identity import BackendIdentity
 
 COOL_DOWN: Final = timedelta(minutes=10)
+"""Time after a capacity failure during which commands try the same candidate last."""
 Place = tuple[str, str, Market]
-"""Instance type, zone, market."""
+"""Instance type, zone and market of a candidate."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Cooldowns:
         self._clock = clock
 
     def recent(self, backend: BackendIdentity) -> Mapping[Place, int]:
-        """Return the places that recently had no capacity in this account, with the seconds since the failure."""
+        """Return the seconds since each recent capacity failure in this account, by instance type, zone and market."""
         entries = self._entries()
         if not entries:
             return {}  # avoid a needless account lookup

@@ -1,8 +1,8 @@
 """The JSON files of the state home: one `StateFile` per kind of file, with its format number and migrations.
 
 Every file has the number of its format in the field `format`. A file without it has format 1, as written by versions
-before the field existed. Old formats are migrated when they are read. A newer format is rejected, because a version
-that does not know it could misread the file, or write it back without the fields that it does not know.
+before the field existed. Files in old formats are migrated when they are read. Files in a newer format are rejected,
+because this version could misread them, or write them back without the fields that it does not know.
 """
 
 import json
@@ -39,11 +39,11 @@ class StateFile(Generic[T]):
         """Describe a kind of file.
 
         Args:
-            name: What a file contains, such as `cluster record`, for messages.
+            name: Description of the file for messages, such as `cluster record`.
             kind: Type of the content.
             migrations: The function at index N - 1 converts format N to format N + 1.
-            decode: Parses the content in the current format. Default: pydantic, by the annotations of `kind`.
-            encode: Returns the content in the current format. Default: the fields of the dataclass.
+            decode: Parses content in the current format. Default: `decode_stored`, by the annotations of `kind`.
+            encode: Converts a value to content in the current format. Default: the fields of the dataclass.
         """
         self.name = name
         self.format = len(migrations) + 1
@@ -84,10 +84,10 @@ class StateFile(Generic[T]):
 
 
 def documents_in(folder: Path, name: str) -> list[Path]:
-    """Return the paths that files of this name would have in the subdirectories of a directory, by subdirectory.
+    """Return the path of the file with this name in every subdirectory of a directory, sorted by subdirectory.
 
-    The function does not check whether the files exist, because a path that cannot be checked must be listed as
-    damaged. `Path.glob` would omit it and, after a subdirectory that it may not search, all later subdirectories.
+    The files may not exist: callers must report a file in an unreadable subdirectory as damaged, so this function does
+    not skip it. `Path.glob` would skip it, and would also skip all subdirectories after the unreadable one.
 
     Raises:
         OSError: The directory exists but cannot be read.
@@ -99,7 +99,7 @@ def documents_in(folder: Path, name: str) -> list[Path]:
 
 
 def documents_if_readable(folder: Path, name: str) -> list[Path]:
-    """Return the paths of `documents_in`, or an empty list if the directory cannot be read."""
+    """Return the same paths as `documents_in`, or an empty list if the directory cannot be read."""
     try:
         return documents_in(folder, name)
     except OSError:

@@ -10,7 +10,7 @@ from cloudgpu.errors import NewerFormatError
 FORMAT: Final = "format"
 """Field that contains the number of the file's format."""
 FIRST: Final = 1
-"""Format of files without the field, which versions before the field existed wrote."""
+"""Format of files without the field `format`, which versions of cloudgpu wrote before the field existed."""
 UPGRADE_HINT: Final = "a newer version wrote the file: upgrade cloudgpu, for example with `pip install -U cloudgpu`"
 
 
@@ -21,9 +21,9 @@ def stored_format(
 
     Args:
         path: The file.
-        name: What the file contains, such as `cluster record`, for the message.
+        name: Description of the file for the message, such as `cluster record`.
         content: The parsed file.
-        newest: The newest format that this version reads.
+        newest: The newest format that this version of cloudgpu reads.
         hint: Hint of the NewerFormatError.
 
     Raises:

@@ -5,19 +5,19 @@ import secrets
 
 from cloudgpu.errors import UsageError
 
-_VALID_NAME = "1 to 39 lowercase letters, digits and dashes, starting with a letter"
+_VALID_NAME = "1 to 39 lowercase letters, digits and dashes, starting with a letter and not ending with a dash"
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _CLUSTER = re.compile(r"[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?")
-"""At most 39 characters, so that an IAM role name, which also contains a prefix and a region, fits into 64."""
+"""At most 39 characters, because an IAM role name adds a prefix and the region and is limited to 64 characters."""
 
 
 def new_token() -> str:
-    """Return a random 128-bit token that identifies all API calls for one cluster."""
+    """Return a random 128-bit token, as hexadecimal digits, that identifies one cluster or storage resource."""
     return secrets.token_hex(16)
 
 
 def new_run_id(recipe: str) -> str:
-    """Return a run ID such as `quickstart-k3fz8w`: the recipe name and six unambiguous characters."""
+    """Return a run ID such as `quickstart-k3fz8w`: up to 32 characters of the recipe name and six random ones."""
     return f"{recipe[:32]}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
 
 

@@ -10,11 +10,11 @@ class BackendIdentity(Protocol):
 
     @property
     def target(self) -> str:
-        """Return the target that records name: `aws`, `rehearsal`, `ssh`, or the name of a third-party backend."""
+        """Target as stored in records: `aws`, `rehearsal`, `ssh`, or the name of a third-party backend."""
 
     @property
     def endpoint(self) -> str:
-        """Return an ID that distinguishes endpoints with the same account ID; empty for AWS."""
+        """ID that distinguishes rehearsal clouds, which share an account ID; empty for AWS and self-managed hosts."""
 
     def account(self) -> str:
-        """Return the account ID of the credentials in use."""
+        """Return the AWS account ID of the credentials in use, or a fixed text for self-managed hosts."""

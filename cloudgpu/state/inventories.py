@@ -7,13 +7,18 @@ from typing import Final
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.documents import StateFile
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.text import command
 
 INVENTORY: Final = StateFile("node inventory", Inventory, encode=Inventory.as_json)
 _FIRST_BOOT: Final = timedelta(minutes=15)
-"""Time after which every first boot is over, so a rejected login no longer means that the user is being created."""
+"""Cluster age at which every node is assumed to have completed its first boot.
+
+Until then, a node may reject logins because it has not created the login user yet.
+"""
 
 
 def mark_booted_nodes(records: RecordStore, inventory: Inventory, now: datetime) -> Inventory:
@@ -22,14 +27,14 @@ def mark_booted_nodes(records: RecordStore, inventory: Inventory, now: datetime)
     if record is None:
         return inventory
     ran = any(_ran_on(run, record) for run in records.runs())
-    if not ran and now - record.created_at < _FIRST_BOOT:
+    if not ran and now - record.identity.created_at < _FIRST_BOOT:
         return inventory
     return replace(inventory, nodes=tuple(replace(node, booted=True) for node in inventory.nodes))
 
 
 def _ran_on(run: RunRecord, cluster: ClusterRecord) -> bool:
     """Return True if the run started ranks on this cluster, not on an earlier cluster with the same name."""
-    same_cluster = run.run_id == cluster.run_id or run.started_at >= cluster.created_at
+    same_cluster = run.run_id == cluster.identity.run_id or run.started_at >= cluster.identity.created_at
     return run.cluster == cluster.name and bool(run.ranks) and same_cluster
 
 

@@ -10,7 +10,7 @@ def known_catalog(home: Home, target: str) -> Catalog:
     """Return the bundled catalog updated with the active snapshot of this target.
 
     Raises:
-        StateError: The snapshot is damaged. The hint explains how to continue with the bundled catalog.
+        StateError: The snapshot cannot be read. If it is damaged, the hint shows how to use the bundled catalog.
     """
     snapshot = CatalogSnapshots(home, target).current()
     return load() if snapshot is None else apply_snapshot(load(), snapshot)

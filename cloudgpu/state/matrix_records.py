@@ -13,7 +13,7 @@ from cloudgpu.state.documents import StateFile, documents_if_readable
 from cloudgpu.targets import is_simulated
 
 Values = tuple[tuple[str, str], ...]
-"""A combination: the name and value of each axis, as typed."""
+"""A combination of a matrix: the name and the value of each axis, as the user typed them."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class MatrixRow:
 
     Attributes:
         digest: Digest of the recipe that the run was started with; empty before the first run.
-        run_id: ID of the run, written before the run starts. A run without a record never started.
+        run_id: ID of the run, stored before the run starts. If there is no record of the run, it never started.
         reason: Error that prevented the run from starting; empty if there was none.
     """
 
@@ -38,10 +38,10 @@ class MatrixRecord:
 
     Attributes:
         sets: `--set` assignments that all combinations share.
-        cluster: The cluster of the runs; empty before the first run.
-        token: Token of the cluster that the matrix created; empty if there is none yet, or if it uses another cluster.
+        cluster: Name of the cluster on which the runs execute; empty before the first run.
+        token: Token of `cluster`; empty until the cluster is running.
         made: Whether the matrix created the cluster and must therefore delete it.
-        spent: Token -> cost in USD of each cluster that the matrix created and deleted.
+        spent: Cost in USD of each cluster that the matrix created and deleted, by the cluster's token.
     """
 
     name: str
@@ -59,7 +59,7 @@ class MatrixRecord:
 
     @property
     def simulated(self) -> bool:
-        """Return True if the matrix runs on the rehearsal cloud."""
+        """True if the matrix runs on the rehearsal cloud."""
         return is_simulated(self.target)
 
     def with_row(self, row: MatrixRow) -> "MatrixRecord":
@@ -78,7 +78,7 @@ class MatrixRecords:
         self._home = home
 
     def matrix(self, name: str) -> MatrixRecord | None:
-        """Return a matrix, or None.
+        """Return a matrix by name, or None if there is none with this name.
 
         Raises:
             StateError: The matrix's record cannot be read.
@@ -119,7 +119,7 @@ class MatrixRecords:
         return ""
 
     def found(self, name: str) -> MatrixRecord:
-        """Return a matrix by name, or the latest if the name is empty.
+        """Return the matrix with this name, or the latest readable matrix if the name is empty.
 
         Raises:
             UsageError: There is no such matrix.

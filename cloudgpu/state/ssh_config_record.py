@@ -32,7 +32,7 @@ def record_folder(home: Home, cluster: str, folder: SshFolder) -> None:
 def remove_entries(home: Home, cluster: str) -> list[str]:
     """Remove the OpenSSH entries of a cluster that is being deleted.
 
-    Return one sentence for each problem. Problems do not raise errors, because leftover entries cost nothing.
+    Return a description of each problem. No problem raises an error, because leftover entries cost nothing.
     """
     path = home.cluster(cluster).ssh_config
     try:

@@ -1,6 +1,6 @@
 """Records of storage: one JSON file each, written before the first API call that creates part of the storage."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -26,9 +26,10 @@ StorageState = Literal["making", "ready", "deleting"]
 
 @dataclass(frozen=True)
 class StorageRecord:
-    """The recorded state of a file system, volume or bucket. The token is set when the record is first written.
+    """The recorded state of a file system, volume or bucket.
 
     Attributes:
+        token: Unique token for the storage's API calls and tags. It never changes.
         disposable: Whether the data may be deleted without confirmation.
         engine: `direct` or `pulumi`; never changes.
         config: Configuration of the Pulumi program.
@@ -55,12 +56,12 @@ class StorageRecord:
 
     @property
     def simulated(self) -> bool:
-        """Return True if the storage exists only in the rehearsal cloud."""
+        """True if the storage exists only in the rehearsal cloud."""
         return is_simulated(self.target)
 
     @property
     def access_details(self) -> dict[str, Any]:
-        """Return the access details by JSON key; details that this kind of storage lacks are None."""
+        """The access details by JSON key. Details that do not apply to this kind of storage are None."""
         return {shown: self.outputs.get(key) for key, shown in _SHOWN.items()}
 
 
@@ -73,8 +74,22 @@ class StorageRecords:
     def __init__(self, home: Home) -> None:
         self._home = home
 
+    def get_if_readable(self, name: str, report: Callable[[str], None]) -> StorageRecord | None:
+        """Return a record like `get`, but report a damaged record and return None, for callers that then search by tag.
+
+        Raises:
+            NewerFormatError: A newer version wrote the record.
+        """
+        try:
+            return self.get(name)
+        except NewerFormatError:
+            raise
+        except StateError as err:
+            report(f"{err.message}; searching by tag instead")
+            return None
+
     def get(self, name: str) -> StorageRecord | None:
-        """Return a record, or None.
+        """Return a record by name, or None if there is none with this name.
 
         Raises:
             StateError: The record exists but cannot be read.
@@ -92,11 +107,11 @@ class StorageRecords:
             raise StateError(message, hint=f"delete the storage with `{delete}`, which finds it by its tags") from err
 
     def all(self) -> list[StorageRecord]:
-        """Return every readable record, by name. Storage with an unreadable record is still found by its tags."""
+        """Return every readable record, sorted by name. Storage whose record is unreadable can be found by its tags."""
         return self._read_all()[0]
 
     def damaged(self) -> dict[str, str]:
-        """Return the unreadable records by name, with the path of each record and the problem."""
+        """Return a message for each unreadable record, by storage name. Each message contains the record's path."""
         return self._read_all()[1]
 
     def _read_all(self) -> tuple[list[StorageRecord], dict[str, str]]:
@@ -114,7 +129,7 @@ class StorageRecords:
         return records, damaged
 
     def save(self, record: StorageRecord, **changes: Any) -> StorageRecord:  # noqa: ANN401 - fields of the record
-        """Write a record durably with these fields changed, and return it.
+        """Write a record durably with these fields changed, and return the changed record.
 
         Raises:
             StateError: The state home cannot be written.

@@ -30,7 +30,7 @@ class SshFolder:
 
     @property
     def config(self) -> Path:
-        """Path of the user's own configuration."""
+        """Path of the user's own configuration file."""
         return self.root / "config"
 
     @property
@@ -40,11 +40,11 @@ class SshFolder:
 
     @property
     def include_lines(self) -> str:
-        """Return the lines to insert at the top of the user's configuration, where no `Host` block applies to them."""
+        """Lines to insert at the top of the user's configuration file, where no `Host` block applies to them."""
         return f"{_LINE}\n{include_line(self.ours / '*')}\n\n"
 
     def owner(self, cluster: str) -> str:
-        """Return the state home that a cluster's file belongs to; empty if there is no file."""
+        """Return the path of the state home that wrote a cluster's file; empty if the file cannot be read."""
         try:
             first = files.read_text(self.ours / cluster, files.SETTINGS_BYTES).partition("\n")[0]
         except OSError:
@@ -65,7 +65,7 @@ class SshFolder:
             raise StateError(message, hint=remove)
 
     def write(self, cluster: str, text: str) -> bool:
-        """Write a cluster's file. Return True if the user's configuration had to be changed to include the file.
+        """Write a cluster's file. Return True if the `Include` line had to be added to the user's configuration file.
 
         Raises:
             StateError: A file cannot be written.
@@ -79,7 +79,7 @@ class SshFolder:
             return True
 
     def remove(self, cluster: str) -> None:
-        """Remove a cluster's file and, after the last file, the `Include` line. Idempotent.
+        """Remove a cluster's file and, if it was the last one, the `Include` line. Idempotent.
 
         Raises:
             StateError: A file cannot be removed or written.
@@ -107,7 +107,7 @@ class SshFolder:
         while True:
             with self._opened(lock) as held:
                 fcntl.flock(held, fcntl.LOCK_EX)
-                # The process that removed the last cluster also deleted the lock file; a lock on it is then useless.
+                # Retry if another process deleted the lock file, as it does when it removes the last cluster.
                 if lock.exists() and lock.stat().st_ino == os.fstat(held.fileno()).st_ino:
                     yield
                     return
@@ -159,5 +159,5 @@ def _replace(path: Path, text: str, mode: int) -> None:
 
 
 def _unwritable(path: Path, err: OSError) -> StateError:
-    hint = "print the entries with `cloudgpu ssh-config NAME --print` and add them to a file of your own"
+    hint = "print the entries with `cloudgpu ssh-config NAME --print` and add them to your ssh configuration"
     return StateError(f"{path} cannot be written: {err.strerror}", hint=hint)

@@ -1,4 +1,4 @@
-"""An example of a backend, for clusters of local processes. docs/explanation/backends.md explains it.
+"""An example backend, whose clusters consist of local processes. docs/explanation/backends.md explains the code.
 
 The nodes are not isolated from each other or from this machine.
 """
@@ -33,9 +33,10 @@ from cloudgpu.plan.plan import Plan
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.state.inventories import save_inventory, stored_inventory
+from cloudgpu.text import plural
 
 SLOTS = tuple(OwnHost(f"slot{n}", "127.0.0.1", 22, "", 0, gpu="T4", gpus=1, rate_usd=Decimal(0)) for n in range(4))
 
@@ -66,7 +67,7 @@ class LocalBackend(Backend):
         return LocalOffers(self.root, offline)
 
     def connect(self, nodes: Sequence[Node], emit: Emit) -> list[Host]:
-        emit(Note(f"connecting to {len(nodes)} nodes"))
+        emit(Note(f"connecting to {plural(len(nodes), 'node')}"))
         for node in nodes:
             if not self.nodes.is_running(node.instance_id):
                 raise ConnectError(f"node {node.index} ({node.instance_id}) is not running", hint="cloudgpu status")
@@ -79,7 +80,7 @@ class LocalBackend(Backend):
 
 @dataclass(frozen=True)
 class LocalOffers(Offers):
-    """Offers the slots of this machine, each with a pretended GPU."""
+    """Offers the slots of this machine, each with a simulated GPU."""
 
     root: Path
     offline: bool
@@ -98,7 +99,7 @@ class LocalOffers(Offers):
 
 @dataclass(frozen=True)
 class LocalClusters(ClusterOperations):
-    """The operations on clusters, with the records and the ledger of one context."""
+    """The operations on clusters, which use the records and the ledger of one context."""
 
     context: Context
     nodes: LocalNodes
@@ -123,9 +124,10 @@ class LocalClusters(ClusterOperations):
     def _start(self, plan: Plan, record: ClusterRecord) -> ProvisionedCluster:
         context, chosen, place = self.context, plan.candidates[0], socket.gethostname()
         kind, gpu, gpus = chosen.instance_type, chosen.gpu, chosen.gpus_per_node
-        record = replace(record, engine="", zone=place, instance_type=kind, gpu=gpu, gpus_per_node=gpus)
-        row = spending_of(record, context.clock.now())
+        placed = replace(record.placement, zone=place, instance_type=kind, gpu=gpu, gpus_per_node=gpus)
+        record = replace(record, identity=replace(record.identity, engine=""), placement=placed)
         record = context.records.save_cluster(record, context.clock.now())
+        row = spending_of(record, context.clock.now())
         context.ledger.open(row)
         ids = tuple(f"{slot.name}@{record.name}" for slot in SLOTS[: plan.nodes])
         try:
@@ -139,8 +141,8 @@ class LocalClusters(ClusterOperations):
         nodes = [Node(n, name, at, 22, "", (), at, kind, place, gpu, gpus, simulated=False) for n, at, name in numbered]
         inventory = Inventory(record.name, tuple(nodes))
         save_inventory(context.home, record.name, inventory)
-        record = context.records.save_cluster(replace(record, state="up", instance_ids=ids), context.clock.now())
-        return ProvisionedCluster(record, inventory, made=True)
+        running = replace(record, placement=replace(placed, instance_ids=ids)).in_state("up")
+        return ProvisionedCluster(context.records.save_cluster(running, context.clock.now()), inventory, made=True)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
         record = reuse.find_running_cluster(self.context, name)
@@ -156,25 +158,24 @@ class LocalClusters(ClusterOperations):
                 self.context.emit(Note(f"{err.message}; searching for nodes with this name instead"))
                 record = None
             result = self._end_unrecorded(name) if record is None else self._end(record, runs_too=True)
-        check_recorded(self.context, result, f"cluster {name} is deleted, confirmed by its keepers")
+        check_recorded(self.context, result, f"cluster {name} is deleted, and its keeper processes have exited")
         return result
 
     def _end(self, record: ClusterRecord, *, runs_too: bool = False) -> DeletionResult:
         check_identity(record, self.context.backend)
         with suppress(StateError):  # a full disk must not prevent the deletion
-            record = self.context.records.save_cluster(replace(record, state="ending"), self.context.clock.now())
-        ended = self.nodes.find(record.name, token=record.token)
-        running = self.nodes.end(ended)
-        self.billing.settle(self.billing.rows(record), running=running)
+            record = self.context.records.save_cluster(record.in_state("ending"), self.context.clock.now())
+        ended = self.nodes.find(record.name, token=record.identity.token)
+        self.billing.settle(self.billing.rows(record), running=self.nodes.end(ended))
         usd = self.billing.usd(self.billing.rows(record), self.context.clock.now())
         unsaved = cancel_unfinished_runs(self.context, record.name) if runs_too else ()
         unsaved += remove_local_record(self.context, record.name)
-        return DeletionResult(record.name, known=True, instances=ended, usd=usd, run_id=record.run_id, unsaved=unsaved)
+        run_id = record.identity.run_id
+        return DeletionResult(record.name, known=True, instances=ended, usd=usd, run_id=run_id, unsaved=unsaved)
 
     def _end_unrecorded(self, name: str) -> DeletionResult:
         ended = self.nodes.find(name, owner=self.context.owner)
-        running = self.nodes.end(ended)
-        usd = self.billing.settle(self.billing.rows_without_record(name), running=running)
+        usd = self.billing.settle(self.billing.rows_without_record(name), running=self.nodes.end(ended))
         unsaved = cancel_unfinished_runs(self.context, name) + remove_local_record(self.context, name)
         return DeletionResult(name, known=False, orphans=ended, usd=usd, unsaved=unsaved)
 
@@ -184,17 +185,16 @@ class LocalClusters(ClusterOperations):
         with hold_lease(self.context, name):
             record = expiry_extension.require_extendable(self.context, name, max_usd)
             before, expiry = expiry_extension.resolve_expiry(record, until, by)
-            first = record.first_expires_at or before
-            later = replace(record, expires_at=expiry, confirmed_expires_at=before, first_expires_at=first)
+            later = expiry_extension.extended_record(record, before, expiry)
             expiry_extension.require_within_budget(later)
             later = expiry_extension.record_new_expiry(self.context, later)
-            for instance_id in later.instance_ids:
+            for instance_id in later.placement.instance_ids:
                 self.nodes.write_tag(later, instance_id)
             reuse.require_all_nodes_running(self.context, later)
             return expiry_extension.record_confirmation(self.context, later, before)
 
     def record_costs(self, record: ClusterRecord) -> None:
-        row = spending_of(record, record.created_at)
+        row = spending_of(record, record.identity.created_at)
         missing = missing_nodes(record, self.billing.rows(record))
         if missing and not has_failed(self.context.ledger) and reopen_row(self.context.ledger, row):
-            self.context.ledger.launched(row.entry_id, missing, record.created_at)
+            self.context.ledger.launched(row.entry_id, missing, record.identity.created_at)

@@ -1,4 +1,4 @@
-"""A connection to a node of the example backend, in place of SSH: commands run in the node's directory."""
+"""A connection to a node of the example backend. Instead of using SSH, it runs commands in the node's directory."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from cloudgpu.errors import ConnectError, RemoteCommandError, UnsupportedError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.base import COMMAND_S, FailureCallback, Result, ignore_failure
+from cloudgpu.ssh.base import COMMAND_S, FailureCallback, OnBytes, Result, ignore_bytes, ignore_failure
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import require_success
 from cloudgpu.ssh.transfer.patterns import matching_paths
@@ -50,7 +50,7 @@ class LocalHost:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment of commands, with the mark by which the keeper finds their processes."""
+        """Environment of commands. The keeper finds a node's processes by the variable `LOCAL_NODE`."""
         return {**os.environ, "HOME": str(self.directory), "LOCAL_NODE": str(self.directory)}
 
     def run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
@@ -96,22 +96,25 @@ class LocalHost:
             raise RemoteCommandError(f"{self.node.instance_id}: cannot read {path}: {err.strerror}") from err
         fresh.replace(to)
 
-    def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
+    def send_tree(self, source: Path, files: Sequence[str], to: str, on_bytes: OnBytes = ignore_bytes) -> int:
         shutil.rmtree(self.directory / to, ignore_errors=True)
         (self.directory / to).mkdir(parents=True)
         for name in files:
             target = self.directory / to / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source / name, target, follow_symlinks=False)
-        return sum((source / name).lstat().st_size for name in files)
+        sent = sum((source / name).lstat().st_size for name in files)
+        on_bytes(sent, sent)
+        return sent
 
     def claim_tree(self, to: str) -> None:
         (self.directory / to).mkdir(parents=True, exist_ok=True)
 
     def fetch_tree(
-        self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
-    ) -> list[str]:
-        del on_skipped
+        self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None,
+        on_bytes: OnBytes = ignore_bytes,
+    ) -> list[str]:  # fmt: skip
+        del on_skipped, on_bytes
         root = self.directory / source
         found = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
         names = matching_paths(found, patterns)

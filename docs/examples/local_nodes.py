@@ -1,4 +1,4 @@
-"""The nodes of the example backend: directories on this machine, each with a keeper process.
+"""The nodes of the example backend: directories, each with a keeper process that kills the node's processes at expiry.
 
 A real backend calls the API of its cloud or scheduler instead.
 """
@@ -17,7 +17,7 @@ from typing import Final
 from cloudgpu import files
 from cloudgpu.backends.billing.cluster_billing import name_in_use_error
 from cloudgpu.errors import LaunchError, TeardownError
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.documents import write_durably
 
 _KEEPER_S: Final = 10.0
@@ -52,12 +52,12 @@ while found := list(processes()):
 
 @dataclass(frozen=True)
 class LocalNodes:
-    """The nodes below one directory. The directory of a node is named by its instance ID, such as `slot0@lab`."""
+    """The nodes below one directory. Each node's directory is named after its instance ID, such as `slot0@lab`."""
 
     root: Path
 
     def is_running(self, instance_id: str) -> bool:
-        """Return True if the node's keeper holds its lock, which the kernel releases when the keeper ends."""
+        """Return True if the node's keeper holds its lock. The kernel releases the lock when the keeper exits."""
         try:
             with (self.root / instance_id / "keeper").open() as lock:
                 flock(lock, LOCK_EX | LOCK_NB)
@@ -68,7 +68,7 @@ class LocalNodes:
         return False
 
     def start(self, record: ClusterRecord, instance_id: str) -> None:
-        """Create a node with its tag, and then start its keeper, which holds the lock before this returns.
+        """Create a node with its tag, start its keeper, and wait until the keeper holds the lock.
 
         Raises:
             BusyError: Another state home has a cluster with this name.
@@ -87,37 +87,38 @@ class LocalNodes:
             ) from err
 
     def write_tag(self, record: ClusterRecord, instance_id: str) -> None:
-        """Write the token, the owner and the expiry of a node's cluster into its directory."""
-        tag = {"token": record.token, "owner": record.owner, "expires_epoch_s": record.expires_at.timestamp()}
+        """Write the cluster's token, owner and expiry to the node's directory."""
+        identity, expiry = record.identity, record.lifecycle.expires_at
+        tag = {"token": identity.token, "owner": identity.owner, "expires_epoch_s": expiry.timestamp()}
         write_durably(self.root / instance_id / "tag.json", json.dumps(tag))
 
     def tag(self, instance_id: str) -> dict[str, str]:
-        """Return a node's tag; empty if its creation or deletion was interrupted, so that no keeper is running."""
+        """Return a node's tag; empty if the node's creation or deletion was interrupted. No keeper is running then."""
         with suppress(FileNotFoundError):
             return dict(files.read_json(self.root / instance_id / "tag.json"))
         return {}
 
     def find(self, cluster: str, **tag: str) -> tuple[str, ...]:
-        """Return the instance IDs of a cluster's nodes that have this tag or no tag."""
+        """Return the instance IDs of a cluster's nodes whose tag contains these values, or that have no tag."""
         found = sorted(path.name for path in self.root.glob(f"*@{cluster}"))
         return tuple(node for node in found if self.tag(node).items() >= tag.items() or not self.tag(node))
 
     def end(self, instance_ids: Sequence[str]) -> bool:
-        """End nodes and the processes on them, and remove their directories. Return True if any was still running.
+        """Stop nodes and their processes, and remove their directories. Return True if any node was still running.
 
         Raises:
-            TeardownError: A keeper or a process did not end.
+            TeardownError: A keeper or a process could not be stopped.
         """
         running = any(self.is_running(instance_id) for instance_id in instance_ids)
         for instance_id in instance_ids:
             try:
                 (self.root / instance_id / "tag.json").unlink(missing_ok=True)
-                # Waits for the lock of the first keeper, then ends what is left, also if that keeper was killed.
+                # The second keeper waits for the first keeper's lock, then kills the processes that are still running.
                 self._run_keeper(instance_id, "end")
                 shutil.rmtree(self.root / instance_id)
             except (OSError, subprocess.SubprocessError) as err:
                 hint = "run `cloudgpu down` again"
-                raise TeardownError(f"{instance_id} did not end: {err}", left=[instance_id], hint=hint) from err
+                raise TeardownError(f"{instance_id} did not stop: {err}", left=[instance_id], hint=hint) from err
         return running
 
     def _run_keeper(self, instance_id: str, action: str) -> None:

@@ -95,8 +95,8 @@ class GpuCluster(pulumi.ComponentResource):
     def _placement_group(self, name: str, args: ClusterArgs) -> aws.ec2.PlacementGroup | None:
         """Create a placement group if there are several nodes.
 
-        For one node, a group would only reduce the available capacity. The nodes of a Capacity Block are already close
-        together.
+        For a single node, a group would only reduce the available capacity. The nodes of a Capacity Block are already
+        close together.
         """
         if args.nodes == 1 or args.market == "capacity-block":
             return None
@@ -153,7 +153,11 @@ class GpuCluster(pulumi.ComponentResource):
 
 
 def _associates(args: ClusterArgs) -> bool | None:
-    """Return whether EC2 assigns public addresses. None leaves it unset, which EC2 requires for several interfaces."""
+    """Return whether EC2 assigns public addresses, or None to leave the setting unset.
+
+    EC2 rejects the setting for nodes with several interfaces. In a subnet that the user selected, the subnet's own
+    setting applies.
+    """
     if len(interfaces(args.instance_type, args.efa_interfaces)) > 1:
         return None
     if args.public_address == "auto":

@@ -1,4 +1,4 @@
-"""The expiry schedule, by which EventBridge terminates the nodes after their expiry, even if their timers failed."""
+"""The expiry schedule: EventBridge Scheduler terminates the nodes after their expiry if their own timers failed."""
 
 import json
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ import pulumi
 import pulumi_aws as aws
 
 _AFTER = timedelta(minutes=5)
-"""Delay after the expiry. The nodes' timers act first because they stop processes and sync disks."""
+"""Delay of TerminateInstances after the expiry. The nodes' own timers act first: they stop processes and sync disks."""
 _FLEET_AFTER = timedelta(minutes=10)
-"""Delay of the second call, which has an effect only if the first call failed."""
+"""Delay of DeleteFleets after the expiry. It has an effect only if the earlier call, TerminateInstances, failed."""
 _POLICY = "end-the-nodes"
 _NODES = "end-the-nodes"
 _FLEET = "end-the-fleet"
@@ -38,7 +38,8 @@ class ExpiryScheduleArgs:
 class ExpirySchedule(pulumi.ComponentResource):
     """An expiry schedule: a tagged schedule group, and a role that can terminate only this cluster's nodes.
 
-    Both are created before the nodes and deleted after them. Pass `before_nodes` to the nodes' `depends_on`.
+    The group and the role must be created before the nodes and deleted after them. Pass `before_nodes` to the nodes'
+    `depends_on`.
     """
 
     before_nodes: list[pulumi.Resource]
@@ -71,8 +72,8 @@ class ExpirySchedule(pulumi.ComponentResource):
     def attach_targets(self, fleet_id: pulumi.Output[str], instance_ids: pulumi.Output[list[str]]) -> None:
         """Schedule the termination of these nodes in two ways.
 
-        `TerminateInstances` fails for all nodes once EC2 no longer knows one of the IDs, about an hour after that node
-        terminated. `DeleteFleets` does not specify node IDs and terminates the nodes that the fleet still has.
+        `TerminateInstances` fails for all nodes once EC2 no longer lists one of the IDs, about an hour after that node
+        terminated. `DeleteFleets` needs no node IDs and terminates the nodes that the fleet still has.
         """
         nodes = instance_ids.apply(lambda ids: json.dumps({"InstanceIds": ids}))
         self._schedule(self._name, _NODES, _AFTER, "terminateInstances", nodes)
@@ -95,7 +96,7 @@ class ExpirySchedule(pulumi.ComponentResource):
                 "role_arn": self._role.arn,
                 "input": parameters,
             },
-            # AWS deletes the schedules together with the group, so the nodes are protected until then.
+            # AWS deletes the schedules with their group. Until then, they can still terminate the nodes.
             opts=pulumi.ResourceOptions(parent=self, deleted_with=self._group),
         )
 

@@ -96,7 +96,7 @@ def node_policy(args: IdentityArgs) -> str:
 
 
 def _own_nodes(args: IdentityArgs, partition: str) -> dict[str, Any]:
-    """Return the statement for terminating the cluster's nodes. A later cluster with the same name has a new token."""
+    """Return the statement that allows terminating the cluster's nodes, selected by token because names are reused."""
     return {
         "Effect": "Allow",
         "Action": ["ec2:TerminateInstances"],

@@ -1,4 +1,4 @@
-"""Pure functions for the network interfaces of an instance type, which has one EFA per network card."""
+"""Pure functions that choose the network interfaces of a node, with at most one EFA per network card."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,17 +19,17 @@ EFA_CARDS = {
     "g7e.24xlarge": 2,
     "g7e.48xlarge": 4,
 }
-"""Types with several EFAs. All other types with EFA have one: p3dn, p5.4xlarge, larger sizes of g4dn through g7e."""
+"""Instance type -> number of EFA interfaces, if more than one. All other types that support EFA have one."""
 
 _EVERY_FOURTH = frozenset({"p5.48xlarge", "p5e.48xlarge"})
 """Types on which four cards share one link, so that only the first card of every four handles IP traffic."""
 _PLAIN_PRIMARY = frozenset({"p6-b300.48xlarge"})
-"""Types on which card 0 does not support EFA. It handles IP traffic, and the other cards handle EFA traffic."""
+"""Types on which card 0 does not support EFA. Card 0 handles IP traffic, and the other cards handle EFA traffic."""
 
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface: its card, its device index on the card, and its kind."""
+    """A network interface: the index of its network card, its device index on the card, and its type."""
 
     card: int
     device: int

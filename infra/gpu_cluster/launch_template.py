@@ -18,8 +18,8 @@ class TemplateArgs:
     """Launch parameters of a node.
 
     Attributes:
-        associate_public_address: Whether nodes get a public address. None if the user's subnet determines it, or if EC2
-            does not accept the setting.
+        associate_public_address: Whether EC2 assigns public addresses. None if the user's subnet determines this, or if
+            EC2 does not accept the setting.
         reservation: Capacity reservation to launch into; empty for none.
         capacity_block: Whether the reservation is a Capacity Block, which is a separate market.
     """

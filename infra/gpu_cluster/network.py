@@ -1,4 +1,4 @@
-"""The network of the nodes: the default VPC, another existing VPC, or a new VPC."""
+"""The nodes' network: the default VPC, another existing VPC, or a new VPC."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class NetworkArgs:
 class Network(pulumi.ComponentResource):
     """A VPC and a subnet in the cluster's zone.
 
-    Nodes must depend on `routes` to reach the internet, and public addresses must depend on `gateways`.
+    Nodes must depend on `routes` to reach the internet. Elastic IPs must depend on `gateways`.
     """
 
     vpc_id: pulumi.Output[str]

@@ -35,7 +35,7 @@ class OwnNetworkArgs:
 
 
 class OwnNetwork(pulumi.ComponentResource):
-    """A new VPC. Nodes must depend on `routes` to reach the internet, and public addresses on `gateways`."""
+    """A new VPC. Nodes must depend on `routes` to reach the internet. Elastic IPs must depend on `gateways`."""
 
     vpc_id: pulumi.Output[str]
     subnet_id: pulumi.Output[str]
@@ -86,7 +86,7 @@ class OwnNetwork(pulumi.ComponentResource):
         )
 
     def _s3_endpoint(self, table: aws.ec2.RouteTable) -> aws.ec2.VpcEndpoint:
-        """Create a gateway endpoint for S3. Its traffic is free and avoids the NAT gateway, which is billed per GB."""
+        """Create a gateway endpoint for S3. The endpoint is free and avoids the NAT gateway's charge per GB."""
         suffix = ".cn" if self._args.region.startswith("cn-") else ""
         service = f"com.amazonaws.{self._args.region}.s3"
         return aws.ec2.VpcEndpoint(
@@ -146,7 +146,7 @@ def _nat_cidr(zone: str, region: str) -> str:
 
 
 def _zone_index(zone: str, region: str) -> int | None:
-    """Derive a zone's index from its letter, so that it never changes. Return None for a local zone."""
+    """Derive a zone's index from its letter, so that the index never changes. Return None for a local zone."""
     letter = zone.removeprefix(region)
     if len(letter) != 1:
         return None

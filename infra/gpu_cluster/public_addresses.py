@@ -21,7 +21,7 @@ class PublicAddressesArgs:
 
 
 class PublicAddresses(pulumi.ComponentResource):
-    """Elastic IPs, allocated before the nodes are launched, so that a full quota fails before any node costs money.
+    """Elastic IPs, allocated before the nodes are launched, so that an exhausted quota is detected at no cost.
 
     Pass `before_nodes` to the nodes' `depends_on`.
     """
@@ -39,7 +39,7 @@ class PublicAddresses(pulumi.ComponentResource):
         self.register_outputs({"publicIps": [address.public_ip for address in self._addresses]})
 
     def associate(self, instance_ids: pulumi.Output[list[str]]) -> None:
-        """Associate each address with its node's first interface. EC2 requires this if there are several interfaces."""
+        """Associate each address with its node's first interface. EC2 requires an interface if a node has several."""
         for index, address in enumerate(self._addresses):
             aws.ec2.EipAssociation(
                 f"{self._name}-{index}",

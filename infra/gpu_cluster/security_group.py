@@ -11,7 +11,7 @@ _EVERYWHERE = {"cidr_blocks": ["0.0.0.0/0"], "ipv6_cidr_blocks": ["::/0"]}
 
 @dataclass(frozen=True)
 class AccessArgs:
-    """SSH access settings. If `key_name` or `security_group_id` is empty, the resource is created."""
+    """SSH access settings. If `key_name` or `security_group_id` is empty, a key pair or security group is created."""
 
     physical_name: str
     vpc_id: pulumi.Input[str]
@@ -62,7 +62,7 @@ def _ssh_from(cidr: str) -> dict[str, Any]:
 
 
 def _among_nodes() -> dict[str, Any]:
-    """Return the rule for traffic among nodes. It refers to the group itself because EFA traffic bypasses IP."""
+    """Return the rule for traffic among nodes. Its peer is the group itself, because EFA traffic bypasses IP."""
     return {"protocol": "-1", "from_port": 0, "to_port": 0, "self": True, "description": "among the nodes"}
 
 

@@ -1,4 +1,4 @@
-"""Parse and validate the program's settings. Errors name the key of the setting."""
+"""Parse and validate the program's settings. An error message contains the key of the invalid setting."""
 
 import ipaddress
 import re
@@ -25,7 +25,7 @@ _RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}")
 
 @dataclass(frozen=True)
 class Named:
-    """Existing resources to use. If a name is empty, the program creates the resource or uses the default."""
+    """Existing resources to use. For each empty field, the program creates the resource or uses the default one."""
 
     vpc_id: str = ""
     subnet_id: str = ""
@@ -49,12 +49,12 @@ class ClusterArgs:
             Elastic IP for the first node, and NAT for all nodes. `private`: private addresses in the user's subnet.
             `private-nat`: private addresses behind NAT.
         reach: `direct`: the caller connects to port 22. `ssm`: SSH uses Session Manager, and no port is open.
-        reservation: ID of the capacity reservation to launch into, for markets that require one.
+        reservation: ID of the capacity reservation to launch into; empty for markets that do not use one.
         readable: S3 locations (`bucket/prefix`) that the nodes may read.
         writable: S3 locations that the nodes may also write.
         create_vpc: Whether to create a VPC instead of using the region's default VPC.
         bootstrap: Shell script that every node runs at its first boot; must not contain secrets.
-        storage_group_ids: Additional security groups of the nodes, which give access to storage.
+        storage_group_ids: Additional security groups that give the nodes access to storage.
         expiry_schedule: Whether AWS also terminates the nodes shortly after the expiry.
     """
 
@@ -86,7 +86,7 @@ class ClusterArgs:
 
     @property
     def region(self) -> str:
-        """Return the region of the zone."""
+        """Region that contains the zone."""
         match = _ZONE.fullmatch(self.zone)
         return match.group(_REGION_GROUP) if match else self.zone
 
@@ -95,7 +95,7 @@ class ClusterArgs:
         """Read and validate every setting.
 
         Raises:
-            pulumi.RunError: A setting is missing or invalid; the message names it.
+            pulumi.RunError: A setting is missing or invalid; the message contains its key.
         """
         named = _named(config)
         return cls(
@@ -173,7 +173,7 @@ def _market(config: pulumi.Config) -> Market:
 
 
 def _reservation(config: pulumi.Config) -> str:
-    """Return the reservation ID, which the reservation markets require and the other markets reject."""
+    """Return the reservation ID, which markets that launch into a reservation require and all other markets reject."""
     value, market = config.get("reservation") or "", _market(config)
     needs_reservation = market in ("reservation", "capacity-block")
     if needs_reservation and not _RESERVATION.fullmatch(value):
@@ -188,7 +188,7 @@ def _listed(config: pulumi.Config, key: str) -> tuple[str, ...]:
 
 
 def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
-    """Parse the SSH networks, which are separated by commas. The whole internet is rejected. Empty if SSH uses SSM."""
+    """Parse the comma-separated SSH networks and reject the whole internet. Return () if SSH uses Session Manager."""
     if _reach(config) == "ssm":
         return ()
     value = config.require("sshCidr")

@@ -27,13 +27,13 @@ def main() -> None:
     arguments = parse_arguments()
     place = {name: of_environment(names, int(name == "world")) for name, names in WORDS.items()}
     arguments.outputs.mkdir(parents=True, exist_ok=True)
-    tell_nccl_to_say(arguments.outputs)
+    log = tell_nccl_to_say(arguments.outputs)
     if arguments.program == "torch":
         rows, backend = by_torch(arguments, place)
     else:
         rows, backend = by_nccl_tests(arguments, place["rank"]), "nccl"
     if place["rank"] == 0:
-        went = transport.used(said(arguments.outputs)) if backend == "nccl" else (transport.TCP, 0)
+        went = transport.used(said(log)) if backend == "nccl" else (transport.TCP, 0)
         report(arguments, rows, place["world"], went)
 
 
@@ -54,16 +54,19 @@ def of_environment(names: tuple[str, ...], default: int) -> int:
     return int(next((os.environ[name] for name in names if name in os.environ), default))
 
 
-def tell_nccl_to_say(outputs: Path) -> None:
-    """Have NCCL write down what it does, beside the table instead of in the middle of it."""
-    os.environ["NCCL_DEBUG"] = "INFO"
-    os.environ["NCCL_DEBUG_SUBSYS"] = "INIT,NET,GRAPH"
-    os.environ["NCCL_DEBUG_FILE"] = str(outputs / "nccl-%h-%p.log")
+def tell_nccl_to_say(outputs: Path) -> Path:
+    """Have NCCL write down what it does, beside the table instead of in the middle of it, and return where.
+
+    Between nodes cloudgpu has already said so, and reads the same files.
+    """
+    os.environ.setdefault("NCCL_DEBUG", "INFO")
+    os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET")
+    return Path(os.environ.setdefault("NCCL_DEBUG_FILE", str(outputs / "nccl-%h-%p.log")))
 
 
-def said(outputs: Path) -> Iterator[str]:
-    """What NCCL wrote on this node."""
-    for path in sorted(outputs.glob("nccl-*.log")):
+def said(log: Path) -> Iterator[str]:
+    """What NCCL wrote on this node. NCCL puts host and process in place of `%h` and `%p`."""
+    for path in sorted(log.parent.glob(log.name.replace("%h", "*").replace("%p", "*"))):
         yield from path.read_text(errors="replace").splitlines()
 
 

@@ -1,6 +1,6 @@
 """The AWS backend with the target `aws`.
 
-Simulated: the AWS endpoint, which is the server of the rehearsal cloud in this process, and the nodes, which are
+Simulated: the AWS endpoint, which is the rehearsal server running in this process, and the nodes, which are
 connections in memory that answer the commands of these tests and the command that extends the expiry. Real: everything
 between the interface and the HTTP requests, with boto3.
 """
@@ -16,9 +16,9 @@ from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.aws.backend import AwsBackend
 from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
 from cloudgpu.backends.node_connections import NodeCarriers
-from cloudgpu.ssh.fake import FakeHost, ScriptedResult
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from tests.backends.endpoint import EndpointHarness, ImpatientClock
+from tests.fake_host import FakeHost, ScriptedResult
 from tests.rehearsal.endpoint.conftest import rig_in
 
 
@@ -67,13 +67,13 @@ class AwsHarness(EndpointHarness):
         return host.on("lib/cloudgpu/expiry", ScriptedResult(reply=arm))
 
     def let_expire(self, record: ClusterRecord) -> None:
-        """End the nodes that received the expiry with their launch, in place of their timers."""
+        """Terminate the nodes that received the expiry at launch, in place of their own timers."""
         received = {spec.instance_id for spec in self._rig.host.started if _expiry(record) in spec.user_data}
-        for node in received.intersection(record.instance_ids):
+        for node in received.intersection(record.placement.instance_ids):
             self._rig.host.power_itself_off(node)
 
     def node_expiries(self, record: ClusterRecord) -> set[datetime]:
-        return {datetime.fromtimestamp(self.armed[node], UTC) for node in record.instance_ids}
+        return {datetime.fromtimestamp(self.armed[node], UTC) for node in record.placement.instance_ids}
 
     def close(self) -> None:
         super().close()
@@ -81,4 +81,4 @@ class AwsHarness(EndpointHarness):
 
 
 def _expiry(record: ClusterRecord) -> bytes:
-    return f"deadline={int(record.expires_at.timestamp())}".encode()
+    return f"deadline={int(record.lifecycle.expires_at.timestamp())}".encode()

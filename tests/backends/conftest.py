@@ -20,7 +20,7 @@ HARNESSES = {
 
 @pytest.fixture(scope="session")
 def open_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Harness]]:
-    """Opens each harness once, because a cloud takes seconds to start."""
+    """Open each harness once, because a cloud takes seconds to start."""
     opened: dict[str, Harness] = {}
 
     def open_once(kind: str) -> Harness:
@@ -35,7 +35,7 @@ def open_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 
 def _marks(kind: str) -> list[pytest.MarkDecorator]:
-    """Return the marks of a backend's tests. Clusters of the rehearsal take seconds: most of them are for `--rest`."""
+    """Return the marks of a backend's tests. Rehearsal clusters take seconds, so most run only with `--rest`."""
     return [pytest.mark.xdist_group(kind), *([] if kind == "rehearsal" else [pytest.mark.main_path])]
 
 
@@ -52,7 +52,7 @@ def files(harness: Harness) -> Files:
 
 @pytest.fixture
 def name(harness: Harness, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of this test's cluster, which is deleted afterwards, whatever the test did."""
+    """Name of this test's cluster, which is deleted afterwards whether or not the test passed."""
     found = f"t{abs(hash(request.node.nodeid)) % 10**9}"
     yield found
     with suppress(CloudGpuError):
@@ -61,5 +61,5 @@ def name(harness: Harness, request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def rows(files: Files, name: str) -> Callable[[], list[Any]]:
-    """Returns the ledger rows of this test's cluster."""
+    """Return the ledger rows of this test's cluster."""
     return lambda: list(files.ledger.entries(cluster=name))

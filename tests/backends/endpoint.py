@@ -1,4 +1,4 @@
-"""What the harnesses of AWS and of the rehearsal cloud share: both use the simulated AWS endpoint."""
+"""Shared code of the AWS and rehearsal harnesses, which both use the simulated AWS endpoint."""
 
 import json
 import time
@@ -13,14 +13,14 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CloudError
 from cloudgpu.rehearsal import client
 from cloudgpu.settings import Settings, load
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from tests.backends.harness import REGION, Files
 
 LIMIT_S = 20
 
 
 class ShiftedClock(SystemClock):
-    """The time of this machine, moved forward as far as the endpoint's time."""
+    """System clock with the same forward offset as the endpoint's clock."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
@@ -36,7 +36,7 @@ class ShiftedClock(SystemClock):
 
 
 class ImpatientClock(ShiftedClock):
-    """A clock that skips sleeps: a deletion waits minutes for the response to a launch that was killed."""
+    """Clock that skips sleeps, because a deletion waits minutes for the response to a killed launch."""
 
     def sleep(self, seconds: float) -> None:
         super().sleep(min(seconds, 0.05))
@@ -44,7 +44,7 @@ class ImpatientClock(ShiftedClock):
 
 
 class EndpointHarness:
-    """Nodes of the simulated endpoint; a subclass says which backend uses it and what its nodes are."""
+    """Harness for the simulated endpoint. Subclasses provide the backend and the nodes."""
 
     short_expiry_s = 3600
     optional_url = "s3://conformance/data"
@@ -90,7 +90,7 @@ class EndpointHarness:
         s3.put_object(Bucket="conformance", Key="data/shard-0", Body=b"1")
 
     def crash(self, record: ClusterRecord, index: int) -> None:
-        self.backend().cloud.terminate(record.region, [record.instance_ids[index]])
+        self.backend().cloud.terminate(record.placement.region, [record.placement.instance_ids[index]])
 
     def expire(self, record: ClusterRecord) -> None:
         self.let_expire(record)

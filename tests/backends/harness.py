@@ -1,4 +1,4 @@
-"""What the conformance tests need of a backend: the backend itself, and what happens to its nodes from outside."""
+"""Interface of the conformance tests to a backend, including faults injected into its nodes from outside."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,8 @@ from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Plan
 from cloudgpu.ssh.keys import ensure_key
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.record_store import RecordStore
 
 OWNER = "ann"
 REGION = "us-east-1"
@@ -67,34 +68,34 @@ class Harness(Protocol):
     """URL of a bucket that the caller may access."""
 
     def backend(self) -> Backend:
-        """Return a newly opened backend, as every command opens one."""
+        """Return a newly opened backend. Every command opens its own."""
 
     def unreachable(self) -> Backend:
-        """Return a backend whose place cannot be reached."""
+        """Return a backend whose infrastructure is unreachable."""
 
     def crash(self, record: ClusterRecord, index: int) -> None:
         """End one node from outside, without the backend."""
 
     def expire(self, record: ClusterRecord) -> None:
-        """Let the cluster's expiry pass, while no code of cloudgpu outside the nodes and the cloud runs."""
+        """Let the cluster's expiry pass without running any cloudgpu code outside the nodes and the cloud."""
 
     def node_expiries(self, record: ClusterRecord) -> set[datetime]:
         """Return the expiry that each node enforces."""
 
     def left(self, name: str) -> list[Any]:
-        """Return what exists of a cluster, according to the place itself."""
+        """Return the cluster's existing resources, as reported by the infrastructure itself."""
 
     def close(self) -> None:
         """Stop everything that the harness started."""
 
 
 class Killed(BaseException):
-    """Ends an operation as SIGKILL does: no handler of errors runs."""
+    """Stops an operation like SIGKILL: no error handler runs."""
 
 
 @dataclass
 class WatchedLedger:
-    """A ledger that calls a function right after a row was opened, or right before a launch is recorded."""
+    """Ledger that calls a function right after a row is opened or right before a launch is recorded."""
 
     ledger: CostLedger
     after_open: Callable[[], None] = lambda: None

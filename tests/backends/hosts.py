@@ -1,4 +1,4 @@
-"""The backend for self-managed hosts, whose agents and SSH connections are simulated in memory.
+"""The backend for self-managed hosts, with agents and SSH connections simulated in memory.
 
 The records, the ledger and the protocol of the agents are real. tests/system/hosts leases real hosts.
 """
@@ -10,19 +10,19 @@ from types import SimpleNamespace
 
 from cloudgpu.backends.hosts.backend import HostsBackend
 from cloudgpu.backends.node_connections import NodeCarriers
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data.files import S3Service
-from cloudgpu.ssh.fake import ScriptedResult
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from tests.backends.harness import Files
+from tests.fake_host import ScriptedResult
+from tests.manual_clock import ManualClock
 from tests.unit.backends.hosts.conftest import NOON, Lab, Machine, host
 
 
 @dataclass(frozen=True)
 class Connections:
-    """Connections to the hosts in memory."""
+    """Connections to the in-memory hosts."""
 
     machines: dict
     carriers: NodeCarriers
@@ -44,7 +44,7 @@ class HostsHarness:
         clock = ManualClock(NOON)
         self.files = Files(folder, "{gpu: 'V100:8', nodes: 2}", clock)
         hosts = (host("red"), host("blue"))
-        machines = {one.name: Machine(one.name, clock) for one in hosts}
+        machines = {host.name: Machine(host.name, clock) for host in hosts}
         self.lab = Lab(self.files.home, self.files.records, self.files.ledger, clock, hosts, machines)
 
     def backend(self) -> HostsBackend:
@@ -65,10 +65,12 @@ class HostsHarness:
         return replace(self.backend(), connect_all=fail)
 
     def crash(self, record: ClusterRecord, index: int) -> None:
-        del self.lab.machines[record.instance_ids[index].partition("@")[0]].leases[record.token]
+        del self.lab.machines[record.placement.instance_ids[index].partition("@")[0]].leases[record.identity.token]
 
     def expire(self, record: ClusterRecord) -> None:
-        self.files.clock.sleep((record.expires_at - self.files.clock.now() + timedelta(seconds=1)).total_seconds())
+        self.files.clock.sleep(
+            (record.lifecycle.expires_at - self.files.clock.now() + timedelta(seconds=1)).total_seconds()
+        )
         now = self.files.clock.now().timestamp()
         for machine in self.lab.machines.values():
             expired = [token for token, lease in machine.leases.items() if lease["expires_epoch_s"] <= now]
@@ -76,7 +78,7 @@ class HostsHarness:
                 del machine.leases[token]
 
     def node_expiries(self, record: ClusterRecord) -> set[datetime]:
-        leases = [machine.leases[record.token] for machine in self.lab.machines.values()]
+        leases = [machine.leases[record.identity.token] for machine in self.lab.machines.values()]
         return {datetime.fromtimestamp(lease["expires_epoch_s"], UTC) for lease in leases}
 
     def left(self, name: str) -> list[str]:

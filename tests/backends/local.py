@@ -1,4 +1,4 @@
-"""The example backend of docs/examples: real directories and real processes, nothing is simulated."""
+"""The example backend of docs/examples. It uses real directories and processes; nothing is simulated."""
 
 import json
 import os
@@ -10,12 +10,12 @@ from pathlib import Path
 from local_backend import LocalBackend
 
 from cloudgpu.engine.processes import process_start
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from tests.backends.harness import Files
 
 
 class LocalHarness:
-    """Nodes on this machine; a crash is SIGKILL for the keeper, and the expiry passes in real time."""
+    """Nodes on this machine. A crash sends SIGKILL to the keeper, and the expiry passes in real time."""
 
     short_expiry_s = 2
     optional_url = "s3://bucket/data"
@@ -32,16 +32,16 @@ class LocalHarness:
         return LocalBackend(self.files.folder / "file" / "nodes")
 
     def crash(self, record: ClusterRecord, index: int) -> None:
-        keeper = int((self.root / record.instance_ids[index] / "pid").read_text())
+        keeper = int((self.root / record.placement.instance_ids[index] / "pid").read_text())
         os.kill(keeper, signal.SIGKILL)
         while process_start(keeper):
             time.sleep(0.01)
 
     def expire(self, record: ClusterRecord) -> None:
-        time.sleep(max(0.0, (record.expires_at - datetime.now(UTC)).total_seconds()) + 0.5)
+        time.sleep(max(0.0, (record.lifecycle.expires_at - datetime.now(UTC)).total_seconds()) + 0.5)
 
     def node_expiries(self, record: ClusterRecord) -> set[datetime]:
-        tags = [json.loads((self.root / node / "tag.json").read_text()) for node in record.instance_ids]
+        tags = [json.loads((self.root / node / "tag.json").read_text()) for node in record.placement.instance_ids]
         return {datetime.fromtimestamp(tag["expires_epoch_s"], UTC) for tag in tags}
 
     def left(self, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The rehearsal backend: a real rehearsal server, whose nodes are real SSH hosts. Only AWS is simulated."""
+"""The rehearsal backend, with a real rehearsal server whose nodes are real SSH hosts. Only AWS is simulated."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,7 +7,7 @@ from cloudgpu.backends.aws.backend import AwsBackend
 from cloudgpu.backends.rehearsal import open_backend, start_rehearsal
 from cloudgpu.rehearsal import client
 from cloudgpu.ssh.command import Raw, RemoteCommand
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory
 from tests.backends.endpoint import EndpointHarness, ShiftedClock
 
@@ -27,7 +27,7 @@ class RehearsalHarness(EndpointHarness):
 
     def let_expire(self, record: ClusterRecord) -> None:
         clock, margin_s = self.files.clock, 60
-        left_s = (record.expires_at - clock.now()).total_seconds() + margin_s
+        left_s = (record.lifecycle.expires_at - clock.now()).total_seconds() + margin_s
         clock.skip(left_s)  # first, so that no cluster of another test has an expiry in the past
         client.advance(self.rehearsal, left_s)
 

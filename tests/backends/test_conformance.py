@@ -1,4 +1,4 @@
-"""What every backend guarantees; docs/explanation/backends.md lists the guarantees in the same order."""
+"""Guarantees of every backend, in the order in which docs/explanation/backends.md lists them."""
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -10,8 +10,8 @@ import pytest
 from cloudgpu.backends.base import Backend, Context
 from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.backends.lifecycle.reuse import ALIVE_STATES
 from cloudgpu.errors import BusyError, CloudGpuError, LedgerError, PlanError, StateError, UsageError
+from cloudgpu.launch.inventory import ALIVE_STATES
 from cloudgpu.plan.plan import Finding, Plan
 from cloudgpu.ssh.command import RemoteCommand
 from tests.backends.harness import REGION, Files, Harness, Killed, WatchedLedger, kill, with_expiry
@@ -33,16 +33,16 @@ def cluster(context, files, plan, name):
 
 
 def delete(harness, files, name, ledger=None):
-    """Delete a cluster as a command of its own does."""
+    """Delete a cluster with a newly opened backend, as a separate command does."""
     return files.context(harness.backend().for_deletion(), ledger).clusters.delete(name, REGION)
 
 
 def states(harness, record):
-    found = harness.backend().instance_states(record.region, record.instance_ids)
-    return [found[node] for node in record.instance_ids]
+    found = harness.backend().instance_states(record.placement.region, record.placement.instance_ids)
+    return [found[node] for node in record.placement.instance_ids]
 
 
-def test_its_identity_is_the_same_whenever_it_is_opened(harness):
+def test_backend_identity_is_the_same_after_reopening(harness):
     first, second = harness.backend(), harness.backend()
     assert first.target
     assert first.description
@@ -51,12 +51,12 @@ def test_its_identity_is_the_same_whenever_it_is_opened(harness):
 
 
 @pytest.mark.main_path
-def test_an_offline_plan_does_not_need_the_place(harness, files):
+def test_offline_plan_works_while_backend_is_unreachable(harness, files):
     assert files.plan(harness.unreachable(), offline=True).candidates
 
 
-def test_an_online_plan_needs_the_place(harness, files):
-    """Otherwise `unreachable` would prove nothing for the offline plan."""
+def test_online_plan_fails_while_backend_is_unreachable(harness, files):
+    """Without this check, the offline test would pass even if `unreachable` returned a working backend."""
     try:
         errors = files.plan(harness.unreachable()).errors
     except CloudGpuError as err:
@@ -64,30 +64,39 @@ def test_an_online_plan_needs_the_place(harness, files):
     assert errors
 
 
-def test_an_online_plan_has_a_candidate_and_a_price(plan):
+def test_online_plan_has_candidates_and_a_worst_case_cost(plan):
     assert plan.candidates
     assert not plan.errors
     assert plan.worst_case_usd is not None
 
 
 @pytest.mark.main_path
-def test_a_created_cluster_is_recorded_billed_and_running(harness, files, cluster, rows, name):
+def test_created_cluster_is_recorded_billed_and_running(harness, files, cluster, rows, name):
     record, backend = cluster.record, harness.backend()
     assert cluster.made
     assert record == files.records.cluster(name)
     assert record.state == "up"
-    assert (record.target, record.account, record.endpoint) == (backend.target, backend.account(), backend.endpoint)
+    identity = record.identity
+    assert (identity.target, identity.account, identity.endpoint) == (
+        backend.target,
+        backend.account(),
+        backend.endpoint,
+    )
     assert [(row.state, row.launched_at is not None) for row in rows()] == [("open", True)] * len(rows())
-    assert sorted(node for row in rows() for node in row.instance_ids) == sorted(record.instance_ids)
+    assert sorted(node for row in rows() for node in row.instance_ids) == sorted(record.placement.instance_ids)
     assert set(states(harness, record)) <= ALIVE_STATES
-    assert len(record.instance_ids) == 2
+    assert len(record.placement.instance_ids) == 2
     nodes = cluster.inventory.nodes
     assert [node.index for node in nodes] == [0, 1]
-    assert {node.instance_id for node in nodes} == set(record.instance_ids)
+    assert {node.instance_id for node in nodes} == set(record.placement.instance_ids)
+    # A backend has consoles for all nodes or for none.
+    consoles = [backend.console_output(record.placement.region, node.instance_id) for node in nodes]
+    assert all(isinstance(console, str) for console in consoles)
+    assert len({bool(console) for console in consoles}) == 1
     assert harness.left(name)
 
 
-def test_the_row_is_written_before_anything_is_created(harness, files, plan, name):
+def test_ledger_row_is_written_before_any_resource_is_created(harness, files, plan, name):
     existing = []
     ledger = WatchedLedger(files.ledger, after_open=lambda: existing.append(harness.left(name)))
     files.context(harness.backend(), ledger).clusters.create(plan, name, files.requester)
@@ -95,15 +104,15 @@ def test_the_row_is_written_before_anything_is_created(harness, files, plan, nam
     assert harness.left(name)
 
 
-def test_a_second_create_makes_nothing(harness, files, cluster, plan, rows, name):
+def test_second_create_reuses_the_cluster_and_adds_no_rows(harness, files, cluster, plan, rows, name):
     before = rows()
     again = files.context(harness.backend()).clusters.create(plan, name, files.requester)
     assert not again.made
-    assert again.record.instance_ids == cluster.record.instance_ids
+    assert again.record.placement.instance_ids == cluster.record.placement.instance_ids
     assert rows() == before
 
 
-def test_a_plan_with_errors_is_rejected_and_nothing_is_recorded(harness, files, context, plan, rows, name):
+def test_plan_with_errors_is_rejected_and_records_nothing(harness, files, context, plan, rows, name):
     bad = replace(plan, findings=(Finding("budget", "error", "too expensive"),))
     with pytest.raises(PlanError):
         context.clusters.create(bad, name, files.requester)
@@ -112,7 +121,7 @@ def test_a_plan_with_errors_is_rejected_and_nothing_is_recorded(harness, files, 
     assert not harness.left(name)
 
 
-def test_of_two_creates_at_once_one_is_told_to_wait(harness, files, plan, name):
+def test_concurrent_create_of_same_cluster_raises_busy_error(harness, files, plan, name):
     reached, go_on, made = Event(), Event(), []
 
     def hold():
@@ -129,31 +138,31 @@ def test_of_two_creates_at_once_one_is_told_to_wait(harness, files, plan, name):
     finally:
         go_on.set()
         thread.join(120)
-    assert [one.made for one in made] == [True]
+    assert [cluster.made for cluster in made] == [True]
     assert set(states(harness, made[0].record)) <= ALIVE_STATES
 
 
-def test_a_running_cluster_is_reused(harness, files, cluster, plan, name):
+def test_running_cluster_is_reused(harness, files, cluster, plan, name):
     found = files.context(harness.backend()).clusters.reuse(name, plan)
     assert not found.made
-    assert found.record.instance_ids == cluster.record.instance_ids
+    assert found.record.placement.instance_ids == cluster.record.placement.instance_ids
     assert found.inventory == cluster.inventory
 
 
-def test_a_cluster_that_lost_a_node_is_not_reused(harness, files, cluster, plan, name):
+def test_cluster_with_lost_node_is_not_reused(harness, files, cluster, plan, name):
     harness.crash(cluster.record, 1)
     assert [state in ALIVE_STATES for state in states(harness, cluster.record)] == [True, False]
-    with pytest.raises(StateError, match=cluster.record.instance_ids[1]):
+    with pytest.raises(StateError, match=cluster.record.placement.instance_ids[1]):
         files.context(harness.backend()).clusters.reuse(name, plan)
 
 
-def test_a_cluster_that_was_never_created_is_not_reused(context, plan, name):
+def test_reuse_of_nonexistent_cluster_is_a_usage_error(context, plan, name):
     with pytest.raises(UsageError):
         context.clusters.reuse(name, plan)
 
 
 @pytest.mark.main_path
-def test_a_connection_runs_commands_on_every_node_in_order(harness, cluster):
+def test_connection_runs_commands_on_all_nodes_in_order(harness, cluster):
     hosts = harness.backend().connect(cluster.inventory.nodes, lambda _event: None)
     try:
         assert [host.node.instance_id for host in hosts] == [node.instance_id for node in cluster.inventory.nodes]
@@ -164,28 +173,28 @@ def test_a_connection_runs_commands_on_every_node_in_order(harness, cluster):
 
 
 @pytest.mark.main_path
-def test_an_extension_moves_the_record_the_ledger_and_the_nodes(harness, files, cluster, rows, name):
-    before = cluster.record.expires_at
+def test_extend_updates_record_ledger_and_node_expiries(harness, files, cluster, rows, name):
+    before = cluster.record.lifecycle.expires_at
     result = files.context(harness.backend()).clusters.extend(name, by=timedelta(hours=1))
     record = files.records.cluster(name)
-    assert (result.before, record.expires_at) == (before, before + timedelta(hours=1))
-    assert record.confirmed_expires_at is None
-    assert {row.spending.expires_at for row in rows()} == {record.expires_at}
-    assert harness.node_expiries(record) == {record.expires_at}
+    assert (result.before, record.lifecycle.expires_at) == (before, before + timedelta(hours=1))
+    assert record.lifecycle.confirmed_expires_at is None
+    assert {row.spending.expires_at for row in rows()} == {record.lifecycle.expires_at}
+    assert harness.node_expiries(record) == {record.lifecycle.expires_at}
 
 
 @pytest.mark.main_path
-def test_nodes_end_at_the_expiry_without_a_command(harness, files, context, plan, name):
+def test_nodes_terminate_at_expiry_without_any_command(harness, files, context, plan, name):
     record = context.clusters.create(with_expiry(plan, harness.short_expiry_s), name, files.requester).record
     harness.expire(record)
     assert not ALIVE_STATES & set(states(harness, record))
 
 
-def test_access_can_be_authorized_again(context, cluster):
-    assert context.clusters.authorize(cluster.record).instance_ids == cluster.record.instance_ids
+def test_ssh_access_can_be_authorized_again(context, cluster):
+    assert context.clusters.authorize(cluster.record).placement.instance_ids == cluster.record.placement.instance_ids
 
 
-def test_costs_can_be_brought_up_to_date_twice(context, cluster, rows):
+def test_recording_costs_twice_does_not_change_ledger_rows(context, cluster, rows):
     before = rows()
     context.clusters.record_costs(cluster.record)
     context.clusters.record_costs(cluster.record)
@@ -193,7 +202,7 @@ def test_costs_can_be_brought_up_to_date_twice(context, cluster, rows):
 
 
 @pytest.mark.main_path
-def test_a_deletion_ends_the_nodes_closes_the_rows_and_removes_the_record(harness, files, cluster, rows, name):
+def test_delete_terminates_nodes_closes_rows_and_removes_record(harness, files, cluster, rows, name):
     result = delete(harness, files, name)
     assert result.known
     assert len(result.instances) == 2
@@ -203,24 +212,24 @@ def test_a_deletion_ends_the_nodes_closes_the_rows_and_removes_the_record(harnes
     assert harness.left(name) == []
 
 
-def test_a_second_deletion_succeeds(harness, files, cluster, name):
+def test_second_delete_of_same_cluster_succeeds(harness, files, cluster, name):
     delete(harness, files, name)
     assert not delete(harness, files, name).known
 
 
-def test_the_deletion_of_an_unknown_name_succeeds(harness, files, name):
+def test_delete_of_unknown_cluster_succeeds(harness, files, name):
     result = delete(harness, files, name)
     assert (result.known, result.instances, result.orphans) == (False, (), ())
 
 
-def test_a_cluster_with_a_damaged_record_is_deleted(harness, files, cluster, rows, name):
+def test_cluster_with_damaged_record_is_deleted(harness, files, cluster, rows, name):
     files.home.cluster(name).record.write_text("{")
     assert not delete(harness, files, name).known
     assert harness.left(name) == []
     assert {row.state for row in rows()} == {"closed"}
 
 
-def test_a_cluster_that_lost_a_node_is_deleted(harness, files, cluster, rows, name):
+def test_cluster_with_lost_node_is_deleted(harness, files, cluster, rows, name):
     harness.crash(cluster.record, 0)
     delete(harness, files, name)
     assert harness.left(name) == []
@@ -228,7 +237,7 @@ def test_a_cluster_that_lost_a_node_is_deleted(harness, files, cluster, rows, na
 
 
 @pytest.mark.parametrize("moment", ["after_open", "before_launched"])
-def test_a_killed_create_leaves_nothing_after_a_deletion(harness, files, plan, rows, name, moment):
+def test_delete_after_killed_create_leaves_nothing(harness, files, plan, rows, name, moment):
     ledger = WatchedLedger(files.ledger, **{moment: kill})
     with pytest.raises(Killed):
         files.context(harness.backend(), ledger).clusters.create(plan, name, files.requester)
@@ -240,7 +249,7 @@ def test_a_killed_create_leaves_nothing_after_a_deletion(harness, files, plan, r
     assert {row.state for row in rows()} == {"closed"}
 
 
-def test_a_killed_create_is_repeated(harness, files, plan, name):
+def test_create_after_killed_create_brings_the_cluster_up(harness, files, plan, name):
     ledger = WatchedLedger(files.ledger, before_launched=kill)
     with pytest.raises(Killed):
         files.context(harness.backend(), ledger).clusters.create(plan, name, files.requester)
@@ -249,7 +258,7 @@ def test_a_killed_create_is_repeated(harness, files, plan, name):
     assert set(states(harness, made.record)) <= ALIVE_STATES
 
 
-def test_an_unusable_ledger_does_not_prevent_a_deletion(harness, files, cluster, rows, name):
+def test_delete_succeeds_while_ledger_is_unusable(harness, files, cluster, rows, name):
     def fail():
         raise LedgerError("the ledger cannot be reached", hint="try again later")
 
@@ -264,7 +273,7 @@ def test_an_unusable_ledger_does_not_prevent_a_deletion(harness, files, cluster,
 
 @dataclass(frozen=True)
 class OptionalCase:
-    """The arguments for the optional parts."""
+    """Arguments for the optional features."""
 
     context: Context
     plan: Plan
@@ -289,7 +298,7 @@ OPTIONAL = {
     "carriers": lambda backend, case: backend.carriers(),
     "check_access": lambda backend, case: backend.check_access(),
 }
-REQUIRED = {"clusters", "offers", "connect", "instance_states"}
+REQUIRED = {"clusters", "offers", "connect", "instance_states", "console_output"}
 FEATURES = {
     "put_objects": "upload to", "objects": "dataset", "bucket_service": "bucket", "catalog_source": "catalog refresh",
     "images": "machine images", "preview": "--resources", "storage": "storage", "sweep": "sweep", "quotas": "quotas",
@@ -298,7 +307,7 @@ FEATURES = {
 
 
 @pytest.mark.main_path
-def test_every_method_of_the_interface_is_tested():
+def test_every_backend_method_has_a_conformance_test():
     methods = {name for name, value in vars(Backend).items() if callable(value) and not name.startswith("_")}
     assert methods - {"lack", "for_deletion"} == REQUIRED | set(OPTIONAL)
 
@@ -309,7 +318,7 @@ def case(harness, files, context, plan, name):
 
 
 @pytest.mark.parametrize("method", OPTIONAL)
-def test_an_optional_part_works_or_is_rejected_by_name(case, method):
+def test_optional_feature_works_or_is_rejected_by_name(case, method):
     backend = case.context.backend
     lacking = method in FEATURES and getattr(type(backend), method) is getattr(Backend, method)
     if not lacking:

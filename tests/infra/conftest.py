@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Type -> the whole request of its registration: Pulumi's mocks themselves do not show a resource's options."""
+    """Map each type to its full registration request: Pulumi's mocks do not expose resource options."""
     seen: dict[str, Any] = {}
     register = MockMonitor.RegisterResource
 

@@ -1,4 +1,4 @@
-"""Runs the real program against Pulumi's mock monitor, in a thread of its own: nothing stays behind in the process."""
+"""Run the real program against Pulumi's mock monitor in its own thread, so that no state stays in the process."""
 
 import asyncio
 import contextvars
@@ -37,7 +37,7 @@ SETTINGS = {
 
 @dataclass
 class Recorder(pulumi.runtime.Mocks):
-    """Keeps what the program registered and asked for."""
+    """Record the resources and calls of the program."""
 
     resources: list[pulumi.runtime.MockResourceArgs] = field(default_factory=list)
     calls: list[pulumi.runtime.MockCallArgs] = field(default_factory=list)
@@ -91,12 +91,12 @@ ANSWERS = {
 
 
 def run_program(**changes: str | None) -> Recorder:
-    """Carry the program out with `SETTINGS` changed; None removes a setting."""
+    """Run the program with changes to `SETTINGS`; None removes a setting."""
     return run_project(INFRA, SETTINGS | changes, Recorder())
 
 
 def run_project(directory: Path, given: dict[str, str | None], recorder: Recorder) -> Recorder:
-    """Carry out the program of any of the projects."""
+    """Run the program of any project."""
     settings = {key: value for key, value in given.items() if value is not None}
     failures: list[BaseException] = []
 
@@ -104,7 +104,7 @@ def run_project(directory: Path, given: dict[str, str | None], recorder: Recorde
         loops: list[asyncio.AbstractEventLoop] = []
 
         def own_loop() -> None:
-            """The mock monitor makes a loop in every worker thread and never closes it; this one is closed below."""
+            """The mock monitor creates a loop in every worker thread and never closes it; this loop is closed below."""
             loops.append(asyncio.new_event_loop())
             asyncio.set_event_loop(loops[-1])
 
@@ -131,7 +131,7 @@ def run_project(directory: Path, given: dict[str, str | None], recorder: Recorde
     thread = threading.Thread(target=contextvars.Context().run, args=(carry_out,))
     thread.start()
     thread.join()
-    # A failed program leaves cycles of tasks; collected in the middle of a later `ast.parse`, they upset Python 3.11.
+    # A failed program leaves task cycles; collecting them during a later `ast.parse` breaks Python 3.11.
     gc.collect()
     if failures:
         raise failures[0]

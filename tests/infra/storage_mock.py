@@ -37,5 +37,5 @@ class Account(Recorder):
 
 
 def run_storage(**changes: str | None) -> Recorder:
-    """Carry the program out with `SETTINGS` changed; None removes a setting."""
+    """Run the program with changes to `SETTINGS`; None removes a setting."""
     return run_project(STORAGE, SETTINGS | changes, Account())

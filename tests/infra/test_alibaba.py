@@ -1,4 +1,4 @@
-"""What the Alibaba program makes: nodes that the cloud itself releases, and nothing that stands open."""
+"""The Alibaba program creates nodes with automatic release, and nothing is open to the internet."""
 
 import base64
 from pathlib import Path
@@ -63,7 +63,7 @@ def pair() -> Recorder:
     return run_alibaba()
 
 
-def test_every_taggable_resource_carries_every_tag(pair: Recorder) -> None:
+def test_every_taggable_resource_has_every_tag(pair: Recorder) -> None:
     made = [one for one in pair.resources if one.typ.startswith("alicloud:") and not one.typ.endswith(UNTAGGABLE)]
     assert {one.typ.rsplit(":", 1)[1] for one in made} == {
         *("Network", "Switch", "SecurityGroup", "EcsKeyPair", "Instance", "FileSystem", "Bucket")
@@ -72,7 +72,7 @@ def test_every_taggable_resource_carries_every_tag(pair: Recorder) -> None:
     assert [one["volumeTags"] for one in pair.of("Instance")] == [TAGS, TAGS]
 
 
-def test_the_cloud_itself_releases_every_node_at_its_expiry(pair: Recorder) -> None:
+def test_every_node_has_an_auto_release_time_at_its_expiry(pair: Recorder) -> None:
     nodes = pair.of("Instance")
     assert len(nodes) == 2
     for node in nodes:
@@ -81,21 +81,21 @@ def test_the_cloud_itself_releases_every_node_at_its_expiry(pair: Recorder) -> N
         assert node["deletionProtection"] is False
 
 
-def test_the_timer_on_the_node_is_the_one_of_aws(pair: Recorder) -> None:
+def test_node_boothook_uses_the_same_expiry_timer_as_aws(pair: Recorder) -> None:
     text = base64.b64decode(pair.of("Instance")[0]["userData"]).decode()
     first = text.split("Content-Type: ")[2]
     assert first.startswith("text/cloud-boothook")
     assert "deadline=1795237200" in first
 
 
-def test_port_22_opens_to_the_caller_only(pair: Recorder) -> None:
+def test_port_22_is_open_only_to_the_caller(pair: Recorder) -> None:
     assert [(one["type"], one["portRange"], one["cidrIp"]) for one in pair.of("SecurityGroupRule")] == [
         ("ingress", "22/22", "198.51.100.7/32")
     ]
     assert pair.one("SecurityGroup")["innerAccessPolicy"] == "Accept"
 
 
-def test_disks_are_encrypted_and_metadata_needs_a_token(pair: Recorder) -> None:
+def test_disks_are_encrypted_and_metadata_requires_a_token(pair: Recorder) -> None:
     for node in pair.of("Instance"):
         assert (node["systemDiskEncrypted"], node["systemDiskSize"]) == (True, 150)
         assert (node["httpEndpoint"], node["httpTokens"]) == ("enabled", "required")
@@ -103,7 +103,7 @@ def test_disks_are_encrypted_and_metadata_needs_a_token(pair: Recorder) -> None:
         assert "password" not in node
 
 
-def test_data_is_encrypted_and_closed(pair: Recorder) -> None:
+def test_storage_is_encrypted_and_not_public(pair: Recorder) -> None:
     assert pair.one("FileSystem")["encryptType"] == 1
     assert pair.one("AccessRule")["sourceCidrIp"] == "10.85.0.0/16"
     (vpc,) = [one for one in pair.resources if one.typ == "alicloud:vpc/network:Network"]
@@ -117,20 +117,20 @@ def test_data_is_encrypted_and_closed(pair: Recorder) -> None:
 
 
 @pytest.mark.parametrize("disposable", ["false", "true"])
-def test_taking_the_stack_down_leaves_data_that_is_not_disposable(disposable: str, requests: dict[str, Any]) -> None:
+def test_stack_deletion_retains_non_disposable_data(disposable: str, requests: dict[str, Any]) -> None:
     run_alibaba(disposable=disposable)
     kept = {name for name, request in requests.items() if request.retainOnDelete}
     closed = {"BucketAcl", "BucketPublicAccessBlock", "BucketServerSideEncryption"}
     assert kept == ({"FileSystem", "Bucket", *closed} if disposable == "false" else set())
 
 
-def test_no_data_unless_asked_for() -> None:
+def test_no_storage_is_created_by_default() -> None:
     recorder = run_alibaba(nas=None, oss=None)
     assert recorder.of("FileSystem") == recorder.of("Bucket") == []
     assert recorder.exports["nasAddress"] == ""
 
 
-def test_exports_are_what_an_inventory_is_written_from(pair: Recorder) -> None:
+def test_exports_contain_the_fields_of_an_inventory(pair: Recorder) -> None:
     assert pair.exports == {
         "instanceIds": ["instance-id", "instance-id"],
         "addresses": ["203.0.113.5", "203.0.113.5"],
@@ -144,26 +144,26 @@ def test_exports_are_what_an_inventory_is_written_from(pair: Recorder) -> None:
     }
 
 
-def test_rdma_nodes_stand_in_one_hpc_cluster_and_others_in_none(pair: Recorder) -> None:
+def test_only_rdma_nodes_join_an_hpc_cluster(pair: Recorder) -> None:
     recorder = run_alibaba(instanceType="ecs.sccgn6ne.24xlarge")
     assert recorder.one("HpcCluster")["name"].startswith("cloudgpu-demo-")
     assert {one["hpcClusterId"] for one in recorder.of("Instance")} == {"hpccluster-id"}
     assert pair.of("HpcCluster") == []
 
 
-def test_spot_follows_the_price(pair: Recorder) -> None:
+def test_spot_market_uses_spot_as_price_go(pair: Recorder) -> None:
     assert {one["spotStrategy"] for one in pair.of("Instance")} == {"NoSpot"}
     assert {one["spotStrategy"] for one in run_alibaba(market="spot").of("Instance")} == {"SpotAsPriceGo"}
 
 
-def test_an_image_of_ones_own_needs_no_question() -> None:
+def test_configured_image_is_used_without_lookup() -> None:
     recorder = run_alibaba(image="m-123")
     assert recorder.calls == []
     assert recorder.of("Instance")[0]["imageId"] == "m-123"
 
 
 @pytest.mark.parametrize("name", ["ecs.gn5-c8g1.14xlarge", "ecs.gn5-c4g1.xlarge", "ecs.sccgn6.24xlarge"])
-def test_the_types_of_the_seeds_are_known(name: str) -> None:
+def test_alibaba_gpu_instance_type_is_accepted(name: str) -> None:
     assert run_alibaba(instanceType=name, nodes="1").one("Instance")["instanceType"] == name
 
 
@@ -182,6 +182,6 @@ def test_the_types_of_the_seeds_are_known(name: str) -> None:
         ("cluster", "Demo"),
     ],
 )
-def test_a_mistake_is_named_by_its_setting(key: str, value: str) -> None:
+def test_invalid_setting_is_reported_by_name(key: str, value: str) -> None:
     with pytest.raises(pulumi.RunError, match=f"cloudgpu:{key}"):
         run_alibaba(**{key: value})

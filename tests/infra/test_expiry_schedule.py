@@ -1,4 +1,4 @@
-"""The expiry schedule ends the nodes shortly after their expiry, and can end nothing else."""
+"""The expiry schedule terminates the nodes shortly after their expiry and can terminate nothing else."""
 
 import json
 
@@ -24,7 +24,7 @@ def schedule_of(recorder: Recorder, name: str) -> dict:
     return found
 
 
-def test_it_ends_every_node_five_minutes_after_the_expiry_once(pair: Recorder) -> None:
+def test_schedule_terminates_every_node_five_minutes_after_expiry(pair: Recorder) -> None:
     schedule = schedule_of(pair, "end-the-nodes")
     assert schedule["scheduleExpression"] == "at(2026-11-21T05:05:00)"
     assert schedule["scheduleExpressionTimezone"] == "UTC"
@@ -34,7 +34,7 @@ def test_it_ends_every_node_five_minutes_after_the_expiry_once(pair: Recorder) -
     assert json.loads(schedule["target"]["input"]) == {"InstanceIds": ["i-a", "i-b", "i-c"]}
 
 
-def test_it_ends_the_fleet_too_whose_call_no_node_that_went_before_can_spoil(pair: Recorder) -> None:
+def test_second_schedule_deletes_the_fleet_ten_minutes_after_expiry(pair: Recorder) -> None:
     schedule = schedule_of(pair, "end-the-fleet")
     assert schedule["scheduleExpression"] == "at(2026-11-21T05:10:00)"
     assert schedule["target"]["arn"] == "arn:aws:scheduler:::aws-sdk:ec2:deleteFleets"
@@ -42,18 +42,18 @@ def test_it_ends_the_fleet_too_whose_call_no_node_that_went_before_can_spoil(pai
 
 
 @pytest.mark.parametrize("nodes", ["1", "200"])
-def test_it_takes_two_schedules_whatever_the_number_of_nodes(nodes: str) -> None:
+def test_number_of_schedules_is_two_for_any_node_count(nodes: str) -> None:
     assert len(run_program(nodes=nodes).of("Schedule")) == 2
 
 
-def test_it_lies_in_a_group_of_its_own_since_schedules_carry_no_tags(pair: Recorder) -> None:
+def test_schedules_are_in_a_tagged_schedule_group(pair: Recorder) -> None:
     group = pair.one("ScheduleGroup")
     assert group["name"] == "cloudgpu-demo"
     assert group["tags"]["cloudgpu:token"] == "tok-1"
     assert {one["groupName"] for one in pair.of("Schedule")} == {"cloudgpu-demo"}
 
 
-def test_its_tags_all_have_a_value_since_the_scheduler_refuses_others() -> None:
+def test_schedule_group_omits_tags_without_a_value() -> None:
     group = run_program(team="", run="").one("ScheduleGroup")
     assert sorted(group["tags"]) == [
         "Name",
@@ -61,7 +61,7 @@ def test_its_tags_all_have_a_value_since_the_scheduler_refuses_others() -> None:
     ]
 
 
-def test_its_role_ends_nothing_but_nodes_of_this_cluster(pair: Recorder) -> None:
+def test_schedule_role_can_terminate_only_resources_of_its_cluster(pair: Recorder) -> None:
     nodes, fleet = json.loads(pair.named("RolePolicy", "demo-belt")["policy"])["Statement"]
     assert nodes == {
         "Effect": "Allow",
@@ -72,7 +72,7 @@ def test_its_role_ends_nothing_but_nodes_of_this_cluster(pair: Recorder) -> None
     assert fleet == {**nodes, "Action": "ec2:DeleteFleets", "Resource": "arn:aws:ec2:us-east-1:*:fleet/*"}
 
 
-def test_only_the_scheduler_takes_the_role_and_only_for_this_group() -> None:
+def test_schedule_role_can_be_assumed_only_for_its_group() -> None:
     recorder = run_program()
     (statement,) = json.loads(expiry_role(recorder)["assumeRolePolicy"])["Statement"]
     assert statement["Principal"] == {"Service": "scheduler.amazonaws.com"}
@@ -80,21 +80,21 @@ def test_only_the_scheduler_takes_the_role_and_only_for_this_group() -> None:
     assert statement["Condition"] == {"StringEquals": {"aws:SourceArn": "arn:of:scheduleGroup"}}
 
 
-def test_off_by_its_setting_alone() -> None:
+def test_expiry_schedule_is_disabled_only_by_its_setting() -> None:
     recorder = run_program(expirySchedule="false")
     assert not [one.typ for one in recorder.resources if "scheduler" in one.typ or one.name.endswith("-belt")]
     with pytest.raises(pulumi.RunError, match="cloudgpu:expirySchedule is 'no', expected true or false"):
         run_program(expirySchedule="no")
 
 
-def test_in_other_partitions_arns_are_theirs() -> None:
+def test_arns_use_the_partition_of_the_region() -> None:
     recorder = run_program(zone="us-gov-west-1a")
     assert all(one["target"]["arn"].startswith("arn:aws-us-gov:scheduler:::") for one in recorder.of("Schedule"))
     assert "arn:aws-us-gov:ec2:us-gov-west-1:" in recorder.named("RolePolicy", "demo-belt")["policy"]
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "ap-northeast-1", "ap-southeast-2", "us-gov-west-1", "eu-central-1"])
-def test_the_longest_cluster_name_fits_into_a_role_name(region: str) -> None:
+def test_longest_cluster_name_fits_into_a_role_name(region: str) -> None:
     name = role_name(f"cloudgpu-{'c' * 39}", region)
     assert len(name) <= 64
     assert name.startswith(f"cloudgpu-{'c' * 39}-")

@@ -26,7 +26,7 @@ def made(recorder: Recorder) -> set[str]:
     return {one.typ.rsplit(":", 1)[1] for one in recorder.resources if one.typ.startswith("aws:")}
 
 
-def test_exports_name_everything_the_app_needs(pair: Recorder) -> None:
+def test_exports_contain_everything_the_app_needs(pair: Recorder) -> None:
     assert pair.exports == {
         "instanceIds": ["i-a", "i-b", "i-c"],
         "fleetId": "fleet-id",
@@ -51,13 +51,13 @@ EVERY_SHAPE: list[dict[str, str | None]] = [
 
 
 def is_taggable(type_token: str) -> bool:
-    """As the provider's own schema has it: a type with tags has a property for them."""
+    """Return True if the provider's class for this type has a `tags` property."""
     module, kind = type_token.split("/", maxsplit=1)[0].split(":")[1], type_token.rsplit(":", 1)[1]
     return hasattr(getattr(getattr(pulumi_aws, module), kind), "tags")
 
 
 @pytest.mark.parametrize("shape", EVERY_SHAPE)
-def test_every_taggable_resource_carries_every_tag(shape: dict[str, str | None]) -> None:
+def test_every_taggable_resource_has_every_tag(shape: dict[str, str | None]) -> None:
     recorder = run_program(**shape)
     own = [one for one in recorder.resources if one.typ.startswith("aws:")]
     assert [one.typ for one in own if is_taggable(one.typ) and one.inputs.get("tags") != TAGS] == []
@@ -65,8 +65,8 @@ def test_every_taggable_resource_carries_every_tag(shape: dict[str, str | None])
     assert kinds == {"instance": TAGS, "volume": TAGS, "network-interface": TAGS}
 
 
-def test_only_what_is_found_by_something_else_takes_no_tags() -> None:
-    """By its role, its group, its route table or its address."""
+def test_only_resources_found_through_others_are_untaggable() -> None:
+    """They are found through their role, schedule group, route table or address."""
     typs = {one.typ for shape in EVERY_SHAPE for one in run_program(**shape).resources if one.typ.startswith("aws:")}
     assert {typ.rsplit(":", 1)[1] for typ in typs if not is_taggable(typ)} == {
         "RolePolicy",
@@ -77,7 +77,7 @@ def test_only_what_is_found_by_something_else_takes_no_tags() -> None:
 
 
 @pytest.mark.parametrize("shape", EVERY_SHAPE)
-def test_every_shape_is_closed_encrypted_and_ends_itself(shape: dict[str, str | None]) -> None:
+def test_every_variant_is_private_encrypted_and_terminates_itself(shape: dict[str, str | None]) -> None:
     recorder = run_program(**shape)
     group, template = recorder.one("SecurityGroup"), recorder.one("LaunchTemplate")
     everywhere = {"0.0.0.0/0", "::/0"}
@@ -92,7 +92,7 @@ def test_every_shape_is_closed_encrypted_and_ends_itself(shape: dict[str, str | 
     assert template["instanceInitiatedShutdownBehavior"] == "terminate"
 
 
-def test_port_22_opens_to_the_caller_only(pair: Recorder) -> None:
+def test_port_22_is_open_only_to_the_caller(pair: Recorder) -> None:
     rules = pair.one("SecurityGroup")["ingress"]
     from_outside = [rule for rule in rules if not rule.get("self")]
     assert from_outside == [
@@ -106,7 +106,7 @@ def test_port_22_opens_to_the_caller_only(pair: Recorder) -> None:
     ]
 
 
-def test_nodes_reach_each_other_both_ways_and_everything_outside(pair: Recorder) -> None:
+def test_nodes_can_reach_each_other_and_the_internet(pair: Recorder) -> None:
     group = pair.one("SecurityGroup")
     itself = {"protocol": "-1", "fromPort": 0, "toPort": 0, "self": True, "description": "among the nodes"}
     assert itself in group["ingress"]
@@ -114,7 +114,7 @@ def test_nodes_reach_each_other_both_ways_and_everything_outside(pair: Recorder)
     assert [rule["cidrBlocks"] for rule in group["egress"] if not rule.get("self")] == [["0.0.0.0/0"]]
 
 
-def test_several_callers_and_ipv6() -> None:
+def test_ssh_is_open_to_several_ipv4_and_ipv6_ranges() -> None:
     rules = run_program(sshCidr="198.51.100.0/28, 2001:db8::7/128").one("SecurityGroup")["ingress"]
     assert [rule.get("cidrBlocks") or rule.get("ipv6CidrBlocks") for rule in rules if not rule.get("self")] == [
         ["198.51.100.0/28"],
@@ -122,7 +122,7 @@ def test_several_callers_and_ipv6() -> None:
     ]
 
 
-def test_template_is_closed_encrypted_and_ends_itself(pair: Recorder) -> None:
+def test_launch_template_is_private_encrypted_and_terminates_on_shutdown(pair: Recorder) -> None:
     template = pair.one("LaunchTemplate")
     assert template["metadataOptions"]["httpTokens"] == "required"
     assert template["metadataOptions"]["httpPutResponseHopLimit"] == 2
@@ -137,13 +137,13 @@ def test_template_is_closed_encrypted_and_ends_itself(pair: Recorder) -> None:
     assert template["placement"] == {"groupName": "cloudgpu-demo"}
 
 
-def test_user_data_is_the_rendered_text_and_holds_no_secret(pair: Recorder) -> None:
+def test_user_data_contains_the_expiry_but_no_token(pair: Recorder) -> None:
     text = base64.b64decode(pair.one("LaunchTemplate")["userData"]).decode()
     assert "deadline=1795237200\n" in text
     assert SETTINGS["token"] not in text
 
 
-def test_efa_interface(pair: Recorder) -> None:
+def test_efa_node_gets_one_efa_interface(pair: Recorder) -> None:
     assert pair.one("LaunchTemplate")["networkInterfaces"] == [
         {
             "deviceIndex": 0,
@@ -156,13 +156,13 @@ def test_efa_interface(pair: Recorder) -> None:
     ]
 
 
-def test_plain_interface() -> None:
+def test_node_without_efa_gets_a_plain_interface() -> None:
     (interface,) = run_program(efaInterfaces="0").one("LaunchTemplate")["networkInterfaces"]
     assert "interfaceType" not in interface
     assert interface["associatePublicIpAddress"] == "true"
 
 
-def test_several_efa_cards_in_the_users_own_subnet() -> None:
+def test_multiple_efa_cards_get_no_public_address_in_own_subnet() -> None:
     recorder = run_program(instanceType="p4d.24xlarge", efaInterfaces="4", subnetId="subnet-own")
     cards = recorder.one("LaunchTemplate")["networkInterfaces"]
     assert [(card["networkCardIndex"], card["deviceIndex"], card["interfaceType"]) for card in cards] == [
@@ -174,7 +174,7 @@ def test_several_efa_cards_in_the_users_own_subnet() -> None:
     assert not any("associatePublicIpAddress" in card for card in cards)
 
 
-def test_gang_or_nothing(pair: Recorder) -> None:
+def test_on_demand_fleet_launches_all_nodes_or_none(pair: Recorder) -> None:
     fleet = pair.one("Fleet")
     assert fleet["type"] == "instant"
     assert fleet["terminateInstances"] is True
@@ -190,7 +190,7 @@ def test_gang_or_nothing(pair: Recorder) -> None:
     assert config["overrides"] == [{"instanceType": "p3dn.24xlarge", "subnetId": "subnet-a"}]
 
 
-def test_spot_gang() -> None:
+def test_spot_fleet_launches_all_nodes_or_none() -> None:
     fleet = run_program(market="spot", nodes="3").one("Fleet")
     assert fleet["targetCapacitySpecification"] == {"defaultTargetCapacityType": "spot", "totalTargetCapacity": 3}
     assert fleet["spotOptions"]["minTargetCapacity"] == 3
@@ -198,14 +198,14 @@ def test_spot_gang() -> None:
     assert "onDemandOptions" not in fleet
 
 
-def test_one_node_needs_no_placement_group() -> None:
+def test_single_node_gets_no_placement_group() -> None:
     recorder = run_program(nodes="1")
     assert recorder.of("PlacementGroup") == []
     assert "placement" not in recorder.one("LaunchTemplate")
     assert recorder.exports["placementGroup"] == ""
 
 
-def test_nothing_is_made_that_was_named() -> None:
+def test_resources_named_in_the_settings_are_not_created() -> None:
     recorder = run_program(
         subnetId="subnet-own",
         securityGroupId="sg-own",
@@ -227,7 +227,7 @@ def test_nothing_is_made_that_was_named() -> None:
     assert {call.token for call in recorder.calls} == {"aws:ec2/getSubnet:getSubnet", "aws:ec2/getAmi:getAmi"}
 
 
-def test_another_image_setting_makes_another_template() -> None:
+def test_different_image_setting_creates_a_different_launch_template() -> None:
     def template_names(image: str) -> tuple[str, str]:
         recorder = run_program(image=image)
         (logical,) = [one.name for one in recorder.resources if one.typ.endswith(":LaunchTemplate")]
@@ -266,20 +266,20 @@ def test_another_image_setting_makes_another_template() -> None:
         ({"zone": "us-east-1d", "subnetId": "subnet-own"}, "is in us-east-1c"),
     ],
 )
-def test_wrong_settings_are_named(changes: dict[str, Any], said: str) -> None:
+def test_invalid_setting_is_reported_by_name(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(pulumi.RunError) as caught:
         run_program(**changes)
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("missing", [key for key in SETTINGS if key != "publicKey"])
-def test_every_required_setting_is_required(missing: str) -> None:
+def test_missing_required_setting_is_reported(missing: str) -> None:
     with pytest.raises(pulumi.ConfigMissingError) as caught:
         run_program(**{missing: None})
     assert missing in str(caught.value)
 
 
-def test_nodes_carry_the_groups_that_open_storage_to_them_on_every_interface() -> None:
+def test_storage_security_groups_are_attached_to_every_interface() -> None:
     recorder = run_program(storageSecurityGroupIds="sg-homes,sg-sets", instanceType="p4d.24xlarge", efaInterfaces="4",
                            publicAddress="elastic")  # fmt: skip
     for interface in recorder.one("LaunchTemplate")["networkInterfaces"]:

@@ -1,4 +1,4 @@
-"""What the nodes' role may do: its own cluster, its data, its images."""
+"""Permissions of the node role: its own cluster and its data."""
 
 import json
 from typing import Any
@@ -20,11 +20,11 @@ OWN = {
 }
 
 
-def test_without_data_a_node_may_end_its_own_cluster_and_nothing_else() -> None:
+def test_node_role_without_data_can_only_terminate_its_cluster() -> None:
     assert statements() == [OWN]
 
 
-def test_data_is_readable_below_its_prefix_alone() -> None:
+def test_data_is_readable_only_below_its_prefix() -> None:
     assert statements(readable="data/imagenet/, other") == [
         OWN,
         {
@@ -39,21 +39,21 @@ def test_data_is_readable_below_its_prefix_alone() -> None:
     ]
 
 
-def test_outputs_are_writable_below_their_prefix_alone() -> None:
+def test_outputs_are_writable_only_below_their_prefix() -> None:
     objects = statements(writable="runs/demo/")[-1]
     assert objects["Resource"] == "arn:aws:s3:::runs/demo/*"
     assert objects["Action"] == ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
 
 
-def test_no_action_is_a_wildcard_and_each_has_its_resource() -> None:
+def test_policy_contains_no_wildcard_actions_or_resources() -> None:
     everything = statements(readable="data/x", writable="runs")
     actions = [action for one in everything for action in one["Action"]]
     assert not [action for action in actions if "*" in action]
     assert not [one for one in everything if one["Resource"] == "*"]
-    # Registries are asked with the caller's login, so the role has none.
+    # Registry access uses the caller's login, so the role has no ECR permissions.
     assert not [action for action in actions if action.startswith("ecr:")]
 
 
-def test_the_users_own_role_stays_as_it_is() -> None:
+def test_user_provided_role_is_not_modified() -> None:
     recorder = run_program(roleName="own-role", readable="data")
     assert [one.name for one in recorder.resources if one.typ.endswith(":RolePolicy")] == ["demo-belt"]

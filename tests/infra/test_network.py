@@ -1,4 +1,4 @@
-"""The cluster's own network, and how nodes without a public address of EC2's are reached."""
+"""The cluster's VPC, and access to nodes without an auto-assigned public address."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ def names(recorder: Recorder, suffix: str) -> list[str]:
     return sorted(one.name for one in recorder.resources if one.typ.endswith(f":{suffix}"))
 
 
-def test_an_own_vpc_has_a_subnet_in_every_zone_and_one_way_out() -> None:
+def test_created_vpc_has_one_subnet_per_zone_and_internet_gateway() -> None:
     recorder = run_program(createVpc="true")
     subnets = {one["availabilityZone"]: one["cidrBlock"] for one in recorder.of("Subnet")}
     assert subnets == {"us-east-1a": "10.84.0.0/19", "us-east-1c": "10.84.64.0/19"}
@@ -24,8 +24,8 @@ def test_an_own_vpc_has_a_subnet_in_every_zone_and_one_way_out() -> None:
     assert "aws:ec2/getVpc:getVpc" not in {call.token for call in recorder.calls}
 
 
-def test_the_blocks_of_zones_never_overlap_and_stay_the_same() -> None:
-    """Another zone's turn must find its subnet as it was."""
+def test_zone_cidr_blocks_are_stable_and_do_not_overlap() -> None:
+    """Trying another zone later must find its subnet unchanged."""
     first, second = (
         {one["availabilityZone"]: one["cidrBlock"] for one in run_program(createVpc="true", zone=zone).of("Subnet")}
         for zone in ("us-east-1c", "us-east-1a")
@@ -35,7 +35,7 @@ def test_the_blocks_of_zones_never_overlap_and_stay_the_same() -> None:
     assert len({one["cidrBlock"] for one in outside}) == 3
 
 
-def test_s3_is_reached_by_a_gateway_endpoint_of_its_own() -> None:
+def test_created_vpc_has_an_s3_gateway_endpoint() -> None:
     endpoint = run_program(createVpc="true").one("VpcEndpoint")
     assert endpoint["serviceName"] == "com.amazonaws.us-east-1.s3"
     assert endpoint["vpcEndpointType"] == "Gateway"
@@ -47,7 +47,7 @@ def interfaces(recorder: Recorder) -> list[dict[str, Any]]:
     return found
 
 
-def test_every_node_has_an_elastic_ip_at_its_first_interface() -> None:
+def test_every_node_gets_an_elastic_ip_on_its_first_interface() -> None:
     recorder = run_program(**P4D, nodes="3", publicAddress="elastic")
     assert names(recorder, "Eip") == ["demo-0", "demo-1", "demo-2"]
     assert all(one["domain"] == "vpc" for one in recorder.of("Eip"))
@@ -60,7 +60,7 @@ def test_every_node_has_an_elastic_ip_at_its_first_interface() -> None:
     assert recorder.exports["publicAddress"] == "elastic"
 
 
-def test_behind_nat_only_the_first_node_has_an_address() -> None:
+def test_only_the_first_node_behind_nat_has_a_public_address() -> None:
     recorder = run_program(**P4D, nodes="3", publicAddress="nat")
     assert names(recorder, "Eip") == ["demo-0", "demo-nat"]
     assert names(recorder, "EipAssociation") == ["demo-0"]
@@ -68,8 +68,8 @@ def test_behind_nat_only_the_first_node_has_an_address() -> None:
     assert not any("associatePublicIpAddress" in one for one in interfaces(recorder))
 
 
-def test_behind_nat_the_way_out_is_the_gateway_and_callers_are_answered_straight() -> None:
-    """By the NAT gateway the answer to a caller would come from another address, and SSH would never connect."""
+def test_nat_cluster_routes_caller_traffic_through_the_internet_gateway() -> None:
+    """Replies through the NAT gateway would come from another address, and SSH would never connect."""
     recorder = run_program(**P4D, publicAddress="nat", sshCidr="198.51.100.7/32, 2001:db8::7/128")
     assert recorder.named("RouteTable", "demo")["routes"] == [
         {"cidrBlock": "0.0.0.0/0", "natGatewayId": "natgateway-id"},
@@ -83,12 +83,12 @@ def test_behind_nat_the_way_out_is_the_gateway_and_callers_are_answered_straight
     assert not any(one["mapPublicIpOnLaunch"] for one in recorder.of("Subnet"))
 
 
-def test_one_interface_behind_nat_asks_for_no_public_address() -> None:
+def test_single_interface_behind_nat_requests_no_public_address() -> None:
     (only,) = interfaces(run_program(publicAddress="nat"))
     assert only["associatePublicIpAddress"] == "false"
 
 
-def test_private_nodes_stand_in_the_users_subnet_without_an_address() -> None:
+def test_private_nodes_use_the_given_subnet_without_public_address() -> None:
     recorder = run_program(publicAddress="private", subnetId="subnet-own")
     assert recorder.of("Eip") == []
     assert interfaces(recorder)[0]["associatePublicIpAddress"] == "false"
@@ -106,7 +106,7 @@ SSM = {"reach": "ssm", "sshCidr": None}
         {**P4D, "publicAddress": "elastic"},
     ],
 )
-def test_where_ssm_carries_ssh_nobody_is_let_in_and_the_agent_may_call_out(way: dict[str, str]) -> None:
+def test_ssm_cluster_allows_no_ingress_and_permits_the_ssm_agent(way: dict[str, str]) -> None:
     recorder = run_program(**SSM, **way)
     (among_nodes,) = recorder.one("SecurityGroup")["ingress"]
     assert (among_nodes["self"], among_nodes["protocol"]) == (True, "-1")
@@ -123,7 +123,7 @@ def test_where_ssm_carries_ssh_nobody_is_let_in_and_the_agent_may_call_out(way: 
     ]
 
 
-def test_private_nodes_behind_nat_have_no_address_at_all_and_no_way_in() -> None:
+def test_private_nat_nodes_have_no_public_address_and_no_ingress() -> None:
     recorder = run_program(**SSM, **P4D, nodes="3", publicAddress="private-nat")
     assert names(recorder, "Eip") == ["demo-nat"]
     assert recorder.of("EipAssociation") == []
@@ -135,7 +135,7 @@ def test_private_nodes_behind_nat_have_no_address_at_all_and_no_way_in() -> None
     assert endpoint["serviceName"] == "com.amazonaws.us-east-1.s3"
 
 
-def test_one_interface_keeps_its_public_address_for_the_way_out_by_ssm() -> None:
+def test_single_interface_with_ssm_keeps_its_public_address() -> None:
     (only,) = interfaces(run_program(**SSM))
     assert only["associatePublicIpAddress"] == "true"
 
@@ -152,12 +152,12 @@ def test_one_interface_keeps_its_public_address_for_the_way_out_by_ssm() -> None
         ({"reach": "pigeon"}, "cloudgpu:reach is 'pigeon', expected one of direct, ssm"),
     ],
 )
-def test_ways_that_make_no_sense_together_are_refused(settings: dict[str, str], says: str) -> None:
+def test_incompatible_network_settings_are_rejected(settings: dict[str, str], says: str) -> None:
     with pytest.raises(pulumi.RunError, match=says):
         run_program(**settings)
 
 
-def test_a_reservation_is_targeted_as_on_demand() -> None:
+def test_capacity_reservation_is_targeted_as_on_demand() -> None:
     recorder = run_program(market="reservation", reservation="cr-0123456789abcdef0")
     template, fleet = recorder.one("LaunchTemplate"), recorder.one("Fleet")
     assert template["capacityReservationSpecification"] == {
@@ -169,7 +169,7 @@ def test_a_reservation_is_targeted_as_on_demand() -> None:
     assert fleet["onDemandOptions"]["minTargetCapacity"] == 2
 
 
-def test_a_capacity_block_is_a_market_of_its_own_and_takes_no_placement_group() -> None:
+def test_capacity_block_uses_its_own_market_without_placement_group() -> None:
     recorder = run_program(market="capacity-block", reservation="cr-0123456789abcdef0")
     template, fleet = recorder.one("LaunchTemplate"), recorder.one("Fleet")
     assert template["instanceMarketOptions"] == {"marketType": "capacity-block"}

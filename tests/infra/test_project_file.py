@@ -1,4 +1,4 @@
-"""`infra/` is a Pulumi project as it stands: what the real CLI refuses in its project file is refused here too."""
+"""`infra/` is a valid Pulumi project: errors that the real CLI reports in its project file are found here too."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ def project() -> dict:
     return YAML(typ="safe").load((bundled_folder("infra") / "Pulumi.yaml").read_text())
 
 
-def test_the_project_file_names_a_python_program():
+def test_project_file_declares_a_python_program():
     found = project()
     assert found["name"] == "cloudgpu"
     assert found["runtime"] == {"name": "python"} or found["runtime"] == "python"
@@ -22,7 +22,7 @@ def test_the_project_file_names_a_python_program():
 
 
 def test_settings_of_other_namespaces_have_values():
-    # The CLI refuses to read a project whose `aws:...` settings are only described.
+    # The CLI rejects a project whose `aws:...` settings have a description but no value.
     for key, body in (project().get("config") or {}).items():
         if ":" in key and not key.startswith("cloudgpu:"):
             assert "value" in body, key
@@ -30,7 +30,7 @@ def test_settings_of_other_namespaces_have_values():
 
 @pytest.mark.pulumi
 @pytest.mark.skipif(shutil.which("pulumi") is None, reason="the Pulumi CLI is not on the PATH")
-def test_the_real_cli_reads_the_project(tmp_path):
+def test_pulumi_cli_reads_the_project(tmp_path):
     copy = tmp_path / "infra"
     shutil.copytree(bundled_folder("infra"), copy, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "state").mkdir()

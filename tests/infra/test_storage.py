@@ -1,4 +1,4 @@
-"""What the storage program makes: closed, encrypted, tagged, and never a cluster's."""
+"""Storage resources are private, encrypted, tagged, and never part of a cluster."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def made(request: pytest.FixtureRequest) -> tuple[str, Recorder]:
     return request.param, run_storage(kind=request.param, **KINDS[request.param])
 
 
-def test_everything_carries_the_storages_tags_and_no_clusters(made: tuple[str, Recorder]) -> None:
+def test_every_resource_has_storage_tags_but_no_cluster_tag(made: tuple[str, Recorder]) -> None:
     kind, recorder = made
     taggable = [one for one in recorder.resources if one.typ.startswith("aws:") and not one.typ.endswith(UNTAGGABLE)]
     assert taggable
@@ -38,14 +38,14 @@ def test_everything_carries_the_storages_tags_and_no_clusters(made: tuple[str, R
         assert "cloudgpu:cluster" not in one.inputs["tags"]
 
 
-def test_no_port_opens_to_an_address(made: tuple[str, Recorder]) -> None:
+def test_security_groups_open_no_port_to_an_address(made: tuple[str, Recorder]) -> None:
     for group in made[1].of("SecurityGroup"):
         for rule in [*group["ingress"], *group["egress"]]:
             assert not {"cidrBlocks", "ipv6CidrBlocks", "prefixListIds"} & rule.keys()
             assert rule.get("self") is True
 
 
-def test_the_stack_says_what_it_is(made: tuple[str, Recorder]) -> None:
+def test_storage_stack_exports_its_properties(made: tuple[str, Recorder]) -> None:
     kind, recorder = made
     expected: dict[str, dict[str, Any]] = {
         "efs": {
@@ -67,7 +67,7 @@ def test_the_stack_says_what_it_is(made: tuple[str, Recorder]) -> None:
     assert recorder.exports == {"kind": kind, **expected[kind]}
 
 
-def test_efs_is_encrypted_and_has_one_address_a_zone() -> None:
+def test_efs_is_encrypted_with_one_mount_target_per_zone() -> None:
     recorder = run_storage(kind="efs")
     assert recorder.one("FileSystem")["encrypted"] is True
     targets = {(one["subnetId"], tuple(one["securityGroups"])) for one in recorder.of("MountTarget")}
@@ -76,13 +76,13 @@ def test_efs_is_encrypted_and_has_one_address_a_zone() -> None:
     assert (rule["protocol"], rule["fromPort"], rule["toPort"], rule["self"]) == ("tcp", 2049, 2049, True)
 
 
-def test_named_groups_may_mount_too() -> None:
+def test_listed_client_security_groups_can_mount() -> None:
     group = run_storage(kind="efs", clientSecurityGroupIds="sg-2, sg-1").one("SecurityGroup")
     peers = [(rule.get("self"), rule.get("securityGroups")) for rule in group["ingress"]]
     assert peers == [(True, None), (None, ["sg-1", "sg-2"])]
 
 
-def test_lustre_is_linked_both_ways_but_deletes_nothing_in_s3() -> None:
+def test_lustre_link_syncs_both_ways_without_deleting_s3_objects() -> None:
     recorder = run_storage(kind="lustre", **KINDS["lustre"])
     system = recorder.one("LustreFileSystem")
     assert (system["deploymentType"], system["storageCapacity"], system["subnetIds"]) == ("SCRATCH_2", 1200, "subnet-b")
@@ -95,7 +95,7 @@ def test_lustre_is_linked_both_ways_but_deletes_nothing_in_s3() -> None:
     assert "DELETED" not in link["s3"]["autoExportPolicy"]["events"]
 
 
-def test_persistent_lustre_keeps_no_backups_that_nobody_finds_again() -> None:
+def test_persistent_lustre_creates_no_backups() -> None:
     wanted = {"zone": "us-east-1a", "sizeGib": "2400", "deployment": "persistent_2"}
     recorder = run_storage(kind="lustre", **wanted)
     system = recorder.one("LustreFileSystem")
@@ -104,13 +104,13 @@ def test_persistent_lustre_keeps_no_backups_that_nobody_finds_again() -> None:
     assert recorder.of("DataRepositoryAssociation") == []
 
 
-def test_a_disk_is_encrypted_whatever_its_snapshot_was() -> None:
+def test_ebs_volume_from_a_snapshot_is_encrypted() -> None:
     disk = run_storage(kind="ebs", **KINDS["ebs"]).one("Volume")
     assert (disk["encrypted"], disk["type"], disk["snapshotId"]) == (True, "gp3", "snap-1")
     assert disk["availabilityZone"] == "us-east-1b"
 
 
-def test_a_bucket_is_closed_encrypted_and_keeps_no_older_versions() -> None:
+def test_bucket_is_private_encrypted_and_unversioned() -> None:
     recorder = run_storage(kind="s3")
     bucket = recorder.one("Bucket")
     assert bucket["bucket"].startswith("cloudgpu-data-")
@@ -122,12 +122,12 @@ def test_a_bucket_is_closed_encrypted_and_keeps_no_older_versions() -> None:
     assert not [one.typ for one in recorder.resources if "ersioning" in one.typ]
 
 
-def test_two_of_one_name_have_two_buckets() -> None:
+def test_same_named_storages_have_different_buckets() -> None:
     names = {run_storage(kind="s3", token=token).one("Bucket")["bucket"] for token in ("one", "two")}
     assert len(names) == 2
 
 
-def test_only_disposable_data_goes_with_its_bucket() -> None:
+def test_disposable_bucket_is_deleted_with_its_objects() -> None:
     recorder = run_storage(kind="s3", keep="false")
     assert recorder.one("Bucket")["forceDestroy"] is True
     assert recorder.one("Bucket")["tags"]["cloudgpu:keep"] == "false"
@@ -136,18 +136,18 @@ def test_only_disposable_data_goes_with_its_bucket() -> None:
 @pytest.mark.parametrize(
     ("kind", "holder"), [("efs", "FileSystem"), ("lustre", "LustreFileSystem"), ("ebs", "Volume"), ("s3", "Bucket")]
 )
-def test_what_holds_kept_data_is_protected(kind: str, holder: str, requests: dict[str, Any]) -> None:
+def test_resource_with_retained_data_is_protected(kind: str, holder: str, requests: dict[str, Any]) -> None:
     run_storage(kind=kind, **KINDS[kind])
     assert {name for name, request in requests.items() if request.protect} == {holder}
 
 
 @pytest.mark.parametrize("changes", [{"keep": "false"}, {"protect": "false"}])
-def test_disposable_data_is_not(changes: dict[str, str], requests: dict[str, Any]) -> None:
+def test_disposable_or_unprotected_storage_is_not_protected(changes: dict[str, str], requests: dict[str, Any]) -> None:
     run_storage(kind="s3", **changes)
     assert {name for name, request in requests.items() if request.protect} == set()
 
 
-def test_a_bucket_stays_closed_until_it_is_gone_itself(requests: dict[str, Any]) -> None:
+def test_bucket_protection_is_deleted_only_with_its_bucket(requests: dict[str, Any]) -> None:
     run_storage(kind="s3")
     for part in ("BucketPublicAccessBlock", "BucketServerSideEncryptionConfiguration"):
         assert requests[part].deletedWith.endswith("aws:s3/bucket:Bucket::data")
@@ -171,12 +171,12 @@ def test_a_bucket_stays_closed_until_it_is_gone_itself(requests: dict[str, Any])
         ({"kind": "efs", "vpcId": "vpc-none"}, "no VPC"),
     ],
 )
-def test_a_mistake_is_named_by_its_setting(changes: dict[str, str], named: str) -> None:
+def test_invalid_setting_is_reported_by_name(changes: dict[str, str], named: str) -> None:
     with pytest.raises(pulumi.RunError, match=named):
         run_storage(**changes)
 
 
-def test_what_ends_with_a_cluster_says_with_which() -> None:
+def test_cluster_scoped_storage_is_tagged_with_its_cluster() -> None:
     recorder = run_storage(kind="efs", keep="false", madeFor="demo")
     (system,) = recorder.of("FileSystem")
     assert (system["tags"]["cloudgpu:made-for"], system["tags"]["cloudgpu:keep"]) == ("demo", "false")

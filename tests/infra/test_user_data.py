@@ -1,4 +1,4 @@
-"""The text that ends a node: golden, valid POSIX sh, and really run with stand-ins."""
+"""The expiry hook of a node: golden text, valid POSIX sh, and execution with stub commands."""
 
 import email
 import os
@@ -101,11 +101,11 @@ exit 0
 """
 
 
-def test_golden_hook() -> None:
+def test_expiry_hook_matches_the_golden_text() -> None:
     assert expiry_hook(EXPIRES) == GOLDEN_HOOK
 
 
-def test_expiry_comes_first_and_the_bootstrap_is_unchanged() -> None:
+def test_user_data_has_the_expiry_hook_before_unchanged_bootstrap() -> None:
     bootstrap = "#!/bin/sh\n# Gr\u00fc\u00dfe\nexport X='a \"b\"'\necho --cloudgpu-- done\n"
     message = email.message_from_bytes(user_data(EXPIRES, bootstrap).encode())
     assert [part.get_content_type() for part in message.get_payload()] == [
@@ -116,15 +116,15 @@ def test_expiry_comes_first_and_the_bootstrap_is_unchanged() -> None:
     assert texts == [GOLDEN_HOOK, bootstrap]
 
 
-def test_without_bootstrap_there_is_one_part() -> None:
+def test_user_data_without_bootstrap_has_one_part() -> None:
     assert len(email.message_from_string(user_data(EXPIRES, "")).get_payload()) == 1
 
 
-def test_same_settings_same_bytes() -> None:
+def test_user_data_is_deterministic_for_equal_settings() -> None:
     assert user_data(EXPIRES, "echo hi\n") == user_data(EXPIRES, "echo hi\n")
 
 
-def test_ec2s_limit_is_ours_too() -> None:
+def test_user_data_over_the_ec2_limit_is_rejected() -> None:
     room = 16384 - len(user_data(EXPIRES, "x").encode()) + 1
     assert len(user_data(EXPIRES, "x" * room).encode()) == 16384
     with pytest.raises(UserDataTooLongError, match="16385 bytes"):
@@ -136,13 +136,13 @@ def shells() -> list[str]:
 
 
 @pytest.mark.parametrize("shell", shells())
-def test_it_is_valid_in_every_shell_here(shell: str) -> None:
+def test_expiry_hook_is_valid_in_every_installed_shell(shell: str) -> None:
     argv = [shell, "sh", "-n"] if shell == "busybox" else [shell, "-n"]
     subprocess.run(argv, input=expiry_hook(EXPIRES), text=True, check=True)
 
 
 class Stand:
-    """A directory that is the whole PATH: the hook cannot reach the machine's own systemctl."""
+    """A directory that is the entire PATH, so that the hook cannot reach the machine's systemctl."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.log = root, root / "log"
@@ -187,13 +187,13 @@ def stand(tmp_path: Path) -> Stand:
 IN_AN_HOUR = timedelta(hours=1)
 
 
-def test_boot_after_the_expiry_powers_off_at_once(stand: Stand) -> None:
+def test_boot_after_expiry_powers_off_immediately(stand: Stand) -> None:
     stand.command("systemctl", "exit 0")
     stand.boot(datetime.now(UTC) - timedelta(seconds=1))
     assert stand.said() == ["systemctl poweroff"]
 
 
-def test_every_way_to_power_off_is_tried(stand: Stand) -> None:
+def test_every_power_off_command_is_tried(stand: Stand) -> None:
     for name in ("systemctl", "shutdown"):
         stand.command(name, "exit 1")
     stand.command("poweroff", "exit 0")
@@ -201,7 +201,7 @@ def test_every_way_to_power_off_is_tried(stand: Stand) -> None:
     assert stand.said() == ["systemctl poweroff", "shutdown -h now", "poweroff -f"]
 
 
-def test_a_timer_is_armed_for_the_absolute_time(stand: Stand) -> None:
+def test_boot_before_expiry_arms_a_timer_for_absolute_time(stand: Stand) -> None:
     stand.command("systemctl", "exit 3")
     stand.command("systemd-run", "exit 0")
     expires_at = (datetime.now(UTC) + IN_AN_HOUR).replace(microsecond=0)
@@ -212,7 +212,7 @@ def test_a_timer_is_armed_for_the_absolute_time(stand: Stand) -> None:
     assert armed.endswith("systemctl poweroff")
 
 
-def test_a_second_run_in_one_boot_arms_no_second_timer(stand: Stand) -> None:
+def test_second_hook_run_arms_no_second_timer(stand: Stand) -> None:
     stand.command("systemctl", "exit 0")
     stand.command("systemd-run", "exit 0")
     stand.boot(datetime.now(UTC) + IN_AN_HOUR)
@@ -220,7 +220,7 @@ def test_a_second_run_in_one_boot_arms_no_second_timer(stand: Stand) -> None:
     assert stand.said()[0].startswith("systemctl is-active --quiet cloudgpu-expiry-")
 
 
-def test_without_systemd_a_detached_loop_waits(stand: Stand) -> None:
+def test_detached_loop_replaces_the_timer_without_systemd(stand: Stand) -> None:
     stand.command("shutdown", "exit 0")
     stand.boot(datetime.now(UTC) + timedelta(seconds=2))
     assert stand.said() == []
@@ -236,7 +236,7 @@ def epoch(at: datetime) -> str:
 
 @pytest.fixture
 def armed(stand: Stand) -> tuple[Stand, datetime]:
-    """A node that booted and has its timer, with systemd to ask."""
+    """A node that has booted and armed its timer with systemd."""
     expires_at = (datetime.now(UTC) + IN_AN_HOUR).replace(microsecond=0)
     timers = f'[ "$1" = list-timers ] && echo "Sat 2026 cloudgpu-expiry-{epoch(expires_at)}.timer x.service"'
     stand.with_disk().command("systemctl", f'{timers}\n[ "$1" != is-active ]')
@@ -246,7 +246,7 @@ def armed(stand: Stand) -> tuple[Stand, datetime]:
     return stand, expires_at
 
 
-def test_an_extension_is_on_the_disk_then_armed_and_only_then_the_old_timer_goes(armed) -> None:
+def test_extension_is_saved_and_armed_before_the_old_timer_stops(armed) -> None:
     stand, expires_at = armed
     later = expires_at + IN_AN_HOUR
     said = stand.run(stand.kept / "expiry", epoch(later))
@@ -258,7 +258,7 @@ def test_an_extension_is_on_the_disk_then_armed_and_only_then_the_old_timer_goes
     assert words[1][1:] == ["stop", f"cloudgpu-expiry-{epoch(expires_at)}.timer"]
 
 
-def test_a_reboot_arms_what_the_extension_left(armed) -> None:
+def test_reboot_arms_the_timer_of_the_saved_extension(armed) -> None:
     stand, expires_at = armed
     later = expires_at + IN_AN_HOUR
     stand.run(stand.kept / "expiry", epoch(later))
@@ -267,7 +267,7 @@ def test_a_reboot_arms_what_the_extension_left(armed) -> None:
 
 
 @pytest.mark.parametrize("rubbish", ["", "soon", "99999999999999999999", "-5", "1", "{later}9", "0x7fffffff"])
-def test_a_damaged_file_keeps_no_node_alive(armed, rubbish: str) -> None:
+def test_damaged_expiry_file_falls_back_to_the_launch_expiry(armed, rubbish: str) -> None:
     stand, expires_at = armed
     (stand.kept / "expires-at").write_text(rubbish.format(later=epoch(expires_at)))
     stand.boot(expires_at)
@@ -275,7 +275,7 @@ def test_a_damaged_file_keeps_no_node_alive(armed, rubbish: str) -> None:
 
 
 @pytest.mark.parametrize("beyond", [EXTENDABLE + timedelta(seconds=1), -timedelta(seconds=1)])
-def test_an_extension_is_bounded_by_what_the_node_was_launched_with(armed, beyond: timedelta) -> None:
+def test_extension_outside_the_launch_limits_is_rejected(armed, beyond: timedelta) -> None:
     stand, expires_at = armed
     stand.run(stand.kept / "expiry", epoch(expires_at + beyond), code=4)
     assert not (stand.kept / "expires-at").exists()
@@ -283,14 +283,14 @@ def test_an_extension_is_bounded_by_what_the_node_was_launched_with(armed, beyon
     stand.run(stand.kept / "expiry", epoch(expires_at + EXTENDABLE))
 
 
-def test_where_the_disk_is_full_the_old_timer_stays(armed) -> None:
+def test_old_timer_stays_armed_if_saving_the_extension_fails(armed) -> None:
     stand, expires_at = armed
     (stand.root / "sync").unlink()
     stand.run(stand.kept / "expiry", epoch(expires_at + IN_AN_HOUR), code=5)
     assert stand.said() == []
 
 
-def test_without_systemd_the_loop_sees_an_extension_by_itself(stand: Stand) -> None:
+def test_detached_loop_honors_an_extension_without_systemd(stand: Stand) -> None:
     stand.with_disk().command("shutdown", "exit 0")
     soon = (datetime.now(UTC) + timedelta(seconds=2)).replace(microsecond=0)
     stand.boot(soon)
@@ -302,6 +302,6 @@ def test_without_systemd_the_loop_sees_an_extension_by_itself(stand: Stand) -> N
     (stand.kept / "expires-at").write_text("0\n")
 
 
-def test_the_machine_is_out_of_reach_of_these_tests(stand: Stand) -> None:
+def test_hook_tests_cannot_reach_real_power_commands(stand: Stand) -> None:
     names = ("systemctl", "shutdown", "poweroff", "systemd-run")
     assert [name for name in names if shutil.which(name, path=os.fspath(stand.root))] == []

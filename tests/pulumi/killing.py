@@ -15,7 +15,7 @@ import boto3
 
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
 from tests.rehearsal.conftest import Workspace
 
 LIMIT_S = 180
@@ -207,7 +207,7 @@ class Field:
         if case.ending == "sweep":
             self.workspace.run("sweep", "--all-mine", "--yes", "--on", "rehearsal", env=self.engine)
         for name in names:
-            self.workspace.run("down", name, env=self.engine)
+            self.workspace.run("down", name, "--yes", env=self.engine)
 
     def launched(self) -> set[str]:
         """Return the id of every instance that this cloud has launched, terminated ones included."""

@@ -1,4 +1,4 @@
-"""The commands of docs/guides/pulumi.md for `pulumi up` by hand, as they stand there."""
+"""Run the manual `pulumi up` commands of docs/guides/pulumi.md."""
 
 import os
 import re
@@ -24,7 +24,7 @@ def blocks() -> list[str]:
     return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
 
 
-def test_pulumi_up_by_hand_makes_the_same_and_destroy_ends_it(place, tmp_path):
+def test_manual_pulumi_up_matches_direct_engine_and_destroy_cleans_up(place, tmp_path):
     up, destroy = blocks()
     (tmp_path / "infra").symlink_to(ROOT / "infra")
     ssh = tmp_path / ".ssh"

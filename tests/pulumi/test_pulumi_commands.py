@@ -1,4 +1,4 @@
-"""Whole commands with `--engine pulumi`: from nothing to nothing, and killed in the middle."""
+"""Whole commands with `--engine pulumi`: creating, deleting, and being killed during the launch."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.rehearsal import client
 
 pytestmark = [
@@ -21,7 +22,7 @@ def engine(command: Path) -> dict[str, str]:
     return {"CLOUDGPU_ENGINE": "pulumi", "CLOUDGPU_PULUMI_COMMAND": str(command)}
 
 
-def test_up_and_down_with_the_cli(workspace, engine):
+def test_up_and_down_work_with_the_pulumi_cli(workspace, engine):
     folder = workspace.recipe()
     up = workspace.json("up", str(folder), "--yes", env=engine)
     record = json.loads(workspace.home.cluster("plain").record.read_text())
@@ -39,10 +40,31 @@ def test_up_and_down_with_the_cli(workspace, engine):
     assert not any((workspace.home.pulumi / "rehearsal" / "projects").iterdir())
 
 
-def test_without_the_cli_down_still_ends_everything_by_tag(workspace, engine, tmp_path):
+def test_down_without_the_cli_deletes_everything_by_tag(workspace, engine, tmp_path):
     workspace.run("up", str(workspace.recipe()), "--yes", env=engine)
     done = workspace.run("down", "plain", env={"CLOUDGPU_PULUMI_COMMAND": str(tmp_path / "gone")})
     assert "searching by tag instead" in done.stdout
+    assert workspace.left() == {}
+
+
+def test_several_spot_nodes_are_refused_and_a_single_one_is_launched(workspace, engine):
+    workspace.recipe()
+    spot = ("plain", "--yes", "--set", "resources.market=spot")
+    for verb in ("up", "train"):
+        refused = workspace.run(verb, *spot, env=engine, code=7)
+        assert "the pulumi engine cannot launch 2 spot nodes all or none" in refused.stderr
+    assert not workspace.home.cluster("plain").record.exists()
+    assert not workspace.home.pulumi.exists()
+    assert client.list_resources(workspace.cloud)["instances"] == []
+
+    workspace.run("up", *spot, "--set", "resources.nodes=1", env=engine)
+    (node,) = client.nodes(workspace.cloud)
+    cloud = workspace.cloud
+    endpoint = CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
+    described = connect(endpoint, cloud.region).client("ec2").describe_instances()
+    (instance,) = described["Reservations"][0]["Instances"]
+    assert (instance["InstanceId"], instance["InstanceLifecycle"]) == (node.instance_id, "spot")
+    workspace.run("down", "plain", env=engine)
     assert workspace.left() == {}
 
 
@@ -55,7 +77,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
-def test_storage_is_made_and_deleted_with_the_cli(workspace, engine, kind):
+def test_storage_is_created_and_deleted_with_the_cli(workspace, engine, kind):
     options = ["storage", "create", "mine", "--kind", kind, "--on", "rehearsal", *OPTIONS[kind], "--yes"]
     first = workspace.json(*options, env=engine)
     assert json.loads(workspace.home.storage("mine").record.read_text())["engine"] == "pulumi"
@@ -90,7 +112,7 @@ CUTS = {
 
 
 def kill_at_the_launch(workspace, engine, rule):
-    """SIGKILL to the command alone while the gang's launch is held: its CLI and its plugin are left to themselves."""
+    """Kill only the command while the launch is held; its Pulumi CLI and plugin keep running."""
     client.put_faults(workspace.cloud, [rule])
     process = workspace.popen("up", "plain", "--yes", env=engine)
     workspace.until_held(process)
@@ -100,7 +122,7 @@ def kill_at_the_launch(workspace, engine, rule):
     client.release(workspace.cloud)
 
 
-def test_killed_in_the_middle_then_down_leaves_nothing(workspace, engine):
+def test_down_after_a_kill_during_launch_leaves_nothing(workspace, engine):
     workspace.recipe()
     for case, rule in CUTS.items():
         kill_at_the_launch(workspace, engine, rule)
@@ -109,7 +131,7 @@ def test_killed_in_the_middle_then_down_leaves_nothing(workspace, engine):
         assert workspace.left() == {}, case
 
 
-def test_killed_in_the_middle_then_up_goes_on(workspace, engine):
+def test_up_after_a_kill_during_launch_completes_the_cluster(workspace, engine):
     workspace.recipe()
     for case, rule in CUTS.items():
         kill_at_the_launch(workspace, engine, rule)
@@ -126,7 +148,7 @@ def running_cli(workspace) -> int:
 
 
 def plugin_of(cli: int) -> int:
-    """The child of the CLI that is our plugin."""
+    """Return the PID of the CLI's child process that is our plugin."""
     for path in Path("/proc").glob("[0-9]*"):
         parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
         if int(parent) == cli and b"cloudgpu.engine.plugin" in (path / "cmdline").read_bytes():
@@ -135,7 +157,7 @@ def plugin_of(cli: int) -> int:
 
 
 @pytest.mark.parametrize("victim", ["the CLI", "the plugin"])
-def test_when_the_cli_or_its_plugin_is_killed_up_fails_and_leaves_nothing(workspace, engine, victim):
+def test_up_fails_and_leaves_nothing_if_cli_or_plugin_dies(workspace, engine, victim):
     workspace.recipe()
     client.put_faults(workspace.cloud, [CUTS["carried out, and never answered"]])
     process = workspace.popen("up", "plain", "--yes", env=engine)

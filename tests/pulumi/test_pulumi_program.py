@@ -1,4 +1,4 @@
-"""The cluster program under the real Pulumi CLI, on a rehearsal cloud: as the direct engine, and nothing left."""
+"""The cluster program under the real Pulumi CLI: the same result as the direct engine, and nothing left."""
 
 import pytest
 
@@ -21,16 +21,16 @@ def kinds(applied):
 
 
 def own_tags(row):
-    """All but those of the creating call."""
+    """Return the tags except those that the creating call added."""
     return sorted((key, text) for key, text in row["tags"].items() if not key.startswith(("aws:", "cloudgpu:intent")))
 
 
 def shape(made):
-    """Of each kind: how many, and how they are tagged."""
+    """Return the tags of the resources by kind."""
     return {kind: sorted(map(own_tags, rows)) for kind, rows in made.items()}
 
 
-def test_up_again_refresh_and_down_make_what_the_direct_engine_makes(place):
+def test_pulumi_up_refresh_and_down_match_the_direct_engine(place):
     wanted = steps(place.direct(), place.stack)
     assert {operation for operation, _, _ in wanted} == {"create"}
     assert steps(place.engine(), place.stack) == wanted
@@ -65,7 +65,7 @@ def test_up_again_refresh_and_down_make_what_the_direct_engine_makes(place):
     assert place.left() == ({}, ())
 
 
-def test_no_capacity_is_typed_and_the_next_zone_is_tried(place):
+def test_capacity_error_is_typed_and_the_next_zone_works(place):
     client.put_capacity(place.cloud, {"us-east-1c/*/*": 1})
     with pytest.raises(CapacityError) as caught:
         place.up()
@@ -79,7 +79,7 @@ def test_no_capacity_is_typed_and_the_next_zone_is_tried(place):
     assert place.left() == ({}, ())
 
 
-def test_a_refused_launch_can_be_asked_for_again(place):
+def test_rejected_launch_can_be_retried(place):
     client.put_capacity(place.cloud, {"us-east-1c/*/*": 1})
     with pytest.raises(CapacityError):
         place.up()
@@ -89,7 +89,7 @@ def test_a_refused_launch_can_be_asked_for_again(place):
     assert place.left() == ({}, ())
 
 
-def test_a_retired_type_and_a_senseless_setting_are_told_as_such(place):
+def test_retired_type_and_invalid_setting_raise_typed_errors(place):
     place.config |= {"instanceType": "p3.16xlarge", "efaInterfaces": "0"}
     with pytest.raises(NotOfferedError):
         place.up()
@@ -100,7 +100,7 @@ def test_a_retired_type_and_a_senseless_setting_are_told_as_such(place):
     assert place.left() == ({}, ())
 
 
-def test_another_address_for_ssh_changes_the_group_in_place(place):
+def test_changed_ssh_cidr_updates_the_security_group_in_place(place):
     place.up()
     place.config["sshCidr"] = "127.0.0.2/32"
     (changed,) = [step for step in place.engine().preview(place.stack) if step.operation != "same"]
@@ -125,7 +125,7 @@ pulumi.export("password", password)
 """
 
 
-def test_secrets_are_encrypted_wherever_pulumi_keeps_them(place, tmp_path):
+def test_secrets_are_encrypted_in_pulumi_state(place, tmp_path):
     (tmp_path / "program").mkdir()
     (tmp_path / "program" / "Pulumi.yaml").write_text("name: cloudgpu\nruntime: python\n")
     (tmp_path / "program" / "__main__.py").write_text(SECRETIVE)

@@ -1,7 +1,7 @@
-"""SIGKILL at a random moment to a command of the pulumi engine or to one of its processes: nothing may be left.
+"""SIGKILL at a random moment of a pulumi-engine command or one of its processes: nothing may be left.
 
-Every case is drawn from the seed and its own number, so one that failed is repeated alone by its number. With
-`CLOUDGPU_KILLS_LOG=FILE` every case that passed is noted there, and the next session goes on after it.
+The seed and the case number determine every case, so a failed case can be repeated alone by its number. With
+`CLOUDGPU_KILLS_LOG=FILE` passed cases are recorded in FILE, and the next session skips them.
 """
 
 import os
@@ -31,14 +31,14 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def killing_field(command: Path, tmp_path_factory: pytest.TempPathFactory):
-    """One home and one cloud for all cases: what one leaves, the next one meets."""
+    """Share one state home and one cloud between all cases, so leftovers of a case affect the next."""
     with workspace_in(tmp_path_factory.mktemp("kills")) as workspace:
         workspace.recipe()
         yield Field(workspace, {"CLOUDGPU_ENGINE": "pulumi", "CLOUDGPU_PULUMI_COMMAND": str(command)})
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_kill_at_a_random_moment_leaves_nothing(killing_field: Field, case):
+def test_kill_at_random_moment_leaks_nothing(killing_field: Field, case):
     effective, status, shown = killing_field.kill(case)
     try:
         assert "Traceback" not in shown, shown

@@ -1,4 +1,4 @@
-"""After the expiry: what still runs is paid for, what ended is paid until AWS says it did, every command says so."""
+"""After the expiry: running nodes are billed, terminated ones until AWS's end time, and commands say so."""
 
 import json
 import re
@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def expired(workspace):
-    """A cluster that was made three hours ago to live for one, in the home of somebody who was away. Its nodes run."""
+    """Create a cluster that expired two hours ago, after one hour, with nodes that still run."""
     workspace.recipe()
     workspace.run("up", "plain", "--yes", env={"CLOUDGPU_EXPIRY_SCHEDULE": "false"})
     record = workspace.home.cluster("plain").record
@@ -31,7 +31,7 @@ def expired(workspace):
 
 
 def earlier(ledger, at):
-    """Write the purchase back to a moment in the past, which the ledger itself does not let anybody do."""
+    """Move the launch to an earlier time, which the ledger's triggers would reject."""
     text = at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     with sqlite3.connect(ledger) as direct:
         for table, column in (("opened", "opened_at"), ("launched", "launched_at")):
@@ -58,20 +58,21 @@ def bill(workspace):
 
 THREE_HOURS_USD = 3 * 62.48
 MINUTES_USD = 4.0
-"""What some minutes of a slow machine cost."""
+"""Tolerance: the cost of the minutes that a slow machine may need."""
 
 
-def test_status_says_expired_and_asks_the_cloud_only_when_told(expired):
+def test_status_reports_expired_and_queries_the_cloud_only_on_refresh(expired, until):
     (cluster,) = expired.json("status")["clusters"]
     assert cluster["state"] == "expired"
     client.advance(expired.cloud, 3 * 3600)
+    until(lambda: client.nodes(expired.cloud) == ())
     (cluster,) = expired.json("status", "--refresh")["clusters"]
     assert cluster["state"] == "expired"
     assert {node["state"] for node in cluster["instances"]} <= {"terminated", "shutting-down"}
     assert float(cluster["spent_usd"]) == pytest.approx(THREE_HOURS_USD, abs=MINUTES_USD)
 
 
-def test_status_and_cost_agree_while_the_nodes_outlive_their_expiry(expired):
+def test_status_and_cost_agree_while_nodes_outlive_their_expiry(expired):
     before = bill(expired)
     between = spent(expired)
     after = bill(expired)
@@ -80,7 +81,7 @@ def test_status_and_cost_agree_while_the_nodes_outlive_their_expiry(expired):
 
 
 @pytest.mark.parametrize("command", ["up", "train"])
-def test_an_expired_cluster_is_not_used_again_but_named(expired, command):
+def test_up_and_train_refuse_to_reuse_an_expired_cluster(expired, command):
     args = ("--cluster", "plain") if command == "train" else ()
     done = expired.run(command, "plain", "--yes", *args, code=2)
     assert "cluster plain expired at" in done.stderr
@@ -89,7 +90,7 @@ def test_an_expired_cluster_is_not_used_again_but_named(expired, command):
 
 
 def terminate(workspace):
-    """Somebody ends the nodes through the API; return when AWS says that this was."""
+    """Terminate the nodes through the API and return the time that AWS reports for it."""
     key = {
         "aws_access_key_id": workspace.cloud.access_key_id,
         "aws_secret_access_key": workspace.cloud.secret_access_key,
@@ -102,7 +103,7 @@ def terminate(workspace):
     return max(datetime.fromisoformat(re.search(r"\((.*) GMT\)", one)[1]).replace(tzinfo=UTC) for one in reasons)
 
 
-def test_down_ends_the_bill_where_aws_says_that_the_nodes_ended(expired, until):
+def test_down_ends_billing_at_the_termination_time_reported_by_aws(expired, until):
     ended_at = terminate(expired)
     until(lambda: client.nodes(expired.cloud) == ())
     ended = expired.json("down", "plain")
@@ -118,8 +119,8 @@ def test_down_ends_the_bill_where_aws_says_that_the_nodes_ended(expired, until):
     assert expired.left() == {}
 
 
-def test_nodes_that_shut_themselves_down_are_charged_until_they_were_seen_gone(expired, until):
-    """AWS gives no time for that: the bill is an upper bound, which a look narrows, and says so."""
+def test_self_terminated_nodes_are_billed_until_seen_terminated(expired, until):
+    """AWS reports no time for this: the bill is an upper bound, marked as estimated, that `status --refresh` lowers."""
     client.advance(expired.cloud, 3 * 3600)
     until(lambda: client.nodes(expired.cloud) == ())
     expired.run("status", "--refresh")
@@ -134,8 +135,8 @@ def test_nodes_that_shut_themselves_down_are_charged_until_they_were_seen_gone(e
     assert "estimated, at most" in expired.run("cost").stdout
 
 
-def test_nodes_that_outlive_their_expiry_cost_until_down(expired):
-    """What still runs is paid for: no bill ends earlier than the nodes."""
+def test_nodes_running_past_their_expiry_are_billed_until_down(expired):
+    """Running nodes cost money: the bill does not end before the nodes do."""
     before = datetime.now(UTC)
     expired.run("down", "plain")
     assert expired.left() == {}

@@ -1,4 +1,4 @@
-"""The real program, resource by resource through the real handlers, against the rehearsal cloud."""
+"""The real cluster program, one resource at a time through the real handlers, on the rehearsal cloud."""
 
 import runpy
 import subprocess
@@ -63,7 +63,7 @@ def nothing_left(cloud: client.RehearsalClient, session: Session) -> Iterator[No
 
 @dataclass
 class Carried:
-    """What was made, in the order in which it was made."""
+    """The created resources, in order of creation."""
 
     session: Session
     salt: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -101,7 +101,13 @@ def carry_out(session: Session, public_key: str, **changes: str) -> Carried:
     return carried
 
 
-def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.RehearsalClient, public_key: str) -> None:
+def printed_keys(session: Session, instance_id: str) -> tuple[str, ...]:
+    return host_keys.parse_fingerprints(host_keys.read_console(session, instance_id).text)
+
+
+def test_cluster_program_creates_finds_and_deletes_every_resource(
+    session: Session, cloud: client.RehearsalClient, public_key: str
+) -> None:
     carried = carry_out(session, public_key)
     for handler, ctx, inputs, made in carried.made:
         assert handler.find(ctx, inputs).id == made.id
@@ -110,14 +116,15 @@ def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.Rehearsa
     nodes = instances.describe(session, carried.exports["instanceIds"])
     assert [one.state for one in nodes] == ["running", "running"]
     assert {one.zone for one in nodes} == {"us-east-1c"}
-    assert {one.interface_types for one in nodes} == {("efa",)}
+    rows = instances.describe_rows(session, carried.exports["instanceIds"])
+    assert [[one["InterfaceType"] for one in row["NetworkInterfaces"]] for row in rows] == [["efa"], ["efa"]]
     assert {one.placement_group for one in nodes} == {"cloudgpu-demo"}
     shown = {one.instance_id: one.host_key for one in client.nodes(cloud)}
     for one in nodes:
         printed = CLOCK.monotonic() + 20
-        while not host_keys.fingerprints(session, one.id) and CLOCK.monotonic() < printed:
+        while not (keys := printed_keys(session, one.id)) and CLOCK.monotonic() < printed:
             CLOCK.sleep(0.1)
-        assert shown[one.id] in host_keys.fingerprints(session, one.id)
+        assert shown[one.id] in keys
 
     found = tag_search.find_tagged_resources(session, "demo", "tok-1")
     assert {one.kind for one in found} == {
@@ -150,7 +157,7 @@ def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.Rehearsa
     assert tag_search.find_tagged_resources(session, "demo") == ()
 
 
-def test_own_network_and_its_end_by_tag_alone(session: Session, public_key: str) -> None:
+def test_cluster_with_its_own_vpc_is_deleted_by_tag(session: Session, public_key: str) -> None:
     carry_out(session, public_key, createVpc="true", nodes="1", efaInterfaces="0")
     found = tag_search.find_tagged_resources(session, "demo")
     assert {"vpc", "subnet", "internet-gateway", "route-table"} <= {one.kind for one in found}
@@ -159,12 +166,14 @@ def test_own_network_and_its_end_by_tag_alone(session: Session, public_key: str)
     tag_search.release(session, found, CLOCK)  # ending what is gone already is no error
 
 
-def test_a_spot_gang(session: Session, public_key: str) -> None:
+def test_spot_fleet_launches_every_node(session: Session, public_key: str) -> None:
     carried = carry_out(session, public_key, market="spot", nodes="3", instanceType="g4dn.xlarge", efaInterfaces="0")
     assert len(carried.exports["instanceIds"]) == 3
 
 
-def test_no_room_leaves_no_instance(session: Session, cloud: client.RehearsalClient, public_key: str) -> None:
+def test_insufficient_capacity_leaves_no_instance_or_fleet(
+    session: Session, cloud: client.RehearsalClient, public_key: str
+) -> None:
     client.put_capacity(cloud, {"us-east-1c/p3dn.24xlarge/*": 1})
     try:
         with pytest.raises(CapacityError):
@@ -175,13 +184,13 @@ def test_no_room_leaves_no_instance(session: Session, cloud: client.RehearsalCli
         client.put_capacity(cloud, {})
 
 
-def test_a_retired_type_is_told_as_such(session: Session, public_key: str) -> None:
+def test_retired_type_raises_not_offered_error(session: Session, public_key: str) -> None:
     with pytest.raises(CloudGpuError) as caught:
         carry_out(session, public_key, instanceType="p3.16xlarge", efaInterfaces="0")
     assert isinstance(caught.value, NotOfferedError)
 
 
-def test_the_same_token_never_launches_a_second_gang(session: Session, public_key: str) -> None:
+def test_repeated_token_returns_the_same_fleet(session: Session, public_key: str) -> None:
     carried = carry_out(session, public_key)
     (handler, ctx, inputs, made) = next(one for one in carried.made if one[0].type.endswith(":Fleet"))
     again = handler.create(ctx, inputs)
@@ -189,7 +198,9 @@ def test_the_same_token_never_launches_a_second_gang(session: Session, public_ke
     assert again.outputs["fleetInstanceSets"] == made.outputs["fleetInstanceSets"]
 
 
-def test_a_search_that_is_refused_is_not_an_empty_one(session: Session, cloud: client.RehearsalClient) -> None:
+def test_rejected_tag_search_raises_instead_of_returning_nothing(
+    session: Session, cloud: client.RehearsalClient
+) -> None:
     wrong = connect(CloudEndpoint(cloud.url, cloud.access_key_id, "not the secret"), "us-east-1")
     with pytest.raises(CloudGpuError) as caught:
         tag_search.find_tagged_resources(wrong, "demo")
@@ -197,10 +208,10 @@ def test_a_search_that_is_refused_is_not_an_empty_one(session: Session, cloud: c
     assert "AuthError" in {type(caught.value).__name__}
 
 
-def test_a_fleet_that_somebody_else_made_says_why_it_is_not_whole(
+def test_shortfall_error_explains_an_incomplete_external_fleet(
     session: Session, cloud: client.RehearsalClient, public_key: str
 ) -> None:
-    """Pulumi's own plugin keeps such a fleet and looks at no error of its launch; AWS still knows it."""
+    """Pulumi's AWS plugin keeps such a fleet and ignores its launch errors, but AWS still reports them."""
     client.put_capacity(cloud, {"us-east-1c/p3dn.24xlarge/*": 1})
     try:
         with pytest.raises(CapacityError):

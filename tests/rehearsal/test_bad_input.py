@@ -1,4 +1,4 @@
-"""Rubbish in, a sentence out: what is wrong and where, what to type instead, and nothing begun."""
+"""Invalid input: the error says what is wrong, where, and what to type instead; nothing is started."""
 
 import json
 
@@ -47,7 +47,7 @@ FILES = {
 
 @pytest.mark.parametrize("case", FILES)
 @pytest.mark.parametrize("command", ["plan", "train"])
-def test_a_wrong_recipe_names_file_and_line(workspace, command, case):
+def test_invalid_recipe_error_names_file_and_line(workspace, command, case):
     content, said = FILES[case]
     name = recipe_file(workspace, content)
     done = workspace.run(command, name, *(["--yes"] if command == "train" else []), code=2)
@@ -87,7 +87,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("case", WORDS)
-def test_a_wrong_word_is_named_with_what_would_be_right(workspace, case):
+def test_invalid_argument_error_suggests_a_correction(workspace, case):
     (workspace.work / "hollow").mkdir(exist_ok=True)
     args, code, said = WORDS[case]
     done = workspace.run(*args, code=code)
@@ -97,7 +97,7 @@ def test_a_wrong_word_is_named_with_what_would_be_right(workspace, case):
         assert text in done.stderr, done.stderr
 
 
-def test_a_refusal_is_one_json_document_too(workspace):
+def test_error_is_printed_as_a_single_json_document(workspace):
     done = workspace.run("plan", "plian", "--json", code=2)
     error = json.loads(done.stdout)["error"]
     assert (error["type"], error["exit_code"]) == ("RecipeError", 2)
@@ -111,7 +111,7 @@ DATA = {
 
 
 @pytest.mark.parametrize("case", DATA)
-def test_data_that_is_not_there_is_told_before_anything_is_bought(workspace, case):
+def test_missing_data_is_reported_before_launch(workspace, case):
     source, said = DATA[case]
     workspace.recipe("data", data=f"- {{name: digits, from: '{source}', to: /data/digits}}")
     done = workspace.run("train", "data", "--yes", code=None)

@@ -1,4 +1,4 @@
-"""A run in a Capacity Block: launched into it by name, never longer than it lasts."""
+"""A run in a Capacity Block: launched into the block by its ID, and never longer than the block lasts."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.rehearsal
 
 
-def test_a_run_in_a_block(workspace):
+def test_capacity_block_run_cannot_outlast_the_block(workspace):
     cloud = workspace.cloud
     ec2 = boto3.client(
         "ec2",
@@ -45,3 +45,18 @@ def test_a_run_in_a_block(workspace):
     assert "they cannot run until" in refused.stderr
     workspace.run("down", cluster)
     assert workspace.left() == {}
+
+
+def test_plan_with_an_unknown_reservation_names_it_and_with_a_malformed_one_says_where_the_id_is(workspace):
+    def refused(reservation: str, code: int) -> str:
+        workspace.recipe(
+            resources="{instance_type: p4d.24xlarge, nodes: 2, regions: [us-east-1], network: tcp, "
+            f"market: reservation, reservation: {reservation}}}"
+        )
+        done = workspace.run("plan", "plain", code=code)
+        return done.stderr + done.stdout
+
+    assert "cr-0a1b2c3d4e5f60718" in refused("cr-0a1b2c3d4e5f60718", 7)
+    malformed = refused("cr-0a1b2c3d", 8)
+    assert "looking for cr-0a1b2c3d in us-east-1" in malformed
+    assert "aws ec2 describe-capacity-reservations" in malformed

@@ -1,4 +1,4 @@
-"""`catalog` and `quota` as a person uses them: what the cloud says changes the plan, and going back changes it back."""
+"""`catalog` and `quota` commands: data read from the cloud changes the plan, and a revert undoes that."""
 
 import signal
 from decimal import Decimal
@@ -22,7 +22,7 @@ def known_usd(workspace, target="rehearsal"):
     return known_catalog(workspace.home, target).types[TYPE].on_demand_usd[REGION]
 
 
-def test_a_price_changes_the_plan_and_a_revert_brings_it_back(workspace):
+def test_price_refresh_changes_the_plan_until_reverted(workspace):
     workspace.recipe()
     ((shipped, shipped_on),) = node_usd(workspace)
     workspace.run("rehearsal", "prices", f"{REGION}/{TYPE}/on-demand=29.5")
@@ -54,7 +54,7 @@ def test_a_price_changes_the_plan_and_a_revert_brings_it_back(workspace):
     assert known_usd(workspace) == Decimal(shipped)
 
 
-def test_what_is_refused_is_said_and_what_is_killed_leaves_what_was_known(workspace):
+def test_denied_or_killed_refresh_keeps_the_previous_catalog(workspace):
     client.put_prices(workspace.cloud, {f"{REGION}/{TYPE}/on-demand": "29.5", f"{REGION}/{TYPE}/spot": "7"})
     client.put_faults(workspace.cloud, [{"action": "GetProducts", "code": "AccessDeniedException", "message": "no"}])
     part = workspace.json("catalog", "refresh", "--region", REGION, "--region", "us-west-2", code=8)
@@ -78,7 +78,7 @@ def test_what_is_refused_is_said_and_what_is_killed_leaves_what_was_known(worksp
     assert (again["overlay"], again["summary"]) == (2, "1 price changed")
 
 
-def test_a_type_that_aws_takes_away_is_retired_and_comes_back(workspace):
+def test_type_withdrawn_by_aws_is_retired_until_offered_again(workspace):
     workspace.recipe()
     client.put_script(workspace.cloud, {"cloud": {"retired": [TYPE]}})
     sellers = [f"--region={name}" for name in known_catalog(workspace.home, "rehearsal").types[TYPE].zones]
@@ -93,7 +93,7 @@ def test_a_type_that_aws_takes_away_is_retired_and_comes_back(workspace):
     assert not known_catalog(workspace.home, "rehearsal").types[TYPE].retired
 
 
-def test_quotas_are_told_for_every_region_and_reach_the_plan(workspace):
+def test_quotas_are_reported_per_region_and_checked_by_the_plan(workspace):
     workspace.recipe()
     client.put_quotas(workspace.cloud, {f"{REGION}/p/on-demand": 96})
     told = workspace.json("quota", "--gpu", "V100", "--nodes", "2", "--market", "on-demand", "--all-regions")["quotas"]

@@ -1,4 +1,4 @@
-"""What a plan is held against, by whole commands: the account is looked at, and what it hides is unknown."""
+"""Plan checks against the account, by whole commands: what cannot be read is reported as unknown."""
 
 import boto3
 import pytest
@@ -19,7 +19,7 @@ def one_cloud(make_workspace, tmp_path_factory):
 
 @pytest.fixture
 def shared(one_cloud):
-    """A cloud for plans of which none reads a quota anew."""
+    """Share a cloud between tests that do not depend on fresh quota reads."""
     yield one_cloud
     client.put_faults(one_cloud.cloud, [])
 
@@ -42,7 +42,7 @@ def said(workspace, *options, code=0, env=None):
     return {one["check"]: (one["severity"], one["message"]) for one in told["findings"]}
 
 
-def test_a_quota_of_96_vcpus_has_room_for_one_node_and_not_for_two(workspace):
+def test_quota_of_96_vcpus_allows_only_a_single_node(workspace):
     workspace.recipe()
     client.put_quotas(workspace.cloud, {"us-east-1/p/on-demand": 96})
     severity, message = said(workspace, code=7)["quota"]
@@ -60,7 +60,7 @@ def test_a_quota_of_96_vcpus_has_room_for_one_node_and_not_for_two(workspace):
     assert "quota" not in said(workspace)
 
 
-def test_what_runs_already_is_counted_and_what_is_denied_is_unknown(workspace):
+def test_denied_quota_and_region_reads_are_reported_as_unknown(workspace):
     workspace.recipe()
     client.put_faults(workspace.cloud, [{"action": "ListServiceQuotas", **DENIED}])
     assert said(workspace)["quota"][0] == "unknown"
@@ -70,7 +70,7 @@ def test_what_runs_already_is_counted_and_what_is_denied_is_unknown(workspace):
     assert message.startswith("cannot tell which regions the account has enabled")
 
 
-def test_data_is_missed_weighed_and_found_in_another_region_before_anything_is_bought(shared):
+def test_plan_reports_missing_distant_and_unreadable_datasets(shared):
     shared.recipe(data=DATA)
     assert said(shared, code=7)["dataset"] == ("error", "dataset images: there is no bucket our-images")
     s3(shared, "us-west-2").create_bucket(
@@ -90,7 +90,7 @@ def test_data_is_missed_weighed_and_found_in_another_region_before_anything_is_b
     assert said(shared)["dataset"][0] == "unknown"
 
 
-def test_a_key_pair_and_a_role_that_are_not_there_are_named_with_their_settings(shared):
+def test_missing_key_pair_and_role_are_reported_with_their_settings(shared):
     shared.recipe()
     told = shared.json("plan", "plain", code=7, env={"CLOUDGPU_KEY_NAME": "ann", "CLOUDGPU_ROLE_NAME": "gpu"})
     named = [(one["message"], one["fix"]) for one in told["findings"] if one["check"] == "named"]
@@ -100,7 +100,7 @@ def test_a_key_pair_and_a_role_that_are_not_there_are_named_with_their_settings(
     ]
 
 
-def test_a_network_that_is_not_there_is_named_with_its_settings(shared):
+def test_missing_security_group_is_reported_with_its_setting(shared):
     shared.recipe()
     known = boto3.client("ec2", region_name="us-east-1", **access(shared)).describe_subnets()["Subnets"][0]
     env = {"CLOUDGPU_SUBNET_ID": known["SubnetId"], "CLOUDGPU_SECURITY_GROUP_ID": "sg-0123456789abcdef0"}
@@ -114,7 +114,7 @@ def test_a_network_that_is_not_there_is_named_with_its_settings(shared):
     ]
 
 
-def test_offline_says_what_was_not_asked(shared):
+def test_offline_plan_lists_the_skipped_checks(shared):
     shared.recipe(data=DATA)
     severity, message = said(shared, "--offline")["offline"]
     assert severity == "unknown"

@@ -1,4 +1,4 @@
-"""Files of the rehearsal cloud that make no sense: it mends itself, or says which one is wrong and what to type."""
+"""Damaged files of the rehearsal cloud: repaired, or named in an error that says what to type."""
 
 import json
 import os
@@ -42,7 +42,7 @@ harms = pytest.mark.parametrize("harm", HARMS)
 
 
 def checked(done):
-    """A command that ended well, or with a sentence about what is wrong; never with the network to blame."""
+    """Check that a command succeeded, or failed with a hint and without blaming the network."""
     assert not [word for word in NETWORK if word in done.stderr], done.stderr
     assert done.returncode == 0 or "hint:" in done.stderr, done.stderr
     return done
@@ -57,13 +57,13 @@ def shared_workspace(make_workspace, tmp_path_factory):
 
 
 @pytest.mark.parametrize("by", ["99999999999999d", "3651d", "9" * 400 + "d"])
-def test_the_clock_is_not_moved_out_of_its_limits(shared_workspace, by):
+def test_clock_advance_beyond_the_limit_is_rejected(shared_workspace, by):
     done = shared_workspace.run("rehearsal", "advance", by, code=2)
     assert "3650 days" in done.stderr or "duration" in done.stderr
     assert shared_workspace.run("rehearsal", "status").returncode == 0
 
 
-def test_several_moves_add_up_to_no_more(workspace):
+def test_repeated_advances_cannot_exceed_the_clock_limit(workspace):
     workspace.run("rehearsal", "advance", "3000d")
     done = workspace.run("rehearsal", "advance", "3000d", code=12)
     assert "at most 3650 days" in done.stderr
@@ -77,7 +77,7 @@ def test_several_moves_add_up_to_no_more(workspace):
     assert workspace.left() == {}
 
 
-def test_a_clock_that_was_broken_before_is_the_machines_again(workspace):
+def test_out_of_range_clock_file_is_discarded_at_startup(workspace):
     workspace.run("rehearsal", "start")
     workspace.run("rehearsal", "stop")
     files = RehearsalFiles.of(workspace.home)
@@ -92,7 +92,7 @@ def test_a_clock_that_was_broken_before_is_the_machines_again(workspace):
 
 @harms
 @pytest.mark.parametrize("name", ["time", "keys", "endpoint", "market", "nodes/host.json", "nodes/images.json"])
-def test_a_stopped_cloud_with_a_damaged_file(workspace, name, harm):
+def test_damaged_file_is_repaired_or_named_at_startup(workspace, name, harm):
     workspace.run("rehearsal", "quota", "us-east-1/p/on-demand=960")
     workspace.run("rehearsal", "advance", "1h")
     workspace.run("rehearsal", "stop")
@@ -113,7 +113,7 @@ def test_a_stopped_cloud_with_a_damaged_file(workspace, name, harm):
 
 
 @harms
-def test_a_damaged_store_is_named_and_reset_begins_anew(workspace, harm):
+def test_damaged_snapshot_is_named_and_reset_recovers(workspace, harm):
     workspace.run("rehearsal", "start")
     workspace.recipe()
     workspace.run("up", "plain", "--yes")
@@ -135,7 +135,7 @@ def test_a_damaged_store_is_named_and_reset_begins_anew(workspace, harm):
 
 @pytest.mark.parametrize("harm", ["empty", "list", "pipe"])
 @pytest.mark.parametrize("name", ["keys", "endpoint"])
-def test_a_running_cloud_writes_what_it_is_found_by_anew(workspace, name, harm):
+def test_running_cloud_rewrites_damaged_keys_and_endpoint_files(workspace, name, harm):
     before = workspace.cloud
     path = getattr(RehearsalFiles.of(workspace.home), name)
     HARMS[harm](path)
@@ -147,8 +147,8 @@ def test_a_running_cloud_writes_what_it_is_found_by_anew(workspace, name, harm):
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_a_damaged_record_of_a_node_costs_the_node_alone(workspace, harm):
-    """The host boots a node anew whose record it cannot read: as after the loss of a disk."""
+def test_damaged_node_record_does_not_prevent_down(workspace, harm):
+    """The host boots a node afresh if it cannot read the record, as after the loss of a disk."""
     workspace.recipe()
     made = workspace.json("up", "plain", "--yes")
     files = RehearsalFiles.of(workspace.home)
@@ -161,7 +161,7 @@ def test_a_damaged_record_of_a_node_costs_the_node_alone(workspace, harm):
 
 
 @harms
-def test_clusters_are_known_again_after_the_keys_were_damaged(workspace, harm):
+def test_down_works_after_the_keys_file_was_damaged(workspace, harm):
     workspace.recipe()
     workspace.run("up", "plain", "--yes")
     workspace.run("rehearsal", "stop")
@@ -170,7 +170,7 @@ def test_clusters_are_known_again_after_the_keys_were_damaged(workspace, harm):
     assert workspace.json("status")["clusters"] == []
 
 
-def test_reset_ends_nodes_that_run_without_a_server(workspace):
+def test_reset_stops_nodes_that_run_without_a_server(workspace):
     workspace.recipe()
     workspace.run("up", "plain", "--yes")
     files = RehearsalFiles.of(workspace.home)
@@ -182,7 +182,7 @@ def test_reset_ends_nodes_that_run_without_a_server(workspace):
     assert workspace.json("rehearsal", "reset", "--yes") == {"simulated": True, "existed": False}
 
 
-def test_reset_ends_a_server_that_is_deaf(workspace):
+def test_reset_kills_an_unresponsive_server(workspace):
     cloud = workspace.cloud
     os.kill(cloud.pid, 19)  # SIGSTOP: it holds its lock and does not answer
     try:

@@ -1,4 +1,4 @@
-"""Datasets and checkpoints as whole commands: a bucket mounted by s3fs, and a run that goes on where another ended."""
+"""Datasets and checkpoints by whole commands: an s3fs mount, and a run that resumes from a checkpoint."""
 
 import boto3
 import pytest
@@ -40,7 +40,7 @@ def s3(workspace):
 
 
 @pytest.mark.main_path
-def test_a_mounted_bucket_and_checkpoints_that_outlive_their_nodes(workspace):
+def test_mounted_data_is_read_only_and_next_run_resumes_checkpoint(workspace):
     folder = workspace.recipe(
         script=TRAIN,
         resources="{instance_type: p3dn.24xlarge, nodes: 1, regions: [us-east-1]}",
@@ -62,10 +62,10 @@ def test_a_mounted_bucket_and_checkpoints_that_outlive_their_nodes(workspace):
     assert first["state"] == "succeeded", first["tail"]
     lines = (workspace.home.run(first["run_id"]).root / "logs" / "rank-0.log").read_text()
     assert "reads digits\nmounted True\nrefused Read-only file system\nbegins with []" in lines
-    assert "checkpoint: 1 files, 1000 B, at s3://kept/runs" in first["notes"]
+    assert "checkpoint: 1 file, 1000 B, at s3://kept/runs" in first["notes"]
     keys = [one["Key"] for one in workspace_s3.list_objects_v2(Bucket="kept")["Contents"]]
     assert keys == ["runs/epoch-0.pt"]
-    assert f"outputs: 1 files, 3 B, at s3://results/of/{first['run_id']}" in first["notes"]
+    assert f"outputs: 1 file, 3 B, at s3://results/of/{first['run_id']}" in first["notes"]
     keys = [one["Key"] for one in workspace_s3.list_objects_v2(Bucket="results")["Contents"]]
     assert keys == [f"of/{first['run_id']}/out/deep/figures.csv"]
     assert (workspace.home.run(first["run_id"]).outputs / "out" / "deep" / "figures.csv").read_text() == "1,2"
@@ -80,7 +80,7 @@ def test_a_mounted_bucket_and_checkpoints_that_outlive_their_nodes(workspace):
     assert workspace.left().keys() <= {"buckets"}
 
 
-def test_data_that_may_not_be_read_is_found_before_anything_is_bought(workspace):
+def test_unreadable_data_is_reported_before_launch(workspace):
     folder = workspace.recipe(
         data="[{name: sets, from: 's3://closed/digits', to: /data/sets}]",
         rehearsal="{objects: {'s3://closed/digits': sets}}",
@@ -108,8 +108,8 @@ SHOW = """
 """
 
 
-def test_data_comes_to_the_first_node_and_goes_on_from_there(workspace):
-    """Three nodes, one copy from S3 and one from this machine: the others have the very same, and what changes."""
+def test_data_is_downloaded_once_and_copied_from_the_first_node(workspace):
+    """Three nodes get one download from S3 and one upload; the head copies both, and later changes, to the others."""
     folder = workspace.recipe(
         script=SHOW,
         resources="{instance_type: p3dn.24xlarge, nodes: 3, regions: [us-east-1]}",

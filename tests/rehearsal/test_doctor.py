@@ -1,4 +1,4 @@
-"""`doctor` against a cloud that answers, and the policy against what whole commands really call."""
+"""`doctor` on a rehearsal cloud, and the IAM policy compared with the calls that whole commands make."""
 
 import json
 
@@ -11,7 +11,7 @@ from cloudgpu.rehearsal import client
 pytestmark = pytest.mark.rehearsal
 
 
-def test_the_policy_allows_what_a_run_in_its_own_vpc_calls(workspace):
+def test_policy_allows_every_call_of_a_run_with_own_vpc(workspace):
     workspace.recipe()
     own = {"CLOUDGPU_CREATE_VPC": "true"}
     workspace.run("--debug", "train", "plain", "--yes", env=own)
@@ -21,7 +21,7 @@ def test_the_policy_allows_what_a_run_in_its_own_vpc_calls(workspace):
     assert needed - granted_actions(GRANTS) == set(), "add them to GRANTS in cloudgpu/aws/iam/permissions.py"
 
 
-def test_a_permission_that_is_missing_is_named(workspace):
+def test_doctor_names_a_denied_permission(workspace):
     found = workspace.json("doctor", "--on", "rehearsal")
     assert (found["failed"], found["simulated"]) == (0, True)
     states = {row["action"]: row["state"] for row in found["permissions"]}

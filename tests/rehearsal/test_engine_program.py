@@ -41,7 +41,7 @@ IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-
 
 
 class Site:
-    """A home, its rehearsal cloud, and the stack of one cluster in it."""
+    """A state home, its rehearsal cloud, and the stack of one cluster."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -102,7 +102,7 @@ class Site:
         self.engine().destroy(self.stack, self.events.append)
 
     def left(self):
-        """What the endpoint itself still counts, and what a search by tag finds."""
+        """Return the resources that the endpoint lists, and those that a tag search finds."""
         counted = {kind: rows for kind, rows in client.list_resources(self.cloud).items() if rows and kind != "buckets"}
         counted = {kind: [row for row in rows if "cloudgpu:cluster" in row["tags"]] for kind, rows in counted.items()}
         return {kind: rows for kind, rows in counted.items() if rows}, tag_search.find_tagged_resources(
@@ -117,7 +117,7 @@ def site(tmp_path: Path):
     client.stop(home)
 
 
-def test_up_again_refresh_and_down(site):
+def test_repeated_up_and_refresh_change_nothing_and_down_deletes_all(site):
     preview = site.engine().preview(site.stack)
     assert sorted(step.type.rpartition(":")[2] for step in preview) == TYPES
     assert site.left() == ({}, ())
@@ -136,7 +136,7 @@ def test_up_again_refresh_and_down(site):
     site.engine().close(site.stack)
 
 
-def test_no_capacity_then_the_next_zone(site):
+def test_up_without_capacity_succeeds_in_the_next_zone(site):
     client.put_capacity(site.cloud, {"us-east-1c/*/*": 1})
     with pytest.raises(CapacityError) as caught:
         site.up()
@@ -150,7 +150,7 @@ def test_no_capacity_then_the_next_zone(site):
     assert site.left() == ({}, ())
 
 
-def test_another_address_for_ssh_changes_the_group_in_place(site):
+def test_changed_ssh_cidr_updates_the_security_group_in_place(site):
     site.up()
     site.config["sshCidr"] = "127.0.0.2/32"
     applied = site.up()
@@ -162,14 +162,14 @@ def test_another_address_for_ssh_changes_the_group_in_place(site):
     assert site.left() == ({}, ())
 
 
-def test_a_wrong_setting_names_itself_before_anything_is_made(site):
+def test_invalid_setting_is_reported_before_any_resource_is_created(site):
     site.config["nodes"] = "two"
     with pytest.raises(BadRequestError, match=r"settings\.py:\d+: cloudgpu:nodes is 'two'"):
         site.up()
     assert site.left() == ({}, ())
 
 
-def test_an_unreachable_endpoint_is_never_gone(site):
+def test_destroy_fails_and_keeps_the_journal_if_endpoint_is_unreachable(site):
     site.up()
     journal = site.stack.journal.read_bytes()
     client.stop(site.home)
@@ -181,7 +181,7 @@ def test_an_unreachable_endpoint_is_never_gone(site):
     assert site.left() == ({}, ())
 
 
-def test_a_journal_is_of_one_cloud(site):
+def test_journal_of_another_endpoint_is_rejected(site):
     site.up()
     other = DirectEngine(
         clients_for=site.clients,
@@ -197,7 +197,7 @@ def test_a_journal_is_of_one_cloud(site):
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory):
-    """How many calls an undisturbed `up` makes."""
+    """Count the calls of an uninterrupted `up`."""
     home = Home(tmp_path_factory.mktemp("undisturbed") / "home").ensure()
     site, counted = Site(home), []
     site.on_call = counted.append
@@ -231,8 +231,8 @@ def _kill_after(site, after):
     "share",
     [0.25, 0.5, 0.9, 0.97, *(pytest.param((part + 0.5) / 40, marks=pytest.mark.full) for part in range(40))],
 )
-def test_killed_between_two_calls(site, calls, share):
-    """SIGKILL in the middle of `up`: going on makes nothing twice, and `down` leaves nothing."""
+def test_destroy_after_up_killed_between_calls_leaves_nothing(site, calls, share):
+    """SIGKILL in the middle of `up`: a rerun creates nothing twice, and `destroy` leaves nothing."""
     after = max(1, round(share * calls))
     assert _kill_after(site, after) == -signal.SIGKILL
     if round(share * 100) % 2:

@@ -1,4 +1,4 @@
-"""The expiry needs nobody: what `up` armed on the nodes ends them, and every command tells the truth afterwards."""
+"""Expiry without any command running: timers armed by `up` end the nodes, and later commands report it."""
 
 import time
 
@@ -19,7 +19,7 @@ def nodes_end(workspace) -> None:
         time.sleep(0.05)
 
 
-def test_nodes_end_themselves_at_the_expiry_of_the_recipe_and_not_before(workspace):
+def test_nodes_terminate_at_the_recipe_expiry_and_not_before(workspace):
     workspace.recipe()
     made = workspace.json("up", "plain", "--yes")
     client.advance(workspace.cloud, HOUR_S - 300)

@@ -1,4 +1,4 @@
-"""`extend` on real nodes: the new timer holds, also over a reboot, and nothing that knew the old expiry ends them."""
+"""`extend` on real nodes: the new timer survives a reboot, and no timer of the old expiry fires."""
 
 from datetime import datetime, timedelta
 
@@ -16,7 +16,7 @@ def timers(workspace, node):
     return [word for word in done.stdout.split() if word.startswith("cloudgpu-expiry-") and word.endswith(".timer")]
 
 
-def test_nodes_live_until_the_new_expiry_over_a_reboot_and_not_longer(workspace, until):
+def test_extended_nodes_survive_reboot_and_end_at_the_new_expiry(workspace, until):
     workspace.recipe()
     made = workspace.json("up", "plain", "--yes")
     before = datetime.fromisoformat(made["expires_at"])

@@ -1,4 +1,4 @@
-"""From a dry zone to the next, by whole commands: what is called in between, what is remembered, what is left."""
+"""Failover to the next zone, by whole commands: the calls in between, the cooldown, and what is left."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ def one_cloud(make_workspace, tmp_path_factory):
 
 @pytest.fixture
 def shared(one_cloud):
-    """A cloud that stays healthy, for test after test; each of them leaves it empty."""
+    """Share a cloud between tests; check that each test leaves it empty."""
     one_cloud.home.debug_log.unlink(missing_ok=True)
     one_cloud.home.cooldowns.unlink(missing_ok=True)
     yield one_cloud
@@ -36,7 +36,7 @@ def calls(workspace):
 
 
 @pytest.mark.main_path
-def test_the_next_zone_is_asked_for_nothing_but_the_launch_again(shared):
+def test_failover_to_next_zone_repeats_only_the_launch(shared):
     shared.recipe()
     client.put_capacity(shared.cloud, {"us-east-1c/*/*": 0})
     up = shared.run("--debug", "up", "plain", "--yes")
@@ -59,7 +59,7 @@ def test_the_next_zone_is_asked_for_nothing_but_the_launch_again(shared):
     shared.run("down", "plain")
 
 
-def test_credentials_that_expire_in_the_middle_of_down_are_called_so_and_down_goes_on_later(shared):
+def test_down_reports_expired_credentials_and_resumes_later(shared):
     shared.recipe()
     shared.run("up", "plain", "--yes")
     ending = ("DeleteFleets", "TerminateInstances")
@@ -74,7 +74,7 @@ def test_credentials_that_expire_in_the_middle_of_down_are_called_so_and_down_go
 
 
 @pytest.mark.parametrize("command", ["up", "train"])
-def test_ctrl_c_while_it_waits_for_capacity_leaves_nothing(shared, command):
+def test_ctrl_c_while_waiting_for_capacity_leaves_nothing(shared, command):
     shared.recipe()
     client.put_capacity(shared.cloud, {"*/*/*": 0})
     process = shared.popen(command, "plain", "--yes", "--retry-until-up")

@@ -1,4 +1,4 @@
-"""What the cloud does to a command: throttles, refuses, runs dry, dies, loses a node."""
+"""Faults of the cloud during a command: throttling, denied calls, no capacity, dead servers, lost nodes."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def one_cloud(make_workspace, tmp_path_factory):
 
 @pytest.fixture
 def shared(one_cloud):
-    """A cloud that stays healthy, for test after test; each of them leaves it empty."""
+    """Share a cloud between tests; check that each test leaves it empty."""
     yield one_cloud
     client.put_faults(one_cloud.cloud, [])
     client.put_quotas(one_cloud.cloud, {})
@@ -41,7 +41,7 @@ def one_gang_then_none(workspace):
     assert workspace.left() == {}
 
 
-def test_throttling_is_survived(shared):
+def test_up_succeeds_despite_throttling(shared):
     shared.recipe()
     rules = [{**THROTTLED, "times": 3, "action": "CreateFleet"}, {**THROTTLED, "times": 2, "action": "Describe*"}]
     client.put_faults(shared.cloud, [*rules, {**THROTTLED, "times": 2, "mutating": True}])
@@ -50,8 +50,8 @@ def test_throttling_is_survived(shared):
     one_gang_then_none(shared)
 
 
-def test_a_launch_that_is_throttled_after_its_effect_is_not_made_twice(shared):
-    """The same token again: what was launched the first time is the answer to the second."""
+def test_launch_throttled_after_its_effect_is_not_repeated(shared):
+    """The retry has the same token, so it returns the nodes of the first call."""
     shared.recipe()
     client.put_faults(shared.cloud, [{**THROTTLED, "action": "CreateFleet", "phase": "after_effect", "times": 2}])
     shared.run("up", "plain", "--yes")
@@ -59,7 +59,7 @@ def test_a_launch_that_is_throttled_after_its_effect_is_not_made_twice(shared):
     one_gang_then_none(shared)
 
 
-def test_a_launch_without_an_answer_is_found_and_ended(shared):
+def test_launch_without_a_response_is_found_and_deleted(shared):
     shared.recipe()
     client.put_faults(shared.cloud, [{"do": "drop", "action": "CreateFleet", "phase": "after_effect", "times": 1}])
     done = shared.run("up", "plain", "--yes", code=8)
@@ -69,7 +69,7 @@ def test_a_launch_without_an_answer_is_found_and_ended(shared):
     assert shared.json("status")["clusters"] == []
 
 
-def test_changes_whose_answers_are_lost_are_not_made_twice(shared):
+def test_creations_with_lost_responses_are_not_repeated(shared):
     shared.recipe()
     lost = {"do": "drop", "mutating": True, "phase": "after_effect", "times": 1}
     actions = ("ImportKeyPair", "CreatePlacementGroup", "CreateRole", "CreateSecurityGroup", "CreateLaunchTemplate")
@@ -87,7 +87,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("action", REFUSED)
-def test_a_refused_permission_stops_at_once_and_leaves_nothing(shared, action):
+def test_denied_permission_fails_immediately_and_leaves_nothing(shared, action):
     shared.recipe()
     client.put_faults(shared.cloud, [{**DENIED, "action": action}])
     done = shared.run("up", "plain", "--yes", code=8)
@@ -101,7 +101,7 @@ def test_a_refused_permission_stops_at_once_and_leaves_nothing(shared, action):
     assert shared.json("status")["clusters"] == []
 
 
-def test_a_retired_type_is_refused_with_a_fix_that_works(shared):
+def test_retired_type_error_suggests_a_working_replacement(shared):
     client.put_faults(shared.cloud, [])
     shared.recipe(resources="{instance_type: p3.16xlarge, nodes: 2, regions: [us-east-1]}")
     done = shared.run("up", "plain", "--yes", code=7)
@@ -114,11 +114,11 @@ def test_a_retired_type_is_refused_with_a_fix_that_works(shared):
 
 
 def full(**more):
-    """A quota that the plan could not see: what others launch meanwhile counts too."""
+    """Return a quota fault that the plan cannot foresee, as if other users launched in the meantime."""
     return {"action": "CreateFleet", "code": "VcpuLimitExceeded", "http": 400, **more}
 
 
-def test_a_quota_that_binds_everywhere_is_named(shared):
+def test_quota_error_in_every_zone_is_reported(shared):
     shared.recipe()
     client.put_faults(shared.cloud, [full()])
     done = shared.run("up", "plain", "--yes", code=4)
@@ -127,7 +127,7 @@ def test_a_quota_that_binds_everywhere_is_named(shared):
     assert shared.json("status")["clusters"] == []
 
 
-def test_a_quota_of_one_region_leads_to_the_next(shared):
+def test_quota_error_in_a_region_leads_to_the_next_region(shared):
     shared.recipe(resources="{instance_type: p3dn.24xlarge, nodes: 2, regions: [us-east-1, us-west-2]}")
     client.put_faults(shared.cloud, [full(match={"region": "us-east-1"})])
     up = shared.json("up", "plain", "--yes")
@@ -142,7 +142,7 @@ GLOBAL = ("roles", "instance_profiles")
 
 
 @pytest.mark.parametrize("phase", ["before", "after_effect"])
-def test_a_cloud_that_dies_during_up_leaves_nothing_after_down(workspace, phase):
+def test_down_after_the_cloud_died_during_up_leaves_nothing(workspace, phase):
     workspace.recipe()
     client.put_faults(workspace.cloud, [{"action": "CreateFleet", "do": "die", "phase": phase}])
     done = workspace.run("up", "plain", "--yes", code=None)
@@ -154,7 +154,7 @@ def test_a_cloud_that_dies_during_up_leaves_nothing_after_down(workspace, phase)
 
 
 def started_ranks(workspace, *args):
-    """A `train` whose ranks run, and its cluster."""
+    """Start a `train`, wait until its ranks run, and return the process and the cluster."""
     process = workspace.popen("train", "plain", "--yes", *args)
     for line in process.stdout:
         if "[rank 3] rank 3 of 4" in line:
@@ -163,8 +163,8 @@ def started_ranks(workspace, *args):
     pytest.fail(process.stderr.read())
 
 
-def test_a_run_outlives_the_cloud_that_made_it(workspace):
-    """Its nodes go on and so does the run; only ending them must wait until the cloud answers again."""
+def test_run_survives_the_death_of_its_rehearsal_server(workspace):
+    """The nodes and the run continue; only the deletion waits until the server responds again."""
     workspace.recipe()
     process, cluster = started_ranks(workspace, "--set", "wait_for=go")
     os.kill(workspace.cloud.pid, signal.SIGKILL)
@@ -181,10 +181,11 @@ def test_a_run_outlives_the_cloud_that_made_it(workspace):
     workspace.run("down", cluster)
     assert workspace.left() == {}
     assert workspace.json("status")["clusters"] == []
-    assert [row["open_entries"] for row in workspace.json("cost")["rows"]] == [0]
+    # The run, and the time for which the cluster waited until it could be deleted.
+    assert {row["open_entries"] for row in workspace.json("cost")["rows"]} == {0}
 
 
-def test_stop_ends_the_nodes_of_a_cloud_that_was_killed(workspace):
+def test_rehearsal_stop_terminates_nodes_of_a_killed_server(workspace):
     workspace.recipe()
     workspace.run("up", "plain", "--yes")
     nodes = NodeHostClient(RehearsalFiles.of(workspace.home).nodes)
@@ -200,7 +201,7 @@ def test_stop_ends_the_nodes_of_a_cloud_that_was_killed(workspace):
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["ended", "kept"])
-def test_a_node_that_goes_away_during_training_is_named_within_seconds(workspace, keep):
+def test_node_lost_during_training_is_named_within_seconds(workspace, keep):
     workspace.recipe()
     process, cluster = started_ranks(workspace, "--set", "hang=yes", *(["--keep-on-failure"] if keep else []))
     node = workspace.json("status")["clusters"][0]["instances"][1]["id"]
@@ -219,8 +220,8 @@ def test_a_node_that_goes_away_during_training_is_named_within_seconds(workspace
     assert workspace.json("status")["clusters"] == []
 
 
-def test_a_gang_that_is_gone_altogether_is_not_awaited(workspace):
-    """The expiry comes while ranks run: no node is left to tell, so the cloud is asked."""
+def test_run_ends_as_lost_when_every_node_is_terminated(workspace):
+    """The expiry ends all nodes during the run, so the state is read from the cloud."""
     workspace.recipe()
     process, cluster = started_ranks(workspace, "--set", "hang=yes")
     began = time.monotonic()
@@ -235,7 +236,7 @@ def test_a_gang_that_is_gone_altogether_is_not_awaited(workspace):
     assert workspace.json("status")["clusters"] == []
 
 
-def test_down_does_not_succeed_while_anything_is_left(shared):
+def test_down_fails_while_any_resource_is_left(shared):
     shared.recipe()
     shared.run("up", "plain", "--yes")
     refused = [{**DENIED, "action": action} for action in ("TerminateInstances", "DeleteFleets")]
@@ -256,7 +257,7 @@ def test_down_does_not_succeed_while_anything_is_left(shared):
     assert shared.left() == {}
 
 
-def test_an_unanswered_search_is_not_an_empty_one(shared):
+def test_denied_search_does_not_count_as_an_empty_result(shared):
     shared.recipe()
     shared.run("up", "plain", "--yes")
     client.put_faults(shared.cloud, [{**DENIED, "action": "DescribeVolumes"}])

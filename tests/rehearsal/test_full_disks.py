@@ -1,4 +1,4 @@
-"""A rehearsal cloud on a full disk: it refuses new resources in plain words, deletes all the same, and recovers."""
+"""A rehearsal cloud on a full disk: rejects new resources with a clear error, still deletes, and recovers."""
 
 import pytest
 
@@ -14,8 +14,8 @@ SHOWN = (("status", "--refresh"), ("rehearsal", "status"))
 
 @pytest.fixture
 def whole(make_workspace, tmp_path):
-    """A home with its rehearsal cloud on one small disk."""
-    with mounted("tmpfs", "none", tmp_path / "small", "size=48m") as disk, make_workspace(disk) as made:
+    """Yield a state home with its rehearsal cloud on one small disk."""
+    with mounted("tmpfs", "none", tmp_path / "small", "size=700m") as disk, make_workspace(disk) as made:
         made.recipe()
         yield made, disk
         (disk / "ballast").unlink(missing_ok=True)
@@ -23,8 +23,8 @@ def whole(make_workspace, tmp_path):
 
 @pytest.fixture
 def apart(workspace, tmp_path):
-    """A home of which only the rehearsal cloud lies on a small disk."""
-    with mounted("tmpfs", "none", workspace.home.rehearsal, "size=48m") as disk:
+    """Yield a state home of which only the rehearsal cloud is on a small disk."""
+    with mounted("tmpfs", "none", workspace.home.rehearsal, "size=700m") as disk:
         workspace.recipe()
         yield workspace, disk
         (disk / "ballast").unlink(missing_ok=True)
@@ -39,7 +39,7 @@ def refused_start(workspace, disk, named):
     (disk / "ballast").unlink()
 
 
-def test_a_full_home(whole):
+def test_full_home_rejects_up_but_allows_status_and_down(whole):
     workspace, disk = whole
     refused_start(workspace, disk, workspace.home.root)
     workspace.run("up", "plain", "--yes")
@@ -58,7 +58,7 @@ def test_a_full_home(whole):
     assert workspace.json("status")["clusters"] == []
 
 
-def test_a_disk_of_the_rehearsal_cloud_that_runs_full_during_up(apart):
+def test_up_fails_cleanly_when_the_rehearsal_disk_fills(apart):
     workspace, disk = apart
     refused_start(workspace, disk, disk)
     workspace.run("rehearsal", "start")
@@ -80,7 +80,7 @@ def test_a_disk_of_the_rehearsal_cloud_that_runs_full_during_up(apart):
 
 
 @pytest.mark.parametrize("command", ["stop", pytest.param("reset", marks=pytest.mark.full)])
-def test_what_ends_the_rehearsal_cloud_works_on_a_full_disk(whole, command):
+def test_rehearsal_stop_and_reset_work_on_a_full_disk(whole, command):
     workspace, disk = whole
     workspace.run("up", "plain", "--yes")
     fill(disk)

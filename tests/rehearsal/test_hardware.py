@@ -1,4 +1,4 @@
-"""Clusters of types that differ in their network cards: what EC2 says each node got, on one cloud, one by one."""
+"""Instance types with different network cards: the interfaces that EC2 reports for a node of each."""
 
 import boto3
 import pytest
@@ -24,7 +24,7 @@ def ec2(workspace):
     return boto3.client("ec2", region_name="us-east-1", endpoint_url=cloud.url, **keys)
 
 
-def test_every_card_of_a_type_carries_what_it_can(workspace, ec2):
+def test_nodes_have_the_interface_layout_of_their_instance_type(workspace, ec2):
     for name, layout in LAYOUTS.items():
         workspace.recipe(resources=f"{{instance_type: {name}, nodes: 1, network: efa, regions: [us-east-1]}}")
         workspace.run("up", "plain", "--name", name.replace(".", "-"), "--yes")

@@ -1,4 +1,4 @@
-"""Homes that cannot be written: a file, below a file, read-only, full from the start, full half-way."""
+"""State homes that cannot be written: a file, below a file, read-only, full, or filling during a command."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def refused(workspace, home, *args):
 
 @pytest.mark.parametrize("command", [("up", "plain", "--yes"), ("train", "plain", "--yes"), ("cost",)])
 @pytest.mark.parametrize("name", ["file", "file/below"])
-def test_a_home_that_is_or_lies_below_a_file(workspace, tmp_path, command, name):
+def test_home_that_is_or_lies_below_a_file_is_rejected(workspace, tmp_path, command, name):
     workspace.recipe()
     (tmp_path / "file").write_text("mine")
     refused(workspace, tmp_path / name, *command)
@@ -43,7 +43,7 @@ def mounted(kind, source, place, options):
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def test_a_read_only_home(workspace, tmp_path):
+def test_read_only_home_is_rejected(workspace, tmp_path):
     workspace.recipe()
     with mounted("tmpfs", "none", tmp_path / "fixed", "ro,size=1m") as fixed:
         refused(workspace, fixed, "up", "plain", "--yes")
@@ -51,7 +51,7 @@ def test_a_read_only_home(workspace, tmp_path):
 
 
 def fill(place):
-    """Leave not a byte."""
+    """Fill the disk to the last byte."""
     with (place / "ballast").open("wb", buffering=0) as ballast:
         for size in (MIB, 4096, 1):
             try:
@@ -61,7 +61,7 @@ def fill(place):
                 continue
 
 
-def test_a_full_home(workspace, tmp_path):
+def test_full_home_is_rejected(workspace, tmp_path):
     workspace.recipe()
     with mounted("tmpfs", "none", tmp_path / "full", "size=1m") as full:
         fill(full)
@@ -71,7 +71,7 @@ def test_a_full_home(workspace, tmp_path):
 
 @pytest.fixture
 def small(make_workspace, tmp_path):
-    """A home on a small disk of its own; only its rehearsal cloud, which is not what is tested, lies elsewhere."""
+    """Yield a state home on a small disk; its rehearsal cloud, which is not under test, is elsewhere."""
     with mounted("tmpfs", "none", tmp_path / "small", "size=4m") as disk, make_workspace(disk) as made:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
@@ -91,7 +91,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("action", "phase"), POINTS)
-def test_a_disk_that_runs_full_during_up_leaves_nothing_unsaid(small, action, phase):
+def test_disk_filling_during_up_leaves_no_unreported_resources(small, action, phase):
     workspace, disk = small
     client.put_faults(workspace.cloud, [{"action": action, "do": "hold", "phase": phase, "times": 1}])
     process = workspace.popen("up", "plain", "--yes")
@@ -112,7 +112,7 @@ def test_a_disk_that_runs_full_during_up_leaves_nothing_unsaid(small, action, ph
     assert [row for row in workspace.json("cost")["rows"] if row["open_entries"]] == []
 
 
-def test_a_disk_that_runs_full_during_training_does_not_end_the_run(small):
+def test_disk_filling_during_training_does_not_stop_the_run(small):
     workspace, disk = small
     process = workspace.popen("train", "plain", "--yes", "--set", "wait_for=go")
     for line in process.stdout:

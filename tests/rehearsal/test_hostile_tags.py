@@ -1,4 +1,4 @@
-"""Tags that anybody in the account can write: whole commands show them, and their hints can be pasted into a shell."""
+"""Hostile tags: commands print them safely, and their hints can be pasted into a shell."""
 
 import subprocess
 
@@ -20,7 +20,7 @@ def ec2(workspace):
 
 @pytest.fixture
 def tagged(ec2) -> str:
-    """A security group of a cluster `lab` and a volume of storage `sets`, whose owner is hostile text."""
+    """Create a security group of cluster `lab` and a volume of storage `sets` with a hostile owner tag."""
 
     def tags(resource: str, **named: str) -> dict:
         rows = {
@@ -47,7 +47,7 @@ def check_characters(text: str) -> None:
 
 
 @pytest.mark.parametrize("words", [("down", "lab"), ("storage", "delete", "sets", "--delete-data")], ids=" ".join)
-def test_the_hint_that_names_the_owner_runs_nothing_else(workspace, tagged, words, tmp_path):
+def test_hint_with_a_hostile_owner_runs_no_other_command(workspace, tagged, words, tmp_path):
     done = workspace.run(*words, "--yes", code=2)
     check_characters(done.stdout + done.stderr)
     (hint,) = hints(done.stderr)
@@ -67,7 +67,7 @@ def test_the_hint_that_names_the_owner_runs_nothing_else(workspace, tagged, word
 @pytest.mark.parametrize(
     "words", [("sweep",), ("sweep", "--yes"), ("storage", "list"), ("image", "list")], ids=" ".join
 )
-def test_listings_show_the_owner_in_printable_characters(workspace, tagged, words):
+def test_listings_escape_unprintable_owner_characters(workspace, tagged, words):
     done = workspace.run(*words)
     check_characters(done.stdout + done.stderr)
     assert not [line for line in (done.stdout + done.stderr).splitlines() if line.strip().startswith("hint: touch")]

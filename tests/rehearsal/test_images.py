@@ -1,4 +1,4 @@
-"""`image bake`, `list` and `delete` as whole commands; a bake that is killed is taken up again."""
+"""`image bake`, `list` and `delete` as whole commands; a killed bake is resumed."""
 
 import json
 import signal
@@ -23,14 +23,14 @@ def ec2(workspace):
 
 
 def own(workspace):
-    """Images and snapshots that carry our tag."""
+    """Count the images and snapshots with our tag."""
     tagged = [{"Name": "tag-key", "Values": ["cloudgpu:image"]}]
     images = ec2(workspace).describe_images(Owners=["self"], Filters=tagged)["Images"]
     snapshots = ec2(workspace).describe_snapshots(OwnerIds=["self"], Filters=tagged)["Snapshots"]
     return len(images), len(snapshots)
 
 
-def test_an_image_is_baked_used_and_deleted_and_a_killed_bake_goes_on(workspace):
+def test_killed_bake_resumes_and_its_image_is_usable_and_deletable(workspace):
     workspace.recipe()
     # The image is being made, and whoever asked for it dies before the answer comes.
     rule = {"id": "made", "action": "CreateImage", "phase": "after_effect", "do": "hold", "times": 1}
@@ -57,6 +57,10 @@ def test_an_image_is_baked_used_and_deleted_and_a_killed_bake_goes_on(workspace)
     assert listed["id"] == baked["id"]
     plan = workspace.json("plan", "plain", "--set", f"resources.image={baked['id']}")
     assert {one["image"] for one in plan["candidates"]} == {baked["id"]}
+    small = ("--set", f"resources.image={baked['id']}", "--set", "resources.disk=100GiB")
+    refused = workspace.json("plan", "plain", *small, code=7)
+    (error,) = [one for one in refused["findings"] if one["severity"] == "error"]
+    assert (error["check"], error["fix"]) == ("root-disk", f"--set resources.disk={listed['size_gib']}GiB")
     outcome = workspace.json("train", "plain", "--yes", "--set", f"resources.image={baked['id']}")
     assert outcome["state"] == "succeeded"
     gone = workspace.json("image", "delete", "base", "--yes")
@@ -66,13 +70,13 @@ def test_an_image_is_baked_used_and_deleted_and_a_killed_bake_goes_on(workspace)
 
 
 def steps(workspace, cluster):
-    """What the bootstrap of its node did."""
+    """Return the bootstrap steps of a cluster's node and their states."""
     read = "cat $CLOUDGPU_NODE_ROOT/var/lib/cloudgpu/bootstrap.json"
     told = json.loads(workspace.run("ssh", cluster, "--", "sh", "-c", f"'{read}'").stdout)
     return {step["name"]: step["state"] for step in told["steps"]}
 
 
-def test_a_node_of_a_baked_image_finds_done_what_the_bake_installed(workspace):
+def test_node_from_a_baked_image_skips_the_driver_installation(workspace):
     workspace.recipe()
     script = workspace.work / "bare.yaml"
     script.write_text("description: Images without a driver.\nnodes: [{do: bare-image}]\n")

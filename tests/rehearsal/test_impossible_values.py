@@ -1,4 +1,4 @@
-"""Values that nobody can mean, in files, in tags and on the command line: a sentence each, and the rest goes on."""
+"""Impossible values in files, tags and arguments: a clear error for each, and everything else still works."""
 
 import json
 
@@ -25,7 +25,7 @@ GOOD = {"schema": "1", "command": "sh -c true", "value": "fast", "expiry": "1h"}
 
 @pytest.fixture
 def ec2(workspace):
-    """A client of the simulated AWS, as anyone in the account may have one."""
+    """Return a client of the simulated AWS, as any user of the account could have."""
     made = workspace.run("rehearsal", "env")
     lines = [line.removeprefix("export ").split("=", 1) for line in made.stdout.splitlines() if "=" in line]
     values = {name: value.strip("'\"") for name, value in lines}
@@ -48,7 +48,7 @@ def ec2(workspace):
     ],
     ids=["nul", "surrogate", "schema", "expiry"],
 )
-def test_a_recipe_is_refused_before_anything_is_bought(workspace, change, said):
+def test_recipe_with_impossible_values_is_rejected_before_launch(workspace, change, said):
     (workspace.work / "it.yaml").write_text(RECIPE.format(**{**GOOD, **change}))
     for command in (("recipe", "check"), ("plan",), ("up", "--yes")):
         done = workspace.run(*command, "it.yaml", code=2)
@@ -57,7 +57,7 @@ def test_a_recipe_is_refused_before_anything_is_bought(workspace, change, said):
     assert workspace.json("status")["clusters"] == []
 
 
-def test_a_tag_of_a_stranger_stops_no_sweep(workspace, ec2):
+def test_unreadable_expiry_tags_do_not_stop_sweep(workspace, ec2):
     workspace.recipe()
     workspace.run("up", "plain", "--yes")
     odd = {"9999-12-31T23:59:59Z": "far", "soon": "../../x", "0001-01-01T00:00:00Z": "x" * 256}
@@ -77,7 +77,7 @@ def test_a_tag_of_a_stranger_stops_no_sweep(workspace, ec2):
     assert workspace.left() == {}
 
 
-def test_one_damaged_record_hides_no_other_and_its_cluster_ends(workspace):
+def test_damaged_record_does_not_hide_other_clusters_or_block_down(workspace):
     workspace.recipe()
     for name in ("good", "bad"):
         workspace.run("up", "plain", "--yes", "--name", name)
@@ -95,7 +95,7 @@ def test_one_damaged_record_hides_no_other_and_its_cluster_ends(workspace):
     assert not client.nodes(workspace.cloud)
 
 
-def test_settings_that_are_none(workspace):
+def test_invalid_setting_error_names_the_file_or_variable(workspace):
     for text in (
         "boot_seconds = 99999999999999999999",
         "boot_seconds = '٣'",

@@ -1,4 +1,4 @@
-"""Ctrl-C at the worst moments: while machines are being bought, and while a run has outputs that nobody has yet."""
+"""Ctrl-C while nodes are being launched, and while a run has outputs that are not downloaded yet."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.rehearsal
 
 @pytest.fixture
 def workspace(cold_workspace):
-    """Every command a new interpreter, as a person has it."""
+    """Run every command in a new interpreter, as for a user."""
     return cold_workspace
 
 
@@ -30,7 +30,7 @@ WRITES_THEN_HANGS = """
 
 
 def interrupted_at(workspace, action, *args, phase="before"):
-    """Send Ctrl-C while the endpoint holds this call, let the call go on, and return how the command ended."""
+    """Send Ctrl-C while the endpoint holds a call, release the call, and return the command's output."""
     client.put_faults(workspace.cloud, [{"action": action, "do": "hold", "phase": phase, "times": 1}])
     process = workspace.popen(*args)
     workspace.until_held(process)
@@ -43,7 +43,7 @@ def interrupted_at(workspace, action, *args, phase="before"):
 
 
 @pytest.mark.parametrize(("action", "phase"), [("CreateSecurityGroup", "before"), ("CreateFleet", "after_effect")])
-def test_ctrl_c_while_up_buys_says_what_may_be_left_and_how_to_end_it(workspace, action, phase):
+def test_ctrl_c_during_up_reports_the_incomplete_cluster(workspace, action, phase):
     workspace.recipe()
     out, _ = interrupted_at(workspace, action, "up", "plain", "--yes", phase=phase)
     assert "cluster plain may be incomplete; its nodes power off at" in out
@@ -56,7 +56,7 @@ def test_ctrl_c_while_up_buys_says_what_may_be_left_and_how_to_end_it(workspace,
     assert [row for row in workspace.json("cost")["rows"] if row["open_entries"]] == []
 
 
-def test_an_up_that_was_interrupted_goes_on_where_it_was(workspace):
+def test_interrupted_up_resumes_and_completes_the_cluster(workspace):
     workspace.recipe()
     out, _ = interrupted_at(workspace, "CreateFleet", "up", "plain", "--yes", "--json", phase="after_effect")
     told = json.loads(out)
@@ -68,7 +68,7 @@ def test_an_up_that_was_interrupted_goes_on_where_it_was(workspace):
     assert workspace.left() == {}
 
 
-def test_ctrl_c_while_up_buys_ends_it_when_asked_to(workspace):
+def test_ctrl_c_during_up_with_on_interrupt_end_deletes_the_cluster(workspace):
     workspace.recipe()
     args = ("up", "plain", "--yes", "--on-interrupt", "end")
     out, _ = interrupted_at(workspace, "CreateFleet", *args, phase="after_effect")
@@ -77,7 +77,7 @@ def test_ctrl_c_while_up_buys_ends_it_when_asked_to(workspace):
     assert workspace.json("status")["clusters"] == []
 
 
-def test_ctrl_c_while_train_buys_says_what_may_be_left(workspace):
+def test_ctrl_c_during_train_launch_reports_the_incomplete_cluster(workspace):
     workspace.recipe()
     out, _ = interrupted_at(workspace, "CreateFleet", "train", "plain", "--yes", "--json", phase="after_effect")
     told = json.loads(out)
@@ -88,7 +88,7 @@ def test_ctrl_c_while_train_buys_says_what_may_be_left(workspace):
     assert workspace.left() == {}
 
 
-def test_ctrl_c_while_train_buys_ends_it_when_asked_to(workspace):
+def test_ctrl_c_during_train_launch_with_end_deletes_the_cluster(workspace):
     workspace.recipe()
     args = ("train", "plain", "--yes", "--on-interrupt", "end", "--json")
     out, _ = interrupted_at(workspace, "CreateFleet", *args, phase="after_effect")
@@ -98,7 +98,7 @@ def test_ctrl_c_while_train_buys_ends_it_when_asked_to(workspace):
     assert workspace.json("status", "--all")["runs"][0]["state"] == "cancelled"
 
 
-def test_outputs_are_brought_back_before_an_interrupted_run_is_ended(workspace):
+def test_outputs_are_downloaded_before_an_interrupted_run_is_deleted(workspace):
     workspace.recipe(script=WRITES_THEN_HANGS)
     process = workspace.popen("train", "plain", "--yes", "--on-interrupt", "end", "--json")
     for line in process.stderr:

@@ -1,4 +1,4 @@
-"""An `up` that was killed before anything was launched: its row in the ledger is closed at zero, and no earlier."""
+"""An `up` killed before its launch: its ledger entry is closed at zero cost, and not too early."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.rehearsal
 
 @pytest.fixture
 def killed(workspace):
-    """Killed at its first calls that would have changed something: the cloud never heard of it."""
+    """Kill `up` at its first mutating calls, which never reach the cloud."""
     workspace.recipe()
     client.put_faults(workspace.cloud, [{"do": "hold", "mutating": True, "drop": True}])
     process = workspace.popen("up", "plain", "--yes")
@@ -31,7 +31,7 @@ def cost(workspace):
 
 
 @pytest.mark.parametrize("command", [("sweep", "--yes"), ("down", "plain")], ids=["sweep", "down"])
-def test_nothing_was_launched_and_nothing_is_billed(killed, command):
+def test_down_and_sweep_bill_nothing_if_nothing_was_launched(killed, command):
     killed.run(*command)
     assert open_rows(killed) == 0
     assert cost(killed) == 0
@@ -39,20 +39,20 @@ def test_nothing_was_launched_and_nothing_is_billed(killed, command):
 
 
 @pytest.mark.parametrize("lost", ["cluster.json", "us-east-1.journal"])
-def test_down_closes_the_row_without_the_record_or_the_journal(killed, lost):
+def test_down_closes_the_ledger_entry_without_record_or_journal(killed, lost):
     (killed.home.cluster("plain").root / lost).unlink()
     killed.run("down", "plain")
     assert open_rows(killed) == 0
     assert cost(killed) == 0
 
 
-def test_sweep_lists_a_cluster_that_only_the_ledger_knows(killed):
+def test_sweep_lists_a_cluster_that_is_only_in_the_ledger(killed):
     (row,) = killed.json("sweep")["clusters"]
     assert (row["cluster"], row["only_in_ledger"], row["goes"], row["regions"]) == ("plain", True, True, ["us-east-1"])
     assert "no resources in the cloud" in killed.run("sweep").stdout
 
 
-def test_another_home_leaves_the_row_open_while_a_launch_may_still_show(killed):
+def test_sweep_without_record_keeps_entry_open_while_launch_may_appear(killed):
     killed.home.cluster("plain").record.unlink()
     (row,) = killed.json("sweep", "--yes")["clusters"]
     assert (row["goes"], row["ended"]) == (False, False)

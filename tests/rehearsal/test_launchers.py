@@ -1,6 +1,6 @@
-"""Launchers on the nodes of one cluster: real MXNet and TensorFlow, and processes that the run does not wait for.
+"""Launchers on a shared two-node cluster: real MXNet and TensorFlow, and processes that a run does not wait for.
 
-TensorFlow's workers that mirror their variables are in `recipes/test_other_recipes.py`.
+TensorFlow workers with mirrored variables are tested in `recipes/test_other_recipes.py`.
 """
 
 import re
@@ -14,7 +14,7 @@ from tests.rehearsal.conftest import Workspace
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/launchers.md").read_text()
 KVSTORE = PAGE.partition("```python\n")[2].partition("```")[0]
-"""The example on the page of launchers, and the recipe before it."""
+"""The Python example in the launchers reference."""
 
 SERVERS = """
     import json, os
@@ -60,7 +60,7 @@ TENSORFLOW = '{python: {requirements: ["tensorflow-cpu==2.15.1"]}, env: {TF_CPP_
 def cluster(
     make_workspace: Callable[[Path], AbstractContextManager[Workspace]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Workspace]:
-    """Two nodes that all runs of this file share."""
+    """Create two nodes that all runs of this file share."""
     with make_workspace(tmp_path_factory.mktemp("launchers")) as workspace:
         recipe = workspace.recipe("stay", params="{}", launch="{with: each-node, command: 'true'}", metrics="{}")
         workspace.run("up", str(recipe), "--on", "rehearsal", "--name", "pair", "--yes")
@@ -80,14 +80,14 @@ def printed(cluster: Workspace, run: dict) -> list[str]:
     return sorted(line for line in lines if ":" in line[:14] or line.startswith("node "))
 
 
-def test_a_command_on_every_node_or_on_the_head_alone(cluster: Workspace) -> None:
+def test_command_runs_on_every_node_or_on_the_head_only(cluster: Workspace) -> None:
     each = trained(cluster, "each", PLACES, "{with: each-node, command: train.py}")
     assert printed(cluster, each) == ["node 0 of 2", "node 1 of 2"]
     head = trained(cluster, "head", PLACES, "{with: head-only, command: train.py}")
     assert printed(cluster, head) == ["node 0 of 2"]
 
 
-def test_mxnet_sums_over_its_servers(cluster: Workspace) -> None:
+def test_mxnet_kvstore_sums_over_its_servers(cluster: Workspace) -> None:
     (text,) = (one for one in RECIPES if "name: store" in one)
     folder = cluster.work / "recipes/store"
     folder.mkdir()
@@ -97,13 +97,13 @@ def test_mxnet_sums_over_its_servers(cluster: Workspace) -> None:
     assert printed(cluster, run) == ["worker 0 of 2: sum=11", "worker 1 of 2: sum=11"]
 
 
-def test_a_server_that_fails_ends_the_run_and_is_named(cluster: Workspace) -> None:
+def test_failed_server_ends_the_run_and_is_named(cluster: Workspace) -> None:
     launch = "{with: kvstore, kvstore: dist_async, command: train.py}"
     run = trained(cluster, "fails", FAILS, launch, code=5)
     assert (run["state"], run["failed_rank"], run["reason"]) == ("failed", 3, "server: exit code 7")
 
 
-def test_tensorflow_servers_end_with_their_chief(cluster: Workspace) -> None:
+def test_tensorflow_servers_exit_with_their_chief(cluster: Workspace) -> None:
     launch = "{with: tf-config, servers_per_node: 1, command: train.py}"
     run = trained(cluster, "servers", SERVERS, launch, TENSORFLOW)
     assert printed(cluster, run) == ["chief: weight=20 on /job:ps/replica:0"]

@@ -1,4 +1,4 @@
-"""A ledger that lost its rows is noticed, and written again from the records and the cloud's own times."""
+"""Lost ledger rows are detected and restored from the records and the times that the cloud reports."""
 
 import sqlite3
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ def empty(workspace):
 
 
 def lose_launches(workspace):
-    """Only some of the rows: the purchase is there, one of its nodes is not."""
+    """Delete only the row of one node; the entry stays."""
     with sqlite3.connect(workspace.home.ledger_db) as direct:
         direct.execute("DROP TRIGGER launched_delete")
         direct.execute("DELETE FROM launched WHERE position = 1")
@@ -44,7 +44,7 @@ LOSSES = [(delete, "2 nodes"), (empty, "2 nodes"), (lose_launches, "1 node")]
 
 
 @pytest.mark.parametrize(("harm", "count"), LOSSES)
-def test_lost_rows_are_noticed_and_down_writes_them_again(running, harm, count):
+def test_lost_ledger_rows_are_reported_and_restored_by_down(running, harm, count):
     (before,) = rows(running)
     harm(running)
     told = f"the ledger has no row for {count} of cluster plain"
@@ -67,7 +67,7 @@ def test_lost_rows_are_noticed_and_down_writes_them_again(running, harm, count):
     running.run("cost")
 
 
-def test_extend_writes_the_rows_again(running):
+def test_extend_restores_lost_ledger_rows(running):
     delete(running)
     running.run("extend", "plain", "--by", "1h")
     (row,) = rows(running)
@@ -77,7 +77,7 @@ def test_extend_writes_the_rows_again(running):
     running.run("down", "plain")
 
 
-def test_status_with_refresh_writes_the_rows_again(running):
+def test_status_refresh_restores_lost_ledger_rows(running):
     delete(running)
     (told,) = running.json("status")["clusters"]
     assert len(told["unbilled"]) == 2
@@ -88,7 +88,7 @@ def test_status_with_refresh_writes_the_rows_again(running):
     running.run("down", "plain")
 
 
-def test_sweep_writes_the_rows_again(running):
+def test_sweep_restores_lost_ledger_rows(running):
     delete(running)
     running.run("sweep", "--yes", "--all-mine")
     (row,) = rows(running)
@@ -96,12 +96,12 @@ def test_sweep_writes_the_rows_again(running):
     assert running.left() == {}
 
 
-def test_rubbish_in_place_of_the_ledger_keeps_the_record_until_there_is_a_ledger_again(running):
+def test_record_is_kept_while_the_ledger_is_damaged(running):
     delete(running)
     running.home.ledger_db.write_bytes(b"dear diary, " * 1000)
     assert float(running.json("status")["clusters"][0]["spent_usd"]) > 0
     done = running.run("down", "plain", code=13)
-    assert "not a ledger, or it is damaged" in done.stderr
+    assert "not a ledger, or is damaged" in done.stderr
     assert running.left() == {}
     (cluster,) = running.json("status")["clusters"]
     assert cluster["state"] == "ending"
@@ -114,14 +114,14 @@ def test_rubbish_in_place_of_the_ledger_keeps_the_record_until_there_is_a_ledger
     assert running.json("status")["clusters"] == []
 
 
-def test_an_up_of_a_cluster_that_stands_warns(running):
+def test_up_warns_of_missing_ledger_rows_of_a_running_cluster(running):
     delete(running)
     done = running.run("up", "plain", "--yes")
     assert "warning: the ledger has no row for 2 nodes of cluster plain" in done.stdout + done.stderr
     running.run("down", "plain")
 
 
-def test_rows_of_storage_are_noticed_and_written_again(workspace):
+def test_lost_storage_rows_are_reported_and_restored(workspace):
     workspace.run("storage", "create", "sets", "--kind", "ebs", "--size", "10", "--zone", "us-east-1c", "--yes")
     (before,) = rows(workspace)
     delete(workspace)

@@ -1,4 +1,4 @@
-"""A home that lost or damaged its files: the tags still know what is there, and `down` ends it."""
+"""A state home with lost or damaged files: `down` finds the resources by their tags and deletes them."""
 
 import shutil
 
@@ -37,7 +37,7 @@ def lose_the_inventory(cluster):
     "harm",
     [lose_everything, lose_the_record, damage_the_record, lose_the_journal, tear_the_journal, lose_the_inventory],
 )
-def test_down_ends_what_the_home_does_not_know_any_more(workspace, harm):
+def test_down_deletes_a_cluster_with_lost_or_damaged_files(workspace, harm):
     workspace.recipe()
     workspace.run("up", "plain", "--yes")
     harm(workspace.home.cluster("plain"))
@@ -49,8 +49,8 @@ def test_down_ends_what_the_home_does_not_know_any_more(workspace, harm):
     assert [row for row in workspace.json("cost")["rows"] if row["open_entries"]] == []
 
 
-def test_down_finds_the_fleet_whose_nodes_have_ended_already(workspace):
-    """AWS lists an instant fleet to nobody who does not know its id: what ended of it still carries that."""
+def test_down_finds_the_fleet_of_already_terminated_nodes(workspace):
+    """AWS lists an instant fleet only by ID; its terminated instances still have that ID as a tag."""
     workspace.recipe()
     made = workspace.json("up", "plain", "--yes")
     cloud = workspace.cloud
@@ -63,7 +63,7 @@ def test_down_finds_the_fleet_whose_nodes_have_ended_already(workspace):
     assert workspace.left() == {}
 
 
-def test_a_damaged_journal_is_named_and_its_cluster_still_ended_by_its_tags(workspace):
+def test_cluster_with_a_damaged_journal_is_deleted_by_its_tags(workspace):
     workspace.recipe()
     workspace.run("up", "plain", "--yes")
     journal = workspace.home.cluster("plain").journal("us-east-1")

@@ -1,4 +1,4 @@
-"""`train --matrix` from plan to table on real nodes: the page's own example, and one that is killed half-way."""
+"""`train --matrix` on real nodes: the documented example, and a matrix that is killed and resumed."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ MATRIX = ("--matrix", "way=first,second", "--matrix", "size=1,2")
 
 
 def example():
-    """Recipe and script of the page, and the command that runs them."""
+    """Return the recipe and the script from the documentation, and the command that runs them."""
     blocks = BLOCK.findall(PAGE.read_text())
     recipe = next(text for kind, text in blocks if kind == "yaml")
     script = next(text for kind, text in blocks if kind == "python")
@@ -39,7 +39,7 @@ def example():
     return recipe, script, shlex.split(command)[1:]
 
 
-def test_the_example_of_the_page(workspace):
+def test_documented_matrix_example_runs_and_reports_results(workspace):
     recipe, script, command = example()
     folder = workspace.work / "recipes/summing"
     folder.mkdir(parents=True)
@@ -74,7 +74,7 @@ def states(matrix):
 
 
 def until(process, text):
-    """Read what a command prints, up to a line with this text."""
+    """Read a command's output up to a line with this text."""
     read = []
     for line in process.stdout:
         read.append(line)
@@ -83,7 +83,7 @@ def until(process, text):
     pytest.fail(f"it never printed {text!r}: {''.join(read)}")
 
 
-def test_killed_half_way_it_goes_on_with_what_is_missing(workspace):
+def test_killed_matrix_resumes_with_the_missing_combinations(workspace):
     workspace.recipe(
         "grid",
         script=SPEEDS,

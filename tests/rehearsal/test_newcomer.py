@@ -1,4 +1,4 @@
-"""From "I need 8 GPUs with 32 GB" to an applied plan, by what the commands themselves print."""
+"""From a GPU requirement to a finished run, using only the commands that cloudgpu prints."""
 
 import re
 import shlex
@@ -10,22 +10,22 @@ pytestmark = pytest.mark.rehearsal
 
 @pytest.fixture
 def workspace(cold_workspace):
-    """Every command a new interpreter, as a person has it."""
+    """Run every command in a new interpreter, as for a user."""
     return cold_workspace
 
 
 def commands(text: str) -> list[list[str]]:
-    """What a help text or the last lines of a command say to type."""
+    """Return the commands that a help text or a command's output suggests."""
     return [shlex.split(re.split(r"\s{2,}", found)[0]) for found in re.findall(r"(?<=  )cloudgpu (\S.*)", text)]
 
 
 def named(found: list[list[str]], *words: str) -> list[str]:
-    """The one that begins with these words."""
+    """Return the command that begins with these words."""
     (one,) = [command for command in found if command[: len(words)] == list(words)]
     return one
 
 
-def test_the_help_alone_leads_to_a_run_and_to_its_end(workspace):
+def test_printed_commands_lead_from_help_to_a_finished_run(workspace):
     first = commands(workspace.run("--help").stdout)
     listed = workspace.run(*named(first, "gpus")).stdout
     assert named(commands(workspace.run("gpus", "--help").stdout), "gpus", "--count") == named(first, "gpus")

@@ -1,4 +1,4 @@
-"""A named pipe, a device, a socket or an endless file in place of a file: a sentence, in time, and nothing is lost."""
+"""Pipes, devices, sockets and endless files in place of regular files: a timely error, and no data loss."""
 
 import os
 import shutil
@@ -80,7 +80,7 @@ def odd(shared_workspace, harm):
     ],
     ids=lambda one: "-".join(one[:3]) if isinstance(one, tuple) else "",
 )
-def test_a_file_of_the_command_line(shared_workspace, odd, harm, arguments, code):
+def test_special_file_as_an_argument_is_rejected(shared_workspace, odd, harm, arguments, code):
     done = shared_workspace.run(*arguments, code=code)
     assert HARMS[harm] in done.stderr
     assert "Traceback" not in done.stderr
@@ -88,7 +88,7 @@ def test_a_file_of_the_command_line(shared_workspace, odd, harm, arguments, code
 
 
 @harms
-def test_a_recipe(shared_workspace, harm):
+def test_special_file_as_a_recipe_is_rejected(shared_workspace, harm):
     path = shared_workspace.work / "odd.yaml"
     harm(path)
     try:
@@ -100,21 +100,21 @@ def test_a_recipe(shared_workspace, harm):
 
 
 @harms
-def test_the_ssh_key(shared_workspace, odd, harm):
+def test_special_file_as_the_ssh_key_is_rejected(shared_workspace, odd, harm):
     done = shared_workspace.run("up", "plain", "--yes", "--name", "other", env={"CLOUDGPU_SSH_KEY": str(odd)}, code=10)
     assert f"cannot read the SSH key {odd}: {HARMS[harm]}" in done.stderr
     assert not shared_workspace.home.cluster("other").record.exists()
 
 
 @harms
-def test_a_configuration_of_aws_is_refused_before_it_is_read(shared_workspace, odd, harm):
+def test_special_file_as_aws_config_does_not_hang_status(shared_workspace, odd, harm):
     done = shared_workspace.run("status", "--refresh", env={"AWS_CONFIG_FILE": str(odd)}, code=None)
     assert done.returncode == 0 or HARMS[harm] in done.stderr
 
 
 @harms
-def test_a_file_that_is_written(shared_workspace, odd, harm):
-    """A file may be replaced however large it is."""
+def test_plan_output_replaces_only_regular_files(shared_workspace, odd, harm):
+    """A regular file is replaced whatever its size."""
     written = harm is sparse
     done = shared_workspace.run("plan", "plain", "--out", "odd.json", code=0 if written else 10)
     if not written:
@@ -122,7 +122,7 @@ def test_a_file_that_is_written(shared_workspace, odd, harm):
         assert Path("/dev/zero").is_char_device()
 
 
-def test_endless_standard_input(shared_workspace):
+def test_endless_standard_input_is_rejected(shared_workspace):
     with Path("/dev/zero").open("rb") as zero:
         command = [sys.executable, "-m", "cloudgpu", "rehearsal", "faults", "-"]
         options = {"capture_output": True, "text": True, "env": shared_workspace.environment, "timeout": 60}
@@ -133,8 +133,8 @@ def test_endless_standard_input(shared_workspace):
 
 @harms
 @pytest.mark.parametrize("name", ["cluster.json", "inventory.json", "us-east-1.journal", "lease"])
-def test_a_file_of_a_cluster(shared_workspace, cluster, harm, name):
-    """`status` tells of the cluster all the same, or says what is wrong."""
+def test_commands_survive_special_files_in_a_cluster_directory(shared_workspace, cluster, harm, name):
+    """`status` still lists the cluster, or says what is wrong."""
     path, aside = cluster.root / name, cluster.root.parent.parent / "aside"
     there = path.exists()
     if there:
@@ -153,7 +153,7 @@ def test_a_file_of_a_cluster(shared_workspace, cluster, harm, name):
             shutil.move(aside, path)
 
 
-def test_down_ends_a_cluster_whose_files_are_all_pipes(workspace):
+def test_down_deletes_a_cluster_whose_files_are_named_pipes(workspace):
     workspace.recipe()
     workspace.run("up", "plain", "--yes")
     cluster = workspace.home.cluster("plain")
@@ -167,7 +167,7 @@ def test_down_ends_a_cluster_whose_files_are_all_pipes(workspace):
     assert workspace.left() == {}
 
 
-def test_a_run_whose_record_and_log_are_pipes(workspace):
+def test_commands_survive_named_pipes_as_run_record_and_log(workspace):
     workspace.recipe()
     run = workspace.json("train", "plain", "--yes")["run_id"]
     for path in (workspace.home.run(run).log(0), workspace.home.run(run).record):

@@ -1,11 +1,11 @@
-"""A cluster in a VPC of its own: made with it, used by a run, gone with it."""
+"""A cluster in a VPC of its own: created with the cluster, used by a run, deleted with the cluster."""
 
 import pytest
 
 pytestmark = pytest.mark.rehearsal
 
 
-def test_a_cluster_makes_its_own_vpc_and_takes_it_away(workspace):
+def test_cluster_creates_and_deletes_its_own_vpc(workspace):
     workspace.recipe()
     own = {"CLOUDGPU_CREATE_VPC": "true"}
     outcome = workspace.json("train", "plain", "--yes", "--keep", env=own)

@@ -1,4 +1,4 @@
-"""Nodes that nobody reaches from outside: Session Manager carries SSH to them, or a jump host of the user's own."""
+"""Nodes without public access, reached through Session Manager or through the user's own bastion."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ ALL_PRIVATE = {**SSM, "CLOUDGPU_PUBLIC_ADDRESS": "private"}
 
 
 class Account:
-    """The simulated account, asked as any other client would."""
+    """The simulated account, as any other client sees it."""
 
     def __init__(self, workspace):
         self.workspace = workspace
@@ -48,13 +48,13 @@ def inventory(workspace, cluster):
 
 
 def named(home, name):
-    """A node by its name in the user's own configuration, as the real OpenSSH client finds it."""
+    """Connect to a node by its name in the user's SSH configuration, with the real OpenSSH client."""
     argv = ["ssh", "-F", str(home / ".ssh/config"), name, "echo named"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     return done.stdout or done.stderr
 
 
-def test_a_run_on_nodes_without_address_and_open_port(workspace, account, tmp_path):
+def test_run_works_on_nodes_without_public_address_or_open_port(workspace, account, tmp_path):
     workspace.recipe()
     outcome = workspace.json("train", "plain", "--yes", "--keep", env=ALL_PRIVATE)
     assert outcome["state"] == "succeeded"
@@ -86,7 +86,7 @@ def test_a_run_on_nodes_without_address_and_open_port(workspace, account, tmp_pa
     assert workspace.left() == {}
 
 
-def test_no_agent_calls_in_without_permission_or_way_out(workspace, account):
+def test_ssm_session_requires_permission_and_a_network_path(workspace, account):
     workspace.recipe()
     workspace.run("up", "plain", "--yes", "--set", "resources.nodes=1", env=SSM)
     (node,) = inventory(workspace, "plain")
@@ -125,7 +125,7 @@ def test_no_agent_calls_in_without_permission_or_way_out(workspace, account):
     workspace.run("down", "plain")
 
 
-def test_a_missing_plugin_is_told_before_anything_is_bought(workspace, tmp_path):
+def test_missing_session_manager_plugin_is_reported_before_launch(workspace, tmp_path):
     workspace.recipe()
     missing = {"CLOUDGPU_SESSION_MANAGER_PLUGIN": str(tmp_path / "nowhere" / "session-manager-plugin")}
     refused = workspace.run("up", "plain", "--yes", env={**SSM, **missing}, code=2)
@@ -133,8 +133,8 @@ def test_a_missing_plugin_is_told_before_anything_is_bought(workspace, tmp_path)
     assert workspace.left() == {}
 
 
-def test_a_jump_host_of_ones_own_leads_to_a_private_subnet(workspace, account, tmp_path):
-    """The jump host is a node of another cluster: a real SSH server with a key of its own, that nobody told us of."""
+def test_run_works_in_a_private_subnet_through_a_known_bastion(workspace, account, tmp_path):
+    """The bastion is a node of another cluster: a real SSH server whose host key is not known beforehand."""
     workspace.recipe("gate", resources="{instance_type: p3dn.24xlarge, nodes: 1, regions: [us-east-1]}")
     workspace.recipe()
     workspace.run("up", "gate", "--yes")

@@ -1,8 +1,9 @@
-"""What the README promises: real training over two nodes, from a plan to a bill, twice in one home."""
+"""The README's quickstart: real training on two nodes, from plan to bill."""
 
 import json
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ import boto3
 import pytest
 
 from cloudgpu.rehearsal import client
+from tests.pseudo_terminal import PseudoTerminal
 
 pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
 def workspace(cold_workspace):
-    """Every command a new interpreter, as a person has it."""
+    """Run every command in a new interpreter, as for a user."""
     return cold_workspace
 
 
@@ -35,7 +37,7 @@ INSTALLING = "installing the requirements"
 
 @dataclass(frozen=True)
 class Trained:
-    """What one `train --json` told: its document, and its progress."""
+    """The document and the progress that `train --json` printed."""
 
     told: dict[str, Any]
     progress: str
@@ -63,7 +65,7 @@ def train(workspace) -> Trained:
 
 
 def stored(workspace) -> dict[str, tuple[str, Any]]:
-    """The objects of the recipe's bucket: what they are and when they were put."""
+    """Return the ETag and modification time of each object in the recipe's bucket."""
     cloud = workspace.cloud
     s3 = boto3.client(
         "s3",
@@ -76,14 +78,19 @@ def stored(workspace) -> dict[str, tuple[str, Any]]:
     return {one["Key"]: (one["ETag"], one["LastModified"]) for one in listed}
 
 
-def test_the_quickstart_twice_in_one_home(workspace):
-    first = train(workspace)
-    check_outcome(first)
-    check_logs(workspace, first)
-    check_outputs(first)
+def test_quickstart_trains_and_leaves_nothing(workspace):
+    trained = train(workspace)
+    check_outcome(trained)
+    check_logs(workspace, trained)
+    check_outputs(trained)
     check_nothing_is_left(workspace)
-    put = stored(workspace)
+    check_bill(workspace, [trained])
 
+
+@pytest.mark.slow
+def test_quickstart_gives_the_same_result_twice_in_the_same_home(workspace):
+    first = train(workspace)
+    put = stored(workspace)
     second = train(workspace)
     check_outcome(second)
     check_nothing_is_left(workspace)
@@ -91,6 +98,33 @@ def test_the_quickstart_twice_in_one_home(workspace):
     assert INSTALLING not in second.progress
     assert stored(workspace) == put, "the data was sent again"
     check_bill(workspace, [first, second])
+
+
+@pytest.mark.slow
+def test_quickstart_fits_on_a_terminal(workspace, request):
+    """At most 25 lines: the plan, the stages that took a while, and the summary. The log has the rest."""
+    cache = {"CLOUDGPU_ENV_CACHE": os.environ.get("CLOUDGPU_ENV_CACHE", str(ROOT / ".cache" / "envs"))}
+    terminal = PseudoTerminal(
+        [sys.executable, "-m", "cloudgpu", "train", "recipes/quickstart", "--on", "rehearsal", "--yes"],
+        environ={**workspace.environment, **cache, "TERM": "xterm-256color"},
+        columns=100,
+        rows=40,
+        cwd=ROOT,
+    )
+    request.addfinalizer(terminal.close)
+    training = terminal.until(lambda text: "[rank 0] epoch=" in text, INSTALLING_S)
+    assert "==> train  " in training
+    code, text = terminal.end()
+    lines = text.split("\n")
+    assert code == 0, text
+    assert len(lines) <= 25, text
+    assert "epoch=" not in text
+    run_id = re.search(r"(quickstart-\w+) succeeded \(simulated\)", text)[1]
+    log = (workspace.home.run(run_id).root / "progress.log").read_text()
+    assert set(STAGES) <= set(re.findall(r"==> ([a-z ]+?)(?:  |$)", log, re.MULTILINE))
+    assert "security group sg-" in log
+    assert "host key SHA256:" in log
+    check_nothing_is_left(workspace)
 
 
 def check_outcome(trained: Trained) -> None:

@@ -1,4 +1,4 @@
-"""The commands that the pages promise, run as they stand there: fenced blocks marked `<!-- run -->`."""
+"""Run the documented commands: the fenced blocks that are marked `<!-- run -->`."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.rehearsal
 
 @pytest.fixture
 def workspace(cold_workspace):
-    """Every command a new interpreter, as a person has it."""
+    """Run every command in a new interpreter, as for a user."""
     return cold_workspace
 
 
@@ -36,7 +36,7 @@ def run_all(workspace, commands: list[str]) -> list[str]:
     return told
 
 
-def test_the_readme(workspace):
+def test_readme_commands_run_as_documented(workspace):
     *told, cost, stopped = run_all(workspace, lines("README.md"))
     assert "quickstart" in told[0]
     assert "cluster lab is running (simulated)" in told[2]
@@ -45,7 +45,27 @@ def test_the_readme(workspace):
     assert "stopped" in stopped
 
 
-def test_the_page_of_faults(workspace):
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("docs/guides/choosing.md", "succeeded (simulated)"),
+        ("docs/guides/doctor.md", '"Effect": "Allow"'),
+        ("docs/guides/storage.md", "storage sets is deleted, verified by tag search"),
+        ("docs/guides/machine-images.md", "image lab-base (ami-"),
+        ("docs/guides/catalog-refresh.md", "Running On-Demand P instances (L-417A185B)"),
+        ("docs/explanation/planning.md", "succeeded (simulated)"),
+    ],
+)
+def test_commands_of_a_page_run_as_documented(workspace, page, shown):
+    commands = lines(page)
+    if not any(command.startswith("cloudgpu recipe new") for command in commands):
+        workspace.run("recipe", "new", "my-run", "--gpu", "V100-32GB:8")
+    assert shown in run_all(workspace, commands)[-1]
+    assert workspace.left() == {}
+
+
+def test_fault_guide_commands_run_as_documented(workspace):
     told = run_all(workspace, lines("docs/guides/faults.md"))
     assert any("us-east-1c/p3dn.24xlarge/* = 0" in one for one in told)
     assert client.find_running(workspace.home) is not None
@@ -53,7 +73,7 @@ def test_the_page_of_faults(workspace):
     assert limits == ({}, [])
 
 
-def test_the_first_run(workspace):
+def test_first_run_tutorial_commands_run_as_documented(workspace):
     *told, stopped = run_all(workspace, lines("docs/tutorials/first-run.md"))
     listed, begun, planned, trained, logged, cost, created, host, reused, status, ended = told
     assert "p3dn.24xlarge" in listed
@@ -71,7 +91,7 @@ def test_the_first_run(workspace):
     assert "stopped" in stopped
 
 
-def test_a_dry_zone_ends_in_the_second_one(workspace):
+def test_train_uses_second_zone_if_the_first_has_no_capacity(workspace):
     workspace.recipe()
     workspace.run("rehearsal", "capacity", "us-east-1c/p3dn.24xlarge/*=0")
     outcome = workspace.json("train", "plain", "--yes")
@@ -84,7 +104,7 @@ def test_a_dry_zone_ends_in_the_second_one(workspace):
     assert workspace.left() == {}
 
 
-def test_a_lost_answer_and_a_passed_expiry(workspace):
+def test_lost_launch_response_and_passed_expiry_leave_nothing(workspace):
     workspace.recipe()
     rules = workspace.work / "faults.json"
     rules.write_text('[{"action": "CreateFleet", "phase": "after_effect", "do": "drop", "nth": 1}]')
@@ -102,8 +122,8 @@ def test_a_lost_answer_and_a_passed_expiry(workspace):
 
 
 @pytest.mark.parametrize("arguments", [["logs"], ["train", "plain", "--yes"]])
-def test_a_closed_pipe(workspace, arguments):
-    """`| head`: what only shows ends with its reader, what spends goes on to its end."""
+def test_closed_output_pipe_ends_logs_but_not_train(workspace, arguments):
+    """As with `| head`: `logs` ends with its reader, `train` continues to its end."""
     workspace.recipe()
     workspace.run("train", "plain", "--yes")
     process = workspace.popen(*arguments)

@@ -1,4 +1,4 @@
-"""A key that was replaced after the run began is named at once, whichever side it is on."""
+"""An SSH key replaced after the run started is reported immediately, not retried."""
 
 import time
 
@@ -9,7 +9,7 @@ from cloudgpu.ssh.keys import ensure_key
 pytestmark = pytest.mark.rehearsal
 
 
-def test_attach_with_another_key_names_it_at_once_and_attach_with_the_right_one_goes_on(workspace):
+def test_attach_with_a_replaced_key_fails_fast_and_then_recovers(workspace):
     workspace.recipe()
     run = workspace.json("train", "plain", "--yes", "--detach")
     key, kept = workspace.home.ssh_key, workspace.home.ssh_key.with_suffix(".kept")

@@ -1,12 +1,12 @@
-"""A rehearsal cloud that was stopped and started again is the one that it was before."""
+"""A rehearsal cloud that is stopped and started again works as before."""
 
 import pytest
 
 pytestmark = pytest.mark.rehearsal
 
 
-def test_nodes_can_write_the_cache_of_uv_after_a_restart(workspace):
-    """It was mounted read-only from the second start on, when it was there already: uv failed, and pip had to do."""
+def test_nodes_can_write_the_uv_cache_after_a_restart(workspace):
+    """Regression: from the second start on an existing cache was mounted read-only, so uv failed and pip was used."""
     workspace.recipe()
     for _ in range(2):
         workspace.run("up", "plain", "--yes")

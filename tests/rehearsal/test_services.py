@@ -1,4 +1,4 @@
-"""Services from their start to their end, and looking in: whole commands, real programs, the real OpenSSH client."""
+"""Services from start to end, `exec` and `tunnel`: whole commands, real programs, the real OpenSSH client."""
 
 import contextlib
 import json
@@ -63,7 +63,7 @@ BESIDE = """
 
 
 class Watched:
-    """A command that goes on, line by line."""
+    """A running command and the lines that it has printed."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -111,7 +111,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def lab(make_workspace: Callable, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    """A standing cluster of two nodes, for every test that needs no other."""
+    """Create a two-node cluster that most tests share."""
     with make_workspace(tmp_path_factory.mktemp("lab")) as workspace:
         workspace.recipe("plain", params="{go: ''}", launch=BESIDE, script=TRAINED, metrics="{}", outputs="[]")
         workspace.recipe(
@@ -125,13 +125,13 @@ def lab(make_workspace: Callable, tmp_path_factory: pytest.TempPathFactory) -> I
         )
         workspace.run("up", "plain", "--name", "lab", "--on", "rehearsal", "--yes")
         yield workspace
-        workspace.run("down", "lab")
+        workspace.run("down", "lab", "--yes")
         assert workspace.left() == {}
 
 
 @pytest.fixture
 def watch(lab: Workspace) -> Iterator[Callable[..., Watched]]:
-    """Start a command and read it while it goes on. A new interpreter, as for a person: Ctrl-C must reach it."""
+    """Return a function that starts a command in a new interpreter, so that Ctrl-C reaches it, and reads its output."""
     begun: list[Watched] = []
 
     def start(*args: str) -> Watched:
@@ -157,12 +157,12 @@ def get(url: str) -> bytes:
         return answer.read()
 
 
-def test_a_service_is_opened_and_stays_when_its_command_is_left(lab, watch):
+def test_service_keeps_running_when_its_command_is_interrupted(lab, watch):
     train = watch("train", "web", "--cluster", "lab", "--yes")
     url = train.until(r"http://127\.0\.0\.1:\d+/lab\?token=([0-9a-f]{40})$")
     token = url[1]
     assert get(url[0]) == b"hello"
-    train.until(r"\[rank 0\] my token is \*{40}$")
+    train.until(r"^    my token is \*{40}$")
     left = train.interrupted()
     assert re.search(r"^ +web is ready after [\d.]+ s; open this address in a browser:$", left, re.MULTILINE)
     assert "the local port is" in left  # a rehearsal node shares this machine
@@ -177,7 +177,7 @@ def test_a_service_is_opened_and_stays_when_its_command_is_left(lab, watch):
     tunnel = watch("tunnel", run)
     assert tunnel.until(r"http://\S+")[0] == url[0]
     assert get(url[0]) == b"hello"
-    second = lab.run("train", "web", "--cluster", "lab", "--yes", code=2)
+    second = lab.run("train", "web", "--cluster", "lab", "--yes", "--share", code=2)
     assert "port 8899 of node 0 is already in use" in second.stderr
     attach = watch("attach", run)
     again = attach.until(r"http://\S+")[0]
@@ -188,14 +188,14 @@ def test_a_service_is_opened_and_stays_when_its_command_is_left(lab, watch):
     tunnel.interrupted()
 
 
-def test_a_service_that_ends_at_once_has_failed(lab):
+def test_service_that_exits_before_readiness_fails(lab):
     outcome = lab.json("train", "web", "--cluster", "lab", "--yes", "--set", "ends=yes", code=5)
     assert (outcome["state"], outcome["exit_code"]) == ("failed", 0)
     assert outcome["reason"] == "the service exited before it was ready"
     assert outcome["tail"] == ["my token is " + "*" * 40]
 
 
-def test_one_that_never_gets_ready_leaves_nothing_running(lab):
+def test_service_that_never_becomes_ready_leaves_nothing_running(lab):
     before = lab.left()
     late = ("status=503", "launch.service.ready.within=1s", "resources.nodes=1")
     outcome = lab.json("train", "web", "--yes", *(word for one in late for word in ("--set", one)), code=5)
@@ -206,7 +206,7 @@ def test_one_that_never_gets_ready_leaves_nothing_running(lab):
     assert lab.left() == before
 
 
-def test_one_beside_the_ranks_is_open_as_long_as_they_run(lab, watch):
+def test_service_beside_ranks_is_reachable_while_they_run(lab, watch):
     train = watch("train", "plain", "--cluster", "lab", "--yes", "--set", "go=go")
     train.until(r"board is ready after")
     assert b"Directory listing" in get(train.until(r"http://127\.0\.0\.1:\d+/$")[0])
@@ -215,7 +215,7 @@ def test_one_beside_the_ranks_is_open_as_long_as_they_run(lab, watch):
     assert "succeeded (simulated)" in train.ended(0)
 
 
-def test_exec_on_all_nodes_and_what_was_wrong_with_it(lab, watch):
+def test_exec_runs_on_all_nodes_and_reports_failures(lab, watch):
     same = lab.run("exec", "lab", "--", "echo", "a  b")
     assert (same.stdout, same.stderr) == ("nodes 0-1:\n  a  b\n", "")
     different = lab.run("exec", "lab", "--", "hostname; test $(hostname | tail -c 2) = x && exit 3; exit 4", code=5)
@@ -226,7 +226,7 @@ def test_exec_on_all_nodes_and_what_was_wrong_with_it(lab, watch):
     assert [(row["node"], row["exit_code"]) for row in rows] == [(0, 0), (1, 0)]
     assert "no command specified" in lab.run("exec", "lab", code=2).stderr
     assert (
-        "node 2 does not exist; the nodes are 0 to 1"
+        "2 is not an index or ascending range; its nodes are 0 to 1"
         in lab.run("exec", "lab", "--node", "2", "--", "true", code=2).stderr
     )
     assert "cluster nope does not exist" in lab.run("exec", "nope", "--", "true", code=2).stderr
@@ -237,16 +237,16 @@ def test_exec_on_all_nodes_and_what_was_wrong_with_it(lab, watch):
     assert lab.run("exec", "lab", "--", "pgrep -f '[s]leep 600' || true").stdout == ""
 
 
-def test_what_a_tunnel_says(lab, watch):
+def test_tunnel_reports_its_ports_and_errors(lab, watch):
     tunnel = watch("tunnel", "lab", "8001", "--node", "1", "--json")
-    local = tunnel.until(r"127\.0\.0\.1:(\d+) forwards to port 8001 of node 1 of cluster lab")[1]
+    local = tunnel.until(r"127\.0\.0\.1:(\d+) forwards to port 8001 on node 1 of cluster lab")[1]
     with contextlib.suppress(OSError):
         get(f"http://127.0.0.1:{local}/")
-    tunnel.until("nothing listens on port 8001 of node 1; the tunnel tries again at every connection")
+    tunnel.until("nothing is listening on port 8001 on node 1; the tunnel stays open")
     busy = lab.run("tunnel", "lab", "80", "--local", local, code=2).stderr
     assert f"port {local} on this machine is in use" in busy
     closed = tunnel.interrupted()
-    assert "tunnel closed; the service on the node is still running" in closed
+    assert "tunnel closed; processes on the node keep running" in closed
     assert closed.count('"cluster": "lab"') == 1
     assert "Interrupted" not in closed
     for argv, told in (
@@ -258,8 +258,8 @@ def test_what_a_tunnel_says(lab, watch):
         assert told in lab.run(*argv, code=2).stderr
 
 
-def test_the_page_about_services(lab, tmp_path):
-    """The recipe and the commands of the page, with names for OpenSSH that are gone after `down`."""
+def test_services_guide_commands_run_as_documented(lab, tmp_path):
+    """Run the documented recipe and commands; the OpenSSH host names are removed by `down`."""
     (recipe,) = re.findall(r"^<!-- recipe -->\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     folder = lab.work / "page" / "recipes" / "web"
     folder.mkdir(parents=True)

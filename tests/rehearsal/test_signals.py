@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first ends a command in order, the second at once, and both say what still runs."""
+"""SIGINT, SIGTERM and SIGHUP: the first ends a command cleanly, the second at once; both list what still runs."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ STUBBORN = """
 
 @pytest.fixture
 def workspace(cold_workspace):
-    """Every command a new interpreter, as a person has it."""
+    """Run every command in a new interpreter, as for a user."""
     return cold_workspace
 
 
@@ -32,7 +32,7 @@ def until_line(stream, text):
 
 
 def check_last_lines(lines, run):
-    """What runs, what it costs an hour, and what to type: nothing stands below."""
+    """Check that the last lines say what runs, what it costs an hour, and what to type."""
     follow, stop, cluster, delete = lines[-4:]
     assert follow.strip() == f"follow it: cloudgpu attach {run}"
     assert stop.strip() == f"stop it:   cloudgpu cancel {run}"
@@ -41,7 +41,7 @@ def check_last_lines(lines, run):
     assert delete.strip() == f"delete it: cloudgpu down {run}"
 
 
-def test_each_signal_ends_a_watching_command_in_order_and_the_run_goes_on(workspace):
+def test_signals_end_a_watching_command_but_not_its_run(workspace):
     workspace.recipe()
     run = workspace.json("train", "plain", "--yes", "--detach", "--set", "hang=yes")["run_id"]
     cases = [
@@ -59,12 +59,12 @@ def test_each_signal_ends_a_watching_command_in_order_and_the_run_goes_on(worksp
         assert "Traceback" not in err
         check_last_lines(out.splitlines(), run)
     assert workspace.json("status", "--all")["runs"][0]["state"] == "running"
-    workspace.run("down", run)
+    workspace.run("down", run, "--yes")
     assert workspace.left() == {}
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_the_second_signal_leaves_at_once_while_the_ranks_are_being_stopped(workspace, number, code):
+def test_second_signal_exits_immediately_while_ranks_are_stopping(workspace, number, code):
     workspace.recipe(script=STUBBORN, checkpoint="{path: ckpt, signal: SIGTERM, grace: 60s}")
     process = workspace.popen("train", "plain", "--yes", "--on-interrupt", "end", "--json")
     until_line(process.stderr, "rank 0 is deaf")
@@ -81,12 +81,12 @@ def test_the_second_signal_leaves_at_once_while_the_ranks_are_being_stopped(work
     run = next(line.split()[1] for line in told["left"] if line.startswith("run "))
     check_last_lines(err.splitlines(), run)
     assert told["left"] == err.splitlines()[-5:]
-    workspace.run("down", run)
+    workspace.run("down", run, "--yes")
     assert workspace.left() == {}
 
 
-def test_a_signal_that_the_caller_ignores_stays_ignored(workspace):
-    """As under `nohup`."""
+def test_signal_ignored_by_the_caller_stays_ignored(workspace):
+    """This is the situation under `nohup`."""
     workspace.recipe()
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

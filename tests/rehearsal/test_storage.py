@@ -1,4 +1,4 @@
-"""Storage by whole commands: it outlives clusters, is kept from those who use it, and ends for good by its name."""
+"""Storage by whole commands: outlives clusters, cannot be deleted while in use, and is deleted by name."""
 
 import shutil
 import time
@@ -26,7 +26,7 @@ def create(workspace, name: str, kind: str, *options: str) -> dict:
     return workspace.json("storage", "create", name, "--kind", kind, "--on", "rehearsal", "--yes", *options)
 
 
-def test_storage_outlives_the_cluster_that_uses_it(workspace):
+def test_storage_in_use_is_kept_when_its_cluster_is_deleted(workspace):
     disk = create(workspace, "disk", "ebs", "--size", "100", "--zone", "us-east-1c", "--disposable")
     files = create(workspace, "files", "efs")
     up = workspace.json("up", str(workspace.recipe()), "--name", "demo", "--on", "rehearsal", "--yes")
@@ -58,7 +58,7 @@ def test_storage_outlives_the_cluster_that_uses_it(workspace):
     assert workspace.left() == {}
 
 
-def test_a_home_that_lost_its_records_still_deletes_by_tag(workspace):
+def test_storage_without_a_record_is_deleted_by_its_tags(workspace):
     made = create(workspace, "logs", "s3")
     aws(workspace, "s3").put_object(Bucket=made["id"], Key="run/log", Body=b"x" * 2048)
     shutil.rmtree(workspace.home.root / "storage")
@@ -69,7 +69,7 @@ def test_a_home_that_lost_its_records_still_deletes_by_tag(workspace):
     assert workspace.left() == {}
 
 
-def test_a_killed_create_leaves_nothing_that_delete_does_not_find(workspace):
+def test_delete_removes_storage_of_a_killed_create(workspace):
     hold = {"service": "fsx", "action": "CreateFileSystem", "phase": "after_effect", "do": "hold", "drop": True}
     client.put_faults(workspace.cloud, [hold])
     options = ("sets", "--kind", "lustre", "--size", "1200", "--zone", "us-east-1c", "--on", "rehearsal", "--yes")
@@ -95,7 +95,7 @@ KINDS = {
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_any_call_it_leaves_nothing(workspace, kind):
+def test_delete_after_a_create_killed_at_any_call_leaves_nothing(workspace, kind):
     options = ("sets", "--kind", kind, *KINDS[kind], "--on", "rehearsal", "--yes")
     for nth in range(1, 30):
         hold = {"mutating": True, "nth": nth, "phase": "after_effect", "do": "hold", "drop": True}

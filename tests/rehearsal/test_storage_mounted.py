@@ -1,4 +1,4 @@
-"""Storage of a recipe as whole commands: a run reads what another cluster's run wrote, and only what may go goes."""
+"""Storage in recipes: runs share data across clusters, and only disposable storage is deleted with a cluster."""
 
 import json
 
@@ -33,7 +33,7 @@ def lines(workspace, run):
     return (workspace.home.run(run["run_id"]).root / "logs" / "rank-0.log").read_text().split()
 
 
-def test_a_run_reads_what_another_clusters_run_wrote_and_disposable_storage_goes(workspace):
+def test_run_reads_shared_storage_and_disposable_storage_is_deleted(workspace):
     create(workspace, "homes", "efs")
     own = {"name": "own", "to": "/own", "make": {"kind": "lustre", "size": "1200GiB"}, "keep": False}
     path = recipe(workspace, [{"name": "homes", "to": "/team/homes"}, own], WRITE)
@@ -48,7 +48,7 @@ def test_a_run_reads_what_another_clusters_run_wrote_and_disposable_storage_goes
     assert workspace.left() == {}
 
 
-def test_zones_without_the_storage_are_left_out_and_a_disk_keeps_what_was_written(workspace):
+def test_plan_excludes_zones_without_the_storage_and_disk_keeps_data(workspace):
     disk = create(workspace, "disk", "ebs", "--size", "8", "--zone", "us-east-1d")
     path = recipe(workspace, [{"name": "disk", "to": "/data/disk"}], "bash -c 'date >{storage.disk}/stamp'")
     plan = workspace.json("plan", path, "--on", "rehearsal")
@@ -68,7 +68,7 @@ def test_zones_without_the_storage_are_left_out_and_a_disk_keeps_what_was_writte
     assert [row["id"] for row in workspace.left()["volumes"]] == [disk["id"]]
 
 
-def test_what_is_not_there_is_refused_before_anything_is_bought(workspace):
+def test_missing_storage_is_reported_before_launch(workspace):
     path = recipe(workspace, [{"name": "nowhere", "to": "/data/x"}], "true")
     refused = workspace.json("up", path, "--on", "rehearsal", "--yes", code=7)
     assert "storage nowhere does not exist" in json.dumps(refused)

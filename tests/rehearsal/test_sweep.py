@@ -1,4 +1,4 @@
-"""`sweep` with nothing but the tags: two people in one account, a home that was lost, nodes whose timers are dead."""
+"""`sweep` by tags alone: two users in one account, a lost state home, and nodes with dead timers."""
 
 import shutil
 from dataclasses import replace
@@ -15,20 +15,20 @@ HOUR_S = 3600.0
 
 @pytest.fixture
 def colleague(workspace, tmp_path):
-    """Another person's home and machine in the same account."""
+    """Return another user's state home and machine in the same account."""
     home = Home(tmp_path / "other").ensure()
     (home.root / "rehearsal").symlink_to(workspace.home.rehearsal)
     return replace(workspace, home=home)
 
 
 def lose_everything(home):
-    """All but the cloud itself, which stands for AWS."""
+    """Delete everything except the rehearsal cloud, which represents AWS."""
     for path in home.root.iterdir():
         if path.name != "rehearsal":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def test_two_people_in_one_account_and_one_of_them_loses_the_laptop(workspace, colleague):
+def test_sweep_deletes_own_clusters_of_lost_home_but_not_others(workspace, colleague):
     ann, bob = {"CLOUDGPU_OWNER": "ann"}, {"CLOUDGPU_OWNER": "bob"}
     workspace.recipe()
     workspace.run("up", "plain", "--yes", "--name", "anns", env=ann)
@@ -54,7 +54,7 @@ def test_two_people_in_one_account_and_one_of_them_loses_the_laptop(workspace, c
     assert [row for row in colleague.json("cost")["rows"] if row["open_entries"]] == []
 
 
-def test_with_everything_on_our_side_gone_nodes_end_themselves_and_dead_timers_are_no_way_out(workspace, until):
+def test_expiry_schedule_ends_nodes_with_dead_timers_and_lost_home(workspace, until):
     workspace.recipe()
     made = workspace.json("up", "plain", "--yes")
     healthy, stuck = (node["instance_id"] for node in made["nodes"])

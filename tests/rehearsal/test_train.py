@@ -11,7 +11,7 @@ from cloudgpu.rehearsal import client
 pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal]
 
 
-def test_a_run_from_plan_to_bill_leaves_nothing(workspace):
+def test_run_from_plan_to_bill_leaves_nothing(workspace):
     workspace.recipe()
     outcome = workspace.json("train", "plain", "--on", "rehearsal", "--yes")
     assert outcome["state"] == "succeeded"
@@ -36,7 +36,7 @@ def test_a_run_from_plan_to_bill_leaves_nothing(workspace):
     assert (workspace.home.run(outcome["run_id"]).outputs / "outputs/metrics.json").exists()
 
 
-def test_a_failing_rank_is_named_with_its_last_lines_and_the_cluster_ended(workspace):
+def test_failed_rank_is_reported_and_its_cluster_deleted(workspace):
     workspace.recipe()
     done = workspace.run("train", "plain", "--yes", "--set", "fail_rank=2", code=5)
     assert "rank 2 failed first (exit code 3)" in done.stdout
@@ -44,7 +44,7 @@ def test_a_failing_rank_is_named_with_its_last_lines_and_the_cluster_ended(works
     assert workspace.left() == {}
 
 
-def test_a_failed_run_keeps_its_cluster_when_asked(workspace):
+def test_keep_on_failure_keeps_the_cluster_of_a_failed_run(workspace):
     workspace.recipe()
     outcome = workspace.json("train", "plain", "--yes", "--set", "fail_rank=0", "--keep-on-failure", code=5)
     assert outcome["failed_rank"] == 0
@@ -55,7 +55,7 @@ def test_a_failed_run_keeps_its_cluster_when_asked(workspace):
     assert workspace.left() == {}
 
 
-def test_train_uses_a_standing_cluster_and_leaves_it(workspace):
+def test_train_reuses_and_keeps_a_running_cluster(workspace):
     workspace.recipe()
     first = workspace.json("up", "plain", "--yes")
     assert first["made"]
@@ -72,7 +72,7 @@ def test_train_uses_a_standing_cluster_and_leaves_it(workspace):
     assert "nothing to delete" in workspace.run("down", "plain").stdout
 
 
-def test_no_capacity_anywhere_is_exit_4_with_a_line_a_candidate(workspace):
+def test_train_without_capacity_lists_every_candidate(workspace):
     workspace.recipe()
     client.put_capacity(workspace.cloud, {"*/p3dn.24xlarge/*": 0})
     done = workspace.run("train", "plain", "--yes", code=4)
@@ -81,12 +81,12 @@ def test_no_capacity_anywhere_is_exit_4_with_a_line_a_candidate(workspace):
     assert "2 x p3dn.24xlarge not available: no capacity (2 of 2 candidates)" in done.stderr
     nothing = workspace.run("logs")
     assert nothing.stdout == ""
-    assert "failed before a rank started: 2 x p3dn.24xlarge not available" in nothing.stderr
+    assert "started no ranks (state: failed): 2 x p3dn.24xlarge not available" in nothing.stderr
     assert workspace.left() == {}
     assert workspace.json("status")["clusters"] == []
 
 
-def test_a_dry_zone_is_left_for_the_next(workspace):
+def test_train_moves_to_the_next_zone_without_capacity(workspace):
     workspace.recipe()
     client.put_capacity(workspace.cloud, {"us-east-1c/p3dn.24xlarge/*": 0})
     outcome = workspace.json("train", "plain", "--yes")
@@ -94,7 +94,7 @@ def test_a_dry_zone_is_left_for_the_next(workspace):
     assert workspace.left() == {}
 
 
-def test_a_detached_run_goes_on_and_attach_finishes_it(workspace, tmp_path):
+def test_detached_run_is_completed_by_attach(workspace, tmp_path):
     go = "go"
     workspace.recipe()
     detached = workspace.json("train", "plain", "--yes", "--detach", "--set", f"wait_for={go}")
@@ -112,7 +112,7 @@ def test_a_detached_run_goes_on_and_attach_finishes_it(workspace, tmp_path):
     assert workspace.run("logs", detached["run_id"]).stdout.count("[rank 3] epoch=3") == 1
 
 
-def test_cancel_ends_the_run_and_not_the_cluster(workspace):
+def test_cancel_ends_the_run_but_keeps_the_cluster(workspace):
     workspace.recipe()
     detached = workspace.json("train", "plain", "--yes", "--detach", "--set", "hang=yes")
     assert workspace.json("cancel", detached["run_id"])["state"] == "cancelled"
@@ -129,7 +129,7 @@ def wait_for_line(process, text):
     pytest.fail(f"{text!r} never came: {process.stderr.read()}")
 
 
-def test_ctrl_c_leaves_the_run_going_and_says_how_to_end_it(workspace):
+def test_ctrl_c_keeps_the_run_active_and_prints_the_down_command(workspace):
     workspace.recipe()
     process = workspace.popen("train", "plain", "--yes", "--set", "hang=yes")
     wait_for_line(process, "[rank 3] rank 3 of 4")
@@ -139,11 +139,11 @@ def test_ctrl_c_leaves_the_run_going_and_says_how_to_end_it(workspace):
     assert "cloudgpu down" in out
     (cluster,) = workspace.json("status")["clusters"]
     assert cluster["runs"][0]["state"] == "running"
-    workspace.run("down", cluster["cluster"])
+    workspace.run("down", cluster["cluster"], "--yes")
     assert workspace.left() == {}
 
 
-def test_ctrl_c_ends_it_when_asked_to(workspace):
+def test_ctrl_c_with_on_interrupt_end_deletes_the_cluster(workspace):
     workspace.recipe()
     process = workspace.popen("train", "plain", "--yes", "--set", "hang=yes", "--on-interrupt", "end")
     wait_for_line(process, "[rank 3] rank 3 of 4")
@@ -153,7 +153,7 @@ def test_ctrl_c_ends_it_when_asked_to(workspace):
     assert workspace.left() == {}
 
 
-def test_a_secret_reaches_the_ranks_and_nothing_else(workspace):
+def test_secret_reaches_only_the_ranks(workspace):
     secret = "s3cr3t-" + hashlib.sha256(str(time.time()).encode()).hexdigest()
     workspace.recipe(environment="{secrets: [TEST_SECRET]}")
     process = workspace.popen("--debug", "train", "plain", "--yes", "--set", "hang=yes", env={"TEST_SECRET": secret})
@@ -166,7 +166,7 @@ def test_a_secret_reaches_the_ranks_and_nothing_else(workspace):
         path for path in workspace.home.root.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
     ]
     assert holding == []
-    logs = workspace.run("logs").stdout
+    logs = workspace.run("logs", "--no-follow").stdout
     assert hashlib.sha256(secret.encode()).hexdigest() in logs
     workspace.run("down", "--yes")
     assert workspace.left() == {}
@@ -185,7 +185,7 @@ def process_arguments() -> str:
 
 
 @pytest.mark.parametrize("command", ["up", "train"])
-def test_a_plan_above_the_cap_is_exit_3_and_nothing_is_bought(workspace, command):
+def test_plan_above_the_budget_cap_exits_3_and_launches_nothing(workspace, command):
     workspace.recipe(budget="{max_usd: 10, expiry: 1h}")
     told = workspace.json(command, "plain", "--yes", code=3)
     assert told["error"]["type"] == "BudgetError"
@@ -196,21 +196,21 @@ def test_a_plan_above_the_cap_is_exit_3_and_nothing_is_bought(workspace, command
     assert workspace.json("status", "--all")["runs"] == []
 
 
-def test_a_missing_secret_is_told_before_anything_is_bought(workspace):
+def test_missing_secret_is_reported_before_launch(workspace):
     workspace.recipe(environment="{secrets: [TEST_SECRET]}")
     done = workspace.run("train", "plain", "--yes", code=2)
     assert "TEST_SECRET" in done.stderr
     assert workspace.left() == {}
 
 
-def test_a_question_without_a_terminal_is_an_error_not_a_hang(workspace):
+def test_confirmation_without_a_terminal_is_an_error(workspace):
     workspace.recipe()
     done = workspace.run("train", "plain", code=14)
     assert "--yes" in done.stderr
     assert workspace.left() == {}
 
 
-def test_a_container_is_never_reported_as_run(workspace):
+def test_container_run_is_reported_as_not_run(workspace):
     workspace.recipe(environment="{container: {image: 'nvcr.io/nvidia/pytorch:24.12-py3'}}")
     outcome = workspace.json("train", "plain", "--yes")
     assert outcome["state"] == "not-run"

@@ -1,4 +1,4 @@
-"""Two homes of one person in one account, which know nothing of each other: nothing leaks, whoever comes first."""
+"""Two state homes of the same user in one account: in whatever order their commands run, nothing leaks."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ LIMIT_S = 300
 
 
 def rare(value):
-    """Mark a case that only the long tier tries."""
+    """Mark a case that only the long tier runs."""
     return pytest.param(value, marks=pytest.mark.full)
 
 
@@ -29,7 +29,7 @@ CONSOLE = ("GetConsoleOutput", "before")
 
 @pytest.fixture(params=[rare("own ledgers"), "one ledger"])
 def homes(request, workspace, tmp_path):
-    """The laptop and the workstation of one person."""
+    """Return the laptop and the workstation of one user."""
     workspace.recipe()
     home = Home(tmp_path / "other").ensure()
     workspace.home.rehearsal.mkdir(mode=0o700, exist_ok=True)  # either home may be the one that starts the server
@@ -40,7 +40,7 @@ def homes(request, workspace, tmp_path):
 
 
 class Person:
-    """One of the two homes, with the owner and the ledger that both name."""
+    """One of the two state homes, with the owner and the ledger that both use."""
 
     def __init__(self, workspace, env):
         self.workspace = workspace
@@ -60,7 +60,7 @@ class Person:
 
 
 def held(person, args, action, phase):
-    """Start a command and keep it at one of its calls."""
+    """Start a command and hold it at one of its calls."""
     client.put_faults(person.workspace.cloud, [{"action": action, "phase": phase, "do": "hold", "times": 1}])
     process = person.popen(*args)
     person.workspace.until_held(process)
@@ -75,7 +75,7 @@ def let_go(person, process):
 
 
 def check_clean(*people):
-    """Both say that they are done; then the cloud is empty, no row is open, and no record is left."""
+    """Run `down` everywhere; then the cloud is empty, no ledger entry is open, and no record is left."""
     for one in people:
         one.run(*DOWN)
     assert people[0].workspace.left() == {}
@@ -84,7 +84,7 @@ def check_clean(*people):
         assert one.json("status")["clusters"] == []
 
 
-def test_one_after_the_other(homes):
+def test_cluster_of_another_home_blocks_up_but_can_be_deleted(homes):
     laptop, workstation = homes
     laptop.run(*UP)
     refused = workstation.run(*UP, code=11)
@@ -97,14 +97,14 @@ def test_one_after_the_other(homes):
     # Whoever names the cluster ends it, from wherever.
     assert not workstation.json(*DOWN)["known"]
     assert not client.nodes(laptop.workspace.cloud)
-    assert laptop.json("status", "--refresh")["clusters"][0]["state"] == "degraded"
+    assert laptop.json("status", "--refresh")["clusters"][0]["state"] == "terminated"
     assert "cloudgpu down plain" in laptop.run(*UP, code=10).stderr
     check_clean(laptop, workstation)
 
 
 @pytest.mark.parametrize("place", [rare(GROUP_AFTER), rare(FLEET_BEFORE), FLEET_AFTER, rare(CONSOLE)], ids="-".join)
 @pytest.mark.parametrize("other", [SWEEP, DOWN, UP], ids=lambda args: args[0])
-def test_an_up_that_another_home_comes_upon(homes, place, other):
+def test_command_from_another_home_during_up_leaks_nothing(homes, place, other):
     laptop, workstation = homes
     process = held(laptop, UP, *place)
     done = workstation.run(*other, code=None)
@@ -121,7 +121,7 @@ def test_an_up_that_another_home_comes_upon(homes, place, other):
 
 @pytest.mark.parametrize("place", [rare(GROUP_AFTER), FLEET_AFTER, rare(CONSOLE)], ids="-".join)
 @pytest.mark.parametrize("other", [SWEEP, DOWN, UP], ids=lambda args: args[0])
-def test_an_up_that_was_killed_and_another_home(homes, place, other):
+def test_command_from_another_home_after_a_killed_up_leaks_nothing(homes, place, other):
     laptop, workstation = homes
     process = held(laptop, UP, *place)
     process.kill()
@@ -135,7 +135,7 @@ def test_an_up_that_was_killed_and_another_home(homes, place, other):
 
 @pytest.mark.parametrize("first", [rare(DOWN), SWEEP], ids=lambda args: args[0])
 @pytest.mark.parametrize("second", [DOWN, rare(SWEEP), EXTEND], ids=lambda args: args[0])
-def test_both_at_once(homes, first, second):
+def test_concurrent_commands_from_two_homes_leak_nothing(homes, first, second):
     laptop, workstation = homes
     laptop.run(*UP)
     both = [workstation.popen(*first), laptop.popen(*second)]
@@ -148,7 +148,7 @@ def test_both_at_once(homes, first, second):
 
 @pytest.mark.parametrize("command", [DOWN, SWEEP], ids=lambda args: args[0])
 @pytest.mark.parametrize("phase", [rare("before"), "after_effect"])
-def test_an_end_that_was_killed_half_way_is_taken_up_by_the_other_home(homes, command, phase):
+def test_killed_deletion_is_completed_by_the_other_home(homes, command, phase):
     laptop, workstation = homes
     laptop.run(*UP)
     process = held(workstation, command, "DeleteSecurityGroup", phase)
@@ -158,7 +158,7 @@ def test_an_end_that_was_killed_half_way_is_taken_up_by_the_other_home(homes, co
     check_clean(laptop, workstation)
 
 
-def test_two_ups_at_once(homes):
+def test_concurrent_ups_from_two_homes_create_only_complete_clusters(homes):
     laptop, workstation = homes
     both = [one.popen(*UP) for one in homes]
     codes = []

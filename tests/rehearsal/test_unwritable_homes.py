@@ -1,4 +1,4 @@
-"""`down`, `sweep` and `status` need no disk to write to: what is deleted is deleted, what is not recorded is said."""
+"""`down`, `sweep` and `status` with an unwritable state home: deletion succeeds, unsaved state is reported."""
 
 import subprocess
 
@@ -14,7 +14,7 @@ UNRECORDED = (10, 13)
 
 @pytest.fixture
 def small(make_workspace, tmp_path):
-    """A cluster whose home, with the user's own ~/.ssh, lies on a small disk; the rehearsal cloud lies elsewhere."""
+    """Yield a state home on a small disk, which also holds the user's ~/.ssh; the rehearsal cloud is elsewhere."""
     with mounted("tmpfs", "none", tmp_path / "small", "size=4m") as disk, make_workspace(disk) as made:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
@@ -52,7 +52,7 @@ harms = pytest.mark.parametrize("harm", [full, read_only])
 
 
 def settled(workspace):
-    """The next command writes down what it came to."""
+    """Check that the next command records the deletion and the cost."""
     done = workspace.run("down", "plain")
     assert "(simulated; nothing was charged)" in done.stdout
     assert workspace.json("status")["clusters"] == []
@@ -64,7 +64,7 @@ def settled(workspace):
 
 @harms
 @pytest.mark.parametrize("debug", [(), ("--debug",)])
-def test_down_deletes_and_says_what_it_could_not_record(small, harm, debug):
+def test_down_on_unwritable_home_deletes_and_reports_unsaved_state(small, harm, debug):
     workspace, disk = small
     up(workspace, disk)
     heal = harm(disk)
@@ -79,7 +79,7 @@ def test_down_deletes_and_says_what_it_could_not_record(small, harm, debug):
 
 
 @harms
-def test_status_shows_what_it_knows_and_asks_the_cloud(small, harm):
+def test_status_on_unwritable_home_shows_the_cluster(small, harm):
     workspace, disk = small
     up(workspace, disk)
     heal = harm(disk)
@@ -92,7 +92,7 @@ def test_status_shows_what_it_knows_and_asks_the_cloud(small, harm):
 
 
 @harms
-def test_sweep_deletes_what_is_past_its_expiry(small, harm, until):
+def test_sweep_on_unwritable_home_deletes_the_cluster(small, harm, until):
     workspace, disk = small
     up(workspace, disk)
     heal = harm(disk)
@@ -106,7 +106,7 @@ def test_sweep_deletes_what_is_past_its_expiry(small, harm, until):
     settled(workspace)
 
 
-def test_sweep_of_a_cluster_whose_record_was_lost_goes_on(small):
+def test_sweep_on_full_disk_deletes_a_cluster_without_a_record(small):
     workspace, disk = small
     up(workspace, disk)
     workspace.home.cluster("plain").record.unlink()
@@ -120,7 +120,7 @@ def test_sweep_of_a_cluster_whose_record_was_lost_goes_on(small):
 
 
 @pytest.mark.parametrize("action", ["DeleteFleets", "DeleteLaunchTemplate"])
-def test_a_disk_that_runs_full_half_way_stops_no_deletion(small, action):
+def test_disk_filling_during_down_does_not_stop_deletion(small, action):
     workspace, disk = small
     up(workspace, disk)
     client.put_faults(workspace.cloud, [{"action": action, "do": "hold", "phase": "before", "times": 1}])
@@ -137,24 +137,24 @@ def test_a_disk_that_runs_full_half_way_stops_no_deletion(small, action):
     settled(workspace)
 
 
-def test_the_run_of_a_cluster_that_went_with_a_full_disk_is_over(small):
+def test_run_is_cancelled_after_down_on_a_full_disk(small):
     workspace, disk = small
     process = workspace.popen("train", "plain", "--yes", "--set", "wait_for=go", "--detach")
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, out + err
     (cluster,) = workspace.json("status")["clusters"]
     heal = full(disk)
-    done = workspace.run("down", cluster["cluster"], code=None)
+    done = workspace.run("down", cluster["cluster"], "--yes", code=None)
     assert workspace.left() == {}, done
     assert done.returncode in UNRECORDED, done
     heal()
-    workspace.run("down", cluster["cluster"])
+    workspace.run("down", cluster["cluster"], "--yes")
     (run,) = workspace.json("status", "--all")["runs"]
     assert run["state"] == "cancelled"
     assert run["ended_at"]
 
 
-def test_json_says_what_was_deleted_beside_the_error(small):
+def test_json_error_lists_the_deleted_instances(small):
     workspace, disk = small
     up(workspace, disk)
     heal = full(disk)
@@ -166,7 +166,7 @@ def test_json_says_what_was_deleted_beside_the_error(small):
     settled(workspace)
 
 
-def test_a_home_that_cannot_be_read_is_not_an_empty_one(workspace):
+def test_unreadable_home_is_an_error(workspace):
     workspace.home.clusters.write_text("no folder")
     for command in (("status",), ("down", "--all")):
         done = workspace.run(*command, code=10)
@@ -174,7 +174,7 @@ def test_a_home_that_cannot_be_read_is_not_an_empty_one(workspace):
 
 
 @harms
-def test_storage_is_deleted_and_its_row_closed_by_the_next_command(small, harm):
+def test_next_delete_closes_entry_of_storage_on_unwritable_home(small, harm):
     workspace, disk = small
     workspace.run("storage", "create", "sets", "--kind", "ebs", "--size", "10", "--zone", "us-east-1c", "--yes")
     heal = harm(disk)

@@ -1,4 +1,4 @@
-"""Work directories as people have them: thousands of files, names that no shell likes, links to nowhere."""
+"""Realistic work directories: thousands of files, names that need shell quoting, broken symlinks."""
 
 import os
 
@@ -21,7 +21,7 @@ COUNT = """
 """
 
 
-def test_everything_arrives_under_its_name_and_what_leads_out_is_named(workspace):
+def test_work_directory_arrives_complete_and_outside_links_are_named(workspace):
     folder = workspace.recipe(script=COUNT.format(names=NAMES), outputs="[]")
     for number in range(FILES):
         place = folder / f"d{number // 500}"

@@ -1,4 +1,4 @@
-"""Real parts of the machine: a socket or a process that a test leaves open is reported with where it was opened."""
+"""System tests. A socket or process that a test leaves open is reported with the place where it was opened."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""Clients that are not ours see the same nodes, and change them: OpenSSH, scp, rsync, the aws command line."""
+"""Third-party clients see and change the same nodes: OpenSSH, scp, rsync and the AWS CLI."""
 
 import contextlib
 import json
@@ -40,7 +40,7 @@ while not pathlib.Path("go").exists():
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with a home of their own, and the commands that they type."""
+    """A user with a separate home, and the commands that the user runs."""
 
     work: Path
 
@@ -79,7 +79,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Aws:
-    """The aws command line, told of the rehearsal cloud by nothing but the lines of `rehearsal env`."""
+    """The AWS CLI, configured for the rehearsal cloud only by the output of `rehearsal env`."""
 
     person: Person
     lines: str
@@ -99,14 +99,14 @@ class Aws:
 
 @dataclass(frozen=True)
 class Going:
-    """A detached run, and a cluster that it stands on."""
+    """A detached run and its cluster."""
 
     run_id: str
     cluster: str
 
 
 def found(name: str) -> str:
-    """A real program; where it is missing the test is skipped, which is a failure in CI."""
+    """Return the path of a program; if it is missing, skip the test, which is a failure in CI."""
     path = shutil.which(name) or shutil.which(name, path=f"/usr/bin:/usr/sbin:{ROOT / '.cache/bin'}")
     if path is None:
         pytest.skip(f"{name} is not installed; scripts/test-parts installs it")
@@ -114,7 +114,7 @@ def found(name: str) -> str:
 
 
 def found_aws() -> str:
-    """The one that scripts/test-parts installed before any other: a version manager's stand-in is none."""
+    """Return the AWS CLI that scripts/test-parts installed, if any: a version manager's shim may not work."""
     ours = ROOT / ".cache" / "bin" / "aws"
     return str(ours) if ours.exists() else found("aws")
 
@@ -154,7 +154,7 @@ def aws(ann: Person, going: Going) -> Aws:
 
 @pytest.fixture
 def by_hand(ann: Person, going: Going, tmp_path: Path) -> tuple[list[str], str]:
-    """Options and destination of node 0, from `rehearsal status --json` and OpenSSH's own tools alone."""
+    """Return SSH options and destination of node 0, using only `rehearsal status --json` and OpenSSH's tools."""
     node = head(ann, going)
     scanned = ann.run([found("ssh-keyscan"), "-p", str(node["port"]), node["address"]], env={}).stdout
     known_hosts = tmp_path / "known_hosts"
@@ -171,13 +171,13 @@ def by_hand(ann: Person, going: Going, tmp_path: Path) -> tuple[list[str], str]:
 
 
 def head(ann: Person, going: Going) -> dict[str, Any]:
-    """Node 0 as the simulator tells it."""
+    """Return node 0 as the simulator reports it."""
     (cluster,) = ann.json("status")["clusters"]
     first = cluster["instances"][0]["id"]
     return next(node for node in ann.nodes() if node["instance_id"] == first)
 
 
-def test_openssh_with_the_printed_command_line(ann: Person, going: Going):
+def test_printed_ssh_command_connects_and_checks_host_key(ann: Person, going: Going):
     printed = ann.cloudgpu("ssh", going.cluster, "--node", "1", "--print").strip()
     said = ann.ran("/bin/sh", "-c", f"{printed} 'echo \"$CLOUDGPU_NODE_ID $(whoami)\"; echo a b'")
     assert said.splitlines()[-1] == "a b"
@@ -190,7 +190,9 @@ def test_openssh_with_the_printed_command_line(ann: Person, going: Going):
     assert "Host key verification failed" in refused.stderr
 
 
-def test_openssh_scp_and_rsync_by_hand(ann: Person, going: Going, by_hand: tuple[list[str], str], tmp_path: Path):
+def test_openssh_scp_and_rsync_work_without_cloudgpu(
+    ann: Person, going: Going, by_hand: tuple[list[str], str], tmp_path: Path
+):
     options, where = by_hand
     ssh = found("ssh")
     assert ann.ran(ssh, *options, where, "printf", "%s", "'two words'") == "two words"
@@ -215,7 +217,7 @@ def test_openssh_scp_and_rsync_by_hand(ann: Person, going: Going, by_hand: tuple
     assert tree(tmp_path / "again") == tree(sent)
 
 
-def test_another_key_does_not_open_a_node(ann: Person, by_hand: tuple[list[str], str], tmp_path: Path):
+def test_ssh_login_with_other_key_is_denied(ann: Person, by_hand: tuple[list[str], str], tmp_path: Path):
     options, where = by_hand
     ann.ran(found("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "stranger")
     at = options.index("-i") + 1
@@ -226,7 +228,7 @@ def test_another_key_does_not_open_a_node(ann: Person, by_hand: tuple[list[str],
     assert "Permission denied" in refused.stderr
 
 
-def test_the_aws_command_line_sees_the_same_nodes(ann: Person, going: Going, aws: Aws):
+def test_aws_cli_lists_same_nodes(ann: Person, going: Going, aws: Aws):
     told = aws.json("ec2", "describe-instances", "--filters", f"Name=tag:cloudgpu:cluster,Values={going.cluster}")
     theirs = [instance for reservation in told["Reservations"] for instance in reservation["Instances"]]
     ours = ann.nodes()
@@ -238,7 +240,7 @@ def test_the_aws_command_line_sees_the_same_nodes(ann: Person, going: Going, aws
     assert {(one["id"], one["state"]) for one in cluster["instances"]} == {row[:2] for row in seen(theirs)}
 
 
-def test_the_aws_command_line_finds_by_tag_what_the_journal_lists_and_nothing_else(ann: Person, going: Going, aws: Aws):
+def test_aws_cli_finds_exactly_journaled_resources_by_tag(ann: Person, going: Going, aws: Aws):
     listed = journal(ann.work / "home/clusters" / going.cluster / "us-east-1.journal")
     untaggable = {"aws:iam/rolePolicy:RolePolicy", "aws:scheduler/schedule:Schedule"}
     named = {kind: {row["id"] for row in rows} for kind, rows in listed.items()}
@@ -272,7 +274,7 @@ def test_the_aws_command_line_finds_by_tag_what_the_journal_lists_and_nothing_el
     assert set(listed) == {*in_ec2, *elsewhere, *untaggable}
 
 
-def test_the_aws_command_line_has_a_bucket_of_its_own(ann: Person, aws: Aws, tmp_path: Path):
+def test_aws_cli_creates_uses_and_deletes_bucket(ann: Person, aws: Aws, tmp_path: Path):
     (tmp_path / "a b.bin").write_bytes(os.urandom(9_000_000))  # beyond the size from which it sends in parts
     for args in (
         ["s3", "mb", "s3://mine"],
@@ -288,7 +290,7 @@ def test_the_aws_command_line_has_a_bucket_of_its_own(ann: Person, aws: Aws, tmp
 
 
 @pytest.mark.parametrize("wrong", ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"])
-def test_a_wrong_key_is_refused(aws: Aws, wrong: str):
+def test_wrong_aws_credentials_are_rejected(aws: Aws, wrong: str):
     refused = aws.run("ec2", "describe-instances", "--debug", **{wrong: "AKIAWRONGWRONGWRONG1"})
     assert refused.returncode != 0
     assert '" 403 ' in refused.stderr
@@ -296,7 +298,7 @@ def test_a_wrong_key_is_refused(aws: Aws, wrong: str):
     assert expected in refused.stderr
 
 
-def test_another_home_is_another_cloud(going: Going, aws: Aws, tmp_path: Path):
+def test_separate_homes_have_separate_clouds(going: Going, aws: Aws, tmp_path: Path):
     with somebody(tmp_path / "bob") as bob:
         other = Aws(bob, bob.cloudgpu("rehearsal", "env"), aws.program)
         assert other.json("ec2", "describe-instances")["Reservations"] == []
@@ -308,8 +310,8 @@ def test_another_home_is_another_cloud(going: Going, aws: Aws, tmp_path: Path):
         assert crossed.returncode != 0
 
 
-def test_a_node_that_aws_terminates_ends_the_run_by_name(ann: Person, going: Going, aws: Aws):
-    """Last: it ends what the other tests look at."""
+def test_terminated_node_fails_run_and_is_reported(ann: Person, going: Going, aws: Aws):
+    """Runs last because it ends the run that the other tests use."""
     (cluster,) = ann.json("status")["clusters"]
     victim = cluster["instances"][1]["id"]
     told = aws.json("ec2", "terminate-instances", "--instance-ids", victim)
@@ -329,7 +331,7 @@ def test_a_node_that_aws_terminates_ends_the_run_by_name(ann: Person, going: Goi
 
 
 def journal(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Type -> what stands of it: the answered creations."""
+    """Return the completed creations by resource type."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     types = {row["seq"]: row["type"] for row in rows if row["row"] == "intent"}
     assert {row["operation"] for row in rows if row["row"] == "intent"} == {"create"}
@@ -342,7 +344,7 @@ def journal(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def tagged_elsewhere(aws: Aws, cluster: str) -> dict[str, set[str]]:
-    """What outside EC2 carries the cluster's tag, by type: everything of the account is asked, one by one."""
+    """Return the resources outside EC2 with the cluster's tag, by type, after checking each in the account."""
     roles = [one["RoleName"] for one in aws.json("iam", "list-roles")["Roles"]]
     profiles = [one["InstanceProfileName"] for one in aws.json("iam", "list-instance-profiles")["InstanceProfiles"]]
     groups = {one["Name"]: one["Arn"] for one in aws.json("scheduler", "list-schedule-groups")["ScheduleGroups"]}
@@ -367,7 +369,7 @@ def states(person: Person) -> dict[str, str]:
 
 
 def seen(instances: list[dict[str, Any]]) -> set[tuple[str, ...]]:
-    """What the aws command line tells of instances, in the order of `rehearsal status`."""
+    """Convert instances from the AWS CLI to tuples in the field order of `rehearsal status`."""
     return {
         (
             one["InstanceId"],

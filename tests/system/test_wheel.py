@@ -1,4 +1,4 @@
-"""The wheel works outside the checkout, and installs nothing but `cloudgpu`."""
+"""The wheel works outside the checkout and installs only the `cloudgpu` package."""
 
 import json
 import os
@@ -30,7 +30,7 @@ DATA = {".json", ".yaml", ".toml", ".csv", ".sh", ".txt", ".gz"}
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of what git would commit, so that nothing else slips in and nothing is left in the checkout."""
+    """Build the wheel from a copy of the files that git would commit; the checkout stays unchanged."""
     source = tmp_path_factory.mktemp("source")
     listed = subprocess.run(
         ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -49,7 +49,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel and its dependencies, as `pip install` makes it; the versions are the lock's."""
+    """Install the wheel and its dependencies, in the locked versions, into a new virtual environment."""
     home = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "install", "--quiet", "--no-compile"]
@@ -66,7 +66,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def versions(folder: Path) -> Path:
-    """The lock without its hashes, so that what is downloaded already is not downloaded again in another version."""
+    """Write the lock file without hashes, so that pip reuses the versions it has already downloaded."""
     lines = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8").splitlines()
     pinned = folder / "versions.txt"
     pinned.write_text("".join(line.removesuffix("\\").strip() + "\n" for line in lines if line[:1].isalnum()))
@@ -88,7 +88,7 @@ def command(installed: Path, *arguments: str, cwd: Path) -> subprocess.Completed
     )
 
 
-def test_it_installs_one_package_and_carries_everything(wheel: Path):
+def test_wheel_contains_single_package_with_all_data_files(wheel: Path):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     top = {name.split("/")[0] for name in names}
@@ -99,7 +99,7 @@ def test_it_installs_one_package_and_carries_everything(wheel: Path):
     assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".orig", ".log"))]
 
 
-def test_its_licence_is_inside_and_named(wheel: Path):
+def test_wheel_contains_and_declares_licence(wheel: Path):
     with zipfile.ZipFile(wheel) as archive:
         (folder,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
         metadata = archive.read(f"{folder}/METADATA").decode().split("\n\n")[0].splitlines()
@@ -108,7 +108,7 @@ def test_its_licence_is_inside_and_named(wheel: Path):
     assert {"License-Expression: Apache-2.0", "License-File: LICENSE"} <= set(metadata)
 
 
-def test_it_runs_outside_the_checkout(installed: Path, tmp_path: Path):
+def test_installed_wheel_runs_outside_checkout(installed: Path, tmp_path: Path):
     shown = command(installed, "--version", cwd=tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
     where = subprocess.run(
@@ -121,7 +121,7 @@ def test_it_runs_outside_the_checkout(installed: Path, tmp_path: Path):
     assert Path(where.stdout.strip()).is_relative_to(installed)
 
 
-def test_it_finds_its_recipes_and_its_program(installed: Path, tmp_path: Path):
+def test_installed_wheel_finds_bundled_recipes_and_pulumi_program(installed: Path, tmp_path: Path):
     checked = command(installed, "recipe", "check", "quickstart", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
     assert "\nquickstart " in command(installed, "recipe", "list", cwd=tmp_path).stdout
@@ -136,8 +136,8 @@ def test_it_finds_its_recipes_and_its_program(installed: Path, tmp_path: Path):
     assert Path(found.stdout.strip()).is_relative_to(installed)
 
 
-def test_it_trains_the_quickstart(installed: Path, tmp_path: Path):
-    """By its bare name: nothing of the checkout is in reach. Every command that follows works from there too."""
+def test_installed_wheel_trains_quickstart_recipe(installed: Path, tmp_path: Path):
+    """The recipe is given by name because the checkout is not accessible. Later commands work there too."""
     try:
         trained = command(installed, "train", "quickstart", "--on", "rehearsal", "--yes", "--json", cwd=tmp_path)
         assert trained.returncode == 0, trained.stderr
@@ -151,7 +151,7 @@ def test_it_trains_the_quickstart(installed: Path, tmp_path: Path):
         command(installed, "rehearsal", "stop", cwd=tmp_path)
 
 
-def test_the_console_script_is_the_only_one(wheel: Path):
+def test_wheel_declares_only_cloudgpu_console_script(wheel: Path):
     with zipfile.ZipFile(wheel) as archive:
         (points,) = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
         scripts = archive.read(points).decode().split()

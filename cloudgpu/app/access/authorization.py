@@ -4,14 +4,17 @@ from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 
 
 def authorize_if_possible(context: Context, record: ClusterRecord) -> ClusterRecord:
-    """Authorize the caller's address, and report a failure as a note instead of raising it."""
+    """Authorize SSH from the caller's address, and return the updated record.
+
+    If that fails, emit a note and return the record unchanged.
+    """
     try:
         check_identity(record, context.backend)
         return context.clusters.authorize(record)
     except CloudGpuError as err:
-        context.emit(Note(f"SSH access to cluster {record.name} is unchanged: {err.message}"))
+        context.emit(Note(f"cannot authorize SSH from your address to cluster {record.name}: {err.message}"))
         return record

@@ -11,12 +11,13 @@ from cloudgpu.paths import Home
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.fanout import connect_all
 from cloudgpu.ssh.handshake import AuthRefusedError
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.record_store import RecordStore
 from cloudgpu.text import command
 
 ConnectionsByNode = Mapping[int, SshHost | CloudGpuError]
-"""Node index -> connection to the node, or the error if it could not be opened."""
+"""Node index -> connection to the node, or the error that prevented the connection."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,14 @@ def find_cluster_nodes(records: RecordStore, home: Home, means: NodeLogin, name:
     Raises:
         UsageError: The cluster does not exist or has expired.
         BusyError: The cluster is being deleted.
-        StateError: The cluster has no nodes yet.
+        StateError: The list of the cluster's nodes does not exist yet, or cannot be read.
     """
     record = find_cluster_record(records, name)
     if record.state == "ending":
         raise BusyError(f"cluster {record.name} is being deleted", hint=command("cloudgpu", "down", record.name))
-    if record.expires_at <= means.clock.now():
-        message = f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC and no longer has any nodes"
+    expiry = record.lifecycle.expires_at
+    if expiry <= means.clock.now():
+        message = f"cluster {record.name} expired at {expiry:%Y-%m-%d %H:%M} UTC and no longer has any nodes"
         raise UsageError(message, hint=command("cloudgpu", "down", record.name))
     return ClusterNodes(record, stored_inventory(home, record).nodes)
 

@@ -18,10 +18,11 @@ from cloudgpu.node import connected_command
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.session import CommandSession
+from cloudgpu.text import index_range_text
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _STOP_S = 3.0
-"""Seconds to wait for a command to stop before the connection is closed."""
+"""Seconds to wait for each node to confirm that the command has stopped, before the connections are closed."""
 _LOOK_S = 0.2
 
 OnLine = Callable[[int, bool, str], None]
@@ -34,6 +35,8 @@ class NodeOutcome:
 
     Attributes:
         exit_code: Exit code of the command, or None if it is unknown.
+        stdout: Standard output; empty if the lines were passed to a callback.
+        stderr: Standard error; empty if the lines were passed to a callback.
         error: Reason why the command could not be run or its exit code is unknown; otherwise empty.
     """
 
@@ -46,7 +49,7 @@ class NodeOutcome:
     hint: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented entry of `exec --json`."""
+        """Return the node's entry in the documented output of `exec --json`."""
         return {
             "node": self.node,
             "exit_code": self.exit_code,
@@ -71,13 +74,13 @@ def parse_node_indices(text: str, nodes: int) -> tuple[int, ...]:
         match = _RANGE.fullmatch(part.strip())
         if match is None:
             raise UsageError(
-                f"--node {text}: {part.strip() or 'nothing'} is not a node",
+                f"--node {text}: {part.strip() or 'an empty entry'} is not a node index",
                 hint="use indices and ranges such as --node 0,2-3",
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last >= nodes:
-            message = f"--node {text}: node {part.strip()} does not exist; the nodes are 0 to {nodes - 1}"
-            raise UsageError(message, hint="run `cloudgpu status` to see how many nodes the cluster has")
+            message = f"--node {text}: {part.strip()} is not an index or ascending range; {index_range_text(nodes)}"
+            raise UsageError(message, hint="use indices and ranges such as --node 0,2-3")
         indices |= set(range(first, last + 1))
     return tuple(sorted(indices))
 
@@ -100,11 +103,11 @@ def execute(
     """Run a shell line on all nodes concurrently and wait for all of them. Ctrl-C stops the command on every node.
 
     Args:
-        reached: Connections to the nodes, or the errors of unreachable nodes.
+        reached: Each node's connection, or the error if the node is unreachable.
         line: The shell line.
         clock: Clock that measures the duration.
         stdin: Standard input of the command on every node, or None.
-        on_line: Callback for each output line as it arrives. Only one thread calls it at a time.
+        on_line: Callback for each output line as it arrives. Calls from different threads are serialized.
     """
     source = Path(connected_command.__file__).read_text(encoding="utf-8")
     command = RemoteCommand("exec", "python3", "-I", "-S", "-c", source, line, *(() if stdin is None else ("stdin",)))
@@ -123,7 +126,10 @@ def execute(
 
 
 def exit_code(outcomes: Sequence[NodeOutcome]) -> int:
-    """Return the exit code of `exec`: 0 if every node succeeded. Unreachable nodes take precedence over failures."""
+    """Return the exit code of `exec`, which is 0 if the command succeeded on all nodes.
+
+    An unreachable node takes precedence over a failed command.
+    """
     if any(outcome.exit_code is None for outcome in outcomes):
         return ConnectError.exit_code
     return RemoteCommandError.exit_code if any(outcome.exit_code for outcome in outcomes) else 0
@@ -149,7 +155,7 @@ class _Running:
     def run(
         self, command: RemoteCommand, stdin: bytes, results: "queue.SimpleQueue[NodeOutcome | BaseException]"
     ) -> None:
-        """Run the command and put its outcome, or an unexpected exception, in the queue."""
+        """Run the command and put its outcome, or an unexpected exception, into the queue."""
         started = self._clock.monotonic()
         try:
             outcome = self._outcome(command, stdin)
@@ -181,7 +187,7 @@ class _Running:
 
 
 class _Text:
-    """An output stream of a node: collects the text, or passes each line to the callback if there is one."""
+    """A node's output stream. Passes each line to the callback or, without a callback, collects the text."""
 
     def __init__(self, index: int, on_line: OnLine | None, *, error: bool) -> None:
         self._index, self._on_line, self._error = index, on_line, error
@@ -194,7 +200,7 @@ class _Text:
         self._take(self._decoder.decode(piece))
 
     def end(self) -> str:
-        """Finish the stream and return the collected text."""
+        """Finish the stream and return the collected text, which is empty if there is a callback."""
         self._take(self._decoder.decode(b"", final=True))
         if self._rest and self._on_line is not None:
             self._on_line(self._index, self._error, self._rest)

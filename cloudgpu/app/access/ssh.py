@@ -14,16 +14,19 @@ from cloudgpu.paths import Home
 from cloudgpu.ssh.connection import SshHost, connect
 from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.ssh.openssh_command import JumpNode, ssh_argv, write_known_hosts
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.text import index_range_text
 
 
 @dataclass(frozen=True)
 class NodeLogin:
-    """The dependencies for logging in to a node.
+    """Dependencies for logging in to a node.
 
     Attributes:
-        proxy_command: Function that returns the proxy command for a node reached through Session Manager.
+        proxy_command: Function that returns the proxy command for a node behind Session Manager, given the
+            cluster's name and the node's index.
         authorize_caller: Function that authorizes SSH from the caller's current address. Called only if a node does
             not respond, because it sends requests to the cloud.
     """
@@ -42,7 +45,8 @@ def build_login_command(
 
     Raises:
         UsageError: The cluster or node does not exist.
-        ConnectError: The node is unreachable, or its host key does not match.
+        StateError: The list of the cluster's nodes does not exist yet, or cannot be read.
+        ConnectError: The node is unreachable, rejects the key, or has an unexpected host key.
     """
     record = find_cluster_record(records, cluster)
     nodes = stored_inventory(home, record).nodes
@@ -99,7 +103,7 @@ def node_by_index(nodes: Sequence[Node], record: ClusterRecord, index: int) -> N
         UsageError: The cluster has no such node.
     """
     if not 0 <= index < len(nodes):
-        message = f"cluster {record.name} has no node {index}; its nodes are 0 to {len(nodes) - 1}"
+        message = f"cluster {record.name} has no node {index}; {index_range_text(len(nodes))}"
         raise UsageError(message)
     return nodes[index]
 

@@ -21,7 +21,7 @@ class ClusterEntries:
     """OpenSSH configuration entries for a cluster.
 
     Attributes:
-        names: Host names of the nodes for `ssh`.
+        names: Aliases under which `ssh` finds the nodes.
         text: Content of the cluster's configuration file.
     """
 
@@ -33,7 +33,7 @@ def build_entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: 
     """Pin the nodes' host keys in the cluster's known_hosts files, and return the entries for all nodes.
 
     Raises:
-        ConnectError: A node is unreachable, so its host key is unknown.
+        ConnectError: A node is unreachable, so its host key cannot be read.
         StateError: The files cannot be written.
     """
     hosts, name = all_or_raise(reached), cluster.record.name
@@ -51,7 +51,7 @@ def build_entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: 
 
 
 def write_entries(home: Home, cluster: str, entries: ClusterEntries, folder: SshFolder) -> bool:
-    """Write the entries for OpenSSH. Return True if the user's configuration had to be changed to include them.
+    """Write the cluster's configuration file. Return True if an `Include` line was added to the user's configuration.
 
     Raises:
         StateError: A file cannot be written, or another state home has entries for a cluster with this name.

@@ -15,7 +15,8 @@ from cloudgpu.run.progress import Note
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SilentPortError, SshHost
 from cloudgpu.ssh.handshake import AuthRefusedError
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.record_store import RecordStore
 from cloudgpu.text import command
 
 _PORT_ARGUMENT = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})")
@@ -29,7 +30,10 @@ AuthorizeCaller = Callable[[ClusterRecord], object]
 
 @dataclass(frozen=True)
 class PortForward:
-    """A requested tunnel. If `local` is 0, the local port is the same as the remote port, or the next free one."""
+    """A requested tunnel.
+
+    If `local` is 0, the default local port for the node is used or, if that port is in use, the next free port.
+    """
 
     remote: int
     local: int = 0
@@ -49,7 +53,7 @@ def is_port_forward(text: str) -> bool:
 
 
 def service_ports(services: Sequence[RunService], cluster: str) -> list[str]:
-    """Return the ports of a cluster's services, the default if the command line does not specify a port.
+    """Return the ports of a cluster's services, for a command line that does not specify a port.
 
     Raises:
         UsageError: No service is running on the cluster.
@@ -61,15 +65,18 @@ def service_ports(services: Sequence[RunService], cluster: str) -> list[str]:
 
 
 def parse_port_forwards(texts: Sequence[str], local: int | None = None) -> tuple[PortForward, ...]:
-    """Parse ports such as `8888` or `9000:8888`; `local` requires exactly one port.
+    """Parse ports such as `8888` or `9000:8888`; `local` requires exactly one port, without LOCAL.
 
     Raises:
-        UsageError: A port is invalid or specified twice, or `local` is combined with several ports.
+        UsageError: A port is invalid or specified twice, or `local` is combined with several ports or LOCAL:REMOTE.
     """
     forwards = tuple(_read(text) for text in texts)
     if local is not None:
         if len(forwards) != 1 or forwards[0].local:
-            raise UsageError("--local requires exactly one port", hint="use LOCAL:REMOTE, for example 9000:8888")
+            raise UsageError(
+                "--local requires exactly one port, without LOCAL",
+                hint="use either --local or LOCAL:REMOTE, for example 9000:8888",
+            )
         forwards = (PortForward(forwards[0].remote, _port(str(local))),)
     for name, numbers in (
         ("port", [forward.remote for forward in forwards]),
@@ -101,9 +108,9 @@ def open_tunnels(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> 
 
 
 def describe_tunnel(tunnel: OpenTunnel, cluster: str, node: int, served: Sequence[RunService] = ()) -> str:
-    """Describe an open tunnel in one line, including the run's service on its port, if any."""
+    """Describe an open tunnel in one line, including the service that listens on its remote port, if any."""
     service = next((known for known in served if known.endpoint.port == tunnel.remote), None)
-    what = f"port {tunnel.remote} of node {node} of cluster {cluster}"
+    what = f"port {tunnel.remote} on node {node} of cluster {cluster}"
     if service is None:
         return f"127.0.0.1:{tunnel.local} forwards to {what}"
     return f"{service.url(tunnel.local)} opens {service.name}, {what}"
@@ -123,6 +130,7 @@ def keep_connected(
     Raises:
         StateError: The cluster has been deleted.
         HostKeyError: The node's host key has changed.
+        AuthRefusedError: The node rejects the caller's key.
     """
     next_probe = clock.monotonic() + _PROBE_EVERY_S
     while True:
@@ -159,7 +167,7 @@ def _reconnect(
         try:
             host.connect()
         except (HostKeyError, AuthRefusedError):
-            raise  # retrying does not change the key
+            raise  # retrying would fail with the same key
         except ConnectError:
             if tries == 0:
                 authorize_caller(cluster)
@@ -186,10 +194,10 @@ class _PortReporter:
         if not changed:
             return
         if trouble is None:
-            self.emit(Note(f"port {self.port} of node {self.node} is reachable now"))
+            self.emit(Note(f"port {self.port} on node {self.node} is now reachable"))
         elif isinstance(trouble, SilentPortError):
-            retry = "the tunnel tries again at every connection"
-            self.emit(Note(f"nothing listens on port {self.port} of node {self.node}; {retry}"))
+            retry = "the tunnel stays open and forwards new connections when the port responds"
+            self.emit(Note(f"nothing is listening on port {self.port} on node {self.node}; {retry}"))
         else:
             self.emit(Note(trouble.message))
 

@@ -1,1 +1,1 @@
-"""Create, reuse, extend and delete clusters."""
+"""Report the status of clusters, delete several clusters, and list what a killed command leaves behind."""

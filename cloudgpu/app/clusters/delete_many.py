@@ -9,11 +9,11 @@ from cloudgpu.backends.events import Emit, ProgressEvent
 from cloudgpu.backends.lifecycle.results import DeletionResult, leftover_lines
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
 from cloudgpu.text import command
 
 _AT_ONCE = 8
-"""Number of clusters deleted at the same time. Each deletion also processes its resources in parallel."""
+"""Maximum number of concurrent cluster deletions. Each deletion also processes its resources in parallel."""
 
 ContextOf = Callable[[str], Context]
 """Function that returns the deletion context of a cluster. It may be called by several threads."""
@@ -24,7 +24,7 @@ class ClusterSelection:
     """The selected clusters.
 
     Attributes:
-        asked: Whether the caller specified every cluster, so that no confirmation is needed.
+        asked: Whether the caller explicitly specified every cluster, so that no confirmation is needed.
     """
 
     names: tuple[str, ...]
@@ -42,11 +42,14 @@ class TeardownResults:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """One line per remaining resource, or an error's message if it lists none, each prefixed with the cluster."""
+        """One line per remaining resource, prefixed with the cluster's name.
+
+        An error that lists no remaining resources contributes its message instead.
+        """
         return tuple(f"{name}: {line}" for name, err in self.failed for line in leftover_lines(err))
 
     def error(self) -> CloudGpuError | None:
-        """Return one error for all failures, or None. Remaining resources take precedence over missing records."""
+        """Return one error for all failures, or None. Failed deletions take precedence over unrecorded deletions."""
         if self.failed:
             return self._left_error()
         if not self.unrecorded:
@@ -83,12 +86,12 @@ def select_clusters(
             raise UsageError(f"run {run_id} does not exist", hint="run `cloudgpu status --all` to list the runs")
         cluster = records.last_known(run.cluster)
         # A cluster that the run only reused may still be in use, so it needs a confirmation.
-        return ClusterSelection((run.cluster,), asked=cluster is None or cluster.run_id == run_id)
+        return ClusterSelection((run.cluster,), asked=cluster is None or cluster.identity.run_id == run_id)
     if names:
         return ClusterSelection(tuple(dict.fromkeys(names)), asked=True)
     known = records.clusters()
-    # A damaged record has no owner. It counts as the caller's, because it is in the caller's state home.
-    names_of_owner = (cluster.name for cluster in known if owner is None or cluster.owner in ("", owner))
+    # A damaged record has no owner. `--mine` includes the cluster, because the record is in the caller's state home.
+    names_of_owner = (cluster.name for cluster in known if owner is None or cluster.identity.owner in ("", owner))
     return ClusterSelection(tuple(names_of_owner), asked=False)
 
 

@@ -1,4 +1,4 @@
-"""`status`: list the clusters recorded in this state home and the age of the records. Query the cloud on request."""
+"""`status`: list the clusters in this state home with the age of their records. On request, query the cloud."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -9,14 +9,17 @@ from typing import Any
 
 from cloudgpu.backends.base import Backend, Context
 from cloudgpu.backends.billing.cost_ledger import CostLedger
-from cloudgpu.backends.billing.costs import cluster_hourly_usd, entry_from_record, spent_usd
+from cloudgpu.backends.billing.costs import cluster_hourly_usd, entry_from_record, running_hourly_usd, spent_usd
 from cloudgpu.backends.billing.missing_rows import missing_nodes, rows_of
 from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError
+from cloudgpu.launch.inventory import ALIVE_STATES
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.plan.costs import CENT
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,11 @@ class ClusterStatus:
     Attributes:
         state: The recorded state or `expired`; after a refresh, the state according to the cloud.
         age_s: Seconds since the record was last written or checked against the cloud.
+        runs: Unfinished runs on the cluster.
+        spent_usd: Cost so far.
         nodes: (instance ID, state) pairs according to the cloud; empty if the cloud was not queried.
         expires_in_s: Seconds until the nodes terminate themselves; negative after the expiry.
-        problem: Reason why the record is damaged or the cloud could not be queried, or empty.
+        problem: Reason why the record cannot be read or the cloud could not be queried; otherwise empty.
     """
 
     record: ClusterRecord
@@ -42,8 +47,23 @@ class ClusterStatus:
     unbilled: tuple[str, ...] = ()
     """Nodes in the record that have no ledger row."""
 
+    @property
+    def hourly_usd(self) -> Decimal:
+        """The exact cost per hour in USD: of the running nodes if the cloud was queried, else of all nodes."""
+        return running_hourly_usd(self.record, self.running) if self.nodes else cluster_hourly_usd(self.record)
+
+    @property
+    def running(self) -> int:
+        """Number of nodes that are pending or running according to the cloud."""
+        return sum(state in ALIVE_STATES for _, state in self.nodes)
+
+    @property
+    def _recorded_state(self) -> str:
+        """State of each node if the cloud was not queried. Known only if the cluster is recorded as running."""
+        return "running" if self.state == "up" else "unknown"
+
     def as_json(self) -> dict[str, Any]:
-        """Return the documented `status --json` entry; unknown values of a damaged record are null."""
+        """Return the documented `status --json` entry. For a damaged record, unknown values are null."""
         record = self.record
         if record.state == "damaged":
             return self._unknown()
@@ -51,22 +71,22 @@ class ClusterStatus:
             "cluster": record.name,
             "state": self.state,
             "simulated": record.simulated,
-            "target": record.target,
-            "owner": record.owner,
-            "team": record.team,
-            "recipe": record.recipe,
-            "region": record.region,
-            "zone": record.zone,
-            "instance_type": record.instance_type,
-            "nodes": record.nodes,
+            "target": record.identity.target,
+            "owner": record.identity.owner,
+            "team": record.identity.team,
+            "recipe": record.identity.recipe,
+            "region": record.placement.region,
+            "zone": record.placement.zone,
+            "instance_type": record.placement.instance_type,
+            "nodes": record.placement.nodes,
             "instances": [{"id": node, "state": state} for node, state in self.nodes]
-            or [{"id": node, "state": "unknown"} for node in record.instance_ids],
-            "hourly_usd": format(cluster_hourly_usd(record), "f"),
+            or [{"id": node, "state": self._recorded_state} for node in record.placement.instance_ids],
+            "hourly_usd": format(self.hourly_usd, "f"),
             "spent_usd": str(self.spent_usd),
-            "created_at": record.created_at.isoformat(),
-            "expires_at": record.expires_at.isoformat(),
+            "created_at": record.identity.created_at.isoformat(),
+            "expires_at": record.lifecycle.expires_at.isoformat(),
             "expires_in_s": round(self.expires_in_s),
-            "extension_unfinished": record.confirmed_expires_at is not None,
+            "extension_unfinished": record.lifecycle.confirmed_expires_at is not None,
             "age_s": round(self.age_s, 1),
             "problem": self.problem,
             "unbilled": list(self.unbilled),
@@ -92,12 +112,12 @@ class ClusterStatus:
 def list_cluster_statuses(
     records: RecordStore, now: datetime, ledger: CostLedger | None = None
 ) -> tuple[ClusterStatus, ...]:
-    """List every cluster in this state home using its records and the ledger, without network access.
+    """List every cluster in this state home from the records and the ledger, without network access.
 
     A damaged record is listed with the state `damaged`.
 
     Raises:
-        StateError: The state home exists and cannot be read.
+        StateError: The state home exists but cannot be read.
     """
     runs = records.runs()
     statuses = (
@@ -117,13 +137,13 @@ def with_costs(
 def _billed(cluster: ClusterStatus, now: datetime, ledger: CostLedger | None) -> ClusterStatus:
     """Take the cost from the ledger, so that `status` and `cost` agree; fall back to the record."""
     record = cluster.record
-    if record.state == "damaged" or not record.instance_ids:
+    if record.state == "damaged" or not record.placement.instance_ids:
         return cluster
     unbilled: tuple[str, ...] = ()
     rows: tuple[LedgerEntry, ...] = (entry_from_record(record),)
     if ledger is not None:
         with contextlib.suppress(LedgerError):
-            ledger_rows = rows_of(ledger, record.name, record.token)
+            ledger_rows = rows_of(ledger, record.name, record.identity.token)
             unbilled = missing_nodes(record, ledger_rows)
             rows = rows if unbilled else ledger_rows
     spent = sum((entry_usd(row, now) for row in rows), Decimal(0)).quantize(CENT)
@@ -135,17 +155,17 @@ def _damage(records: RecordStore, record: ClusterRecord) -> str:
 
 
 def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime, damage: str) -> ClusterStatus:
-    expired = record.expires_at <= now and record.state != "damaged"
-    spent = spent_usd(record, (now - record.created_at).total_seconds())
-    age_s = (now - (record.updated_at or record.created_at)).total_seconds()
+    expired = record.lifecycle.expires_at <= now and record.state != "damaged"
+    spent = spent_usd(record, (now - record.identity.created_at).total_seconds())
+    age_s = (now - (record.lifecycle.updated_at or record.identity.created_at)).total_seconds()
     live = tuple(run for run in runs if run.ended_at is None)
     state = "expired" if expired else record.state
-    expires_in_s = (record.expires_at - now).total_seconds()
+    expires_in_s = (record.lifecycle.expires_at - now).total_seconds()
     return ClusterStatus(record, state, age_s, live, spent, expires_in_s, problem=damage)
 
 
 def refresh(cluster: ClusterStatus, cloud: Backend, records: RecordStore, now: datetime) -> ClusterStatus:
-    """Query the cloud for the state of a cluster's nodes and update the time at which the record was confirmed.
+    """Query the cloud for the state of a cluster's nodes, and update the timestamp of a running cluster's record.
 
     The state is `unknown` if the cloud cannot be queried or is not the cloud in which the cluster was created.
     """
@@ -153,17 +173,20 @@ def refresh(cluster: ClusterStatus, cloud: Backend, records: RecordStore, now: d
         return cluster
     try:
         check_identity(cluster.record, cloud)
-        nodes = tuple(cloud.instance_states(cluster.record.region, cluster.record.instance_ids).items())
+        nodes = tuple(
+            cloud.instance_states(cluster.record.placement.region, cluster.record.placement.instance_ids).items()
+        )
     except CloudGpuError as err:
         return replace(cluster, state="unknown", problem=err.message)
-    all_running = all(state in ("running", "pending") for _, state in nodes)
+    running = sum(state in ALIVE_STATES for _, state in nodes)
     # An expired cluster is expected to have no nodes.
-    state = cluster.state if all_running or cluster.state == "expired" else "degraded"
-    # Read again: `extend` may have changed the record during the query.
+    whole = running == len(nodes) or cluster.state == "expired"
+    state = cluster.state if whole else "degraded" if running else "terminated"
+    # Read the record again, because `extend` may have changed it during the query.
     present = records.last_known(cluster.record.name) or cluster.record
     record = cluster.record
     if present.state == "up":
-        with contextlib.suppress(StateError):  # a full disk must not hide the response of the cloud
+        with contextlib.suppress(StateError):  # a full disk must not hide the cloud's response
             record = records.save_cluster(present, now)
     return replace(cluster, record=record, state=state, age_s=0.0, nodes=nodes)
 
@@ -173,12 +196,12 @@ def refresh_all(
     context_of: Callable[[ClusterRecord], Context],
     authorize: Callable[[ClusterRecord], None],
 ) -> tuple[ClusterStatus, ...]:
-    """Query the state of each cluster's nodes, update the ledger, and authorize the caller on running clusters.
+    """Query the state of each cluster's nodes, update the ledger, and open running clusters to the caller's address.
 
     Args:
         clusters: The clusters; damaged ones are returned unchanged.
-        context_of: Returns the context of a cluster's target.
-        authorize: Lets the caller's current address connect to a cluster.
+        context_of: Function that returns the context for a cluster's target.
+        authorize: Function that authorizes SSH to a cluster from the caller's current address.
     """
     return tuple(_refreshed(cluster, context_of, authorize) for cluster in clusters)
 

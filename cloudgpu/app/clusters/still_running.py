@@ -4,10 +4,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 from cloudgpu.backends.billing.costs import cluster_hourly_usd
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.state.storage_records import StorageRecords
 from cloudgpu.targets import traits
-from cloudgpu.text import command, printable
+from cloudgpu.text import command, plural, printable
 
 NOTHING_RUNNING = "nothing that this command started is still running"
 
@@ -15,7 +17,7 @@ NOTHING_RUNNING = "nothing that this command started is still running"
 class StillRunning:
     """Lists the clusters and runs that a command leaves running. Reads only local records, so it works offline.
 
-    The list contains the clusters recorded since the command started, and the clusters named in `clusters`.
+    The list contains the clusters recorded since this object was created, and the clusters listed in `clusters`.
     """
 
     def __init__(self, records: RecordStore, clusters: Collection[str] = ()) -> None:
@@ -38,11 +40,11 @@ class StillRunning:
 
 
 def storage_lines(records: StorageRecords, name: str) -> list[str]:
-    """Return the state of storage that is being created or deleted, and the command that deletes it."""
+    """Return lines with the state of storage that was being created or deleted, and the command that deletes it."""
     record = records.get(name)
     if record is None:
         return [NOTHING_RUNNING]
-    states = {"making": "may be partly created", "ready": "is created", "deleting": "may not be deleted yet"}
+    states = {"making": "may be partly created", "ready": "exists", "deleting": "may still exist"}
     price = "simulated, nothing is charged" if record.simulated else "it costs money until it is deleted"
     return [
         f"storage {printable(name)} {states[record.state]} in {record.region}: {price}",
@@ -50,18 +52,17 @@ def storage_lines(records: StorageRecords, name: str) -> list[str]:
     ]
 
 
-def swept_clusters_lines(clusters: Sequence[ClusterResources]) -> list[str]:
-    """Return the clusters whose deletion by `sweep` was started but not confirmed."""
+def swept_clusters_lines(clusters: Sequence[ClusterResources], again: str) -> list[str]:
+    """Return lines for the clusters whose deletion by `sweep` was not confirmed, and the command that deletes them."""
     lines = [
-        f"cluster {printable(cluster.cluster)} may not be deleted yet: {', '.join(cluster.regions)}"
-        for cluster in clusters
+        f"cluster {printable(cluster.cluster)} may still exist in {', '.join(cluster.regions)}" for cluster in clusters
     ]
-    return [*lines, f"    delete them: {command('cloudgpu', 'sweep', '--yes')}"] if lines else [NOTHING_RUNNING]
+    return [*lines, f"    delete them: {again}"] if lines else [NOTHING_RUNNING]
 
 
 def _of(cluster: ClusterRecord, runs: Collection[RunRecord]) -> Iterator[str]:
     for run in runs:
-        finished = f"has finished ({run.state}); its outputs may not be downloaded yet"
+        finished = f"has finished ({run.state}); its outputs may still be on the nodes"
         state = finished if run.judged else "may still be running"
         yield f"run {run.run_id} {state}"
         yield f"    follow it: {command('cloudgpu', 'attach', run.run_id)}"
@@ -74,15 +75,15 @@ def _of(cluster: ClusterRecord, runs: Collection[RunRecord]) -> Iterator[str]:
 def _state(cluster: ClusterRecord) -> str:
     if cluster.state == "damaged":
         return "has a record that cannot be read; its nodes may still be running"
-    states = {"up": "is running", "making": "may be partly running", "ending": "may not be deleted yet"}
-    until = f"{cluster.expires_at:%Y-%m-%d %H:%M} UTC"
+    states = {"up": "is running", "making": "may be partly created", "ending": "may still exist"}
+    until = f"{cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC"
     return f"{states[cluster.state]}: {_price(cluster)}, until it expires at {until}"
 
 
 def _price(cluster: ClusterRecord) -> str:
-    if not traits(cluster.target).launches:
-        return f"{cluster.nodes} self-managed hosts, no charge"
-    nodes = f"{cluster.nodes} x {cluster.instance_type or 'unknown type'}"
+    if not traits(cluster.identity.target).launches:
+        return f"{plural(cluster.placement.nodes, 'self-managed host')}, no charge"
+    nodes = f"{cluster.placement.nodes} x {cluster.placement.instance_type or 'unknown type'}"
     hourly = cluster_hourly_usd(cluster)
     if not hourly:
         return f"{nodes}, price unknown"

@@ -1,20 +1,28 @@
-"""`doctor`: check the prerequisites of a run without changing anything."""
+"""`doctor`: check the prerequisites of a run without changing anything in the account."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport, State, most_severe
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
+from cloudgpu.aws.iam.service_roles import SPOT, ServiceRole
 from cloudgpu.aws.pricing.quotas import QuotaLimit
 from cloudgpu.aws.session.credentials import EXPIRED_CODES
 from cloudgpu.backends.base import AccountQueries
+from cloudgpu.catalog.quotas import Quota
 from cloudgpu.errors import AuthError, CloudGpuError
+from cloudgpu.text import command, plural
 
 _POLICY = "attach the policy from `cloudgpu doctor --policy` to this identity"
+_NODE_VCPUS = 96
+"""vCPUs of one node with eight GPUs, such as p3dn.24xlarge, p4d.24xlarge and g4dn.metal."""
 _SHOWN = 4
-"""Number of actions listed on one line; the JSON document lists all of them."""
+"""Maximum number of actions listed on one line. The JSON document lists all actions."""
 _UNASKED = ("NoCredentials", "Unreachable")
-"""Error codes that make a check `unknown` rather than `failed`: no account or network is not a faulty setup."""
+"""Error codes for which the credentials are `unknown` rather than `failed`.
+
+Working without an AWS account or a network connection is not a configuration error.
+"""
 
 
 def run_checks(
@@ -24,11 +32,17 @@ def run_checks(
     account: Callable[[], AccountQueries],
     grants: Sequence[Grant],
     machine: Sequence[Callable[[], Diagnosis]],
+    service_roles: Sequence[ServiceRole] = (SPOT,),
 ) -> DiagnosticReport:
     """Run all checks. An error during a check becomes the result of that check."""
     checks = [check() for check in machine]
     try:
         queries = account()
+    except CloudGpuError as err:
+        return DiagnosticReport(target, region, (*checks, *_without_identity(err)))
+    if queries.is_region_enabled() is False:
+        return DiagnosticReport(target, region, (*checks, *_without_region(region)))
+    try:
         identity = queries.identity()
     except CloudGpuError as err:
         return DiagnosticReport(target, region, (*checks, *_without_identity(err)))
@@ -37,6 +51,7 @@ def run_checks(
     )
     verdicts = queries.permission_results(identity, grants)
     checks += [_permission(grant, verdicts) for grant in grants]
+    checks += _service_roles(queries, service_roles)
     checks += _quotas(queries, region)
     return DiagnosticReport(target, region, tuple(checks), tuple(vars(verdict) for verdict in verdicts))
 
@@ -51,6 +66,31 @@ def _without_identity(err: CloudGpuError) -> Iterator[Diagnosis]:
     yield Diagnosis("quotas", "unknown", why)
 
 
+def _without_region(region: str) -> Iterator[Diagnosis]:
+    """Yield the checks for a region that the account has not enabled. AWS rejects the credentials in such a region."""
+    enable = command("aws", "account", "enable-region", "--region-name", region)
+    fix = f"`{enable}`, which takes minutes, or --region with an enabled one"
+    yield Diagnosis("region", "failed", f"{region} is not enabled for this account", fix)
+    for name in ("credentials", "permissions", "quotas"):
+        yield Diagnosis(name, "unknown", f"not checked: {region} is not enabled")
+
+
+def _service_roles(account: AccountQueries, roles: Sequence[ServiceRole]) -> list[Diagnosis]:
+    """Check service-linked roles. AWS creates a missing one on first use, if the caller may create it."""
+    try:
+        present = set(account.service_roles())
+    except CloudGpuError as err:
+        return [Diagnosis("service-linked roles", "unknown", err.message, err.hint)]
+    return [
+        Diagnosis(f"role for {role.needed_for}", "ok", role.name)
+        if role.name in present
+        else Diagnosis(
+            f"role for {role.needed_for}", "warning", f"no service-linked role {role.name}", role.create_command
+        )
+        for role in roles
+    ]
+
+
 def _permission(grant: Grant, verdicts: Sequence[PermissionResult]) -> Diagnosis:
     relevant = [verdict for verdict in verdicts if verdict.action in grant.actions]
     state = most_severe([verdict.state for verdict in relevant])
@@ -58,24 +98,20 @@ def _permission(grant: Grant, verdicts: Sequence[PermissionResult]) -> Diagnosis
         return Diagnosis(
             grant.purpose,
             "ok",
-            f"{_count(len(relevant))} allowed ({', '.join(sorted({verdict.why for verdict in relevant}))})",
+            f"{plural(len(relevant), 'action')} allowed ({', '.join(sorted({verdict.why for verdict in relevant}))})",
         )
     decisive = [verdict for verdict in relevant if verdict.state == state]
     named = _named([verdict.action for verdict in decisive])
     if state == "failed":
         return Diagnosis(grant.purpose, "failed", f"denied: {named} ({decisive[0].why})", _POLICY)
     allowed = sum(verdict.state == "ok" for verdict in relevant)
-    detail = f"{allowed} of {_count(len(relevant))} allowed, unknown: {named} ({decisive[0].why})"
+    detail = f"{allowed} of {plural(len(relevant), 'action')} allowed, unknown: {named} ({decisive[0].why})"
     return Diagnosis(grant.purpose, "unknown", detail)
 
 
 def _named(actions: Sequence[str]) -> str:
     more = len(actions) - _SHOWN
     return ", ".join(actions[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _count(number: int) -> str:
-    return f"{number} action{'' if number == 1 else 's'}"
 
 
 def _quotas(account: AccountQueries, region: str) -> list[Diagnosis]:
@@ -87,6 +123,11 @@ def _quotas(account: AccountQueries, region: str) -> list[Diagnosis]:
     return [_quota(quota, region, none) for quota in quotas]
 
 
+def _increase(quota: Quota, region: str) -> str:
+    """Return the command that requests the vCPUs of one node, or the console page if the quota's code is unknown."""
+    return quota.increase_command(region, _NODE_VCPUS) or quota.console(region)
+
+
 def _quota(allowance: QuotaLimit, region: str, none: State) -> Diagnosis:
     """Check a quota. A quota of 0 vCPUs is a warning, or a failure if no quota allows any vCPUs."""
     name = f"quota {allowance.quota.code}"
@@ -96,5 +137,5 @@ def _quota(allowance: QuotaLimit, region: str, none: State) -> Diagnosis:
     return (
         Diagnosis(name, "ok", detail)
         if allowance.vcpus
-        else Diagnosis(name, none, detail, f"request an increase: {allowance.quota.console(region)}")
+        else Diagnosis(name, none, detail, f"request an increase: {_increase(allowance.quota, region)}")
     )

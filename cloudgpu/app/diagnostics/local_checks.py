@@ -13,6 +13,7 @@ from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client as rehearsal
 from cloudgpu.settings import Settings
 from cloudgpu.ssh.keys import read_public
+from cloudgpu.text import plural
 
 _GIB = 1 << 30
 _LOW_GIB = 2
@@ -33,7 +34,7 @@ def machine_checks(settings: Settings, home: Home) -> tuple[Callable[[], Diagnos
 
 
 def state_home(home: Home) -> Diagnosis:
-    """Check that the state home is writable and has free space."""
+    """Check that the state home is writable and has free space, creating the directory if it does not exist."""
     try:
         free_gib = shutil.disk_usage(home.ensure().root).free / _GIB
     except CloudGpuError as err:
@@ -47,7 +48,7 @@ def state_home(home: Home) -> Diagnosis:
 
 
 def ssh_key(path: Path, key_name: str) -> Diagnosis:
-    """Check the SSH key for the nodes, which is created on first use."""
+    """Check the SSH key for the nodes. The first `up` creates the key unless the settings name an EC2 key pair."""
     if not path.exists():
         if key_name:
             fix = f"set ssh_key to the private key of the EC2 key pair {key_name}"
@@ -60,7 +61,7 @@ def ssh_key(path: Path, key_name: str) -> Diagnosis:
 
 
 def pulumi_cli(*, needed: bool, named: str = "") -> Diagnosis:
-    """Check the Pulumi CLI, which only the pulumi engine needs. `named` is the path from the settings."""
+    """Check the Pulumi CLI, which only the pulumi engine needs. `named` is the path from the settings, or empty."""
     fix = "see https://www.pulumi.com/docs/install/; the direct engine does not need it"
     return _program("Pulumi CLI", (named or "pulumi", "version"), needed=needed, fix=fix)
 
@@ -90,7 +91,7 @@ def rehearsal_cloud(home: Home) -> Diagnosis:
     except CloudGpuError as err:
         return Diagnosis(name, "failed", err.message, err.hint)
     if status.cloud is not None:
-        return Diagnosis(name, "ok", f"running at {status.cloud.url}, {len(status.nodes)} nodes")
+        return Diagnosis(name, "ok", f"running at {status.cloud.url}, {plural(len(status.nodes), 'node')}")
     return _could_listen(name)
 
 
@@ -105,7 +106,7 @@ def _could_listen(name: str) -> Diagnosis:
 
 
 def _program(name: str, command: Sequence[str], *, needed: bool, fix: str) -> Diagnosis:
-    """Check a program by its version output. A missing program is a failure only if it is needed."""
+    """Check a program by running its version command. A broken or missing program is a failure only if needed."""
     absent = Diagnosis(name, "failed" if needed else "warning", f"{command[0]} is not on the PATH", fix)
     if shutil.which(command[0]) is None:
         return absent

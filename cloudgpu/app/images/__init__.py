@@ -1,1 +1,1 @@
-"""Bake machine images."""
+"""Bake and delete machine images."""

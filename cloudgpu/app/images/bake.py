@@ -19,7 +19,7 @@ from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.text import command
 
@@ -64,7 +64,7 @@ def image_json(image: OwnImage) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ImageBaker:
-    """Creates machine images in one cloud, with the records of one state home."""
+    """Creates machine images in one cloud, and records the clusters in one state home."""
 
     context: Context
     requester: Requester
@@ -83,7 +83,9 @@ class ImageBaker:
         plan = replace(plan, recipe=plan.recipe.model_copy(update={"storage": ()}))
         region = plan.candidates[0].region
         interrupted = self.context.records.cluster(cluster)
-        existing_images = self.store.found(interrupted.region if interrupted and interrupted.region else region, name)
+        existing_images = self.store.found(
+            interrupted.placement.region if interrupted and interrupted.placement.region else region, name
+        )
         if existing_images and interrupted is None:
             message = f"image {name} already exists in {existing_images[0].region}: {_image_id(existing_images[0])}"
             delete_first = command("cloudgpu", "image", "delete", name)
@@ -91,7 +93,7 @@ class ImageBaker:
         try:
             image = self._image(plan, name, cluster, [existing for existing in existing_images if existing.id])
         except (CloudGpuError, KeyboardInterrupt):
-            # The node is useless without its image, but still costs money.
+            # Without the image, the node serves no purpose but still costs money.
             self._close_uncreated(name, cluster)
             self._down(cluster, region)
             raise
@@ -103,12 +105,14 @@ class ImageBaker:
         else:
             with self.stages.stage("provision"):
                 provisioned = self.context.clusters.create(plan, cluster, self.requester)
-            region = provisioned.record.region
+            region = provisioned.record.placement.region
             self._strip(provisioned)
             self.context.emit(Note("the node reboots while AWS copies its disk"))
             row = retained_spending(name, provisioned.record, plan)
             self._billing.open(row)
-            made = self.store.make(region, provisioned.record.instance_ids[0], name, self._tags(plan, provisioned))
+            made = self.store.make(
+                region, provisioned.record.placement.instance_ids[0], name, self._tags(plan, provisioned)
+            )
             self._billing.made(row, made)
         with self.stages.stage("image"):
             return self.store.ready(region, name)
@@ -120,8 +124,8 @@ class ImageBaker:
     def _close_uncreated(self, name: str, cluster: str) -> None:
         """Close the ledger row of an image that was never created."""
         record = self.context.records.last_known(cluster)
-        if record is not None and record.region and not self.store.found(record.region, name):
-            self._billing.ended(f"image {name}", [record.token], found=False)
+        if record is not None and record.placement.region and not self.store.found(record.placement.region, name):
+            self._billing.ended(f"image {name}", [record.identity.token], found=False)
 
     def _strip(self, provisioned: ProvisionedCluster) -> None:
         """Wait for the bootstrap, check the node's hardware and remove host-specific data."""
@@ -132,14 +136,18 @@ class ImageBaker:
 
     def _tags(self, plan: Plan, provisioned: ProvisionedCluster) -> dict[str, str]:
         record = provisioned.record
-        candidate = next(candidate for candidate in plan.candidates if candidate.instance_type == record.instance_type)
+        candidate = next(
+            candidate for candidate in plan.candidates if candidate.instance_type == record.placement.instance_type
+        )
         return {
-            "cloudgpu:owner": record.owner,
-            "cloudgpu:team": record.team,
-            "cloudgpu:token": record.token,
-            "cloudgpu:made-from": record.image,
+            "cloudgpu:owner": record.identity.owner,
+            "cloudgpu:team": record.identity.team,
+            "cloudgpu:token": record.identity.token,
+            "cloudgpu:made-from": record.placement.image,
             "cloudgpu:gpu-architecture": node_kind(plan, candidate).architecture,
-            "cloudgpu:bootstrap": hashlib.sha256(record.config.get("bootstrap", "").encode()).hexdigest()[:16],
+            "cloudgpu:bootstrap": hashlib.sha256(record.placement.config.get("bootstrap", "").encode()).hexdigest()[
+                :16
+            ],
         }
 
     def _down(self, cluster: str, region: str) -> Decimal:
@@ -150,24 +158,24 @@ class ImageBaker:
 
 
 def _image_id(image: OwnImage) -> str:
-    """Return the image's ID, or the ID of a snapshot that an interrupted deletion left behind."""
+    """Return the image's ID or, if an interrupted deletion left only snapshots, the ID of a snapshot."""
     return image.id or image.snapshots[0]
 
 
 def retained_spending(name: str, record: ClusterRecord, plan: Plan) -> RetainedSpending:
     """Return the ledger entry for an image, with an upper bound for its snapshot cost if the price is known."""
-    price = other_price("snapshot_gib_month_usd", record.region)
+    price = other_price("snapshot_gib_month_usd", record.placement.region)
     return RetainedSpending(
         noun="image",
         name=name,
         what="snapshot",
-        token=record.token,
-        owner=record.owner,
-        team=record.team,
-        target=record.target,
-        account=record.account,
-        endpoint=record.endpoint,
-        region=record.region,
+        token=record.identity.token,
+        owner=record.identity.owner,
+        team=record.identity.team,
+        target=record.identity.target,
+        account=record.identity.account,
+        endpoint=record.identity.endpoint,
+        region=record.placement.region,
         monthly_usd=None if price is None else price.usd * int(plan.recipe.resources.disk),
     )
 
@@ -201,14 +209,14 @@ def delete_image(context: Context, store: ImageStore, region: str, name: str) ->
     """Delete an image, and the node that an interrupted bake left running.
 
     Raises:
-        UsageError: The region has no image with this name.
-        TeardownError: The node or the image is not confirmed deleted.
+        UsageError: The region has no image with this name, and no interrupted bake left a node running.
+        CloudGpuError: The node or the image is not confirmed deleted, or a request to the cloud failed.
     """
     interrupted = context.records.last_known(bake_cluster_name(name))
     errors: list[CloudGpuError] = []
     if interrupted is not None:
         try:
-            context.clusters.delete(interrupted.name, interrupted.region or region)
+            context.clusters.delete(interrupted.name, interrupted.placement.region or region)
         except CloudGpuError as err:
             errors.append(err)
     existing_images = _delete_images(store, region, name, errors)
@@ -216,7 +224,7 @@ def delete_image(context: Context, store: ImageStore, region: str, name: str) ->
         raise _one_error(name, errors)
     tokens = [
         *(image.tags.get("cloudgpu:token", "") for image in existing_images),
-        *([interrupted.token] if interrupted else []),
+        *([interrupted.identity.token] if interrupted else []),
     ]
     billing = RetainedBilling(context.ledger, context.clock)
     billing.ended(f"image {name}", tokens, found=bool(existing_images))

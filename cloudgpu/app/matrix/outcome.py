@@ -11,12 +11,14 @@ from typing import Any
 
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.backends.billing.cost_ledger import CostLedger
+from cloudgpu.backends.billing.missing_rows import rows_of
 from cloudgpu.errors import StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.recipe.matrix import format_values
 from cloudgpu.run.metrics import Measured
-from cloudgpu.state.cluster_and_run_records import RecordStore, RunRecord
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow, Values
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_record import RunRecord
 
 _WAITING = "waiting"
 _FEWEST = 2
@@ -28,10 +30,12 @@ class RowOutcome:
     """The outcome of one combination.
 
     Attributes:
-        state: State of the combination's run, or `waiting` if there is no run yet.
+        state: State of the combination's latest run. Without a run: `failed` if an error prevented the run, otherwise
+            `waiting`.
+        reason: Reason for the state, or empty.
         run_id: ID of the latest run, or empty.
         seconds: Duration of the run, or None until it finishes.
-        usd: Cost of the run.
+        usd: Cost of the latest run.
         best: Metrics for which no other combination has a better value.
     """
 
@@ -47,12 +51,12 @@ class RowOutcome:
 
     @property
     def label(self) -> str:
-        """Values by axis, for example `kvstore=dist_sync compression=2bit`."""
+        """Value of each axis, for example `kvstore=dist_sync compression=2bit`."""
         return format_values(self.values)
 
     @property
     def has_result(self) -> bool:
-        """Whether the combination has a result."""
+        """Whether the run succeeded, or was skipped as `not-run` because a rehearsal cannot run its container."""
         return self.state in ("succeeded", "not-run")
 
     def as_json(self) -> dict[str, Any]:
@@ -85,8 +89,8 @@ class MatrixOutcome:
     """The current state of a matrix.
 
     Attributes:
-        usd: Cost so far (simulated or real) of the clusters that the matrix created or, if none, of its runs.
-        table: Path of the CSV file with the same content.
+        usd: Cost so far of the clusters that the matrix created or, if it created none, of its runs.
+        table: Path of the CSV file that lists the combinations.
         kept: Reason why the cluster was kept; empty if it was deleted or the matrix did not create it.
         stopped: Reason why some combinations were not tried; empty if all were tried.
         left: Resources that are still running, one line each.
@@ -217,9 +221,12 @@ def _clusters_usd(record: MatrixRecord, ledger: CostLedger, now: datetime) -> De
     ended = sum((Decimal(usd) for usd in (record.spent or {}).values()), Decimal(0))
     if not record.token or record.token in (record.spent or {}):
         return ended
-    entries = ledger.entries(cluster=record.cluster)
-    of_cluster = [entry for entry in entries if entry.spending.entry_id.startswith(f"{record.token}/")]
-    return ended + sum((entry_usd(entry, now) for entry in of_cluster), Decimal(0))
+    return ended + cluster_usd(ledger, record.cluster, record.token, now)
+
+
+def cluster_usd(ledger: CostLedger, name: str, token: str, now: datetime) -> Decimal:
+    """Return the cost of a cluster according to the ledger. Other clusters may have had the same name."""
+    return sum((entry_usd(row, now) for row in rows_of(ledger, name, token)), Decimal(0))
 
 
 def _with_best(rows: Sequence[RowOutcome]) -> tuple[RowOutcome, ...]:

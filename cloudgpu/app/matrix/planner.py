@@ -1,4 +1,4 @@
-"""Plan a matrix: find one cluster on which every combination can run, or report all obstacles together."""
+"""Plan a matrix: find a cluster on which every combination can run, or report the obstacles of all combinations."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _OF_THE_CLUSTER: Final = frozenset({"schema", "name", "resources", "storage", "b
 """Recipe sections that describe the cluster rather than what runs on it."""
 _NETWORK: Final = ("resources", "network")
 _NETWORKS: Final = ("tcp", "auto", "efa")
-"""Network options, least demanding first: runs on a cluster with EFA can also use TCP."""
+"""Network options, least demanding first. A cluster with EFA can also run combinations that use TCP."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class MatrixPlan:
 
     @property
     def further_findings(self) -> list[tuple[str, Finding]]:
-        """Findings that are missing from the lead plan, with the combinations that they apply to."""
+        """Findings that the lead plan lacks, each preceded by the labels of the combinations that it applies to."""
         shown = {(finding.check, finding.message) for finding in self.lead.plan.findings}
         return [
             (whose, finding) for whose, finding in _grouped(self.runs) if (finding.check, finding.message) not in shown
@@ -66,7 +66,7 @@ def plan_matrix(
     """Plan every combination. `ask` plans one combination by querying the cloud.
 
     Raises:
-        UsageError: An axis changes the cluster itself, or a combination runs a service.
+        UsageError: An axis would require different clusters, or a combination runs a service.
         PlanError: A combination cannot run as planned; the error contains the findings of all combinations.
         CloudGpuError: The cloud cannot be queried.
     """
@@ -122,7 +122,7 @@ def _plan(combination: Combination, lead: Planned, ask: Callable[[Combination], 
 
 
 def _queried_fields(recipe: Recipe) -> tuple[object, ...]:
-    """Return the parts of a recipe, other than the cluster, that affect the cloud queries."""
+    """Return the parts of a recipe that affect the cloud queries and may differ between combinations."""
     uploads = (recipe.checkpoint, recipe.outputs_to)
     return (recipe.environment, recipe.data, recipe.storage, uploads, recipe.workdir)
 
@@ -134,11 +134,13 @@ def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> No
             f"{whose}: {f.check}: {f.message}{f' (fix: {f.first_fix})' if f.first_fix else ''}" for whose, f in errors
         ]
         message = f"recipe {recipe} cannot run with every combination of this matrix"
-        # A fix that sets an axis does not fix the matrix. It is only shown with its finding.
+        # A fix that sets the value of an axis does not fix the matrix, so only the finding shows it, not the hint.
         cures = [finding.first_fix for _, finding in errors if finding.first_fix]
         alternative = next((cure for cure in cures if not any(f"{axis.name}=" in cure for axis in axes)), "")
         raise PlanError(
-            message, findings=lines, hint=f"omit those values{f', or {alternative}' if alternative else ''}"
+            message,
+            findings=lines,
+            hint=f"omit the failing values{f', or {alternative}' if alternative else ''}",
         )
 
 

@@ -1,4 +1,4 @@
-"""The options of `train --matrix`, and the progress of the matrix according to the records."""
+"""The options of `train --matrix`, and the recorded progress of the matrix."""
 
 import hashlib
 import json
@@ -10,12 +10,13 @@ from pathlib import Path
 
 from cloudgpu.app.matrix.outcome import find_row_run
 from cloudgpu.app.matrix.planner import MatrixPlan, PlannedRun
+from cloudgpu.app.runs.busy_nodes import Sharing
 from cloudgpu.app.runs.train import TrainRequest
-from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
+from cloudgpu.state.record_store import RecordStore
 
 _LONGEST = 32
-"""Maximum length of the recipe name in a matrix name. A dash and a digest bring it to at most 39 characters."""
+"""Maximum length of the recipe name in a matrix name, which a dash and a digest extend to at most 39 characters."""
 _RECENT_RUNS = 9
 """Number of runs from which the typical duration is estimated."""
 
@@ -42,6 +43,7 @@ class MatrixRequest:
     retry_s: int = 0
     environ: Mapping[str, str] = field(default_factory=dict)
     delete_on_interrupt: Callable[[str], bool] = lambda _what: False
+    sharing: Sharing = "refuse"
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class MatrixProgress:
         record: The stored record, or a new one that is not written yet.
         missing: The combinations that would run now.
         changed: The missing combinations that have a result from a previous version of the recipe.
-        typical_s: Median duration in seconds of recent runs of this recipe on this target; None if there are none.
+        typical_s: Median duration in seconds of the latest successful runs of this recipe on this target; None without
+            such runs.
     """
 
     record: MatrixRecord
@@ -97,18 +100,18 @@ def _typical_s(record: MatrixRecord, records: RecordStore) -> float | None:
 
 def train_request(request: MatrixRequest, run: PlannedRun) -> TrainRequest:
     """Return the `train` request for one combination."""
-    return TrainRequest(run.plan, request.recipe_path, request.base, environ=request.environ)
+    return TrainRequest(run.plan, request.recipe_path, request.base, environ=request.environ, sharing=request.sharing)
 
 
 def has_result(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:
-    """Return True if the row's run used this version of the recipe, succeeded and is finished."""
+    """Return True if the row's run is closed as `succeeded` or `not-run` and used this version of the recipe."""
     known = find_row_run(row, records)
     succeeded = known is not None and known.state in ("succeeded", "not-run") and known.ended_at is not None
     return succeeded and row.digest == run.combination.digest
 
 
 def _without_result(row: MatrixRow, records: RecordStore) -> MatrixRow:
-    """Return the row without its result, or unchanged if its run is unfinished and must still be followed."""
+    """Return the row without its run, or the unchanged row if its run is unfinished and must still be followed."""
     known = find_row_run(row, records)
     return row if known is not None and known.ended_at is None else MatrixRow(row.values)
 
@@ -135,6 +138,6 @@ def _new_record(request: MatrixRequest, now: datetime) -> MatrixRecord:
 
 
 def _name(recipe: str, inputs: Sequence[object]) -> str:
-    """Derive the name from the inputs, so that repeating the command finds the same matrix."""
+    """Derive the matrix name from the inputs, so that repeating the command finds the same matrix."""
     digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:6]
     return f"{recipe[:_LONGEST].rstrip('-')}-{digest}"

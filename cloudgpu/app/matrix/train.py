@@ -1,7 +1,7 @@
 """`train --matrix`: run every combination as a separate run, one after the other, on one cluster.
 
-The run of each combination is recorded before it is started. After an interruption, the same command continues: it
-follows a run that is still in progress, skips combinations that have a result, and runs the rest.
+Each run is recorded before it is started. After an interruption, repeat the command to continue: it follows a run that
+is still in progress, skips the combinations that have a result, and runs the missing ones.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import RunRecord
 from cloudgpu.state.documents import write_durably
 from cloudgpu.state.identifiers import new_run_id
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.text import command
 
 _STOPS_ALL = (StateError, LedgerError, AuthError, BusyError)
@@ -57,7 +57,7 @@ class MatrixRunner:
         self._cluster = MatrixCluster(context, self._records, requester)
 
     def start_progress(self, request: MatrixRequest) -> MatrixProgress:
-        """Return the progress of a matrix without changing anything.
+        """Return the recorded progress of a matrix without changing anything.
 
         Raises:
             StateError: The record cannot be read.
@@ -86,8 +86,8 @@ class MatrixRunner:
 
         Raises:
             BusyError: Another process is working on this matrix.
-            CloudGpuError: An error affected every combination, or a run may still be running. The hint lists what
-                is left. A failed run does not raise an error.
+            CloudGpuError: An error affected every combination, or a run may still be running. The hint names the
+                cluster that is still running, if any. A failed run does not raise an error.
         """
         progress = self.start_progress(request)
         if progress.missing:
@@ -134,7 +134,7 @@ class _Session:
             raise
 
     def _run_missing(self) -> str:
-        """Run the missing combinations. Return the reason if some were not tried, or an empty string."""
+        """Run the missing combinations. Return why some were not tried, or an empty string if all were tried."""
         missing = [run for run in self._request.plan.runs if not self._has_result(run)]
         if missing:
             with Stages(self._context.clock, self._context.emit).stage("provision"):
@@ -228,7 +228,7 @@ class _Session:
         cluster = self._context.records.cluster(self._record.cluster)
         if cluster is None or cluster.state != "up":
             return f"cluster {self._record.cluster} was deleted in the meantime"
-        left_s = (cluster.expires_at - self._context.clock.now()).total_seconds()
+        left_s = (cluster.lifecycle.expires_at - self._context.clock.now()).total_seconds()
         if left_s <= 0:
             return f"cluster {cluster.name} has expired"
         longest = max((row.seconds or 0.0 for row in self._outcome().rows), default=0.0)

@@ -1,1 +1,1 @@
-"""Plan runs: look up their requirements, search the catalog, check quotas, and write plan files and new recipes."""
+"""Plan runs: look up their requirements, search and refresh the catalog, check quotas, and write plans and recipes."""

@@ -12,7 +12,7 @@ from cloudgpu.targets import is_simulated
 
 @dataclass(frozen=True)
 class CatalogReading:
-    """One part of a region's catalog data: its source, size and read time."""
+    """Where and when one part of a region's catalog data was read, and its number of rows."""
 
     region: str
     part: str

@@ -14,7 +14,7 @@ from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, Region
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError, UsageError
 from cloudgpu.recipe.name_suggestions import suggestion
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Note, report_count
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
 from cloudgpu.targets import is_simulated
 
@@ -72,7 +72,7 @@ class CatalogRefresh:
         A part that cannot be read keeps its previous data; the remaining parts are still updated.
 
         Raises:
-            UsageError: A region does not exist.
+            UsageError: A region is unknown.
             CloudGpuError: Nothing could be read. No snapshot is written.
             StateError: The active snapshot is damaged, or the state home cannot be written.
         """
@@ -119,7 +119,7 @@ class CatalogRefresh:
             submit = self._submitter(workers)
             types = {region: submit("types", source.types, region) for region in regions}
             offered = {region: _offered_types(types[region](), known, region) for region in regions}
-            # The price list still contains retired types; their prices are kept to show what they cost.
+            # AWS's price list still contains retired types. Keep their prices, so that the catalog can show them.
             listed = {instance_type.name for instance_type in known.rentable}
             rentable = known.rentable
             zoned = {region: [entry.name for entry in rentable if region in entry.zones] for region in regions}
@@ -134,12 +134,14 @@ class CatalogRefresh:
                 "quotas": source.quotas,
             }
             pending = {(region, part): submit(part, call, region) for region in regions for part, call in calls.items()}
-            for region in regions:
-                yield (region, "types"), types[region]()
-                for part in calls:
-                    yield (region, part), pending[region, part]()
-                if len(regions) > 1:
-                    self.emit(Note(f"read {region}"))
+            with report_count(self.emit, "reading", len(regions), "regions") as step:
+                for region in regions:
+                    yield (region, "types"), types[region]()
+                    for part in calls:
+                        yield (region, part), pending[region, part]()
+                    step()
+                    if len(regions) > 1:
+                        self.emit(Note(f"read {region}", detail=True))
 
     def _submitter(self, workers: ThreadPoolExecutor) -> Callable[..., Callable[[], Any]]:
         def read(part: str, call: Callable[[str], Mapping[str, Any]], region: str) -> Any:  # noqa: ANN401
@@ -169,7 +171,7 @@ def change_line(change: Change) -> str:
 
 
 def _offered_types(types: object, known: Catalog, region: str) -> list[str]:
-    """Return the usable instance types of a region, from the previous catalog if the request failed."""
+    """Return a region's instance types with a known GPU, or the previously known types if the request failed."""
     if isinstance(types, Reading):
         return [name for name, facts in types.rows.items() if name in known.types or facts.gpu in known.gpus]
     return sorted(instance_type.name for instance_type in known.rentable if region in instance_type.zones)

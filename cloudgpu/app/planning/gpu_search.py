@@ -28,7 +28,7 @@ class GpuQuery:
 
 @dataclass(frozen=True)
 class RelaxedQuery:
-    """A relaxed query: one change to the options, and the number of types that would then match."""
+    """A change to one option of a query, and the number of types that would then match."""
 
     change: str
     """Description of the change, for example `without --count 3`."""
@@ -37,7 +37,7 @@ class RelaxedQuery:
 
 @dataclass(frozen=True)
 class GpuSearchResult:
-    """The result of a search: the matching types or, if none match, the options that could be relaxed."""
+    """The result of a search: the matching types or, if none match, changes to the query that would match some."""
 
     asked: GpuQuery
     found: OfferMatches
@@ -46,7 +46,7 @@ class GpuSearchResult:
 
 
 def search_gpus(query: GpuQuery, catalog: Catalog, home_region: str) -> GpuSearchResult:
-    """Find the types that match the query, in the requested order.
+    """Find the instance types that match the query, in the requested order.
 
     Raises:
         UsageError: An option is not a valid memory size, architecture or region.

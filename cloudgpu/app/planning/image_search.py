@@ -1,4 +1,4 @@
-"""`images`: list framework containers and their compatibility with a GPU."""
+"""`containers`: list framework containers and their compatibility with a GPU."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from cloudgpu.recipe.name_suggestions import suggestion
 
 @dataclass(frozen=True)
 class ImageQuery:
-    """The options of `images` as typed."""
+    """The options of `containers` as typed."""
 
     framework: str = ""
     gpu: str = ""
@@ -27,14 +27,14 @@ class MatchingImage:
     release: NgcMonth | None
     """Contents of the image's monthly release, or None if unknown."""
     natives: tuple[Gpu, ...]
-    """GPUs for which the image contains native code, oldest first."""
+    """GPUs for which the image contains native code, by ascending compute capability."""
     verdict: ContainerFit | None
     """Compatibility with the requested GPU, or None if no GPU was requested."""
 
 
 @dataclass(frozen=True)
 class ImageListing:
-    """The matching containers, and the GPU against which they were checked."""
+    """The matching containers, and the GPU for which they were checked, if any."""
 
     containers: tuple[MatchingImage, ...]
     gpu: Gpu | None

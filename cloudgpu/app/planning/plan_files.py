@@ -29,7 +29,7 @@ _CHUNK = 1 << 20
 def collect_plan_inputs(planned: Planned, cloud: BackendIdentity, home: Home, plan_file: Path) -> PlanInputs:
     """Return the inputs of a plan.
 
-    The digest of the work directory excludes the plan file, which may be saved there.
+    The digest of the work directory excludes the plan file, which may be in that directory.
 
     Raises:
         CloudError: The account ID cannot be read.
@@ -71,7 +71,7 @@ def load(path: Path) -> StoredPlan:
     """Read a saved plan.
 
     Raises:
-        UsageError: The file does not exist, cannot be read or was modified.
+        UsageError: The file does not exist, cannot be read, is not a compatible plan file, or was edited.
     """
     try:
         text = files.read_text(path, files.RECORD_BYTES)
@@ -102,7 +102,7 @@ def verify_saved_plan(path: Path, saved: StoredPlan, fresh: Planned, world: Plan
 
 
 def catalog_digest(home: Home, target: str) -> str:
-    """Return the SHA-256 digest of the bundled catalog data and the active snapshot's identity."""
+    """Return a SHA-256 digest of the version, the bundled catalog data, and the active snapshot's number and time."""
     digest = hashlib.sha256(__version__.encode())
     for file in sorted((resources.files("cloudgpu.catalog") / "data").iterdir(), key=lambda entry: entry.name):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -113,7 +113,10 @@ def catalog_digest(home: Home, target: str) -> str:
 
 
 def _workdir_digest(planned: Planned, plan_file: Path) -> str:
-    """Return the SHA-256 digest of everything uploaded to the nodes: names, contents, symlinks and executable bits."""
+    """Return a SHA-256 digest of the work directory's uploaded files, except the plan file; empty without a directory.
+
+    The digest covers names, contents, symlink targets and executable bits.
+    """
     workdir = planned.plan.recipe.workdir
     if workdir is None:
         return ""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cloudgpu.app.planning.preflight import Preflight
 from cloudgpu.backends.base import Backend
@@ -22,33 +21,30 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.settings import Settings
 from cloudgpu.targets import is_simulated
 
-if TYPE_CHECKING:
-    # Only for annotations: an offline plan must not import boto3.
-    pass
-
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan, the location of its recipe, and the planner's input."""
+    """A plan, the path and directory of its recipe, and the planner's input."""
 
     plan: Plan
     path: Path
     base: Path
     question: PlannerInput
-    """The planner's input."""
+    """The planner's input, including the responses of the cloud."""
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What to plan, and on what.
+    """The recipe to plan, and the options of the plan.
 
     Attributes:
         recipe: Name or path of the recipe.
         sets: `name=value` pairs of `--set`.
         roots: Folders that are searched for recipe names.
-        preflight: Checks the resources that the recipe and the settings refer to; None to check nothing.
-        offline: Query nothing; use the catalog and the local caches.
-        all_regions: Plan for every usable region, starting with the recipe's, and ignore the recipe's zones.
+        preflight: Checks of the resources that the recipe and the settings refer to; None to skip the checks.
+        offline: Whether to use only the catalog and local caches, without network access.
+        engine: Engine that would create the cluster, `direct` or `pulumi`.
+        all_regions: Whether to plan for every usable region, starting with the recipe's, and ignore the recipe's zones.
     """
 
     recipe: str
@@ -61,13 +57,14 @@ class PlanRequest:
     preflight: Preflight | None = None
     offline: bool = False
     all_regions: bool = False
+    engine: str = "direct"
 
 
 def make_plan(request: PlanRequest, backend: Backend) -> Planned:
     """Plan a recipe on a backend.
 
     Raises:
-        RecipeError: The recipe is invalid.
+        RecipeError: The recipe does not exist or is invalid.
         UsageError: A `--set` is not `name=value`, or the inventory of self-managed hosts is invalid.
         CloudError: A request to the cloud failed.
     """
@@ -83,6 +80,7 @@ def make_plan(request: PlanRequest, backend: Backend) -> Planned:
         survey = request.preflight.survey(recipe, loaded.base, regions, offers.inspector())
         quotes = replace(quotes, survey=survey)
     question = PlannerInput(recipe, backend.target, catalog, quotes, default_region, request.today, request.network)
+    question = replace(question, engine=request.engine)
     question = offers.quote(question)
     return Planned(planner.build_plan(question), loaded.path, loaded.base, question)
 

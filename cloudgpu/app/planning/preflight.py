@@ -7,11 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cloudgpu.app.planning.local_files import local_file_issues, workdir_listing
 from cloudgpu.backends.base import Inspector
 from cloudgpu.errors import CloudGpuError, UsageError
+from cloudgpu.plan.checks.environment import required_variables
 from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedKind, NamedResources, NamedThing
 from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
+from cloudgpu.run.workdir import without_data
 from cloudgpu.settings import Settings
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.targets import is_simulated
@@ -32,10 +35,10 @@ AskRegistry = Callable[[Environment], ImageSeen]
 
 @dataclass(frozen=True)
 class Preflight:
-    """The checks that a command runs before planning.
+    """The checks that a command makes before planning.
 
     Attributes:
-        environ: The caller's environment. It is used only to check which variables are set.
+        environ: The caller's environment, used only to check which of the recipe's secrets are set.
         ask_registry: Function that looks up the image; None if planning offline or if the command does not run a
             container.
     """
@@ -48,19 +51,25 @@ class Preflight:
         """Look up the resources in these regions. Without an inspector, make only checks that do not need the cloud."""
         rehearsed = recipe.rehearsal.objects if recipe.rehearsal and is_simulated(self.settings.target) else {}
         checks = {dataset.name: self._dataset(dataset, base, rehearsed, inspector) for dataset in recipe.data}
+        listing = workdir_listing(recipe, base)
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             image = self._image(recipe, workers)
             regions_asked = None if inspector is None else workers.submit(_enabled, inspector)
+            roles_asked = None if inspector is None or not _may_use_spot(recipe) else workers.submit(_roles, inspector)
             named = [workers.submit(look) for look in self._named(regions, inspector)]
             datasets = {name: workers.submit(check) for name, check in checks.items() if check is not None}
+            roles, roles_unknown = (None, "") if roles_asked is None else roles_asked.result()
             enabled, why = (None, "") if regions_asked is None else regions_asked.result()
             return NamedResources(
                 datasets={name: seen.result() for name, seen in datasets.items()},
-                workdir_bytes=_workdir_bytes(recipe, base),
+                workdir_bytes=None if listing is None else without_data(listing, recipe, base).bytes,
+                files=local_file_issues(recipe, base, listing),
                 enabled_regions=enabled,
                 regions_unknown=why,
+                service_roles=roles,
+                service_roles_unknown=roles_unknown,
                 named=tuple(thing.result() for thing in named),
-                set_variables=frozenset(name for name in recipe.environment.secrets if self.environ.get(name)),
+                set_variables=frozenset(name for name in required_variables(recipe) if self.environ.get(name)),
                 image=None if image is None else image.result(),
             )
 
@@ -104,7 +113,7 @@ class Preflight:
 
 
 def _look(inspector: Inspector, kind: NamedKind, name: str, regions: Sequence[str], setting: str) -> NamedThing:
-    """Look up the resource in these regions. The ID of a network resource exists in only one region."""
+    """Look up a resource in these regions. If the regions differ, a region that has the resource takes precedence."""
     seen = {region: inspector.named(kind, name, region) for region in regions}
     by_presence = {presence: (region, why) for region, (presence, why) in seen.items()}
     for presence in ("there", "unknown", "missing"):
@@ -122,25 +131,27 @@ def _enabled(inspector: Inspector) -> tuple[frozenset[str] | None, str]:
         return None, err.message
 
 
+def _may_use_spot(recipe: Recipe) -> bool:
+    return "spot" in (recipe.resources.market, recipe.resources.prefer)
+
+
+def _roles(inspector: Inspector) -> tuple[frozenset[str] | None, str]:
+    """Return the names of the service-linked roles, or None and the reason if they are unknown."""
+    try:
+        return frozenset(inspector.service_roles()), ""
+    except CloudGpuError as err:
+        return None, err.message
+
+
 def _local(source: Path) -> DatasetSeen:
     try:
         if source.is_file():
             return DatasetSeen("there", size_bytes=source.stat().st_size)
-        return DatasetSeen("there", size_bytes=files_to_send(source).bytes)
+        listing = files_to_send(source)
+        if not listing.files:
+            return DatasetSeen("missing", f"{source} has no files to copy")
+        return DatasetSeen("there", size_bytes=listing.bytes)
     except UsageError as err:
         return DatasetSeen("missing", err.message)
     except OSError as err:
         return DatasetSeen("unknown", f"cannot read {source}: {err.strerror}")
-
-
-def _workdir_bytes(recipe: Recipe, base: Path) -> int | None:
-    """Return the size of the work directory in bytes, or None if the recipe has none.
-
-    Also return None if the directory cannot be read: the upload reports the error.
-    """
-    if recipe.workdir is None:
-        return None
-    try:
-        return files_to_send(base / recipe.workdir).bytes
-    except UsageError:
-        return None

@@ -16,7 +16,7 @@ from cloudgpu.recipe.name_suggestions import suggestion
 MarketName = Literal["on-demand", "spot"]
 MARKETS: Final[tuple[MarketName, ...]] = ("on-demand", "spot")
 _FAMILIES: Final = {"p": ("p5", "p6", "p4d"), "g": ("g5",)}
-"""Family letter (P or G) -> one representative instance family for each of its quotas."""
+"""Family letter -> one representative instance family for each of the letter's quotas."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,10 @@ class QuotaReportLine:
 
     @property
     def request(self) -> str:
-        """Command that requests the needed increase from AWS; empty if none is needed or the quota code is unknown."""
+        """Command that requests the needed increase from AWS.
+
+        Empty if the quota is high enough, if the line has no instance type, or if the quota code is unknown.
+        """
         if self.enough or self.needed_vcpus is None or not self.quota.code:
             return ""
         used = self.room.used_vcpus or 0 if self.room else 0
@@ -80,7 +83,7 @@ def report_subjects(catalog: Catalog, *, gpu: str, instance_type: str) -> tuple[
     """Return the subjects to report: one instance type, all launchable types with a GPU, or instance families.
 
     Raises:
-        UsageError: Both options were given, or the name is unknown.
+        UsageError: Both options were given, the name is unknown, or AWS has retired every type with the GPU.
     """
     if gpu and instance_type:
         message = "--gpu and --instance-type are mutually exclusive"

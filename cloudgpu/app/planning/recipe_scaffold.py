@@ -24,13 +24,13 @@ from cloudgpu.text import command
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _COMMENTS = 27
-"""Column width of the values. Two spaces and the comment follow."""
+"""Width to which a line is padded before its comment."""
 _MARKETS: Final[Mapping[Market, str]] = {
     "on-demand": "on-demand  # spot is cheaper, but AWS may interrupt it",
-    "spot": "spot  # AWS may interrupt it: write checkpoints and list them under checkpoint:",
+    "spot": "spot  # AWS may interrupt it: write checkpoints, and set their path under checkpoint:",
 }
 _CAP_RATIO = Decimal("1.1")
-"""Ratio of the budget cap to the nodes' price. The extra tenth covers disks and addresses."""
+"""Ratio of the budget cap to the nodes' price. The additional 10 % covers disks and IP addresses."""
 
 _TWICE = 2
 _FEW = 3
@@ -45,7 +45,7 @@ class ScaffoldRequest:
     """GPU spec such as `V100-32GB:8`, or an instance type."""
     nodes: int
     region: str
-    """If empty, the home region is used if the GPU is available there, otherwise the cheapest region."""
+    """If empty, the home region is used or, if the GPU is not available there, the region where it is cheapest."""
     market: Market = "on-demand"
     launcher: LauncherChoice = "torchrun"
 
@@ -58,7 +58,7 @@ class Scaffold:
     nodes: int
     market: Market
     offer: Offer
-    """Cheapest matching offer, at its on-demand price, which the spot price never exceeds."""
+    """Cheapest matching offer, at its on-demand price. The spot price never exceeds it."""
     most_expensive: Offer
     """Most expensive offer that the recipe includes."""
     files: dict[str, str]
@@ -130,7 +130,7 @@ def _raise_no_price(request: ScaffoldRequest, types: Sequence[InstanceType]) -> 
 
 
 def _no_price(request: ScaffoldRequest, types: Sequence[InstanceType]) -> UsageError:
-    """Return the error that says whether the GPU is only available in other regions or its price is unknown."""
+    """Return an error that says that the GPU is priced only in other regions, or that its price is unknown."""
     priced = sorted({region for kind in types for region in kind.on_demand_usd if kind.zones.get(region)})
     if request.region and priced:
         message = (
@@ -145,7 +145,7 @@ def _no_price(request: ScaffoldRequest, types: Sequence[InstanceType]) -> UsageE
 
 
 def _no_launchable_type(request: ScaffoldRequest, catalog: Catalog) -> UsageError:
-    """Return the error that explains why no matching type can be launched and suggests a command that works."""
+    """Return an error that explains why no matching type can be launched and suggests another command."""
     prefix = ("cloudgpu", "recipe", "new", request.name, "--gpu")
     retired = types_for_spec(request.gpu, catalog)
     if retired:
@@ -185,10 +185,10 @@ def _recipe(request: ScaffoldRequest, offers: Sequence[Offer]) -> str:
 
 
 def _affordable(offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Return the offers worth trying if the cheapest has no capacity.
+    """Return the offers that cost at most twice as much as the cheapest.
 
-    The recipe's budget cap has to cover the most expensive type that the recipe includes, and the largest type with a
-    T4 costs about eight times as much as the smallest.
+    They are alternatives if the cheapest has no capacity. The limit is necessary because the recipe's budget cap must
+    cover the most expensive alternative: the largest type with a T4 costs about eight times as much as the smallest.
     """
     cheapest = offers[0].hourly_usd or Decimal(0)
     limit = _TWICE * cheapest

@@ -1,6 +1,6 @@
 """The parts of a new recipe that depend on its launcher.
 
-Only launchers that need nothing but Python are included, so that the script runs without changes.
+Only launchers that require nothing but Python on the nodes are included, so that the script runs without changes.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from cloudgpu.app.planning.recipe_scaffold_text import SCRIPT
 
-LauncherChoice = Literal["torchrun", "each-node", "head-only", "service"]
+LauncherChoice = Literal["torchrun", "each-node", "head-only", "service", "script"]
 
 _PARAMS: Final = """\
 params:  # override one for a single run: cloudgpu train $name --set steps=100
@@ -51,6 +51,18 @@ launch:
   command: serve.py --address {service.address} --port {service.port}
   service:
     port: 8000
+
+"""
+_SCRIPT: Final = """\
+setup: |  # runs once on every node, for example to install packages; again only if it or a file it names changes
+  python --version > python-version.txt
+
+launch:
+  with: each-node  # run the script once on every node, with CLOUDGPU_RANK and CLOUDGPU_WORLD_SIZE set
+  run: |  # bash; stops at the first command that fails; a parameter is a variable: CLOUDGPU_PARAM_STEPS
+    cat python-version.txt
+    python train.py --steps "$$CLOUDGPU_PARAM_STEPS"
+    ls "$$CLOUDGPU_OUTPUTS"
 
 """
 _REHEARSED: Final = """
@@ -103,5 +115,6 @@ TEXTS: Final[Mapping[LauncherChoice, LauncherText]] = {
     "torchrun": LauncherText(_RANKS, _PARAMS + _TORCHRUN + _MEASURED, "train.py", SCRIPT, _REHEARSED),
     "each-node": LauncherText(_RANKS, _PARAMS + _EACH_NODE + _MEASURED, "train.py", _ANY_LAUNCHER),
     "head-only": LauncherText(_RANKS, _PARAMS + _HEAD_ONLY + _MEASURED, "train.py", _ANY_LAUNCHER),
+    "script": LauncherText(_RANKS, _PARAMS + _SCRIPT + _MEASURED, "train.py", _ANY_LAUNCHER),
     "service": LauncherText("Serves a page that shows the node's name.", _SERVICE, "serve.py", _SERVER),
 }

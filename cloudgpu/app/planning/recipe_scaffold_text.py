@@ -20,7 +20,7 @@ resources:
 
 environment:
   python:
-    requirements: []  # what pip installs on every node; for PyTorch on $gpu: ["$torch"]
+    requirements: []  # packages for pip to install on every node; for PyTorch on $gpu: ["$torch"]
 
 ${run}budget:
   expiry: 1h  # the nodes terminate themselves after this time in any case

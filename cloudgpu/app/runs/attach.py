@@ -1,46 +1,64 @@
 """`logs`, `attach` and `cancel`: reconnect to a run that another command started."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 
+from cloudgpu.app.runs.final_status import with_final_status
 from cloudgpu.app.runs.finish import RunFinisher, add_live_run_hint
-from cloudgpu.app.runs.follow import FollowedRun, FollowResult, with_final_status
+from cloudgpu.app.runs.follow import FollowedRun, FollowResult
+from cloudgpu.app.runs.lost_nodes import PROBABLY_SPOT, is_spot
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
 from cloudgpu.app.runs.services import follow_stage
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
+from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.backends.lifecycle.deletion import check_identity
-from cloudgpu.backends.lifecycle.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, StateError, UsageError
-from cloudgpu.launch.inventory import Inventory
+from cloudgpu.launch.inventory import ALIVE_STATES, Inventory
 from cloudgpu.paths import Home
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
+from cloudgpu.run.progress import LogFolder, Note, RankOutput
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.text import command
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_record import RunRecord
+from cloudgpu.text import command, index_range_text
 
 _NO_NODE = "all of its nodes are terminated"
 
 
 class RunWatcher:
-    """Reconnects to the runs of one backend that are recorded in one state home."""
+    """Reconnects to runs on one backend that are recorded in one state home."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def logs(self, run_id: str) -> FollowResult:
-        """Follow a live run until it finishes, without deleting or downloading anything.
+    def logs(
+        self, run_id: str, on_copied: Callable[[], None] = lambda: None, *, follow: bool = True
+    ) -> FollowResult | None:
+        """Copy the output of a live run, then follow the run until it finishes.
+
+        Outputs are not downloaded and the cluster is not deleted.
+
+        Args:
+            run_id: The run.
+            on_copied: Called when all output so far is on this machine, before the run is followed.
+            follow: Whether to follow the run. If not, return None after the copy.
 
         Raises:
-            UsageError: The run does not exist or has finished.
+            UsageError: The run does not exist, has started no ranks or has finished, or its cluster no longer exists.
             StateError: All nodes of the run are terminated.
             ConnectError: The nodes are unreachable.
         """
         record, cluster = self._live(run_id)
         with _live_run_hint(record), self._running() as running:
             running.connect(self._require_alive_nodes(record, cluster))
+            running.copy_output(record)
+            on_copied()
+            if not follow:
+                return None
             followed = running.follow(record, open_services=False)
         self._context.records.save_run(with_final_status(record, followed))
         return followed
@@ -48,19 +66,22 @@ class RunWatcher:
     def attach(self, run_id: str, *, keep: bool = False) -> RunOutcome:
         """Follow a live run and finish it like `train`: download outputs, delete the cluster, close the ledger rows.
 
-        If all nodes of the run are terminated, the run becomes `lost`, unless its final status is already recorded.
+        With `keep`, the cluster is not deleted. If all nodes of the run are terminated, the run becomes `lost`, unless
+        its final status is already recorded.
 
         Raises:
-            UsageError: The run does not exist or has finished, or its cluster no longer exists.
+            UsageError: The run does not exist, has started no ranks or has finished, or its cluster no longer exists.
             ConnectError: The nodes are unreachable; the run may still be running.
             RemoteCommandError: The cluster was deleted before the run's outputs were downloaded.
         """
         record, cluster = self._live(run_id, also_judged=True)
         if keep and not record.keep:
             record = self._context.records.save_run(replace(record, keep=True))
+        self._context.emit(LogFolder(self._context.home.run(record.run_id).root))
         stages = Stages(self._context.clock, self._context.emit, record.stages)
         finishing = RunFinisher(self._context, stages)
-        with FollowedRun(self._context, stages) as running:
+        # The stages of the run include its own connection to the nodes, not the one of this command.
+        with self._running() as running:
             try:
                 inventory = self._alive_nodes(cluster)
                 if not inventory.nodes:
@@ -68,28 +89,31 @@ class RunWatcher:
                 running.connect(inventory)
                 with stages.stage(follow_stage(record)):
                     followed = running.follow(record)
+                if followed.ran_s is not None:
+                    stages.correct(follow_stage(record), followed.ran_s)
                 return finishing.finish(finishing.record_final_status(record, followed), running, followed)
             except CloudGpuError as err:
                 finishing.finish_aborted(record, err)
                 raise
 
     def cancel(self, run_id: str) -> RunRecord:
-        """Stop a run and keep its cluster.
+        """Stop a run without deleting its cluster. A run whose nodes are all terminated becomes `lost`.
 
         Raises:
-            UsageError: The run does not exist or has finished.
+            UsageError: The run does not exist, has started no ranks or has finished, or its cluster no longer exists.
             ConnectError: The nodes are unreachable; the run may still be running.
         """
         record, cluster = self._live(run_id)
         with _live_run_hint(record):
             inventory = self._alive_nodes(cluster)
         if inventory.nodes:
-            with _live_run_hint(record), self._running() as running:
+            # The rest of the output is stored, but not shown: the caller did not ask for it.
+            with _live_run_hint(record), self._running(replace(self._context, emit=self._emit_no_output)) as running:
                 running.connect(inventory)
                 running.stop(record)
                 record = with_final_status(record, running.follow(record))
             self._context.emit(
-                Note(f"cluster {cluster.name} keeps running until {cluster.expires_at:%Y-%m-%d %H:%M} UTC")
+                Note(f"cluster {cluster.name} keeps running until {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC")
             )
         else:
             record = self._lost(record, cluster)
@@ -111,8 +135,11 @@ class RunWatcher:
         return record, cluster
 
     def _alive_nodes(self, cluster: ClusterRecord) -> Inventory:
-        """Return the pending and running nodes. Connecting to a terminated node would only time out."""
-        states = self._context.backend.instance_states(cluster.region, cluster.instance_ids)
+        """Return the pending and running nodes, after authorizing SSH from the caller's address.
+
+        The other nodes are reported and left out, because connecting to a terminated node would only time out.
+        """
+        states = self._context.backend.instance_states(cluster.placement.region, cluster.placement.instance_ids)
         if not any(state in ALIVE_STATES for state in states.values()):
             return Inventory(cluster.name, ())
         self._context.clusters.authorize(cluster)
@@ -135,17 +162,23 @@ class RunWatcher:
         """Mark a run whose nodes are terminated as `lost`, unless its final status was recorded. Return its record."""
         if record.judged:
             return record
-        expired = cluster.expires_at <= self._context.clock.now()
-        reason = f"its nodes expired at {cluster.expires_at:%Y-%m-%d %H:%M} UTC" if expired else _NO_NODE
+        expired = cluster.lifecycle.expires_at <= self._context.clock.now()
+        spot = f"all of its spot nodes are terminated, {PROBABLY_SPOT}" if is_spot(cluster) else _NO_NODE
+        reason = f"its nodes expired at {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC" if expired else spot
         return self._context.records.save_run(replace(record, state="lost", reason=reason))
 
-    def _running(self) -> FollowedRun:
-        return FollowedRun(self._context, Stages(self._context.clock, self._context.emit))
+    def _running(self, context: Context | None = None) -> FollowedRun:
+        context = context or self._context
+        return FollowedRun(context, Stages(context.clock, context.emit))
+
+    def _emit_no_output(self, event: ProgressEvent) -> None:
+        if not isinstance(event, RankOutput):
+            self._context.emit(event)
 
 
 @contextmanager
 def _live_run_hint(record: RunRecord) -> Iterator[None]:
-    """Add a hint to connection errors: the run may still be running."""
+    """Extend the hint of connection errors with the state of the run, which may still be running."""
     try:
         yield
     except ConnectError as err:
@@ -154,7 +187,7 @@ def _live_run_hint(record: RunRecord) -> Iterator[None]:
 
 
 def _refuse_lost_outputs(record: RunRecord) -> None:
-    """Raise an error if outputs were lost because the cluster was deleted.
+    """Reject a run whose outputs were lost because its cluster was deleted.
 
     Raises:
         RemoteCommandError: The run expected outputs that were never downloaded.
@@ -166,44 +199,75 @@ def _refuse_lost_outputs(record: RunRecord) -> None:
 
 
 def find_run(records: RecordStore, run_id: str) -> RunRecord:
-    """Return the run with this ID, or the latest run if the ID is empty.
+    """Return the run with this ID. If the ID is empty, return the newest running run, or else the newest run.
 
     Raises:
-        UsageError: The run does not exist.
+        UsageError: The run does not exist, or the ID is empty and there is no run.
     """
-    runs = [] if run_id else records.runs()
-    record = records.run(run_id) if run_id else runs[-1] if runs else None
+    record = records.run(run_id) if run_id else _newest(records.runs())
     if record is None:
         message = f"run {run_id} does not exist" if run_id else "no run has been started yet"
         raise UsageError(message, hint="run `cloudgpu status --all` to list the runs")
     return record
 
 
-def read_stored_lines(home: Home, record: RunRecord, rank: int | None = None) -> Iterator[tuple[int, str]]:
-    """Yield (rank, line) pairs from a run's logs on this machine, rank by rank.
+def _newest(runs: Sequence[RunRecord]) -> RunRecord | None:
+    """Return the last running run, or else the last run; None if there are no runs. `runs` is sorted by start."""
+    running = [run for run in runs if run.state == "running" and run.ended_at is None]
+    return next(reversed(running or runs), None)
+
+
+def recorded_ranks(record: RunRecord) -> list[int]:
+    """Return the numbers of a run's ranks, sorted."""
+    return sorted(rank for ranks in record.ranks.values() for rank in ranks)
+
+
+def require_rank(record: RunRecord, rank: int | None) -> None:
+    """Check that the run has this rank, if one is given.
 
     Raises:
         UsageError: The run has no such rank.
     """
-    ranks = sorted(rank for ranks in record.ranks.values() for rank in ranks)
+    ranks = recorded_ranks(record)
     if rank is not None and rank not in ranks:
-        message = (
-            f"run {record.run_id} has no rank {rank}; its ranks are {ranks[0]} to {ranks[-1]}"
+        raise UsageError(
+            f"run {record.run_id} has no rank {rank}; {index_range_text(len(ranks), 'rank', ranks[0])}"
             if ranks
             else f"run {record.run_id} has not started any rank"
         )
-        raise UsageError(message)
+
+
+def read_stored_output(
+    home: Home, record: RunRecord, rank: int | None = None, *, tail: int | None = None
+) -> Iterator[RankOutput]:
+    """Yield a run's output on this machine, rank by rank or for a single rank.
+
+    Args:
+        home: The state home.
+        record: The run.
+        rank: The only rank to read; None for all.
+        tail: Number of lines to read from the end of each rank's output; None for all.
+    """
+    ranks = recorded_ranks(record)
     logs = LogStore(home.run(record.run_id))
     for selected in ranks if rank is None else [rank]:
-        for line in logs.lines(selected):
-            yield selected, line
+        start = 0 if tail is None else logs.start_of_last(selected, tail)
+        for lines in logs.blocks(selected, start):
+            yield RankOutput(selected, lines, alone=len(ranks) == 1)
+
+
+def copied_at(home: Home, record: RunRecord) -> datetime | None:
+    """Return when the output on this machine was last extended; None if there is none."""
+    return LogStore(home.run(record.run_id)).written_at(recorded_ranks(record))
 
 
 def explain_missing_lines(record: RunRecord) -> str:
     """Explain why this machine has no log lines for a run."""
     if not record.ranks:
         when = (
-            "has not started its ranks yet" if record.state == "preparing" else f"{record.state} before a rank started"
+            "has not started its ranks yet"
+            if record.state == "preparing"
+            else f"started no ranks (state: {record.state})"
         )
         return f"run {record.run_id} {when}{': ' + record.reason if record.reason else ''}"
-    return f"this machine has no log lines of run {record.run_id}; the run is {record.state}"
+    return f"this machine has no log lines of run {record.run_id} (state: {record.state})"

@@ -25,7 +25,7 @@ _SHOWN = 100
 
 
 def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
-    """Upload the objects of the recipe's `rehearsal` section to the simulated buckets. Return the byte count.
+    """Upload the objects of the recipe's `rehearsal` section to the simulated buckets. Return the number of bytes sent.
 
     Raises:
         RecipeError: A source is not a directory.
@@ -41,9 +41,9 @@ def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
 
 
 def dataset_lister(cloud: Backend, base: Path) -> Files:
-    """Return a function that lists a dataset's files, with presigned URLs for S3 objects and with known checksums.
+    """Return a function that lists a dataset's files with their known checksums and, for S3, presigned URLs.
 
-    Local files are verified against their manifest here, because the upload does not verify them.
+    The function also verifies the checksums of local files, because the upload does not verify them.
     """
     listed: dict[str, Sequence[RemoteFile]] = {}
 
@@ -63,7 +63,7 @@ def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
     """Check that the checkpoint to resume from and the buckets for checkpoints and outputs exist.
 
     Raises:
-        CloudGpuError: A bucket or the checkpoint does not exist.
+        CloudGpuError: A bucket or the checkpoint does not exist or cannot be read.
     """
     list_resume_files(recipe, files)
     for to in filter(None, (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)):
@@ -85,7 +85,7 @@ def _web(dataset: Data, manifest: Path | None) -> Sequence[RemoteFile]:
 
 
 def _with_checksums(dataset: Data, files: Sequence[RemoteFile], manifest: Path | None) -> Sequence[RemoteFile]:
-    """Return the files with the checksums from the recipe or from the dataset's manifest."""
+    """Return the files with the checksums from the recipe or the manifest, or unchanged if there are none."""
     if manifest is not None:
         return _in_manifest(dataset, files, manifest)
     if dataset.sha256 is None:
@@ -144,7 +144,8 @@ def read_manifest(path: Path) -> Mapping[str, str]:
     """Read a manifest in `sha256sum` format. Return the SHA-256 digest of each relative path.
 
     Raises:
-        RecipeError: The file cannot be read, has an invalid line, or names a file that a node cannot create.
+        RecipeError: The file cannot be read, has an invalid line, lists a file with two checksums, or lists a file
+            that a node cannot create.
     """
     try:
         lines = read_text(path, MANIFEST_BYTES).split("\n")
@@ -176,7 +177,9 @@ def _in_manifest(dataset: Data, files: Sequence[RemoteFile], manifest: Path) -> 
     by_path = {file.relative: file for file in files}
     missing = sorted(set(sums) - set(by_path))
     if missing:
-        message = f"dataset {dataset.name}: {dataset.source} lacks {missing[0]}, which {manifest.name} lists"
+        message = (
+            f"dataset {dataset.name}: {manifest.name} lists {missing[0]}, which does not exist in {dataset.source}"
+        )
         raise RecipeError(message, hint="upload the file, or correct the manifest")
     # Only files in the manifest are staged: an object added later is not part of the dataset.
     return [replace(by_path[path], sha256=digest) for path, digest in sums.items()]

@@ -1,18 +1,20 @@
-"""Finish a run for `train` and `attach`: download the outputs, delete its cluster, close the ledger rows.
+"""Finish a run for `train` and `attach`: download its outputs, delete its cluster, close its ledger rows.
 
 The effect of an error or Ctrl-C depends on the progress of the run:
 
     no rank was started     the run is closed; after an error, a cluster created for the run is deleted unless kept
-    ranks may be running    nothing is stopped; `attach` follows the run again
+    ranks may be running    nothing is stopped unless the user confirms it after Ctrl-C; `attach` follows the run again
     final status is known   the cluster is kept until `attach` has downloaded the outputs
 """
 
 import contextlib
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from cloudgpu.app.runs.follow import FollowedRun, FollowResult, with_final_status
+from cloudgpu.app.runs.final_status import with_final_status
+from cloudgpu.app.runs.follow import FollowedRun, FollowResult
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
 from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.app.runs.stages import Stages
@@ -20,14 +22,17 @@ from cloudgpu.app.runs.summary import RunSummary, describe_run_and_cluster, rema
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.deletion import failed_cleanup_error
 from cloudgpu.backends.lifecycle.results import DeletionResult
-from cloudgpu.backends.lifecycle.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
+from cloudgpu.launch.inventory import ALIVE_STATES
 from cloudgpu.run.collect import Collected
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.text import command
 
 _INTERRUPTED = "interrupted"
+_NEEDS_NODES = re.compile(r"cloudgpu (?:down|ssh|status|exec)\b|\bssh -p\b|\blog in\b|\bon the nodes?\b")
+"""Advice that needs a running node or an existing cluster."""
 
 
 class RunFinisher:
@@ -43,7 +48,7 @@ class RunFinisher:
         """Record the final status of the ranks.
 
         Raises:
-            StateError: The run's record cannot be written; `finish_aborted` still reports the final status.
+            StateError: The run's record cannot be written. `finish_aborted` still reports the final status.
         """
         self._verdict = with_final_status(record, followed)
         return self._context.records.save_run(self._verdict)
@@ -74,21 +79,21 @@ class RunFinisher:
         if running is not None and running.connected and not (insist and record.outputs):
             running.forget(self._terminated_nodes(record, cluster))
             with self._stages.stage("collect"):
-                collected = running.collect(record, () if cluster is None else cluster.instance_ids)
+                collected = running.collect(record, () if cluster is None else cluster.placement.instance_ids)
             complete = not collected.failures and not collected.gone
             record = self._context.records.save_run(replace(record, outputs=collected.files, collected=complete))
         kept = self._why_kept(record, collected.failures, insist=insist)
         if collected.failures and kept:
             outcome = self._with_pending_outputs(record, kept, collected.failures, collected.notes)
         else:
-            # Compute this before the cluster is deleted, because the lines describe the cluster's current state.
+            # Build the lines before the cluster is deleted, because they describe its current state.
             lost = self._lost(record, collected, cluster)
             outcome = replace(self._closed(record, kept, (*collected.notes, *lost)), lost=lost)
         outcome = replace(outcome, skipped=collected.skipped)
         return outcome if followed is None else replace(outcome, measured=followed.measured, tail=followed.tail)
 
     def _lost(self, record: RunRecord, collected: Collected, cluster: ClusterRecord | None) -> tuple[str, ...]:
-        """Return a line for each expected output that can no longer be downloaded."""
+        """Return a line for each reason why expected outputs can no longer be downloaded."""
         if collected.failures:
             return collected.failures
         if collected.gone and record.resolved.get("outputs"):
@@ -108,11 +113,11 @@ class RunFinisher:
         return replace(self._summary.outcome(record, kept=kept), notes=notes, unfetched=failures)
 
     def _terminated_nodes(self, record: RunRecord, cluster: ClusterRecord | None) -> list[str]:
-        """Return the terminated nodes of a failed run. Their outputs are lost, so they must not delay the deletion."""
+        """Return the instance IDs of a failed run's terminated nodes, whose outputs are lost."""
         if cluster is None or record.state in ("succeeded", "not-run"):
             return []
         try:
-            states = self._context.backend.instance_states(cluster.region, cluster.instance_ids)
+            states = self._context.backend.instance_states(cluster.placement.region, cluster.placement.instance_ids)
         except CloudGpuError:
             return []  # still download what is available; `down` reports the problem
         return [instance_id for instance_id, state in states.items() if state not in ALIVE_STATES]
@@ -122,8 +127,24 @@ class RunFinisher:
         record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
         return self._summary.outcome(record, kept="detached")
 
-    def interrupted(self, run_id: str, running: FollowedRun, end_now: Callable[[str], bool]) -> RunOutcome:
-        """Handle Ctrl-C: report what is still running and how to delete it, or stop the run if the caller confirms."""
+    def interrupted(
+        self,
+        run_id: str,
+        running: FollowedRun,
+        end_now: Callable[[str], bool],
+        delete_unstarted: Callable[[str], bool],
+    ) -> RunOutcome:
+        """Handle Ctrl-C: report what is still running and how to delete it, or stop the run if the caller confirms.
+
+        Args:
+            run_id: The run.
+            running: The connection to the nodes.
+            end_now: Function that asks whether to stop the run.
+            delete_unstarted: Function that asks whether to delete the new cluster of a run that has started no rank.
+
+        Raises:
+            KeyboardInterrupt: The run is not recorded yet, so there is nothing to report.
+        """
         record = self._context.records.run(run_id)
         if record is None:
             raise KeyboardInterrupt
@@ -131,8 +152,9 @@ class RunFinisher:
         active = bool(record.ranks) and not record.judged
         if cluster is not None:
             self._context.emit(Note(remaining_cluster_line(cluster)))
-        created_by_run = cluster is not None and cluster.run_id == run_id
-        if (active or created_by_run) and end_now(describe_run_and_cluster(record, cluster)):
+        created_by_run = cluster is not None and cluster.identity.run_id == run_id
+        asked = end_now if record.ranks else delete_unstarted
+        if (active or created_by_run) and asked(describe_run_and_cluster(record, cluster)):
             return replace(self._ended_as_asked(record, running, own=created_by_run), interrupted=True)
         if active:
             record = self._context.records.save_run(replace(record, state="running", stages=tuple(self._stages.done)))
@@ -142,7 +164,7 @@ class RunFinisher:
         return replace(self._summary.outcome(record, cluster, kept), interrupted=True)
 
     def finish_aborted(self, record: RunRecord, err: CloudGpuError) -> None:
-        """Finish a run that was aborted by an error. Add to its hint what is still running and how to attach.
+        """Finish a run that an error aborted. Extend the error's hint with what is still running and how to attach.
 
         Raises:
             TeardownError: The cluster that the run created cannot be deleted; the message contains both errors.
@@ -176,16 +198,17 @@ class RunFinisher:
                 self._ended(record)
 
     def _end_after(self, record: RunRecord, cluster: ClusterRecord | None, err: CloudGpuError) -> None:
-        if cluster is None or cluster.run_id != record.run_id or isinstance(err, TeardownError):
+        if cluster is None or cluster.identity.run_id != record.run_id or isinstance(err, TeardownError):
             return
         if record.keep or record.keep_on_failure:
             _add_hint(err, remaining_cluster_line(cluster))
             return
         try:
             with self._stages.stage("down"):
-                self._context.clusters.delete(cluster.name, cluster.region)
+                self._context.clusters.delete(cluster.name, cluster.placement.region)
         except CloudGpuError as failure:
             raise failed_cleanup_error(cluster.name, err, failure) from err
+        err.hint = hint_after_deletion(err.hint, cluster.name)
 
     def _ended_as_asked(self, record: RunRecord, running: FollowedRun, *, own: bool) -> RunOutcome:
         followed = None
@@ -216,7 +239,7 @@ class RunFinisher:
             return ""
         failed = record.state not in ("succeeded", "not-run")
         reasons = (
-            (cluster.run_id != record.run_id, "the run did not create the cluster"),
+            (cluster.identity.run_id != record.run_id, "the run did not create the cluster"),
             (bool(failures) and not insist, f"outputs could not be downloaded ({', '.join(failures[:1])})"),
             (record.keep and not insist, "--keep"),
             (record.keep_on_failure and failed and not insist, "--keep-on-failure"),
@@ -224,7 +247,7 @@ class RunFinisher:
         return next((text for holds, text in reasons if holds), "")
 
     def _closed(self, record: RunRecord, kept: str, notes: tuple[str, ...]) -> RunOutcome:
-        """Delete the cluster unless it is kept, then close the ledger rows. The outcome reports a failed deletion."""
+        """Delete the cluster unless it is kept, then close the run. If the deletion fails, report it in the outcome."""
         cluster = self._summary.cluster(record)
         failure: CloudGpuError | None = None
         ended: DeletionResult | None = None
@@ -259,15 +282,25 @@ def _why_unreachable(cluster: ClusterRecord | None, now: datetime) -> str:
     """Explain why a run's outputs cannot be downloaded."""
     if cluster is None:
         return CLUSTER_DELETED
-    if cluster.expires_at <= now:
-        return f"its cluster expired at {cluster.expires_at:%Y-%m-%d %H:%M} UTC"
+    if cluster.lifecycle.expires_at <= now:
+        return f"its cluster expired at {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC"
     return "none of its nodes could be reached"
 
 
 def add_live_run_hint(err: CloudGpuError, record: RunRecord) -> None:
-    """Extend an error's hint with the state of the aborted run and the command that attaches to it."""
+    """Extend an error's hint with the run's state and the command that attaches to the run."""
     state = f"has finished ({record.state})" if record.judged else "may still be running"
     _add_hint(err, f"run {record.run_id} {state}; attach to it with `{command('cloudgpu', 'attach', record.run_id)}`")
+
+
+def hint_after_deletion(hint: str, cluster: str) -> str:
+    """Return an error's hint without the advice that needs the nodes of a deleted cluster.
+
+    Saved logs and changes of the recipe remain useful.
+    """
+    useful = [part for part in hint.split("; ") if part and not _NEEDS_NODES.search(part)]
+    again = "to look at the nodes after a failure, add --keep-on-failure"
+    return "; ".join([*useful, f"cluster {cluster} was deleted", again])
 
 
 def _add_hint(err: CloudGpuError, text: str) -> None:

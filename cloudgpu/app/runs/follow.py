@@ -1,26 +1,31 @@
-"""Connect to the nodes of a run, stage and start the run, follow it until it finishes and download its outputs."""
+"""Connect to a run's nodes, stage and start the run, follow it until it finishes, and download its outputs."""
 
-import fcntl
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from math import isfinite
 from pathlib import Path
 
-from cloudgpu import files
+from cloudgpu.app.runs.busy_nodes import BusyNodes
+from cloudgpu.app.runs.lost_nodes import terminated_node_lines
+from cloudgpu.app.runs.run_network import RunNetwork
 from cloudgpu.app.runs.run_recipe import recipe_of
+from cloudgpu.app.runs.sending_lock import only_sender
 from cloudgpu.app.runs.service_probe import require_free_ports
 from cloudgpu.app.runs.service_urls import services_of, token_variables
 from cloudgpu.app.runs.services import ServiceProbes
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.backends.base import Context
-from cloudgpu.errors import ConnectError
+from cloudgpu.backends.lifecycle.console_logs import save_consoles
+from cloudgpu.backends.lifecycle.node_check import record_checked_nodes
+from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Inventory
+from cloudgpu.launch.nccl_log import sets_own_log, watches_network
 from cloudgpu.node.bootstrap import image_cleanup_script
-from cloudgpu.paths import unwritable_error
 from cloudgpu.run import node_health
-from cloudgpu.run.agent import Agent, install_agent
+from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
+from cloudgpu.run.bootstrap_progress import REBOOT_S
 from cloudgpu.run.collect import Collected, collect
 from cloudgpu.run.containers.images import provide_image
 from cloudgpu.run.containers.logins import RegistryLogin
@@ -28,23 +33,29 @@ from cloudgpu.run.data import uploads
 from cloudgpu.run.data.checkpoints import start_checkpoint_upload
 from cloudgpu.run.data.files import Files
 from cloudgpu.run.data.prepare import release_datasets_on_failure
-from cloudgpu.run.follow import follow
+from cloudgpu.run.follow import copy_output, follow
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Measured, Metrics
-from cloudgpu.run.progress import MetricValue, Note, RankLine
-from cloudgpu.run.stage import Staged, send_workdir, stage
+from cloudgpu.run.progress import MetricValue, Note, RankOutput
+from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
+from cloudgpu.run.transport import NodeTransport
 from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
-from cloudgpu.state.cluster_and_run_records import RunRecord, RunState
 from cloudgpu.state.inventories import mark_booted_nodes
+from cloudgpu.state.node_logs import MOST_BYTES, MOST_NODES, mention, node_log, save_node_log
+from cloudgpu.state.run_record import RunRecord
+from cloudgpu.text import plural
 
 _GRACE_S = 10
 _CLEANING_S = 600.0
+_REBOOT_POLL_S = 2.0
+_BUSY_POLL_S = 1.0
+_START_ATTEMPTS = 3
+_LOG_S = 30.0
 _LONGEST_SHOWN = 2000
-_STATES: Mapping[str, RunState] = {"succeeded": "succeeded", "failed": "failed", "cancelled": "cancelled"}
 
 
 @dataclass(frozen=True)
@@ -55,14 +66,26 @@ class FollowResult:
     measured: tuple[Measured, ...]
     tail: tuple[str, ...]
     """Last lines of the rank that failed first."""
+    transport: str = ""
+    """Network between the nodes: `efa`, `tcp`, another name or `unknown`; empty if it was not watched."""
+    ran_s: float | None = None
+    """Seconds from the start of the first rank to the end of the last, by the clocks of the nodes; None if unknown."""
 
 
 class FollowedRun:
     """A run on the nodes of one inventory. Leaving the context disconnects from the nodes; the ranks keep running."""
 
-    def __init__(self, context: Context, stages: Stages) -> None:
+    def __init__(self, context: Context, stages: Stages, *, logs: Path | None = None) -> None:
+        """Prepare the connection.
+
+        Args:
+            context: Context of the command.
+            stages: Receives the duration of every stage.
+            logs: Folder of the run, for the logs of nodes that fail; None for the folder of the cluster.
+        """
         self._context = context
         self._stages = stages
+        self._logs = logs
         self._hosts = ExitStack()
         self._agents: list[Agent] = []
         self._inventory = Inventory("", ())
@@ -76,7 +99,7 @@ class FollowedRun:
 
     @property
     def connected(self) -> bool:
-        """Whether the nodes are connected."""
+        """Whether at least one node is connected."""
         return bool(self._agents)
 
     def connect(self, inventory: Inventory) -> None:
@@ -84,31 +107,77 @@ class FollowedRun:
 
         Raises:
             ConnectError: A node is unreachable.
-            HostKeyError: The host key of a node is unknown.
+            HostKeyError: A node's host key is unknown or does not match.
         """
-        with self._stages.stage("connect"):
+        with self._stages.stage("connect"), self._saving_node_logs(inventory):
             inventory = mark_booted_nodes(self._context.records, inventory, self._context.clock.now())
             hosts = self._context.backend.connect(inventory.nodes, self._context.emit)
             for host in hosts:
                 self._hosts.callback(host.close)
-            self._agents = list(all_or_raise(run_on_all(hosts, install_agent)).values())
+            self._agents = list(all_or_raise(run_on_all(hosts, self._install_agent)).values())
             self._inventory = inventory
 
+    @contextmanager
+    def _saving_node_logs(self, inventory: Inventory) -> Iterator[None]:
+        """If nodes fail, save their console output and bootstrap log, and name the files in the error's hint."""
+        try:
+            yield
+        except CloudGpuError as err:
+            folder = self._logs or self._context.home.cluster(inventory.cluster).root
+            failed = [node for node in inventory.nodes if node.index in err.nodes and not node.own][:MOST_NODES]
+            agents = {agent.host.node.index: agent for agent in self._agents}
+            saved: list[Path] = []
+            record = self._context.records.last_known(inventory.cluster)
+            if record is not None:
+                ids = {node.index: node.instance_id for node in failed}
+                saved += save_consoles(self._context, record.placement.region, ids, folder)
+            for node in failed:
+                if node.index in agents:
+                    text = _bootstrap_log(agents[node.index])
+                    saved += filter(None, [save_node_log(node_log(folder, node.index, "bootstrap"), text)])
+            err.hint = mention(err.hint, saved)
+            raise
+
+    def _install_agent(self, host: Host) -> Agent:
+        """Install the agent. A node that may still be at its first boot may reboot in between, so this is retried.
+
+        Raises:
+            ConnectError: The node is unreachable for longer than a reboot takes.
+            RemoteCommandError: The agent cannot be installed.
+        """
+        clock = self._context.clock
+        deadline = clock.monotonic() + (0 if host.node.own or host.node.booted else REBOOT_S)
+        while True:
+            try:
+                return install_agent(host)
+            except HostKeyError:
+                raise
+            except ConnectError:
+                if clock.monotonic() >= deadline:
+                    raise
+                clock.sleep(_REBOOT_POLL_S)
+
     def forget(self, instance_ids: Collection[str]) -> None:
-        """Stop using nodes that are terminated."""
+        """Stop using these nodes, which are terminated."""
         self._agents = [agent for agent in self._agents if agent.host.node.instance_id not in instance_ids]
 
     def gate(self) -> None:
-        """Check that every node has the hardware of its instance type.
+        """Wait for every node's bootstrap, then check that the node has the hardware of its instance type.
 
         Raises:
             RemoteCommandError: A node failed the check.
+            ConnectError: A node is unreachable.
+            StateError: The state home cannot be written.
         """
-        with self._stages.stage("gate"):
+        with self._stages.stage("gate"), self._saving_node_logs(self._inventory):
             for health in node_health.check_nodes(self._agents, self._context.clock, self._context.emit):
                 gpus = f"{len(health.gpus)} x {health.gpus[0]}" if health.gpus else "no GPU"
                 mark = " (simulated)" if health.simulated and "simulated" not in gpus else ""
-                self._context.emit(Note(f"{gpus}{mark}, Python {health.python}", health.node))
+                efa = f", {plural(health.efa, 'EFA device')}" if health.efa else ""
+                # A simulated node has no CUDA library.
+                cuda = ", CUDA unknown" if health.cuda == "unknown" and not health.simulated else ""
+                self._context.emit(Note(f"{gpus}{mark}{cuda}{efa}, Python {health.python}", health.node, detail=True))
+        record_checked_nodes(self._context, self._inventory)
 
     def strip(self) -> None:
         """Remove host-specific data, including SSH keys, from every node. No login is possible afterwards.
@@ -124,17 +193,27 @@ class FollowedRun:
                     timeout_s=_CLEANING_S,
                 )
 
-    def stage(self, job: Job, base: Path, files: Files, login: RegistryLogin | None = None) -> Staged:
-        """Provide the work directory, the data, and the environment or container image on every node.
+    def stage(
+        self,
+        job: Job,
+        base: Path,
+        files: Files,
+        login: RegistryLogin | None = None,
+        secrets: Mapping[str, str] = NO_SECRETS,
+    ) -> Staged:
+        """Prepare the work directory, the data, and the Python environment or container image on every node.
+
+        `secrets` are the values of the recipe's secrets, for its setup.
 
         Raises:
             RemoteCommandError: Staging failed on a node.
         """
         with self._stages.stage("stage"), release_datasets_on_failure(job, self._agents):
-            with self._only_sender(job):
+            with only_sender(self._context, self._inventory.cluster, job.recipe.name):
                 sent = send_workdir(job, self._agents, base, self._context.emit)
             services = self._context.backend.bucket_service
-            staged = stage(job, self._agents, files, base, self._context.emit, sent_bytes=sent, services=services)
+            emit = self._context.emit
+            staged = stage(job, self._agents, files, base, emit, sent_bytes=sent, services=services, secrets=secrets)
             container = job.recipe.environment.container
             if container is None or job.inventory.head.simulated:
                 return staged
@@ -149,10 +228,16 @@ class FollowedRun:
         gang = rank_launches(job, self._agents, staged)
         return {str(node.node_index): tuple(rank.rank for rank in node.ranks) for node in gang}
 
-    def start(self, job: Job, staged: Staged, secrets: Mapping[str, str]) -> None:
-        """Start every rank.
+    def require_idle(self, busy: BusyNodes) -> None:
+        """Check that no other run is in progress on the nodes, or wait for it; see `BusyNodes.require_idle`."""
+        busy.require_idle(self._agents)
+
+    def start(self, job: Job, staged: Staged, secrets: Mapping[str, str], busy: BusyNodes) -> None:
+        """Start the uploads of checkpoints and outputs, then every rank.
 
         Raises:
+            UsageError: The port of a service is already in use.
+            BusyError: Another run was started on the nodes in the meantime, and the run neither waits nor shares.
             RemoteCommandError: An agent reported an error; the ranks that were already started have been stopped.
         """
         with self._stages.stage("start"), release_datasets_on_failure(job, self._agents):
@@ -163,14 +248,45 @@ class FollowedRun:
                 *describe_gang(rank_launches(job, self._agents, staged)),
             )
             for line in filter(None, lines):
-                self._context.emit(Note(line))
+                self._context.emit(Note(line, detail=True))
+            own = sets_own_log(job.recipe) if watches_network(job.inventory) else ()
+            if own:
+                names = ", ".join(own)
+                self._context.emit(Note(f"the recipe sets {names}, so only the ranks' output shows the network"))
             services = services_of(job.recipe, job.run_id, self._context.home)
             require_free_ports(self._head(), services)
-            start(job, self._agents, staged, {**secrets, **token_variables(services)})
+            self._start_ranks(job, staged, {**secrets, **token_variables(services)}, busy)
             self._started = True
 
+    def _start_ranks(self, job: Job, staged: Staged, secrets: Mapping[str, str], busy: BusyNodes) -> None:
+        for attempt in itertools.count(1):
+            try:
+                start(job, self._agents, staged, secrets, alone=busy.alone)
+            except AgentReplyError as err:
+                if err.code != "busy":
+                    raise
+                # Another run was started after the check before the staging.
+                busy.require_idle(self._agents)
+                if attempt >= _START_ATTEMPTS and not busy.waits:
+                    raise  # a node contradicts itself
+                self._context.clock.sleep(_BUSY_POLL_S)
+            else:
+                return
+
+    def copy_output(self, record: RunRecord) -> None:
+        """Copy the output that the ranks have written so far to this machine.
+
+        Raises:
+            ConnectError: A node is unreachable.
+        """
+        with ServiceProbes(self._context, record, None, lambda: None, fresh=False) as services:
+            logs = services.logs(self._context.home.run(record.run_id))
+            copy_output(self._agents, self._ranks(record), self._run_dirs(record), logs)
+
     def follow(self, record: RunRecord, *, open_services: bool = True) -> FollowResult:
-        """Follow the run until its final status is known. Store its output in logs and open its services locally.
+        """Follow the run until its final status is known.
+
+        Store the output of the ranks on this machine, and open the run's services here unless `open_services` is False.
 
         Raises:
             ConnectError: A node remains unreachable; the run may still be running.
@@ -186,25 +302,32 @@ class FollowedRun:
                 metrics.read(line, rank)
         verdict = Verdict("lost")
         unreachable = UnreachableNodes(self._context, record)
+        alone = sum(map(len, record.ranks.values())) == 1
+        network = RunNetwork(self._context, record, self._inventory)
         try:
             for item in follow(
                 self._agents, self._ranks(record), self._run_dirs(record), logs, self._context.clock, unreachable
             ):
                 if isinstance(item, Chunk):
-                    self._emit_lines(services.shown(item), metrics)
+                    self._emit_lines(services.shown(item), metrics, alone=alone)
+                elif isinstance(item, NodeTransport):
+                    network.add(item)
                 else:
                     verdict = item
         except ConnectError as err:
-            # The run may continue as long as one node is running.
+            # As long as a node is running, the run may continue.
             if not unreachable.all_terminated():
                 raise
             verdict = Verdict("lost", reason=err.message)
+        ran_s = verdict.ran_s
         verdict = services.judged(verdict)
         tail = () if verdict.rank is None else tuple(logs.tail(verdict.rank))
-        return FollowResult(verdict, metrics.measured(), tail)
+        return FollowResult(verdict, metrics.measured(), tail, network.name, ran_s)
 
     def stop(self, record: RunRecord) -> None:
-        """Stop the run on every node after the grace period for a checkpoint. The cluster keeps running.
+        """Stop the run on every node, with a grace period in which the ranks can write a checkpoint.
+
+        The cluster keeps running.
 
         Raises:
             RemoteCommandError: An agent reported an error.
@@ -224,48 +347,26 @@ class FollowedRun:
         all_or_raise(answers)
 
     def collect(self, record: RunRecord, instance_ids: Sequence[str]) -> Collected:
-        """Download the outputs, and report the terminated instances of the cluster, whose data is lost."""
+        """Download the outputs from the connected nodes. Report all other instances of the cluster as terminated."""
         job = Job(record.run_id, recipe_of(record), self._inventory, "")
-        collected = collect(job, self._agents, self._context.home.run(record.run_id).outputs)
+        collected = collect(job, self._agents, self._context.home.run(record.run_id).outputs, self._context.emit)
         here = {agent.host.node.index for agent in self._agents}
-        terminated = tuple(
-            f"node {index} ({instance_id}) is terminated and its data is lost"
-            for index, instance_id in enumerate(instance_ids)
-            if index not in here
-        )
+        cluster = self._context.records.last_known(record.cluster)
+        terminated = terminated_node_lines(cluster, dict(enumerate(instance_ids)), here)
         return replace(collected, missing=() if terminated else collected.missing, gone=terminated)
 
-    @contextmanager
-    def _only_sender(self, job: Job) -> Iterator[None]:
-        """Allow only one run of a recipe at a time to upload the work directory, which all runs on a cluster share.
-
-        Only this state home can reach the cluster's nodes, so a lock file here is enough. The kernel releases the lock
-        even if the process is killed.
-        """
-        path = self._context.home.cluster(self._inventory.cluster).root / f"sending-{job.recipe.name}"
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            held = files.open_for_appending(path)
-        except OSError as err:
-            raise unwritable_error(path, err) from err
-        with held:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._context.emit(
-                    Note(f"waiting for another run that is uploading the work directory of {job.recipe.name}")
-                )
-                fcntl.flock(held, fcntl.LOCK_EX)
-            yield
-
-    def _emit_lines(self, chunk: Chunk, metrics: Metrics) -> None:
-        for line in chunk.raw.decode(errors="replace").splitlines():
-            self._context.emit(RankLine(chunk.rank, _shortened(line)))
-            for name, value, unit in metrics.read(line, chunk.rank):
-                self._context.emit(MetricValue(name, value, unit))
+    def _emit_lines(self, chunk: Chunk, metrics: Metrics, *, alone: bool) -> None:
+        text = chunk.raw.decode(errors="replace")
+        lines = text.splitlines()
+        shown = [_shortened(line) for line in lines] if max(map(len, lines), default=0) > _LONGEST_SHOWN else lines
+        self._context.emit(RankOutput(chunk.rank, tuple(shown), alone))
+        if metrics.may_match(text):
+            for line in lines:
+                for name, value, unit in metrics.read(line, chunk.rank):
+                    self._context.emit(MetricValue(name, value, unit))
 
     def _head(self) -> Host | None:
-        """Return the node that services run on, or None if it is terminated."""
+        """Return the head node, on which services run, or None if it is not connected."""
         return next((agent.host for agent in self._agents if agent.host.node.index == 0), None)
 
     def _ranks(self, record: RunRecord) -> dict[int, Sequence[int]]:
@@ -275,39 +376,16 @@ class FollowedRun:
         return {agent.host.node.index: f"{agent.home}/.cloudgpu/runs/{record.run_id}" for agent in self._agents}
 
 
+def _bootstrap_log(agent: Agent) -> str:
+    """Return the end of a node's bootstrap log; empty if the node does not respond."""
+    script = f'tail -c {MOST_BYTES} -- "$1/var/lib/cloudgpu/bootstrap.log"'
+    try:
+        return agent.host.try_run(RemoteCommand("sh", "-c", script, "sh", agent.root), timeout_s=_LOG_S).stdout
+    except CloudGpuError:
+        return ""
+
+
 def _shortened(line: str) -> str:
     if len(line) <= _LONGEST_SHOWN:
         return line
     return f"{line[:_LONGEST_SHOWN]} ... ({len(line)} characters; the log contains the whole line)"
-
-
-def run_state(verdict: Verdict) -> RunState:
-    """Return the run's state for a final status. An unknown status becomes `lost`, never a success."""
-    return _STATES.get(verdict.state, "lost")
-
-
-def with_final_status(record: RunRecord, followed: FollowResult) -> RunRecord:
-    """Return the run's record with its final status and metrics."""
-    verdict = followed.verdict
-    metrics = {
-        metric.name: metric.value for metric in followed.measured if metric.value is not None and isfinite(metric.value)
-    }
-    record = replace(
-        record,
-        state=run_state(verdict),
-        metrics=metrics,
-        reason=verdict.reason,
-        failed_rank=verdict.rank,
-        exit_code=verdict.exit_code,
-    )
-    missed = [metric for metric in followed.measured if metric.missed_target]
-    if record.state == "succeeded" and missed:
-        worst = missed[0]
-        minimum = f"{worst.metric.at_least:g}"
-        reason = (
-            f"{worst.name} was never printed; the required minimum is {minimum}"
-            if worst.value is None
-            else f"{worst.name} reached {worst.value:g}, below the required minimum of {minimum}"
-        )
-        return replace(record, state="failed", reason=reason)
-    return record

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.run.metrics import Measured
-from cloudgpu.state.cluster_and_run_records import RunRecord
+from cloudgpu.state.run_record import RunRecord
 
 if TYPE_CHECKING:
     # Only for annotations: showing an outcome must not import the SSH client.
@@ -21,7 +21,7 @@ class RunOutcome:
     """The outcome of a run that finished or was left running.
 
     Attributes:
-        usd: Cost of the run; if `simulated`, the cost that AWS would have charged.
+        usd: Cost of the run; if `simulated`, what AWS would have charged.
         left: Resources that are still running, one line each.
         kept: Reason why the cluster was kept; empty if it was deleted.
         logs: Directory of the ranks' logs on this machine.
@@ -54,12 +54,12 @@ class RunOutcome:
 
     @property
     def tried(self) -> tuple[str, ...]:
-        """One line for each candidate that could not be launched."""
+        """One line for each candidate that was tried and could not be launched."""
         return self.record.tried
 
     @property
     def seconds(self) -> float:
-        """Total duration of all stages."""
+        """Total duration of all stages in seconds."""
         return round(sum(seconds for _, seconds in self.record.stages), 3)
 
     def as_json(self) -> dict[str, Any]:
@@ -81,6 +81,7 @@ class RunOutcome:
             "zone": self.zone,
             "stages": [{"name": name, "seconds": seconds} for name, seconds in record.stages],
             "seconds": self.seconds,
+            "transport": record.transport or None,
             "metrics": {metric.name: metric_json(metric) for metric in self.measured},
             "cost": {"usd": str(self.usd), "simulated": self.simulated},
             "tried": list(record.tried),
@@ -121,6 +122,7 @@ def metric_json(measured: Measured) -> dict[str, Any]:
         "counted": measured.counted,
         "printed": measured.printed,
         "at_least": measured.metric.at_least,
+        "at_most": measured.metric.at_most,
         "missed": measured.missed_target,
         "reference": None if reference is None else reference.model_dump(),
         "share_of_reference": measured.share,

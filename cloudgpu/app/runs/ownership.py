@@ -6,7 +6,8 @@ from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import CLUSTER_DELETED, ClusterRecord, RunRecord
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.run_record import CLUSTER_DELETED, RunRecord
 
 _POLL_S = 1.0
 _TIMEOUT_S = 1200.0
@@ -14,9 +15,9 @@ _TIMEOUT_S = 1200.0
 
 
 def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
-    """Mark the run as cancelled if it failed only because its cluster was being deleted, and return the run.
+    """Return the run, marked as cancelled if it failed only because its cluster was deleted.
 
-    If a rank reported a failure, it failed before the deletion, and its failure remains the reason.
+    If a rank reported a failure, the run remains `failed`, because the rank failed before the deletion.
     """
     ending = cluster is None or cluster.state == "ending"
     has_no_cause = record.state == "lost" or (record.state == "failed" and record.failed_rank is None)
@@ -28,7 +29,7 @@ def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> R
 
 
 def delete_or_wait(context: Context, cluster: ClusterRecord) -> DeletionResult | None:
-    """Delete a cluster, or wait for another process that is deleting it. If that process dies, take over.
+    """Delete a cluster, or wait for another process that is deleting it. If that process dies, delete the cluster here.
 
     Returns:
         The result, or None if another process has deleted the cluster.
@@ -41,7 +42,7 @@ def delete_or_wait(context: Context, cluster: ClusterRecord) -> DeletionResult |
     reported = False
     while (present := _present(context, cluster)) is not None:
         try:
-            return context.clusters.delete(cluster.name, cluster.region)
+            return context.clusters.delete(cluster.name, cluster.placement.region)
         except BusyError as err:
             if present.state != "ending" or context.clock.monotonic() > deadline:
                 raise
@@ -53,7 +54,10 @@ def delete_or_wait(context: Context, cluster: ClusterRecord) -> DeletionResult |
 
 
 def _present(context: Context, cluster: ClusterRecord) -> ClusterRecord | None:
-    """Return the current record, or the given one if the current one is unreadable; `down` then searches by tag."""
+    """Return the stored record, or None if the cluster is deleted.
+
+    If the stored record is unreadable, return the given record, because `down` can still find the cluster by its tag.
+    """
     try:
         return context.records.cluster(cluster.name)
     except StateError:

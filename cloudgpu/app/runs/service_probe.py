@@ -23,7 +23,7 @@ class Probe:
 
     Attributes:
         local: The local port.
-        why_moved: Reason why the local port differs from the service's port, if it does.
+        why_moved: Reason why the local port differs from the service's port; meaningless if the ports are the same.
     """
 
     def __init__(self, host: Host, service: RunService) -> None:
@@ -41,7 +41,9 @@ class Probe:
         )
         shared = default_port != self._port
         self.why_moved = (
-            f"{self._port} is used by the node, which is this machine" if shared else f"{self._port} is in use"
+            f"port {self._port} is in use by the node, which runs on this machine"
+            if shared
+            else f"port {self._port} is in use"
         )
 
     def ask(self) -> str:
@@ -51,7 +53,8 @@ class Probe:
         try:
             return self._get_page(self._ready.http) if self._ready.http else self._connected()
         except (OSError, http.client.HTTPException) as err:
-            return self._trouble() or f"GET {self._ready.http} on port {self._port} failed: {_describe(err)}"
+            request = f"GET {self._ready.http} on port" if self._ready.http else "connecting to port"
+            return self._trouble() or f"{request} {self._port} failed: {_describe(err)}"
 
     def _get_page(self, path: str) -> str:
         connection = http.client.HTTPConnection(_LOOPBACK, self.local, timeout=_TIMEOUT_S)
@@ -67,7 +70,7 @@ class Probe:
         return f"GET {path} on port {self._port} returned {status}{expected}"
 
     def _connected(self) -> str:
-        """Check that the tunnel reaches the service, since connecting to the local end alone always succeeds."""
+        """Check that the tunnel reaches the service. A connection to its local end alone always succeeds."""
         with socket.create_connection((_LOOPBACK, self.local), _TIMEOUT_S):
             try:
                 trouble = self._troubles.get(timeout=_TIMEOUT_S)
@@ -84,7 +87,9 @@ class Probe:
         return "" if trouble is None else self._problem(trouble)
 
     def _problem(self, trouble: ConnectError) -> str:
-        return f"nothing listens on port {self._port}" if "cannot connect to" in trouble.message else trouble.message
+        return (
+            f"nothing is listening on port {self._port}" if "cannot connect to" in trouble.message else trouble.message
+        )
 
 
 def require_free_ports(head: Host | None, services: Sequence[RunService]) -> None:

@@ -1,4 +1,4 @@
-"""Determine the services of a run with their tokens and browser addresses."""
+"""The services of a run, with their access tokens and browser addresses."""
 
 import contextlib
 import hashlib
@@ -14,8 +14,9 @@ from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.recipe.rules.services import endpoints
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.scripts import variable_name
 from cloudgpu.recipe.sections.service import Endpoint, SideService
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
 
 _TOKEN_LETTERS = 40
 _KEY_BYTES = 32
@@ -27,7 +28,7 @@ class RunService:
 
     Attributes:
         main: Whether this is the run's main service rather than a side service that runs next to the ranks.
-        bound: Whether the command specifies the address to listen on, so that the service uses no other address.
+        bound: Whether the command contains `{service.address}`, so that the service listens only on that address.
     """
 
     name: str
@@ -56,18 +57,22 @@ def services_of(recipe: Recipe, run_id: str, home: Home) -> tuple[RunService, ..
             endpoint,
             _token(home.service_key, run_id, name) if endpoint.token else "",
             main=endpoint is recipe.launch.service,
-            bound="{service.address}"
-            in (endpoint.command if isinstance(endpoint, SideService) else recipe.launch.command),
+            bound=_is_bound(endpoint.command if isinstance(endpoint, SideService) else recipe.launch.text),
         )
         for _, name, endpoint in endpoints(recipe)
     )
 
 
+def _is_bound(text: str) -> bool:
+    """Return True if a command or script listens on the address that cloudgpu chose."""
+    return "{service.address}" in text or variable_name("service.address") in text
+
+
 def services_on(records: RecordStore, cluster: str, home: Home) -> tuple[RunService, ...]:
-    """Return the services of all active runs on a cluster.
+    """Return the services of all runs that are running on a cluster.
 
     Raises:
-        StateError: See `services_of`.
+        StateError: The key cannot be read or written (see `services_of`), or a run's record contains no valid recipe.
     """
     runs = [run for run in records.runs() if run.cluster == cluster and run.state == "running" and run.ended_at is None]
     return tuple(service for run in runs for service in services_of(recipe_of(run), run.run_id, home))
@@ -86,7 +91,7 @@ def mask_tokens(text: str, services: Sequence[RunService]) -> str:
 
 
 def _token(key: Path, run_id: str, name: str) -> str:
-    """Derive a token from a key in the state home, so that `attach` can recompute the token and it is never stored."""
+    """Derive a token from a key in the state home. `attach` recomputes the token, so the token is never stored."""
     return hmac.new(_ensure_key(key), f"{run_id}/{name}".encode(), hashlib.sha256).hexdigest()[:_TOKEN_LETTERS]
 
 

@@ -13,10 +13,10 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import RunPaths
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Note, ServiceAddress
 from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.base import Host
-from cloudgpu.state.cluster_and_run_records import RunRecord
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.text import command
 
 _PAUSE_S: Final = 0.5
@@ -27,7 +27,7 @@ _RANK: Final = 0
 
 
 class ServiceProbes:
-    """Probes the services of one run. Leaving the context stops the probes; tunnels close with their connection."""
+    """Probes the services of one run. Leaving the context stops the probes; tunnels close with the SSH connection."""
 
     def __init__(
         self, context: Context, record: RunRecord, host: Host | None, stop: Callable[[], None], *, fresh: bool
@@ -37,9 +37,9 @@ class ServiceProbes:
         Args:
             context: Context that receives the progress events.
             record: The run.
-            host: The head node, or None if no service is to be opened.
+            host: The head node, or None to open no services.
             stop: Function that stops the run.
-            fresh: Whether the run was just started. If so, the run is stopped if its main service is not ready in time.
+            fresh: Whether the run was just started, so that it is stopped if its main service is not ready in time.
         """
         recipe = recipe_of(record)
         self._context, self._record, self._host, self._stop, self._fresh = context, record, host, stop, fresh
@@ -71,7 +71,7 @@ class ServiceProbes:
         return _without(chunk, self.services)
 
     def judged(self, verdict: Verdict) -> Verdict:
-        """Return the final status. A run whose main service never became ready has failed."""
+        """Return the final status. A newly started run whose main service never became ready has failed."""
         main = next((service for service in self.services if service.main), None)
         if self._failure:
             return Verdict("failed", None, _RANK, 0, self._failure)
@@ -106,7 +106,8 @@ class ServiceProbes:
         self._ready.add(service.name)
         emit = self._context.emit
         emit(Note(f"{service.name} is ready after {seconds:.1f} s; open this address in a browser:"))
-        emit(Note(service.url(probe.local)))
+        # Not a note, because the address contains the token, and notes are kept in the progress log.
+        emit(ServiceAddress(service.name, service.url(probe.local)))
         if probe.local != service.endpoint.port:
             emit(Note(f"the local port is {probe.local}: {probe.why_moved}"))
         if service.main:
@@ -114,15 +115,15 @@ class ServiceProbes:
 
     def _how_long(self) -> str:
         cluster = self._context.records.cluster(self._record.cluster)
-        until = f" at {cluster.expires_at:%Y-%m-%d %H:%M} UTC at the latest" if cluster else ""
+        until = f" at {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC at the latest" if cluster else ""
         if self._stays == "command":
-            return f"the service stops with this command (Ctrl-C), and{until or ' with its cluster'}"
+            return f"the service stops when you press Ctrl-C, and{until or ' with its cluster'}"
         again = command("cloudgpu", "tunnel", self._record.run_id)
         ends = until or " with its cluster"
         return f"the service keeps running after this command exits, and stops{ends}; `{again}` opens it again"
 
     def _give_up(self, service: RunService, why: str) -> None:
-        """Stop the run if its main service does not become ready; a side service does not affect the run."""
+        """Report a service that is not ready. Stop the run if it is the main service of a newly started run."""
         problem = f"{service.name} is not ready{why}"
         if not (service.main and self._fresh):
             self._context.emit(Note(f"{problem}; the run continues"))

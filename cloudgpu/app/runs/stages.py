@@ -17,7 +17,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a stage, including one that fails."""
+        """Measure the duration of a stage, even if the stage fails."""
         self._emit(StageChange(name))
         started = self._clock.monotonic()
         try:
@@ -27,6 +27,11 @@ class Stages:
             self.done.append((name, seconds))
             self._emit(StageChange(name, seconds))
 
+    def correct(self, name: str, seconds: float) -> None:
+        """Set the duration of a stage that this command, and perhaps others before it, saw only in part."""
+        self.done = [(stage, took) for stage, took in self.done if stage != name]
+        self.done.append((name, seconds))
+
     def as_json(self) -> list[dict[str, str | float]]:
-        """Return the documented JSON form: name and seconds, in order."""
+        """Return the documented JSON form: the name and seconds of each stage, in order."""
         return [{"name": name, "seconds": seconds} for name, seconds in self.done]

@@ -10,7 +10,8 @@ from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.errors import LedgerError, StateError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
@@ -24,7 +25,10 @@ class RunSummary:
         self._billing = ClusterBilling(context)
 
     def partial_result(self, record: RunRecord) -> dict[str, Any]:
-        """Return the JSON outcome of an aborted run, built from the records."""
+        """Return the JSON outcome of an aborted run from its records.
+
+        If the ledger cannot be read, return only the run ID, the cluster's name and the stages.
+        """
         record = self.known(record)
         if not record.stages:
             record = replace(record, stages=tuple(self._stages.done))
@@ -36,7 +40,7 @@ class RunSummary:
         return replace(outcome, left=(remaining_cluster_line(cluster),) if cluster else ()).as_json()
 
     def known(self, record: RunRecord) -> RunRecord:
-        """Return the stored record of the run, or the given record if the stored record cannot be read."""
+        """Return the stored record of the run, or the given record if none is stored or it cannot be read."""
         with contextlib.suppress(StateError):
             return self._context.records.run(record.run_id) or record
         return record
@@ -54,7 +58,7 @@ class RunSummary:
 
         Args:
             record: The run.
-            cluster: The run's cluster as it was before its deletion; if None, the cluster is read from the records.
+            cluster: The run's cluster before its deletion; if None, the cluster is read from the records.
             kept: Reason why the cluster was kept; empty if it was deleted.
 
         Raises:
@@ -74,9 +78,9 @@ class RunSummary:
             return outcome
         return replace(
             outcome,
-            nodes=cluster.nodes,
-            instance_type=cluster.instance_type,
-            zone=cluster.zone,
+            nodes=cluster.placement.nodes,
+            instance_type=cluster.placement.instance_type,
+            zone=cluster.placement.zone,
             left=(remaining_cluster_line(cluster),) if kept else (),
         )
 
@@ -85,12 +89,16 @@ def remaining_cluster_line(cluster: ClusterRecord) -> str:
     """Describe a remaining cluster in one line, with its expiry and the command that deletes it."""
     states = {"up": "is running until", "ending": "is not confirmed deleted; its nodes terminate themselves at"}
     state = states.get(cluster.state, "may be incomplete; its nodes terminate themselves at")
-    what = f"cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type or '?'})"
+    what = f"cluster {cluster.name} ({cluster.placement.nodes} x {cluster.placement.instance_type or '?'})"
     end = command("cloudgpu", "down", cluster.name)
-    return f"{what} {state} {cluster.expires_at:%Y-%m-%d %H:%M} UTC; delete it with `{end}`"
+    return f"{what} {state} {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC; delete it with `{end}`"
 
 
 def describe_run_and_cluster(record: RunRecord, cluster: ClusterRecord | None) -> str:
     """Describe the run and its cluster for the prompt after Ctrl-C."""
-    location = "" if cluster is None else f" on cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type})"
+    location = (
+        ""
+        if cluster is None
+        else f" on cluster {cluster.name} ({cluster.placement.nodes} x {cluster.placement.instance_type})"
+    )
     return f"run {record.run_id}{location}"

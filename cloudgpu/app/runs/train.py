@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cloudgpu.app.planning.feasibility import check_feasible
+from cloudgpu.app.runs.busy_nodes import BusyNodes, Sharing
 from cloudgpu.app.runs.datasets import check_checkpoint, dataset_lister, put_rehearsal_objects
 from cloudgpu.app.runs.finish import RunFinisher
 from cloudgpu.app.runs.follow import FollowedRun
@@ -20,10 +21,10 @@ from cloudgpu.plan.plan import Plan
 from cloudgpu.run.containers.logins import RegistryLogin, registry_login
 from cloudgpu.run.data.files import Files
 from cloudgpu.run.job import Job
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import LogFolder, Note
 from cloudgpu.run.start import new_gang_token, secret_values
-from cloudgpu.state.cluster_and_run_records import RunRecord
 from cloudgpu.state.identifiers import new_run_id
+from cloudgpu.state.run_record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,13 @@ class TrainRequest:
         cluster: Cluster to use or create. If empty, use a running cluster named after the recipe or create a new one.
         keep: Whether to keep the cluster regardless of the outcome.
         keep_on_failure: Whether to keep the cluster if the run fails.
-        detach: Whether to return as soon as the ranks are running.
+        detach: Whether to return as soon as the ranks are started.
         retry_s: Seconds for which to retry all candidates if there is no capacity; 0 tries each candidate once.
         environ: Environment from which the recipe's secrets are read.
         delete_on_interrupt: Function that asks, after Ctrl-C, whether to stop the run and delete the cluster that the
             run created. Its argument describes what is still running.
+        delete_unstarted: The same, for the time before any rank has started; by default, the same function.
+        sharing: What to do if another run is in progress on the nodes.
         run_id: ID that the caller has already recorded for the run; if empty, a new ID is generated.
     """
 
@@ -53,6 +56,8 @@ class TrainRequest:
     retry_s: int = 0
     environ: Mapping[str, str] = field(default_factory=dict)
     delete_on_interrupt: Callable[[str], bool] = lambda _what: False
+    delete_unstarted: Callable[[str], bool] | None = None
+    sharing: Sharing = "refuse"
     run_id: str = ""
 
 
@@ -64,7 +69,7 @@ class TrainingRun:
         self._requester = requester
 
     def train(self, request: TrainRequest) -> RunOutcome:
-        """Execute a run and return its outcome, whether the run succeeded or failed.
+        """Execute a run and return its outcome. A failed run does not raise an error.
 
         Raises:
             CloudGpuError: The run was aborted. Its resources have been deleted, or the hint lists the remaining
@@ -78,23 +83,27 @@ class TrainingRun:
             record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
         )
         finishing = RunFinisher(self._context, stages)
-        with FollowedRun(self._context, stages) as running:
+        with FollowedRun(self._context, stages, logs=self._context.home.run(record.run_id).root) as running:
             try:
-                # Record the run before anything is launched for it.
+                # Record the run before anything is launched.
                 self._context.records.save_run(record)
+                self._context.emit(LogFolder(self._context.home.run(record.run_id).root))
                 return self._carry_out(request, record, secrets, running, finishing, stages)
             except KeyboardInterrupt:
-                end_now = _end_now if stops_on_interrupt(request.plan.recipe) else request.delete_on_interrupt
-                return finishing.interrupted(record.run_id, running, end_now)
+                end_now = request.delete_on_interrupt
+                delete_unstarted = request.delete_unstarted or end_now
+                if stops_on_interrupt(request.plan.recipe):
+                    end_now = delete_unstarted = _end_now
+                return finishing.interrupted(record.run_id, running, end_now, delete_unstarted)
             except CloudGpuError as err:
                 finishing.finish_aborted(record, err)
                 raise
 
     def check(self, request: TrainRequest) -> None:
-        """Check a run before it is started.
+        """Check a run's secrets, registry login, data and launch commands before it is started.
 
         Raises:
-            CloudGpuError: The run would fail.
+            CloudGpuError: A check failed, so the run would fail as well.
         """
         secret_values(request.plan.recipe.environment.secrets, request.environ)
         self._login(request)
@@ -117,8 +126,12 @@ class TrainingRun:
         record = self._context.records.save_run(replace(record, tried=provisioned.tried))
         job = Job(record.run_id, request.plan.recipe, provisioned.inventory, new_gang_token())
         running.connect(provisioned.inventory)
+        busy = BusyNodes(self._context, request.sharing, record.cluster, record.run_id)
+        if not self._is_new(record):
+            # Checked here as well as at the start, because staging replaces files that the other run uses.
+            running.require_idle(busy)
         running.gate()
-        staged = running.stage(job, request.base, files, self._login(request))
+        staged = running.stage(job, request.base, files, self._login(request), secrets)
         needs = unsupported_rehearsal_image(request.plan)
         if needs:
             not_run = replace(record, state="not-run", reason=f"not run: needs {needs}")
@@ -127,16 +140,22 @@ class TrainingRun:
         image = next((provided.image for provided in staged.images.values()), "")
         record = self._context.records.save_run(replace(record, ranks=running.ranks(job, staged), image=image))
         try:
-            running.start(job, staged, secrets)
+            running.start(job, staged, secrets, busy)
         except CloudGpuError:
             self._context.records.save_run(replace(record, ranks={}))
             raise
-        record = self._context.records.save_run(replace(record, state="running"))
+        # `attach` continues with these stages if this process is killed.
+        record = self._context.records.save_run(replace(record, state="running", stages=tuple(stages.done)))
         if request.detach:
             return finishing.detached_outcome(record)
         with stages.stage(follow_stage(record)):
             followed = running.follow(record)
         return finishing.finish(finishing.record_final_status(record, followed), running, followed)
+
+    def _is_new(self, record: RunRecord) -> bool:
+        """Return True if the cluster was created for this run, so that no other run can be in progress on it."""
+        cluster = self._context.records.cluster(record.cluster)
+        return cluster is not None and cluster.identity.run_id == record.run_id
 
     def _login(self, request: TrainRequest) -> RegistryLogin | None:
         if unsupported_rehearsal_image(request.plan):
@@ -177,9 +196,9 @@ class TrainingRun:
         if request.cluster:
             return request.cluster
         existing = self._context.records.cluster(request.plan.recipe.name)
-        if existing is None or existing.state != "up" or existing.target != request.plan.target:
+        if existing is None or existing.state != "up" or existing.identity.target != request.plan.target:
             return run_id
-        if existing.expires_at <= self._context.clock.now() or not matches(request.plan, existing):
+        if existing.lifecycle.expires_at <= self._context.clock.now() or not matches(request.plan, existing):
             self._context.emit(
                 Note(f"cluster {existing.name} has expired or does not match the plan; creating a new cluster")
             )
@@ -190,7 +209,9 @@ class TrainingRun:
         existing = self._context.records.cluster(record.cluster)
         if existing is not None and existing.state == "up":
             self._context.emit(
-                Note(f"using cluster {record.cluster}, which is running until {existing.expires_at:%H:%M} UTC")
+                Note(
+                    f"using cluster {record.cluster}, which is running until {existing.lifecycle.expires_at:%H:%M} UTC"
+                )
             )
             return self._context.clusters.reuse(record.cluster, request.plan)
         return self._context.clusters.create(
@@ -204,7 +225,7 @@ class TrainingRun:
 
 
 def _end_now(_what: str) -> bool:
-    """Confirm the deletion without a prompt, for services that stop when their command is interrupted."""
+    """Confirm without a prompt, for a service that stops when its command is interrupted."""
     return True
 
 

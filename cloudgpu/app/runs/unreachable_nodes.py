@@ -1,14 +1,15 @@
-"""Ask the cloud whether nodes that do not respond during a run still exist."""
+"""Query the cloud about nodes that do not respond during a run, to find out whether they still exist."""
 
 import contextlib
 from collections.abc import Mapping
 
+from cloudgpu.app.runs.lost_nodes import PROBABLY_SPOT, is_spot, node_words, what_is_lost
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.lifecycle.reuse import ALIVE_STATES
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
-from cloudgpu.launch.inventory import Node
+from cloudgpu.launch.inventory import ALIVE_STATES, Node
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.run_record import RunRecord
 
 
 class UnreachableNodes:
@@ -31,8 +32,8 @@ class UnreachableNodes:
         """
         state = self._states().get(node.instance_id, "")
         if state and state not in ALIVE_STATES:
-            message = f"node {node.index} ({node.instance_id}) is {state}{self._expired()}"
-            raise ConnectError(message, hint="the data on the node is lost")
+            what = f"{node_words(self._cluster())} {node.index} ({node.instance_id}) is {state}"
+            raise ConnectError(f"{what}{self._why()}", hint=what_is_lost(self._record))
         self._context.emit(Note(f"not responding, retrying: {trouble.message}", node.index))
 
     def all_terminated(self) -> bool:
@@ -44,7 +45,11 @@ class UnreachableNodes:
         """Return the state of each instance, or an empty mapping if the cloud cannot be queried."""
         cluster = self._cluster()
         try:
-            return self._context.backend.instance_states(cluster.region, cluster.instance_ids) if cluster else {}
+            return (
+                self._context.backend.instance_states(cluster.placement.region, cluster.placement.instance_ids)
+                if cluster
+                else {}
+            )
         except CloudGpuError:
             return {}
 
@@ -53,8 +58,8 @@ class UnreachableNodes:
             self._known = self._context.records.cluster(self._record.cluster) or self._known
         return self._known
 
-    def _expired(self) -> str:
+    def _why(self) -> str:
         cluster = self._cluster()
-        if cluster is None or cluster.expires_at > self._context.clock.now():
-            return ""
-        return f": the cluster expired at {cluster.expires_at:%Y-%m-%d %H:%M} UTC"
+        if cluster is None or cluster.lifecycle.expires_at > self._context.clock.now():
+            return f", {PROBABLY_SPOT}" if is_spot(cluster) else ""
+        return f": the cluster expired at {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC"

@@ -1,1 +1,1 @@
-"""Create, list and delete storage that outlives clusters."""
+"""Validate the options of `storage create`."""

@@ -8,20 +8,25 @@ from typing import Final
 
 from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.bounds import MAX_VOLUME_GIB
-from cloudgpu.catalog.storage import Deployment, StorageKind, StoragePrice, storage_price
+from cloudgpu.catalog.storage import StoragePrice, storage_price
 from cloudgpu.errors import UsageError
+from cloudgpu.recipe.storage_kinds import (
+    LUSTRE_STEP_GIB,
+    SMALLEST_LUSTRE_GIB,
+    Deployment,
+    StorageKind,
+    is_lustre_size,
+)
 from cloudgpu.state.identifiers import require_storage_name
 from cloudgpu.text import command
 
 _ZONE: Final = re.compile(r"([a-z]{2}(?:-[a-z]+)+-[0-9]+)(?:[a-z]|-[a-z]+-[0-9]+[a-z])")
 _S3: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/\S*)?")
-_SMALLEST_LUSTRE_GIB: Final = 1200
-_LUSTRE_STEP_GIB: Final = 2400
 
 
 @dataclass(frozen=True)
 class StorageOptions:
-    """The options of `storage create`. An empty string or 0 means that the option was omitted."""
+    """The options of `storage create`. An empty string, 0 or None means that the option was omitted."""
 
     name: str
     kind: StorageKind
@@ -34,10 +39,12 @@ class StorageOptions:
 
 
 def make_storage_request(typed: StorageOptions, default_region: str, named: Mapping[str, str]) -> StorageRequest:
-    """Return the request for the storage to create. `named` contains the settings that select existing resources.
+    """Return the request for the storage to create.
+
+    `named` contains the settings that select existing resources, such as a VPC.
 
     Raises:
-        UsageError: An option is missing, or does not apply to this kind.
+        UsageError: An option is missing, invalid, or does not apply to this kind of storage.
     """
     require_storage_name(typed.name)
     _refuse_foreign(typed)
@@ -57,7 +64,10 @@ def make_storage_request(typed: StorageOptions, default_region: str, named: Mapp
 
 
 def request_price(requested: StorageRequest, kind: StorageKind) -> tuple[StoragePrice | None, Decimal | None]:
-    """Return the price per GiB and the monthly cost. A value that is unknown or depends on the content is None."""
+    """Return the price per GiB and the monthly cost.
+
+    The price is None if unknown. The cost is None if the price is unknown or the cost depends on the stored data.
+    """
     price = storage_price(kind, requested.region, requested.config.get("deployment", ""))
     size = requested.config.get("sizeGib")
     return price, price.monthly_usd(Decimal(size)) if price and size else None
@@ -79,8 +89,8 @@ def _refuse_foreign(typed: StorageOptions) -> None:
     }
     foreign = [option for option, present in specified.items() if present and option not in allowed[typed.kind]]
     if foreign:
-        grows = f"{typed.kind} storage grows with its content"
-        reason = grows if typed.kind in ("efs", "s3") else "the option is for another kind"
+        grows = f"{typed.kind} storage grows with its content and has no such options"
+        reason = grows if typed.kind in ("efs", "s3") else "only other kinds of storage have this option"
         message = f"{', '.join(foreign)} does not apply to {typed.kind}: {reason}"
         raise UsageError(message, hint="run `cloudgpu storage create --help`")
 
@@ -88,11 +98,11 @@ def _refuse_foreign(typed: StorageOptions) -> None:
 def _check_size(typed: StorageOptions) -> None:
     size = typed.size_gib
     if size < 0:
-        message = f"--size {size}: expected a whole number of GiB"
+        message = f"--size {size}: expected a positive whole number of GiB"
         raise UsageError(message)
-    if typed.kind == "lustre" and not (size == _SMALLEST_LUSTRE_GIB or (size and size % _LUSTRE_STEP_GIB == 0)):
-        message = f"--size {size}: Lustre requires {_SMALLEST_LUSTRE_GIB} GiB or a multiple of {_LUSTRE_STEP_GIB}"
-        raise UsageError(message, hint=f"use {command('--size', str(_SMALLEST_LUSTRE_GIB))}")
+    if typed.kind == "lustre" and not is_lustre_size(size):
+        message = f"--size {size}: Lustre requires {SMALLEST_LUSTRE_GIB} GiB or a multiple of {LUSTRE_STEP_GIB}"
+        raise UsageError(message, hint=f"use {command('--size', str(SMALLEST_LUSTRE_GIB))}")
     if typed.kind == "ebs" and not size and not typed.snapshot_id:
         message = "a volume requires --size in GiB, or --from-snapshot"
         raise UsageError(message, hint="add an option such as --size 500")
@@ -109,6 +119,6 @@ def _region(typed: StorageOptions, default_region: str) -> str:
         return default_region
     match = _ZONE.fullmatch(typed.zone)
     if match is None:
-        message = f"{typed.kind} storage is in one zone: set --zone to the zone of the clusters that use it"
+        message = f"{typed.kind} storage is in one zone: set --zone to the zone in which clusters will use the storage"
         raise UsageError(message, hint=f"use a zone such as {command('--zone', f'{default_region}a')}")
     return match[1]

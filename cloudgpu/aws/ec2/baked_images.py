@@ -41,7 +41,7 @@ class OwnImage:
 
     @property
     def owner(self) -> str:
-        """Owner according to the image's tags."""
+        """Owner according to the image's tags; empty if the owner tag is missing."""
         return self.tags.get("cloudgpu:owner", "")
 
 
@@ -58,9 +58,10 @@ def find_images(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
 
 
 def find_orphaned_snapshots(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[OwnImage, ...]:
-    """Return cloudgpu's snapshots, of all images or of the image `name`, that none of `images` uses.
+    """Return the snapshots of cloudgpu images that no image in `images` uses.
 
-    An interrupted deletion of an image leaves such snapshots behind, and AWS still bills them.
+    If `name` is not empty, return only snapshots of images with this name. An interrupted image deletion leaves such
+    snapshots behind, and AWS still bills them.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
@@ -101,7 +102,7 @@ def wait_for_image(clients: Clients, clock: Clock, name: str) -> OwnImage:
     """Wait until the image is available, and return it.
 
     Raises:
-        CloudError: AWS could not create the image, or the image was not available within an hour.
+        CloudError: AWS could not create the image, the image was not available within an hour, or a request failed.
     """
 
     def look() -> OwnImage | None:
@@ -121,10 +122,11 @@ def delete_image(clients: Clients, image: OwnImage) -> None:
     """Delete an image and then its snapshots. Idempotent.
 
     Raises:
-        CloudError: The AWS request failed or AWS is unreachable. Call the function again to resume the deletion.
+        CloudError: A request failed or AWS is unreachable. Call the function again to resume the deletion.
     """
     ec2 = clients.client("ec2")
-    # AWS does not delete snapshots that an image uses, so delete them last. If interrupted, their tag identifies them.
+    # AWS refuses to delete a snapshot while an image uses it, so deregister the image first. If the deletion is
+    # interrupted, the snapshots can still be found by their tag.
     if image.id:
         _unless_gone(lambda: ec2.deregister_image(ImageId=image.id), f"deregistering image {image.id}")
     errors: list[CloudGpuError] = []
@@ -140,7 +142,7 @@ def delete_image(clients: Clients, image: OwnImage) -> None:
         raise errors[0]
 
 
-def _unless_gone(call: Any, doing: str) -> None:  # noqa: ANN401 - a call of boto3
+def _unless_gone(call: Any, doing: str) -> None:  # noqa: ANN401 - a boto3 call
     try:
         with convert_errors(doing):
             call()

@@ -39,7 +39,7 @@ class Lifetime:
 
 
 def instance_lifetimes(clients: Clients, ids: Sequence[str]) -> Mapping[str, Lifetime]:
-    """Return the lifetimes of these instances by ID, omitting instances that AWS no longer lists.
+    """Return each instance's lifetime, keyed by ID, omitting instances that AWS no longer lists.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
@@ -75,7 +75,7 @@ def transition_time(reason: str) -> datetime | None:
 
 
 def _plausible_utc(at: datetime | None) -> datetime | None:
-    """Convert a time that AWS reported to UTC. Return None if the time is missing or implausible."""
+    """Return a time reported by AWS in UTC, or None if it is missing or implausible."""
     with contextlib.suppress(ValueError):
         return None if at is None else bounds.to_utc(at)
     return None

@@ -10,7 +10,9 @@ from cloudgpu.errors import CloudGpuError, LaunchError
 
 
 def shortfall_error(clients: Clients, fleet_id: str, *, got: int, wanted: int) -> CloudGpuError:
-    """Read AWS's launch errors and return the error that explains why an `instant` fleet has too few instances.
+    """Return the error that explains why an `instant` fleet has too few instances, based on EC2's launch errors.
+
+    If the error is a LaunchError, its `launched` lists the instances that were launched nevertheless.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.

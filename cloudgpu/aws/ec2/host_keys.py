@@ -1,9 +1,13 @@
-"""Read a new node's SSH host keys from its console, where cloud-init prints them at first boot."""
+"""Read a new node's console output and, in it, the fingerprints of its SSH host keys.
+
+The bootstrap prints the fingerprints as its first action, and cloud-init after all scripts of the user data.
+"""
 
 import base64
 import binascii
 import hashlib
 import re
+from dataclasses import dataclass
 
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
@@ -13,30 +17,46 @@ _FINGERPRINT = re.compile(r"\bSHA256:[A-Za-z0-9+/]{43}=?")
 _KEY = re.compile(r"\b(?:ssh|ecdsa)-[a-z0-9-]+ ((?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)(?=\s)")
 _BEGIN = "-----BEGIN SSH HOST KEY"
 _NO_LATEST = frozenset({"UnsupportedOperation", "Unsupported", "InvalidParameterCombination", "InvalidParameterValue"})
-"""AWS error codes for `Latest=True` on instances that are not based on Nitro."""
+"""Error codes that EC2 returns for `Latest=True` if the instance does not use the Nitro System."""
 
 
-def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
-    """Return the `SHA256:...` fingerprints of the node's host keys; empty until cloud-init prints them on the console.
+@dataclass(frozen=True)
+class ConsoleOutput:
+    """The last 64 KiB of a node's console.
+
+    Attributes:
+        live: True if the output is complete up to now. Without the Nitro System, EC2 posts it minutes after the boot.
+    """
+
+    text: str
+    live: bool
+
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """The `SHA256:...` fingerprints of the node's host keys; empty until the console contains them."""
+        return parse_fingerprints(self.text)
+
+
+def read_console(clients: Clients, instance_id: str) -> ConsoleOutput:
+    """Return a node's console output, which EC2 keeps for about an hour after the node was terminated.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.
     """
     try:
-        output = _console(clients, instance_id, Latest=True)
+        return ConsoleOutput(_console(clients, instance_id, Latest=True), live=True)
     except CloudGpuError as err:
         if getattr(err, "code", "") not in _NO_LATEST:
             raise
-        output = _console(clients, instance_id)
-    return parse_fingerprints(output)
+    return ConsoleOutput(_console(clients, instance_id), live=False)
 
 
 def parse_fingerprints(console: str) -> tuple[str, ...]:
     """Return the distinct fingerprints in a node's console output, in their original order.
 
-    Only the last block between cloud-init's markers is used, and only if it is complete; it comes from the last boot
-    that created keys. If there are no fingerprints in it, they are computed from the keys in the last KEYS block. The
-    rest of the output is ignored, because any program can print to the console.
+    Fingerprints are read from the last FINGERPRINTS block between cloud-init's markers, because it comes from the last
+    boot that created keys. If this block is missing, incomplete or empty, the fingerprints are computed from the last
+    KEYS block instead. All other output is ignored, because any program can print to the console.
     """
     text = console.replace("\r", "")
     printed = [fingerprint.rstrip("=") for fingerprint in _FINGERPRINT.findall(_last_block(text, "FINGERPRINTS"))]
@@ -45,7 +65,7 @@ def parse_fingerprints(console: str) -> tuple[str, ...]:
 
 
 def _last_block(text: str, what: str) -> str:
-    """Return the last block of this kind if it is complete; empty while cloud-init is still printing it."""
+    """Return the last block of this kind, or an empty string if there is none or cloud-init is still printing it."""
     start = text.rfind(f"-----BEGIN SSH HOST KEY {what}-----")
     end = text.find(f"-----END SSH HOST KEY {what}-----", start)
     return text[start:end] if 0 <= start < end else ""

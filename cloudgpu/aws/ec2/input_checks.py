@@ -11,7 +11,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
 
 _COUNTED: Final = 10_000
-"""Maximum number of objects whose sizes are added up. Listing that many takes ten calls."""
+"""Maximum number of objects whose sizes are added up. Listing 10,000 objects takes ten requests."""
 
 _DESCRIBE_CALLS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
     "key pair": lambda clients, name: clients.client("ec2").describe_key_pairs(KeyNames=[name]),
@@ -22,11 +22,15 @@ _DESCRIBE_CALLS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
 }
 
 PresenceResult = tuple[Presence, str]
-"""Whether a resource exists, and the error message if that is unknown."""
+"""Presence of a resource, and the error message if the presence is `unknown`."""
 
 
 def check_dataset(clients: Clients, url: str) -> DatasetSeen:
-    """List the objects under an S3 URL and add up their sizes. The result is `unknown` if a request failed."""
+    """List the objects under an S3 URL and add up their sizes.
+
+    The result is `missing` if there is no bucket or no object, and `unknown` if a request failed or the text
+    is not an S3 URL. If there are more than 10,000 objects, the size is a lower bound.
+    """
     region = ""
     try:
         address = S3Location.parse(url)
@@ -46,7 +50,7 @@ def check_dataset(clients: Clients, url: str) -> DatasetSeen:
 
 
 def check_named_resource(clients: Clients, kind: NamedKind, name: str) -> PresenceResult:
-    """Check whether a resource that the settings specify exists in the region or account."""
+    """Check whether a resource named in the recipe or the settings exists, in the region or globally."""
     return _seen(f"looking for {kind} {name} in {clients.region}", lambda: _DESCRIBE_CALLS[kind](clients, name))
 
 

@@ -16,7 +16,9 @@ _MIB_PER_GIB: Final = 1024
 
 
 def describe_gpu_types(clients: Clients) -> dict[str, TypeFacts]:
-    """Return the instance types with whole NVIDIA GPUs and x86-64 processors, which cloudgpu's images require.
+    """Return the region's instance types by name, limited to those that cloudgpu's machine images support.
+
+    These are the types with an x86-64 processor and one model of NVIDIA GPU, attached whole rather than partitioned.
 
     Raises:
         CloudError: The EC2 request failed or EC2 is unreachable.

@@ -23,7 +23,7 @@ _NOT_TERMINATED = (*_TERMINABLE, "shutting-down")
 
 @dataclass(frozen=True)
 class Instance:
-    """An EC2 instance. `reason` is the code that AWS reports for its last state change, if any."""
+    """An EC2 instance. `reason` and `reason_text` are the code and message of EC2's `StateReason`, or empty."""
 
     id: str
     type: str
@@ -33,7 +33,6 @@ class Instance:
     private_address: str
     launched_at: datetime
     tags: Mapping[str, str]
-    interface_types: tuple[str, ...]
     placement_group: str
     reason: str = ""
     reason_text: str = ""
@@ -142,7 +141,6 @@ def _instances(pages: Any) -> Iterator[Instance]:  # noqa: ANN401
 
 def _instance(row: Mapping[str, Any]) -> Instance:
     reason = row.get("StateReason") or {}
-    interfaces = row.get("NetworkInterfaces") or ()
     return Instance(
         id=row["InstanceId"],
         type=row["InstanceType"],
@@ -152,7 +150,6 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         private_address=row.get("PrivateIpAddress") or "",
         launched_at=row["LaunchTime"].astimezone(UTC),
         tags=tags_to_dict(row.get("Tags")),
-        interface_types=tuple(interface.get("InterfaceType") or "interface" for interface in interfaces),
         placement_group=row["Placement"].get("GroupName") or "",
         reason=reason.get("Code") or "",
         reason_text=reason.get("Message") or "",

@@ -4,27 +4,32 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.aws.session.errors import convert_response_errors
+from cloudgpu.aws.session.errors import convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
+from cloudgpu.errors import CloudError
 from cloudgpu.plan.reservations import Reservation
 
 
 def find_reservation(
     clients_for: Callable[[str], Clients], reservation_id: str, regions: Sequence[str]
 ) -> Reservation | None:
-    """Return the reservation with this ID from the first region that has it, or None.
+    """Return the reservation with this ID from the first region that lists it, or None if no region does.
 
     Raises:
+        BadRequestError: The ID is malformed.
         CloudError: The request failed or AWS is unreachable in one of the regions.
     """
-    filters = [{"Name": "capacity-reservation-id", "Values": [reservation_id]}]
+    request = {"CapacityReservationIds": [reservation_id]}
     for region in regions:
-        with convert_response_errors(f"looking for {reservation_id} in {region}"):
-            ec2 = clients_for(region).client("ec2")
-            # For an unknown ID, AWS returns an error if it is a parameter, but an empty list if it is a filter.
-            rows = ec2.describe_capacity_reservations(Filters=filters)["CapacityReservations"]
-            if rows:
-                return _reservation(rows[0], region)
+        try:
+            with convert_response_errors(f"looking for {reservation_id} in {region}"):
+                # By ID, because none of the operation's filters matches it. EC2 rejects an ID that it does not know.
+                rows = clients_for(region).client("ec2").describe_capacity_reservations(**request)
+                for row in rows["CapacityReservations"]:
+                    return _reservation(row, region)
+        except CloudError as err:
+            if not is_gone(err):
+                raise
     return None
 
 

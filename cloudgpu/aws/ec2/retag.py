@@ -1,4 +1,4 @@
-"""Change the tags of instances, volumes and network interfaces, with many resources per call."""
+"""Add missing tags to instances, volumes and network interfaces, in batches."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -18,7 +18,7 @@ class TaggedEc2Resource(Protocol):
 
     @property
     def kind(self) -> str:
-        """Resource type: `instance`, `volume` ..."""
+        """Resource type, such as `instance` or `volume`."""
 
     @property
     def id(self) -> str:
@@ -30,7 +30,7 @@ class TaggedEc2Resource(Protocol):
 
 
 def add_missing_tags(clients: Clients, resources: Sequence[TaggedEc2Resource], tags: Mapping[str, str]) -> None:
-    """Set the tags on every resource of a type in `LAUNCHED_KINDS` that lacks one of them or has another value.
+    """Set the tags on every resource of a type in `LAUNCHED_KINDS` that lacks a tag or has a different value for it.
 
     Raises:
         CloudError: The AWS request failed or AWS is unreachable.

@@ -1,4 +1,4 @@
-"""AWS Session Manager: SSH to nodes without a public address or an open port."""
+"""AWS Session Manager: SSH to nodes that have neither a public address nor an open port."""
 
 import json
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class SsmSession:
 
 
 def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> SsmSession:
-    """Start a session to a port on an instance.
+    """Start a Session Manager session that forwards SSH to a port on an instance.
 
     Raises:
         ConnectError: The SSM agent on the instance is not connected.

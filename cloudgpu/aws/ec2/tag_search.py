@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from cloudgpu import bounds
 from cloudgpu.aws.ec2.instances import TERMINATED_STATES, terminate
@@ -21,11 +21,12 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import poll, retry
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, TeardownError
+from cloudgpu.text import plural
 
 _AT_ONCE = 6
 _RELEASE_S = 600
 _NAME_PREFIX = "cloudgpu-"
-"""Name prefix of IAM resources and schedule groups. IAM has no search by tag, and reading every role's tags is slow."""
+"""Name prefix by which IAM resources and schedule groups are searched, because neither service can search by tag."""
 
 _Query = Callable[[], list[FoundResource]]
 
@@ -53,7 +54,7 @@ _HANDLER_TYPES: Mapping[Kind, str] = {
 def find_tagged_resources(clients: Clients, cluster: str, token: str | None = None) -> tuple[FoundResource, ...]:
     """Find all resources with the cluster's tag (and token) in this region and in IAM, in deletion order.
 
-    A fleet whose instances have all terminated is found only while AWS still lists the instances, for about an hour.
+    A fleet whose instances have all terminated is found for only about an hour, while AWS still lists the instances.
 
     Raises:
         CloudError: A request failed, so a resource that was not found may still exist.
@@ -64,7 +65,7 @@ def find_tagged_resources(clients: Clients, cluster: str, token: str | None = No
 def search_region(clients: Clients, cluster: str = "", token: str | None = None) -> SearchResult:
     """Search this region for resources with the cluster's tag (and token). By default, match any cluster.
 
-    A failed query does not hide the resources that other queries found. Its error is part of the result.
+    If some queries fail, the result still contains the resources that the other queries found, and the first error.
     """
     tags = _required_tags(cluster, token)
     filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]
@@ -91,6 +92,10 @@ def search_iam(clients: Clients, cluster: str = "", token: str | None = None) ->
     return SearchResult(tagged, {GLOBAL: errors[0]} if errors else {})
 
 
+ENABLED_EVERYWHERE: Final = "us-east-1"
+"""Region that no account can disable."""
+
+
 def enabled_regions(clients: Clients) -> tuple[str, ...]:
     """Return every region that is enabled for the account.
 
@@ -105,8 +110,8 @@ def release(clients: Clients, resources: Sequence[FoundResource], clock: Clock) 
     """Delete resources in dependency order. Resources that no longer exist count as deleted.
 
     Raises:
-        TeardownError: A resource could not be deleted, or its deletion could not be confirmed; `left` lists all such
-            resources. The other resources were deleted.
+        TeardownError: At least one resource could not be deleted, or its deletion could not be confirmed. `left` lists
+            each such resource with the reason; all other resources were deleted.
     """
     undeleted: list[str] = []
     reasons: list[CloudGpuError] = []
@@ -116,15 +121,12 @@ def release(clients: Clients, resources: Sequence[FoundResource], clock: Clock) 
             undeleted.append(f"{resource.label}: {err.message}")
             reasons.append(err)
     if undeleted:
-        message = f"{len(undeleted)} of {len(resources)} resources could not be deleted"
+        message = f"{len(undeleted)} of {plural(len(resources), 'resource')} could not be deleted"
         raise TeardownError(message, left=undeleted, hint="run the same command again") from reasons[0]
 
 
 def _regional(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> list[_Query]:
-    """Return one query per resource type.
-
-    Resource types that cannot be searched by tag are searched by name prefix.
-    """
+    """Return one query per regional resource type. Schedule groups are searched by name prefix, all others by tag."""
     queries = [_query(clients, listing, filters) for listing in LISTINGS]
     return [*queries, lambda: list(_schedule_groups(clients, prefix))]
 
@@ -166,7 +168,7 @@ def _in_iam(clients: Clients, prefix: str) -> list[_Query]:
 
 
 def _answered(queries: Sequence[_Query]) -> tuple[list[FoundResource], list[CloudGpuError]]:
-    """Run all queries concurrently because they are independent and would take seconds one after another.
+    """Run the queries concurrently, and return the resources that they found and the errors that they raised.
 
     Once a query finds that AWS is unreachable, skip the remaining queries, each of which would also time out.
     """
@@ -294,7 +296,7 @@ def _profile(iam: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401
 
 
 def _iam_tags(fetch: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
-    """Return the tags, or None if the resource was deleted after it was listed."""
+    """Return the tags of an IAM resource, or None if the resource was deleted after it was listed."""
     try:
         with convert_response_errors("reading IAM tags"):
             return tags_to_dict(fetch().get("Tags"))
@@ -335,7 +337,7 @@ def _failures(
 def _remaining(clients: Clients, resources: list[FoundResource]) -> list[FoundResource]:
     """Return the volumes and network interfaces that still exist.
 
-    EC2 deletes most of them with their instances, so this query saves many delete calls.
+    EC2 deletes most volumes and interfaces with their instances, so this query saves many delete calls.
     """
     listing = next(listing for listing in LISTINGS if listing.kind == resources[0].kind)
     name = f"{listing.kind}-id"
@@ -366,7 +368,7 @@ def _delete(clients: Clients, resource: FoundResource, clock: Clock) -> None:
 
 
 def _is_attached(err: CloudGpuError) -> bool:
-    """Return True if a volume or interface is still attached. For interfaces, only the error message says so."""
+    """Return True if a volume or interface is still attached. For an interface, only the message reveals this."""
     return is_in_use(err) or "is currently in use" in err.message
 
 

@@ -74,8 +74,8 @@ class SearchResult:
 
     Attributes:
         found: Resources in deletion order.
-        failures: Region (`global` for IAM) -> error from a request that failed there. The search of such a region is
-            incomplete, but every resource found there exists.
+        failures: Region (`global` for IAM) -> first error from a request that failed there. The results for such a
+            region are incomplete, but every resource that they list exists.
         terminated: Terminated instances, which AWS lists for about an hour.
     """
 
@@ -84,7 +84,7 @@ class SearchResult:
     terminated: tuple[FoundResource, ...] = ()
 
     def complete(self) -> tuple[FoundResource, ...]:
-        """Return everything found.
+        """Return the resources found, provided that every query succeeded.
 
         Raises:
             CloudGpuError: A query failed, so a resource that was not found may still exist.
@@ -94,7 +94,7 @@ class SearchResult:
         return self.found
 
     def merged(self, other: "SearchResult") -> "SearchResult":
-        """Combine two results."""
+        """Return a result that combines this one with `other`."""
         return SearchResult(
             (*self.found, *other.found),
             {**self.failures, **other.failures},
@@ -104,7 +104,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class ResourceListing:
-    """How to list one EC2 resource type: the API call, the response key for the list, and the fields of an entry."""
+    """How to list an EC2 resource type: the API call, the response key of the list, and how to read an entry."""
 
     kind: Kind
     call: str
@@ -117,7 +117,7 @@ class ResourceListing:
     """Name of the call's filter parameter."""
 
     def ask(self, ec2: Any, filters: list[dict[str, Any]]) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
-        """Yield the matching entries that do not count as deleted, from all pages if the call is paginated."""
+        """Yield the matching entries whose state is not in `over`, from all pages if the call is paginated."""
         if ec2.can_paginate(self.call):
             pages = ec2.get_paginator(self.call).paginate(**{self.filters_key: filters})
         else:

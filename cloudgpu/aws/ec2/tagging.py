@@ -1,4 +1,4 @@
-"""Convert tags between Pulumi's mappings and AWS's lists."""
+"""Convert tags between mappings and AWS's lists, and change the tags of EC2 resources."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,13 +9,13 @@ from cloudgpu.aws.session.session import Clients
 CLUSTER_TAG = "cloudgpu:cluster"
 TOKEN_TAG = "cloudgpu:token"  # noqa: S105 the name of a tag
 INTENT_TAG = "cloudgpu:intent"
-"""Tag with the token of the call that created the resource. It identifies a resource whose ID was never recorded."""
+"""Tag with the token of the call that created the resource, used to find a resource whose ID was never recorded."""
 _AT_ONCE = 500
 """Resources per call; EC2 accepts up to 1,000."""
 
 
 def to_tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Convert tags to AWS's list format, sorted so that a repeated call is identical."""
+    """Convert tags to AWS's list format, sorted by key so that repeated requests are identical."""
     return [{"Key": key, "Value": str(tags[key])} for key in sorted(tags)]
 
 
@@ -30,12 +30,20 @@ def tag_specification(resource_type: str, tags: Mapping[str, str]) -> dict[str, 
 
 
 def retag(clients: Clients, resource_id: str, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    """Change the tags of an EC2 resource."""
+    """Change an EC2 resource's tags from `old` to `new`. Tags in neither mapping are left unchanged.
+
+    Raises:
+        CloudError: The AWS request failed or AWS is unreachable.
+    """
     retag_all(clients, [resource_id], old, new)
 
 
 def retag_all(clients: Clients, ids: Sequence[str], old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    """Change the tags of EC2 resources that all have the same tags, with many resources per call."""
+    """Change the tags of several EC2 resources from `old` to `new`, in batches.
+
+    Raises:
+        CloudError: The AWS request failed or AWS is unreachable.
+    """
     ec2 = clients.client("ec2")
     changed = {key: value for key, value in new.items() if old.get(key) != value}
     removed = [{"Key": key} for key in sorted(old.keys() - new.keys())]

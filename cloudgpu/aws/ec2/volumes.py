@@ -7,7 +7,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import BusyError, CloudError
 
 _START_S = 300
-"""Time limit for an instance to start running, in seconds. A volume cannot be attached before then."""
+"""Time limit in seconds for an instance to start running. A volume cannot be attached to a pending instance."""
 _LETTERS = "fghijklmnop"
 """Letters of the device names `/dev/sdf` to `/dev/sdp`, which AWS recommends for data volumes."""
 
@@ -25,7 +25,12 @@ def attach(clients: Clients, clock: Clock, volume_id: str, instance_id: str, num
     if attached_to:
         message = f"volume {volume_id} is attached to {attached_to}"
         raise BusyError(message, hint="delete the cluster that contains this instance first: `cloudgpu down CLUSTER`")
-    poll(clock, lambda: _is_running(clients, instance_id) or None, what=f"{instance_id} to run", total_s=_START_S)
+    poll(
+        clock,
+        lambda: _is_running(clients, instance_id) or None,
+        what=f"{instance_id} to start running",
+        total_s=_START_S,
+    )
     with convert_errors(f"attaching {volume_id} to {instance_id}"):
         device = f"/dev/sd{_LETTERS[number % len(_LETTERS)]}"
         clients.client("ec2").attach_volume(VolumeId=volume_id, InstanceId=instance_id, Device=device)

@@ -1,4 +1,4 @@
-"""Arguments for testing permissions with dry runs. They do not refer to existing resources."""
+"""Arguments of the dry runs and read-only calls that test permissions. None of them refers to an existing resource."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -96,13 +96,13 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "UpdateSecurityGroupRuleDescriptionsEgress": _RULES,
     "UpdateSecurityGroupRuleDescriptionsIngress": _RULES,
 }
-"""EC2 operation -> arguments of the dry run. Operations that are not listed do not need arguments."""
+"""EC2 operation -> arguments of its dry run. Operations without an entry need no arguments."""
 
 WITHOUT_DRY_RUN = frozenset({"ModifySubnetAttribute", "ModifyVpcAttribute"})
 """EC2 operations that do not support dry runs."""
 
 IMAGE_PARAMETER = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
-"""SSM parameter of an existing image. A dry run of a launch needs one: EC2 checks the image before the permission."""
+"""SSM parameter with the ID of a public image. EC2 checks that the image exists before it checks the permission."""
 
 HARMLESS_CALLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "sts:GetCallerIdentity": ("sts", "get_caller_identity", {}),
@@ -122,4 +122,4 @@ HARMLESS_CALLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         {"Name": IMAGE_PARAMETER},
     ),
 }
-"""Action -> client, method and arguments of a read-only call."""
+"""Action -> boto3 service, client method and arguments of a read-only call that tests the permission."""

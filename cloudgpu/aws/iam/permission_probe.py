@@ -1,4 +1,4 @@
-"""Determine the caller's permissions by IAM policy simulation or, if the caller may not use it, by dry runs."""
+"""Determine the caller's permissions by IAM policy simulation or, if the simulation fails, by dry runs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ _WORST: Mapping[State, int] = {"failed": 2, "unknown": 1, "ok": 0}
 
 @dataclass(frozen=True)
 class PermissionResult:
-    """Result for one action: the state, and how it was determined or why it is unknown."""
+    """Result for one action. `why` explains how the state was determined, or why the state is unknown."""
 
     action: str
     state: State
@@ -51,7 +51,7 @@ def _worst(action: str, results: Sequence[PermissionResult]) -> PermissionResult
 
 
 def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> list[PermissionResult]:
-    """Run IAM's policy simulator for every grant, with the grant's resources and tags.
+    """Run IAM's policy simulator for every grant, with a sample resource and the tags that the grant requires.
 
     Raises:
         CloudGpuError: The IAM request failed or IAM is unreachable.
@@ -92,7 +92,7 @@ def _context(grant: Grant) -> Iterator[dict[str, Any]]:
 def _principal(clients: Clients, arn: str) -> str:
     """Return the ARN of the principal whose policies apply.
 
-    For a role session this is the role. The role is looked up because the session ARN omits the role's path.
+    For a role session, the principal is the role, which is looked up because the session's ARN omits the role's path.
     """
     if ":assumed-role/" not in arn:
         return arn
@@ -102,7 +102,7 @@ def _principal(clients: Clients, arn: str) -> str:
 
 
 def _tested(clients: Clients, grants: Sequence[Grant]) -> list[PermissionResult]:
-    """Test grants with EC2 dry runs and harmless calls to other services. Actions without a test are `unknown`."""
+    """Test grants with EC2 dry runs and read-only calls to other services. Actions without a test are `unknown`."""
     pairs = [(grant, action) for grant in grants for action in grant.actions]
     arguments = {**EC2_ARGUMENTS, "RunInstances": {**EC2_ARGUMENTS["RunInstances"], **_image(clients)}}
     with ThreadPoolExecutor(_AT_ONCE) as workers:
@@ -124,7 +124,7 @@ def _test(clients: Clients, grant: Grant, action: str, arguments: Mapping[str, M
         return _dry_run(clients, grant, operation, arguments.get(operation, {}))
     if action not in HARMLESS_CALLS:
         return PermissionResult(
-            action, "unknown", "cannot be tested without side effects, and the caller may not simulate IAM policies"
+            action, "unknown", "cannot be tested without side effects, and the caller's policies could not be simulated"
         )
     client, method, arguments = HARMLESS_CALLS[action]
     try:
@@ -150,7 +150,7 @@ def _dry_run(clients: Clients, grant: Grant, operation: str, arguments: Mapping[
 def _classified(action: str, code: str, err: CloudGpuError, grant: Grant) -> PermissionResult:
     if code == _WOULD_SUCCEED:
         return PermissionResult(action, "ok", "dry run")
-    # The dry run names a nonexistent resource without tags, so even a correct policy denies a call that needs a tag.
+    # The dry run's resource does not exist and so has no tags. Even a correct policy denies a call that requires a tag.
     requires_tag = any("aws:ResourceTag" in key for operator in grant.conditions.values() for key in operator)
     if code == "UnauthorizedOperation" and not requires_tag:
         return PermissionResult(action, "failed", "dry run: UnauthorizedOperation")

@@ -1,8 +1,8 @@
 """The least-privilege permissions for cloudgpu, from which the IAM policy and `doctor`'s checks are generated.
 
-Resources must be tagged by the call that creates them, and only tagged resources may be changed or deleted, so the
-policy gives no access to instances that cloudgpu did not create. Where AWS supports no tag conditions, names start with
-`cloudgpu-`.
+Calls that create EC2 resources must tag them, and only tagged resources may be changed or deleted, so the policy cannot
+affect instances that cloudgpu did not create. IAM roles, instance profiles and schedules need names that start with
+`cloudgpu-` instead. Access to S3 objects is not limited to certain buckets, because a dataset may be in any bucket.
 """
 
 from collections.abc import Mapping
@@ -269,9 +269,9 @@ IMPLIED: Mapping[str, str] = {
     "s3:AbortMultipartUpload": "a failed multipart upload",
     "iam:UpdateRoleDescription": "UpdateRole with a description",
 }
-"""Action -> reason, for required actions whose names do not match any API call made by cloudgpu."""
+"""Action -> reason, for required actions that cannot be derived from the names of cloudgpu's API calls."""
 
 OPTIONAL: Mapping[str, str] = {
-    "iam:SimulatePrincipalPolicy": "`doctor` simulates the caller's policies, if allowed",
+    "iam:SimulatePrincipalPolicy": "`doctor` simulates the caller's policies",
 }
 """Action -> purpose, for optional actions, which cloudgpu uses only if they are allowed."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from cloudgpu.aws.iam.grants import REQUEST_HAS_TAG, RESOURCE_HAS_TAG, Grant, ec2_arns
+from cloudgpu.aws.iam.service_roles import EFS, FSX, FSX_DATA_SERVICE, service_role_arns
 
 _EFS = "arn:aws:elasticfilesystem:*:*:"
 _FSX = "arn:aws:fsx:*:*:"
@@ -55,6 +56,20 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
         (f"{_EFS}file-system/*", f"{_FSX}file-system/*", f"{_FSX}association/*"),
         RESOURCE_HAS_TAG,
     ),
+    # AWS creates the roles for the first file system of an account, with the permissions of the caller.
+    Grant(
+        "MakeStorageRoles",
+        "create the service-linked roles of EFS and FSx",
+        ("iam:CreateServiceLinkedRole",),
+        (service_role_arns(EFS.service), service_role_arns(FSX.service)),
+        {"StringEquals": {"iam:AWSServiceName": [EFS.service, FSX.service]}},
+    ),
+    Grant(
+        "LinkBuckets",
+        "link Lustre file systems to buckets",
+        ("iam:AttachRolePolicy", "iam:CreateServiceLinkedRole", "iam:PutRolePolicy"),
+        (service_role_arns(FSX_DATA_SERVICE),),
+    ),
     Grant("MakeVolumes", "create volumes", ("ec2:CreateVolume",), ec2_arns("volume"), REQUEST_HAS_TAG),
     Grant("VolumesFrom", "create volumes from snapshots", ("ec2:CreateVolume",), ("arn:aws:ec2:*::snapshot/*",)),
     Grant(
@@ -95,7 +110,10 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
 STORAGE_IMPLIED: Mapping[str, str] = {
     "elasticfilesystem:TagResource": "CreateFileSystem with tags, and changed tags",
     "elasticfilesystem:UntagResource": "removed tags",
+    "iam:AttachRolePolicy": "FSx gives the role for a linked bucket its policy",
+    "iam:CreateServiceLinkedRole": "EC2, EFS and FSx create their roles with the caller's permissions",
+    "iam:PutRolePolicy": "FSx gives the role for a linked bucket its policy",
     "fsx:TagResource": "CreateFileSystem with tags, and changed tags",
     "fsx:UntagResource": "removed tags",
 }
-"""Action -> reason, for required actions whose names do not match any API call made by cloudgpu."""
+"""Action -> reason, for required actions that cannot be derived from the names of cloudgpu's API calls."""

@@ -1,1 +1,1 @@
-"""Prices, quotas and the zones that offer an instance type."""
+"""Prices, quotas, and the zones that offer each instance type."""

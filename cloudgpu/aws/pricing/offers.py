@@ -1,4 +1,4 @@
-"""Find the zones where an instance type is offered, querying all regions in parallel."""
+"""Query regions in parallel for the zones that offer an instance type, and for the number of free Elastic IPs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +16,10 @@ _DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedExcep
 
 
 def quotes(clients_for: Callable[[str], Clients], pairs: Sequence[tuple[str, str]]) -> Quotes:
-    """Look up the zones that offer each (instance type, region) pair; empty if the type is retired or unknown there.
+    """Return the zones of the region that offer the instance type, for each (instance type, region) pair.
 
-    If the caller lacks the permission in a region, its zones are omitted and the result contains the reason.
+    The zones are empty if the region does not offer the type. If the caller lacks the permission in a region, the
+    region is omitted from `zones`, and `zones_unknown` contains the reason.
 
     Raises:
         CloudError: A request failed for another reason, or a region is unreachable.
@@ -49,7 +50,7 @@ def zones(clients: Clients) -> dict[str, tuple[str, ...]]:
 
 
 def free_addresses(clients_for: Callable[[str], Clients], regions: Sequence[str]) -> dict[str, int]:
-    """Return how many more Elastic IPs the account can allocate, by region, omitting regions with an unknown limit.
+    """Return how many more Elastic IPs the account can allocate in each region, omitting regions with an unknown limit.
 
     Raises:
         CloudError: A request failed or AWS is unreachable in one of the regions.
@@ -60,7 +61,7 @@ def free_addresses(clients_for: Callable[[str], Clients], regions: Sequence[str]
 
 
 def _free_addresses(clients: Clients) -> int | None:
-    """Return how many more Elastic IPs the account can allocate, or None if the caller may not read the limit."""
+    """Return how many more Elastic IPs the account can allocate, or None if AWS denies access or reports no limit."""
     ec2 = clients.client("ec2")
     try:
         with convert_response_errors(f"reading the Elastic IP limit in {clients.region}"):

@@ -41,6 +41,8 @@ def on_demand(clients: Clients) -> dict[str, Decimal]:
 def spot(clients: Clients, types: Sequence[str], now: datetime) -> dict[str, tuple[Decimal, Decimal]]:
     """Return the lowest and highest spot price of each type in USD per hour, over the last day and all zones.
 
+    Types without a valid price are omitted.
+
     Raises:
         CloudError: The EC2 request failed or EC2 is unreachable.
     """
@@ -62,7 +64,7 @@ def spot(clients: Clients, types: Sequence[str], now: datetime) -> dict[str, tup
 
 
 def _priced(products: Iterator[str]) -> Iterator[tuple[str, Decimal]]:
-    """Yield instance types with an hourly price. Products without a price, such as announced types, are skipped."""
+    """Yield each instance type with its hourly price, skipping products without a price, such as unreleased types."""
     for text in products:
         product = json.loads(text)
         usd = [price for price in _hourly(product.get("terms", {}).get("OnDemand", {})) if price > 0]

@@ -28,7 +28,7 @@ _WITHOUT_CODE: Final = quota_of("p6", "spot")
 """Quota whose code is unknown. It is recognized by the end of its name."""
 _MAX_CORES: Final = 1 << 20
 _RUNNING: Final = ("pending", "running")
-"""Instance states that count against a quota."""
+"""States in which an instance counts against a quota."""
 _UNCOUNTED: Final = frozenset({"capacity-block", "scheduled"})
 """Lifecycles of instances that do not count against these quotas. AWS does not document this for Capacity Blocks."""
 
@@ -47,8 +47,9 @@ def gpu_quotas(clients: Clients) -> tuple[QuotaLimit, ...]:
 def vcpu_limits(clients: Clients) -> dict[str, int]:
     """Return the vCPU limit of every EC2 quota on running instances, by quota key.
 
-    The key is the quota code. One quota is also listed under its name because public sources disagree about its code.
-    If a quota was never changed, AWS may report it only in the list of default values, which is then read as well.
+    The key is the quota code. The quota for P6 spot instances is also listed under its name, because public sources
+    disagree about its code. AWS may list a quota that was never changed only among the default values, so the default
+    values are also read if a GPU quota is missing.
 
     Raises:
         CloudError: The Service Quotas request failed or the service is unreachable.
@@ -64,7 +65,7 @@ def vcpu_limits(clients: Clients) -> dict[str, int]:
 
 
 def catalog_vcpus(instance_type: str) -> int | None:
-    """Return the vCPU count of a type from the bundled catalog. The count of a type never changes."""
+    """Return a type's vCPU count from the bundled catalog, or None if the catalog does not list the type."""
     entry = load().types.get(instance_type)
     return None if entry is None else entry.vcpus
 
@@ -72,8 +73,8 @@ def catalog_vcpus(instance_type: str) -> int | None:
 def vcpus_in_use(clients: Clients, vcpus_of: Callable[[str], int | None] = catalog_vcpus) -> dict[Quota, int | None]:
     """Return the number of vCPUs in use for each quota, regardless of who launched the instances.
 
-    Quotas without running instances are omitted. None means that the vCPU count of an instance is unknown. If AWS does
-    not report an instance's vCPU count, `vcpus_of` provides it.
+    Quotas without running instances are omitted. If AWS does not report an instance's vCPU count, `vcpus_of` is called
+    with the instance type. A quota maps to None if the count is unknown for any of its instances.
 
     Raises:
         CloudError: The EC2 request failed or EC2 is unreachable.
@@ -116,7 +117,7 @@ def _instances(pages: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
 
 
 def _vcpus(instance: Mapping[str, Any], vcpus_of: Callable[[str], int | None]) -> int | None:
-    """Return the vCPU count that AWS reports for an instance, or else the vCPU count of the instance type.
+    """Return the vCPU count that AWS reports for an instance, or else the count of the instance type; None if unknown.
 
     The reported count may be lower than the count of the type, because CPU options can disable cores and threads.
     """

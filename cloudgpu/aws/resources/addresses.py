@@ -12,7 +12,7 @@ from cloudgpu.errors import AuthError, CloudGpuError
 
 
 class EipHandler(NetworkPartHandler):
-    """Handler for `aws:ec2/eip:Eip`. An `EipAssociation` or a NAT gateway attaches the address."""
+    """Handler for `aws:ec2/eip:Eip`. The address is attached by an `EipAssociation` or a NAT gateway."""
 
     type: ClassVar[str] = "aws:ec2/eip:Eip"
     kind, plural, id_key = "elastic-ip", "Addresses", "AllocationId"
@@ -28,8 +28,8 @@ class EipHandler(NetworkPartHandler):
     def _unmake(self, clients: Clients, physical_id: str) -> None:
         """Detach the address from its interface, then release it.
 
-        The address of a NAT gateway cannot be detached. AWS reports the attempt as an authorization failure, which is
-        ignored: deleting the gateway detaches the address.
+        The address of a NAT gateway cannot be detached: AWS reports an authorization failure. That error is ignored,
+        because deleting the gateway detaches the address.
         """
         address = self._by_id(clients, physical_id) or {}
         if address.get("AssociationId"):
@@ -78,7 +78,7 @@ class EipAssociationHandler(DescribedHandler):
         return _physical(address, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the association of this address with this instance or interface; None if there is none."""
+        """Return the association of this address with this instance or interface, or None if there is none."""
         address = _described(ctx.clients, "allocation-id", inputs["allocationId"])
         if address is None or not address.get("AssociationId"):
             return None
@@ -87,7 +87,7 @@ class EipAssociationHandler(DescribedHandler):
         return _physical(address, inputs) if same else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the association does not exist."""
         address = _described(ctx.clients, "association-id", physical_id)
         return _physical(address, {}) if address else None
 

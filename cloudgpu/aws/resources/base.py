@@ -29,7 +29,7 @@ class ExistingResource:
     id: str
     outputs: Properties
     settled: bool = True
-    """False if AWS refused to finish configuring an adopted resource, which therefore does not match its inputs yet."""
+    """False if AWS rejected a call that configures an adopted resource, which then does not match its inputs yet."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,25 @@ class Handler(Protocol):
     """Pulumi type token, for example `aws:ec2/securityGroup:SecurityGroup`."""
 
     def check(self, inputs: Properties) -> Properties:
-        """Fill in the provider's defaults. Raise an UnsupportedError that names the unsupported properties, if any."""
+        """Return the inputs with the provider's defaults. Raise UnsupportedError if any property is not supported."""
 
     def diff(self, old: Properties, new: Properties) -> Diff:
-        """Compare checked inputs."""
+        """Compare old and new inputs, both returned by `check`."""
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create and tag the resource in a single call, and wait until it is usable. Idempotent for the same token."""
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the resource left behind by an interrupted `create` with this token, and finish its setup."""
+        """Find the resource that an interrupted `create` with this token left behind, and finish its setup.
+
+        Return None if there is no such resource.
+        """
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if AWS reports that the resource does not exist."""
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
-        """Change the resource in place."""
+        """Change the resource in place, and return its new state."""
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """Delete the resource and wait until AWS confirms the deletion. A missing resource counts as deleted."""

@@ -1,4 +1,4 @@
-"""Base class for all handlers. It checks and compares properties."""
+"""The base class of all handlers, which checks and compares properties, and helper functions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -29,14 +29,14 @@ def _with_answered(operation: Callable[..., Any], doing: str) -> Callable[..., A
 
 
 class DescribedHandler:
-    """Base class that implements `check` and `diff` from class attributes. Properties not listed there are rejected."""
+    """Base class that implements `check` and `diff` from class attributes, and rejects properties not listed there."""
 
     type: ClassVar[str]
     accepts: ClassVar[frozenset[str]]
     """Supported input properties other than `tags`."""
     requires: ClassVar[frozenset[str]] = frozenset()
     defaults: ClassVar[Properties] = {}
-    """Default values of the provider."""
+    """The provider's default values."""
     replaced_by: ClassVar[frozenset[str]] = frozenset()
     """Properties that AWS cannot change on an existing resource."""
     nested: ClassVar[Mapping[str, frozenset[str]]] = {}
@@ -58,8 +58,8 @@ class DescribedHandler:
         """Reject unknown properties and fill in the provider's defaults.
 
         Raises:
-            UnsupportedError: A property is not implemented; the message names it.
-            BadRequestError: A required property is missing.
+            UnsupportedError: A property is not supported; the message lists every such property.
+            BadRequestError: A required property is missing; the message lists every such property.
         """
         properties = {key: value for key, value in inputs.items() if value is not None}
         self._refuse(properties.keys() - self.accepts - {"tags"})
@@ -73,12 +73,12 @@ class DescribedHandler:
             raise BadRequestError(
                 message,
                 code="MissingProperty",
-                hint="set these properties: the direct engine does not generate default values or names",
+                hint="set these properties: the direct engine does not generate values for them",
             )
         return {**self.defaults, **properties}
 
     def diff(self, old: Properties, new: Properties) -> Diff:
-        """Compare checked inputs."""
+        """Compare old and new inputs, both returned by `check`."""
         changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
         return Diff(tuple(changed), tuple(key for key in changed if key in self.replaced_by))
 
@@ -86,11 +86,13 @@ class DescribedHandler:
         names = sorted(unknown)
         if names:
             message = f"{self.type}: the direct engine does not support {', '.join(names)}"
-            raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out, or use the pulumi engine")
+            raise UnsupportedError(
+                message, code="UnsupportedProperty", hint="omit these properties, or use the pulumi engine"
+            )
 
 
 def all_tags(ctx: HandlerContext, inputs: Properties) -> dict[str, str]:
-    """Return a new resource's tags: the cluster's tags, overridden by the resource's own, plus the call's token."""
+    """Return a new resource's tags: the cluster's tags, overridden by the resource's own tags, and the call's token."""
     return {**ctx.tags, **(inputs.get("tags") or {}), INTENT_TAG: ctx.token}
 
 
@@ -105,7 +107,7 @@ def tag_outputs(inputs: Properties, tags: Mapping[str, str]) -> dict[str, Any]:
 
 
 def changed_tags(ctx: HandlerContext, new: Properties) -> dict[str, str]:
-    """Return the tags that an update sets. The creating call's token is not among them and stays on the resource."""
+    """Return the tags that an update sets. The tag with the creating call's token is omitted, so it stays unchanged."""
     return {**ctx.tags, **(new.get("tags") or {})}
 
 
@@ -114,8 +116,8 @@ def complete_interrupted(
 ) -> ExistingResource:
     """Finish configuring a resource that an interrupted call created.
 
-    If AWS rejects a call, the resource still exists. Return the unfinished resource so that it can be deleted; the next
-    update finishes the configuration or reports the error.
+    If AWS rejects a configuration call, the resource still exists. Return it as not settled, so that it is recorded and
+    can be deleted. The next update finishes the configuration or reports the error.
     """
     try:
         return settle()
@@ -138,7 +140,7 @@ def require_existing(description: dict[str, Any] | None, what: str) -> dict[str,
 
 
 def _at(value: Any, path: list[str]) -> Iterable[Mapping[str, Any]]:  # noqa: ANN401
-    """Yield the mappings at a path, descending into lists and skipping values that are not known yet."""
+    """Yield the mappings at a path, descending into lists and skipping Pulumi outputs that are not known yet."""
     if isinstance(value, list):
         for item in value:
             yield from _at(item, path)

@@ -1,5 +1,6 @@
 """Handler for `aws:ec2/fleet:Fleet` with type `instant`: one call launches either all nodes or none."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -13,12 +14,14 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import is_throttled, poll, retry
 from cloudgpu.errors import BadRequestError, CapacityError, CloudError, CloudGpuError, LaunchError, UnsupportedError
 from cloudgpu.plan.launch_error_codes import Skips, rule_for_error
+from cloudgpu.text import plural
 
 FLEET_TAG = "aws:ec2:fleet-id"
-"""Tag that AWS sets on every instance of a fleet. `DescribeFleets` lists an `instant` fleet only by its ID."""
+"""Tag that AWS sets on every instance of a fleet. `DescribeFleets` returns an `instant` fleet only by ID."""
 
-_PROFILE_SPREAD_S = 60
-"""Maximum number of seconds until EC2 recognizes a new instance profile."""
+_SPREAD_S = 60
+"""Maximum number of seconds until launches find a new resource, for example the instance profile or a key pair."""
+_ABSENT = re.compile(r"(NotFound|NotFoundException|Unknown)$")
 _THROTTLED_S = 120
 _RUNNING_S = 600
 _WIDEST: tuple[Skips, ...] = ("stop", "type", "region", "pool", "zone", "again")
@@ -48,7 +51,8 @@ class FleetHandler(DescribedHandler):
         """Reject fleets that are not of type `instant` or do not terminate their instances on deletion.
 
         Raises:
-            UnsupportedError: The type is not `instant`, or `terminateInstances` is not true.
+            UnsupportedError: The type is not `instant`, `terminateInstances` is not true, or a property is unsupported.
+            BadRequestError: A required property is missing.
         """
         checked = super().check(inputs)
         if checked["type"] != "instant" or checked["terminateInstances"] is not True:
@@ -61,7 +65,7 @@ class FleetHandler(DescribedHandler):
         return checked
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Launch all nodes and wait until they are running. If any node is missing, terminate the others.
+        """Launch all nodes and wait until they are running. If any node fails to launch, terminate the other nodes.
 
         Raises:
             CapacityError: The zone does not have capacity for all nodes.
@@ -79,7 +83,10 @@ class FleetHandler(DescribedHandler):
         return _physical(ctx.clients, fleet_id, instances, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the fleet left behind by an interrupted `create` with this token; None if no instance is left."""
+        """Return the fleet left behind by an interrupted `create` with this token.
+
+        Return None if no instance has the token, or if every instance with the token is terminating or terminated.
+        """
         instances = [
             instance
             for instance in find_instances(ctx.clients, {f"tag:{INTENT_TAG}": [ctx.token]})
@@ -92,7 +99,7 @@ class FleetHandler(DescribedHandler):
         return _physical(ctx.clients, fleets[0], members, inputs)
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state. A fleet whose instances have all terminated counts as deleted."""
+        """Return the current state, or None if all of the fleet's instances are terminating or terminated."""
         members = [
             instance for instance in _members(ctx.clients, physical_id) if instance.state not in TERMINATING_STATES
         ]
@@ -115,16 +122,20 @@ class FleetHandler(DescribedHandler):
 
 
 def _launched(ctx: HandlerContext, inputs: Properties) -> tuple[str, list[str]]:
-    """Launch the instances. After a temporary error, retry with a new token. Return the fleet ID and instance IDs."""
-    deadline = ctx.clock.monotonic() + _PROFILE_SPREAD_S
-    for attempt in range(_PROFILE_SPREAD_S):
-        # AWS repeats its first response for a token that it has seen, so a retry after a rejection needs a new token.
+    """Launch the instances. After a temporary error, retry with a new token. Return the fleet ID and instance IDs.
+
+    A retry cannot launch the nodes twice: `_sent` raises only when the call was rejected, or after it has terminated
+    what an incomplete fleet launched, or without an answer, which is not retried.
+    """
+    deadline = ctx.clock.monotonic() + _SPREAD_S
+    for attempt in range(_SPREAD_S):
+        # AWS repeats its first response to a token, so a retry after a rejection needs a new token.
         token = ctx.token if attempt == 0 else f"{ctx.token[:60]}-{attempt}"
         try:
             return _sent(ctx, inputs, token)
         except CloudGpuError as err:
             # `_sent` has already repeated a throttled call with the same token for longer than this deadline.
-            if not (_profile_unknown(err) or is_throttled(err)) or ctx.clock.monotonic() > deadline:
+            if not (_not_visible_yet(ctx, err) or is_throttled(err)) or ctx.clock.monotonic() > deadline:
                 raise
         ctx.clock.sleep(min(5.0, 1.0 + attempt))
     message = "EC2 does not recognize the instance profile yet"
@@ -144,7 +155,7 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
             response: dict[str, Any] = ec2.create_fleet(ClientToken=token, TagSpecifications=specifications, **request)
             return response
 
-    # A throttled call has no effect. Reuse the token anyway, so that AWS launches nothing twice if the call succeeded.
+    # Reuse the token in case a call that was reported as throttled took effect: AWS then launches nothing twice.
     response = retry(ctx.clock, send, when=is_throttled, total_s=_THROTTLED_S)
     with convert_response_errors("reading which instances were launched"):
         fleet_id: str = response["FleetId"]
@@ -162,8 +173,8 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
 
 
 def incomplete_fleet_error(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudGpuError:
-    """Return the error for a successful response with too few instances."""
-    doing = f"launching {wanted} instance{'' if wanted == 1 else 's'}"
+    """Return the error for a `CreateFleet` response with too few instances. The error with the widest scope decides."""
+    doing = f"launching {plural(wanted, 'instance')}"
     launch_errors = [
         error_from_code(error.get("ErrorCode", ""), error.get("ErrorMessage", ""), doing) for error in errors
     ]
@@ -176,8 +187,15 @@ def incomplete_fleet_error(errors: Sequence[Mapping[str, Any]], got: int, wanted
     return min(launch_errors, key=lambda err: _WIDEST.index(rule_for_error(err).skips))
 
 
-def _profile_unknown(err: CloudGpuError) -> bool:
-    return isinstance(err, BadRequestError) and "instance profile" in err.message.lower()
+def _not_visible_yet(ctx: HandlerContext, err: CloudGpuError) -> bool:
+    """Return True if EC2 does not find the instance profile, or a resource that this process has just created.
+
+    A missing resource that this process did not create stays missing.
+    """
+    if isinstance(err, BadRequestError) and "instance profile" in err.message.lower():
+        return True
+    code = err.code if isinstance(err, CloudError | LaunchError) else ""
+    return bool(_ABSENT.search(code)) and ctx.clients.created_recently(err.message)
 
 
 def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[Instance, ...]:
@@ -200,7 +218,7 @@ def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[In
         )
 
     what = ids[0] if len(ids) == 1 else f"{len(ids)} instances of {fleet_id}"
-    return poll(ctx.clock, look, what=f"{what} to run", total_s=_RUNNING_S)
+    return poll(ctx.clock, look, what=f"{what} to start running", total_s=_RUNNING_S)
 
 
 def _launch_failure(instance: Instance) -> LaunchError:
@@ -211,7 +229,7 @@ def _launch_failure(instance: Instance) -> LaunchError:
     )
     if isinstance(err, LaunchError):
         return err
-    # After an internal error of AWS, another zone may work.
+    # After an internal AWS error, a launch in another zone may succeed.
     error_class = CapacityError if source == "Server" else LaunchError
     return error_class(err.message, code=instance.reason, hint=err.hint)
 
@@ -221,7 +239,7 @@ def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:
 
 
 def _release(ctx: HandlerContext, fleet_id: str, recorded: Sequence[str]) -> None:
-    """Delete the fleet, then terminate the remaining instances: those recorded, and those with AWS's fleet tag."""
+    """Delete the fleet, then terminate every recorded instance and every instance with AWS's fleet tag."""
     _delete_fleet(ctx.clients, fleet_id)
     tagged = [instance.id for instance in _members(ctx.clients, fleet_id)]
     terminate(ctx.clients, ctx.clock, sorted({*recorded, *tagged}))

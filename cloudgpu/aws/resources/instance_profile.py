@@ -18,7 +18,7 @@ from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import CloudGpuError
 
 _ROLE_WAIT_S = 60
-"""Maximum number of seconds until every IAM server knows a new role."""
+"""Maximum number of seconds for a new role to propagate through IAM."""
 _RELEASE_S = 60
 
 
@@ -57,7 +57,7 @@ class InstanceProfileHandler(DescribedHandler):
         )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the profile does not exist."""
         profile = _described(ctx.clients, physical_id)
         return _physical(profile, {"tags": tags_to_dict(profile.get("Tags"))}) if profile else None
 
@@ -89,7 +89,7 @@ class InstanceProfileHandler(DescribedHandler):
                 raise
 
     def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> ExistingResource:
-        """Make the profile's role match the inputs, regardless of where an earlier attempt was interrupted."""
+        """Make the profile's role match the inputs, whatever state an interrupted attempt left the profile in."""
         requested = inputs.get("role") or ""
         present = _roles(_described(ctx.clients, name))
         for role in present:

@@ -26,7 +26,7 @@ class KeyPairHandler(DescribedHandler):
     replaced_by = frozenset({"keyName", "publicKey"})
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Import the key.
+        """Import the public key as a key pair.
 
         Raises:
             BadRequestError: A key pair with this name already exists, or the text is not a valid public key.
@@ -41,12 +41,12 @@ class KeyPairHandler(DescribedHandler):
         return _physical(_described(ctx.clients, name) or {"KeyName": name}, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the key pair left behind by an interrupted `create` with this token; None if there is none."""
+        """Return the key pair left behind by an interrupted `create` with this token, or None if there is none."""
         row = _described(ctx.clients, inputs["keyName"])
         return _physical(row, inputs) if row and is_ours(ctx, tags_to_dict(row.get("Tags"))) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the key pair does not exist."""
         row = _described(ctx.clients, physical_id)
         return _physical(row, {"tags": tags_to_dict(row.get("Tags"))}) if row else None
 
@@ -57,7 +57,7 @@ class KeyPairHandler(DescribedHandler):
         return _physical(_described(ctx.clients, physical_id) or row, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Delete the key pair. AWS reports success even if it does not exist."""
+        """Delete the key pair. AWS reports success even if the key pair does not exist."""
         with convert_errors(f"deleting key pair {physical_id}"):
             ctx.clients.client("ec2").delete_key_pair(KeyName=physical_id)
 

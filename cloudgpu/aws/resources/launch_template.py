@@ -51,14 +51,14 @@ class LaunchTemplateHandler(DescribedHandler):
         return _physical(template, inputs, ctx.clients.region)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the template left behind by an interrupted `create` with this token; None if there is none."""
+        """Return the template left behind by an interrupted `create` with this token, or None if there is none."""
         template = _described(ctx.clients, LaunchTemplateNames=[inputs["name"]])
         if not template or not is_ours(ctx, tags_to_dict(template.get("Tags"))):
             return None
         return _physical(template, inputs, ctx.clients.region)
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the template does not exist."""
         template = _described(ctx.clients, LaunchTemplateIds=[physical_id])
         if not template:
             return None
@@ -96,7 +96,7 @@ class LaunchTemplateHandler(DescribedHandler):
 
 
 def _version_token(token: str, inputs: Properties) -> str:
-    """Return a token that depends on the content, because AWS rejects a token already used for another version."""
+    """Return a token that depends on the version's content. AWS rejects a token that is reused for other content."""
     content = json.dumps([token, launch_template_data(inputs), _description(inputs)], sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:_TOKEN_CHARACTERS]
 

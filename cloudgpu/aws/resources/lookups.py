@@ -232,7 +232,9 @@ def _check_arguments(token: str, args: Arguments, supported: set[str]) -> None:
     unknown = sorted(key for key, value in args.items() if value is not None and key not in supported)
     if unknown:
         message = f"{token}: the direct engine does not support {', '.join(unknown)}"
-        raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out, or use the pulumi engine")
+        raise UnsupportedError(
+            message, code="UnsupportedProperty", hint="omit these arguments, or use the pulumi engine"
+        )
 
 
 def _filters(args: Arguments, names: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from cloudgpu.aws.session.waiters import poll
 from cloudgpu.errors import CloudError
 
 _DELETED_STATES = frozenset({"deleted", "failed"})
-"""States that count as deleted. A failed gateway is not billed and does not route traffic, and AWS removes it."""
+"""States that count as deleted. A failed gateway is not billed, routes no traffic, and is removed by AWS."""
 _DELETION_S = 900
 
 
@@ -38,7 +38,7 @@ class NatGatewayHandler(NetworkPartHandler):
         return str(response["NatGateway"]["NatGatewayId"])
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
-        """Delete the gateway, and wait until its network interface and address are free."""
+        """Delete the gateway, and wait until AWS has released its network interface and detached its Elastic IP."""
         super().delete(ctx, physical_id, outputs)
         what = f"NAT gateway {physical_id} to be deleted"
         poll(ctx.clock, lambda: self._by_id(ctx.clients, physical_id) is None or None, what=what, total_s=_DELETION_S)
@@ -56,9 +56,7 @@ class NatGatewayHandler(NetworkPartHandler):
         """
         for gateway in self._listed(clients, [{"Name": self.id_filter, "Values": [physical_id]}]):
             if gateway.get("State") == "failed":
-                message = (
-                    f"NAT gateway {physical_id} failed: {gateway.get('FailureMessage') or 'AWS reported no reason'}"
-                )
+                message = f"NAT gateway {physical_id} failed: {gateway.get('FailureMessage') or 'AWS gave no reason'}"
                 raise CloudError(
                     message, code=str(gateway.get("FailureCode") or "Failed"), hint="run the command again"
                 )

@@ -24,7 +24,7 @@ _RELEASE_S = 600
 
 
 class NetworkPartHandler(DescribedHandler):
-    """Base class for handlers of resources without a name. Only a tag identifies the call that created the resource."""
+    """Base class for handlers of resources without a name. A tag identifies the call that created the resource."""
 
     kind: ClassVar[str]
     """AWS's resource type in tag specifications."""
@@ -32,9 +32,9 @@ class NetworkPartHandler(DescribedHandler):
     """Key of the resource list in AWS's response."""
     id_key: ClassVar[str]
     describe_call: ClassVar[str] = ""
-    """Client method that lists the resources; empty if it is `describe_<kind>s`."""
+    """Client method that lists the resources; empty for `describe_<kind>s`."""
     id_filter: ClassVar[str] = ""
-    """Name of the filter that selects by ID; empty if it is `<kind>-id`."""
+    """Name of the filter that selects by ID; empty for `<kind>-id`."""
     appear_s: ClassVar[float] = 60
     """Maximum number of seconds until the resource becomes usable."""
 
@@ -50,7 +50,10 @@ class NetworkPartHandler(DescribedHandler):
         return self._settled(ctx, physical_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the resource left behind by an interrupted `create` with this token, and complete its setup."""
+        """Find the resource that an interrupted `create` with this token left behind, and finish its setup.
+
+        Return None if there is no such resource.
+        """
         resource = self._described(ctx.clients, [{"Name": f"tag:{INTENT_TAG}", "Values": [ctx.token]}])
         if resource is None or not is_ours(ctx, tags_to_dict(resource.get("Tags"))):
             return None
@@ -59,7 +62,7 @@ class NetworkPartHandler(DescribedHandler):
         )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the resource does not exist."""
         resource = self._by_id(ctx.clients, physical_id)
         return self._physical(ctx, resource, {"tags": tags_to_dict(resource.get("Tags"))}) if resource else None
 
@@ -97,7 +100,10 @@ class NetworkPartHandler(DescribedHandler):
         return self._described(clients, [{"Name": self.id_filter or f"{self.kind}-id", "Values": [physical_id]}])
 
     def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Describe the resource by filter: AWS returns an error for an unknown ID but an empty list for a filter."""
+        """Return the first resource that matches the filters, or None.
+
+        Callers pass IDs as filters too, because AWS returns an error for an unknown ID in an ID parameter.
+        """
         describe = getattr(clients.client("ec2"), self.describe_call or f"describe_{self.kind.replace('-', '_')}s")
         with convert_errors(f"describing {self.kind}"):
             return next(iter(describe(Filters=filters)[self.plural]), None)

@@ -50,12 +50,12 @@ class PlacementGroupHandler(DescribedHandler):
         return self._available(ctx, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the group left behind by an interrupted `create` with this token; None if there is none."""
+        """Return the group left behind by an interrupted `create` with this token, or None if there is none."""
         group = _described(ctx.clients, inputs["name"])
         return self._available(ctx, inputs) if group and is_ours(ctx, tags_to_dict(group.get("Tags"))) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the group does not exist."""
         group = _described(ctx.clients, physical_id)
         return _physical(group, {"tags": tags_to_dict(group.get("Tags"))}) if group else None
 
@@ -66,7 +66,7 @@ class PlacementGroupHandler(DescribedHandler):
         return _physical(_described(ctx.clients, physical_id) or group, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Delete the group once it has no instances, and wait until it is deleted."""
+        """Delete the group once it contains no instances, and wait until AWS confirms the deletion."""
 
         def attempt() -> None:
             with convert_errors(f"deleting placement group {physical_id}"):
@@ -92,7 +92,7 @@ class PlacementGroupHandler(DescribedHandler):
 
 
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
-    """Describe a group; None if it does not exist. A deleted group that AWS still lists counts as missing."""
+    """Return AWS's description of a group, or None if the group does not exist or AWS lists it as deleted."""
     try:
         with convert_errors(f"describing placement group {name}"):
             groups = clients.client("ec2").describe_placement_groups(GroupNames=[name])["PlacementGroups"]

@@ -1,4 +1,4 @@
-"""Registry of handlers by type token and of lookups by function token. The error for an unknown token names it."""
+"""Registry of the resource handlers by type token, and of the lookup functions by function token."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -63,7 +63,7 @@ def handler(type_token: str) -> Handler:
 
 
 def invoke(token: str, args: Mapping[str, Any], clients: Clients) -> dict[str, Any]:
-    """Run the lookup that a program invokes.
+    """Run the lookup with this function token for a Pulumi program, and return its result.
 
     Raises:
         UnsupportedError: The direct engine does not support the function or one of its arguments.

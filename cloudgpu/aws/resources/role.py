@@ -74,7 +74,7 @@ class RoleHandler(DescribedHandler):
         return complete_interrupted(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(role, inputs))
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the role does not exist."""
         role = _described(ctx.clients, physical_id)
         return _physical(role, {"tags": tags_to_dict(role.get("Tags"))}) if role else None
 

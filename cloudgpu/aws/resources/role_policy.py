@@ -12,7 +12,7 @@ from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import CloudGpuError
 
 _ROLE_WAIT_S = 60
-"""Maximum number of seconds until every IAM server knows a new role."""
+"""Maximum number of seconds for a new role to propagate through IAM."""
 
 
 class RolePolicyHandler(DescribedHandler):
@@ -36,14 +36,14 @@ class RolePolicyHandler(DescribedHandler):
         return _physical(inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the policy with this name in this role and update its text; return None if there is none."""
+        """Update the text of the role's policy with this name, or return None if the role has no such policy."""
         if _text(ctx.clients, inputs["role"], inputs["name"]) is None:
             return None
         _put(ctx.clients, inputs)
         return _physical(inputs)
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the role has no policy with this name."""
         role, name = physical_id.split(":", 1)
         text = _text(ctx.clients, role, name)
         return None if text is None else _physical({"role": role, "name": name, "policy": text})
@@ -79,7 +79,7 @@ def _text(clients: Clients, role: str, name: str) -> str | None:
         if is_gone(err):
             return None
         raise
-    # botocore decodes the document unless it is not valid JSON.
+    # botocore parses a valid JSON document into a mapping, but leaves any other document as URL-encoded text.
     return unquote(document) if isinstance(document, str) else json.dumps(document, sort_keys=True)
 
 

@@ -59,9 +59,9 @@ class RouteTableHandler(NetworkPartHandler):
             ec2.delete_route(RouteTableId=table_id, **{key: value})
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
-        """Delete the associations first, then the table.
+        """Delete the table's associations, then the table.
 
-        Associations have no tags, so a teardown by tag finds them only here.
+        Associations have no tags, so a teardown by tag finds them only through their table.
         """
         ec2, table = clients.client("ec2"), self._by_id(clients, physical_id) or {}
         for association in table.get("Associations") or ():
@@ -98,7 +98,7 @@ class RouteTableAssociationHandler(DescribedHandler):
         return ExistingResource(association_id, dict(inputs))
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the association of this subnet with this route table; None if there is none."""
+        """Return the association of this subnet with this route table, or None if there is none."""
         for association in _associations(ctx.clients, "association.subnet-id", inputs["subnetId"]):
             if (
                 association.get("SubnetId") == inputs["subnetId"]
@@ -108,7 +108,7 @@ class RouteTableAssociationHandler(DescribedHandler):
         return None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the association does not exist."""
         name = "association.route-table-association-id"
         for association in _associations(ctx.clients, name, physical_id):
             if association["RouteTableAssociationId"] == physical_id:

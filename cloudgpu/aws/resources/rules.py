@@ -36,7 +36,7 @@ class PortRule:
 
     @property
     def key(self) -> tuple[str, int, int, str, str]:
-        """Fields by which AWS identifies the rule."""
+        """The fields by which AWS identifies the rule: all except `description`."""
         return (self.protocol, self.from_port, self.to_port, self.kind, self.peer)
 
     def shown(self, preposition: str) -> str:
@@ -59,7 +59,7 @@ class PortRule:
 
 
 def parse_pulumi_rules(rules: Iterable[Mapping[str, Any]] | None, group_id: str) -> frozenset[PortRule]:
-    """Convert rules from Pulumi's form. `self` becomes the ID of the group."""
+    """Convert rules from Pulumi's form, replacing `self` with the ID of the group."""
     return frozenset(rule for rule_set in rules or () for rule in _from_pulumi(rule_set, group_id))
 
 
@@ -111,5 +111,5 @@ def _from_aws(row: Mapping[str, Any]) -> Iterator[PortRule]:
 
 
 def _protocol(text: str) -> str:
-    """Return the name of a protocol. For some protocols, AWS also accepts a number, but it always returns the name."""
+    """Return the name of a protocol. AWS also accepts the numbers of some protocols, but always returns their names."""
     return {"all": _ANY, "6": "tcp", "17": "udp", "1": "icmp"}.get(text.lower(), text.lower())

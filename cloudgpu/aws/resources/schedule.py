@@ -55,7 +55,7 @@ class ScheduleHandler(DescribedHandler):
         return _present(ctx.clients, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Find the schedule with this name and update it; return None if there is none.
+        """Find the schedule with this name and update it, or return None if the schedule does not exist.
 
         The name is sufficient because a group contains the schedules of only one cluster.
         """
@@ -67,13 +67,13 @@ class ScheduleHandler(DescribedHandler):
         )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state; None if the schedule does not exist or has run and deleted itself."""
+        """Return the current state, or None if the schedule does not exist, for example because it deleted itself."""
         group, _, name = physical_id.partition("/")
         schedule = _described(ctx.clients, group, name)
         return _physical(schedule) if schedule else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:  # noqa: ARG002
-        """Change the time, target and state. AWS resets omitted properties to their defaults, so all are sent."""
+        """Update the schedule. Send every property, because AWS resets omitted properties to their defaults."""
 
         def send() -> None:
             with convert_errors(f"changing schedule {physical_id}"):
@@ -83,13 +83,13 @@ class ScheduleHandler(DescribedHandler):
         return _present(ctx.clients, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Delete the schedule. A schedule that has run has already deleted itself."""
+        """Delete the schedule. A schedule that no longer exists, such as one that deleted itself, counts as deleted."""
         group, _, name = physical_id.partition("/")
         try:
             with convert_errors(f"deleting schedule {physical_id}"):
                 ctx.clients.client("scheduler").delete_schedule(GroupName=group, Name=name)
         except CloudGpuError as err:
-            if not is_gone(err) and not is_taken(err):  # a conflict: AWS is already deleting the group
+            if not is_gone(err) and not is_taken(err):  # a conflict means that AWS is already deleting the group
                 raise
 
 

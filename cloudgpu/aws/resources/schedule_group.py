@@ -43,13 +43,13 @@ class ScheduleGroupHandler(DescribedHandler):
         return _physical({"Name": name, "Arn": response["ScheduleGroupArn"]}, tags, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the group left behind by an interrupted `create` with this token; None if there is none."""
+        """Return the group left behind by an interrupted `create` with this token, or None if there is none."""
         group = describe_group(ctx.clients, inputs["name"])
         tags = group_tags(ctx.clients, group)
         return _physical(group, tags, inputs) if group and is_ours(ctx, tags) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the group does not exist or is being deleted."""
         group = describe_group(ctx.clients, physical_id)
         tags = group_tags(ctx.clients, group)
         return _physical(group, tags, {"tags": tags}) if group else None
@@ -89,7 +89,7 @@ class ScheduleGroupHandler(DescribedHandler):
 
 
 def describe_group(clients: Clients, name: str) -> dict[str, Any] | None:
-    """Describe the group with this name. A group that is being deleted cannot be used and counts as missing."""
+    """Return AWS's description of a group, or None if the group does not exist or is being deleted."""
     group = _described_in_any_state(clients, name)
     return None if group is None or group.get("State") == DELETING else group
 
@@ -110,7 +110,7 @@ def group_tags(clients: Clients, group: dict[str, Any] | None) -> dict[str, str]
 
 
 def _filled(tags: dict[str, str]) -> dict[str, str]:
-    """Drop tags without a value. Unlike EC2 and IAM, EventBridge Scheduler rejects them."""
+    """Return the tags that have a value. Unlike EC2 and IAM, EventBridge Scheduler rejects empty tag values."""
     return {key: value for key, value in tags.items() if value}
 
 

@@ -20,12 +20,12 @@ from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import CloudError, CloudGpuError
 
 _RELEASE_S = 600
-"""Maximum time in seconds that network interfaces of terminated instances may still use a group."""
+"""Maximum number of seconds for which the network interfaces of terminated instances may still use a group."""
 _APPEAR_S = 30
 
 
 class SecurityGroupHandler(DescribedHandler):
-    """Handler for security groups. A group has exactly the given rules, so AWS's default egress rule is removed."""
+    """Handler for security groups. A group has exactly the requested rules. AWS's default egress rule is removed."""
 
     type: ClassVar[str] = "aws:ec2/securityGroup:SecurityGroup"
     accepts = frozenset({"name", "description", "vpcId", "ingress", "egress", "revokeRulesOnDelete"})
@@ -72,12 +72,12 @@ class SecurityGroupHandler(DescribedHandler):
         )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the group does not exist."""
         group = _described(ctx.clients, physical_id)
         return _physical(group, {"tags": tags_to_dict(group.get("Tags"))}, ctx.clients.region) if group else None
 
     def drift(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> tuple[str, ...]:
-        """Describe every rule that was added or removed outside of cloudgpu. Changes to descriptions are ignored.
+        """Return one line for each rule added or removed outside of cloudgpu, ignoring changes to rule descriptions.
 
         Raises:
             CloudError: The group no longer exists, or AWS is unreachable.
@@ -111,7 +111,7 @@ class SecurityGroupHandler(DescribedHandler):
                 raise
 
     def _settled(self, ctx: HandlerContext, group_id: str, inputs: Properties) -> ExistingResource:
-        """Make the rules match the inputs, regardless of where an earlier attempt was interrupted."""
+        """Make the rules match the inputs, whatever state an interrupted attempt left the group in."""
         # A new group may not be visible to every AWS server yet.
         group = retry(ctx.clock, lambda: _required(ctx.clients, group_id), when=is_gone, total_s=_APPEAR_S)
         ec2 = ctx.clients.client("ec2")
@@ -133,7 +133,7 @@ class _Side:
 
 
 def _change(requested: frozenset[PortRule], existing: frozenset[PortRule], group_id: str, side: _Side) -> None:
-    """Add missing rules, then remove extra rules. In this order, traffic that stays allowed is never interrupted."""
+    """Add missing rules before removing extra rules, so that traffic that remains allowed is never interrupted."""
     requested_keys, existing_keys = {rule.key for rule in requested}, {rule.key for rule in existing}
     missing = sorted(rule for rule in requested if rule.key not in existing_keys)
     redescribed = sorted(rule for rule in requested - existing if rule.key in existing_keys)
@@ -148,8 +148,8 @@ def _differences(requested: frozenset[PortRule], existing: frozenset[PortRule], 
     added = [rule for rule in sorted(existing) if rule.key not in requested_keys]
     removed = [rule for rule in sorted(requested) if rule.key not in existing_keys]
     return [
-        *(f"{rule.shown(preposition)} was allowed" for rule in added),
-        *(f"{rule.shown(preposition)} was no longer allowed" for rule in removed),
+        *(f"an extra rule allowed {rule.shown(preposition)}" for rule in added),
+        *(f"the rule that allows {rule.shown(preposition)} was missing" for rule in removed),
     ]
 
 

@@ -15,7 +15,7 @@ _DELETED_STATES = frozenset({"deleted", "Deleted"})
 
 
 class VpcEndpointHandler(NetworkPartHandler):
-    """Handler for gateway endpoints. They are free, and traffic through them avoids the NAT gateway's charge per GB."""
+    """Handler for gateway endpoints, which are free. Their traffic avoids the NAT gateway's charge per GB."""
 
     type: ClassVar[str] = "aws:ec2/vpcEndpoint:VpcEndpoint"
     kind, plural, id_key = "vpc-endpoint", "VpcEndpoints", "VpcEndpointId"
@@ -29,7 +29,8 @@ class VpcEndpointHandler(NetworkPartHandler):
         """Reject interface endpoints, which are billed per hour and need subnets and security groups.
 
         Raises:
-            UnsupportedError: The type is not Gateway.
+            UnsupportedError: The type is not Gateway, or a property is not supported.
+            BadRequestError: A required property is missing.
         """
         checked = super().check(inputs)
         if checked["vpcEndpointType"] != "Gateway":
@@ -67,7 +68,7 @@ class VpcEndpointHandler(NetworkPartHandler):
         poll(ctx.clock, lambda: self._by_id(ctx.clients, physical_id) is None or None, what=what, total_s=_DELETION_S)
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
-        """Delete the endpoint. A failure that AWS reports inside a successful response is raised as an error."""
+        """Delete the endpoint. Raise an error for a failure that AWS reports in a successful response."""
         response = clients.client("ec2").delete_vpc_endpoints(VpcEndpointIds=[physical_id])
         for failure in response.get("Unsuccessful") or ():
             error = failure.get("Error") or {}

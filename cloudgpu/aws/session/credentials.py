@@ -1,4 +1,4 @@
-"""Find credentials through boto3's credential chain (environment, profile, SSO ...), with hints for each failure."""
+"""Find credentials through boto3's credential chain (environment, profile, SSO ...), and explain each failure."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -53,7 +53,7 @@ class CredentialSource:
 
     @property
     def label(self) -> str:
-        """Source of the credentials for messages, such as `profile research, single sign-on`."""
+        """Description of the source in messages, such as `profile research, single sign-on`."""
         method = _METHODS.get(self.method, self.method)
         return f"profile {self.profile}, {method}" if self.profile else method
 
@@ -80,7 +80,7 @@ class CredentialSource:
 
 
 def check_configuration(environ: Mapping[str, str]) -> None:
-    """Reject AWS configuration files that boto3 would never finish reading, because it reads without a size limit.
+    """Reject AWS configuration files that boto3 might never finish reading, because boto3 sets no size limit.
 
     Raises:
         AuthError: A file is a named pipe or a device, or is larger than any valid configuration.
@@ -99,7 +99,7 @@ def check_configuration(environ: Mapping[str, str]) -> None:
 
 
 def open_chain(profile: str, region: str) -> tuple[boto3.Session, CredentialSource]:
-    """Open a boto3 session and fetch the user's credentials, so that expired credentials are reported at once.
+    """Open a boto3 session and fetch the user's credentials, so that expired credentials are reported immediately.
 
     Raises:
         AuthError: There are no credentials, they have expired, or their configuration is wrong.
@@ -179,7 +179,7 @@ Explanation = Callable[[BaseException, CredentialSource], tuple[str, str, str]]
 
 def _sign_on(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
     hint = CredentialSource(login.profile, "sso").renewal
-    return "UnauthorizedSSOTokenError", f"credentials expired: a new single sign-on is required ({cause})", hint
+    return "UnauthorizedSSOTokenError", f"credentials expired: sign in again through single sign-on ({cause})", hint
 
 
 def _signed_out(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
@@ -192,7 +192,7 @@ def _no_profile(cause: BaseException, _: CredentialSource) -> tuple[str, str, st
     return (
         "ProfileNotFound",
         str(cause),
-        f"use one of the profiles: {profiles}" if profiles else "create a profile with `aws configure`",
+        f"use one of these profiles: {profiles}" if profiles else "create a profile with `aws configure`",
     )
 
 

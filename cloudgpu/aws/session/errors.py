@@ -1,4 +1,4 @@
-"""Map AWS error responses to cloudgpu errors. botocore's `ClientError` never leaves the `aws` package."""
+"""Map AWS error responses to cloudgpu errors. No botocore exception leaves the `aws` package."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -48,6 +48,9 @@ _HINTS: Mapping[str, str] = {
     "SpotMaxPriceTooLow": "use on-demand",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "ask an administrator to run once: "
     "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
+    "InvalidBlockDeviceMapping": "raise `resources.disk` to the size that the message names",
+    "InvalidCapacityReservationId": "correct `resources.reservation`: the command "
+    "`aws ec2 describe-capacity-reservations` lists the IDs of a region",
     "OptInRequired": "subscribe to the service, or enable the region for the account",
     "PendingVerification": "try again in a few hours: AWS is still verifying the account for this region",
     "ExpiredToken": "log in again, for example with `aws sso login`",
@@ -85,10 +88,11 @@ _CREDENTIALS: tuple[tuple[tuple[type[boto.BotoCoreError], ...], str, str, str], 
 
 @contextmanager
 def convert_errors(doing: str) -> Iterator[None]:
-    """Convert botocore exceptions in the block to cloudgpu errors. `doing` describes the operation.
+    """Convert botocore exceptions raised in the block to cloudgpu errors, whose messages start with `doing`.
 
     Raises:
-        CloudGpuError: The operation failed; `error_from_botocore` chooses the class.
+        CloudGpuError: The operation failed; `error_from_botocore` chooses the class. If botocore cannot parse the
+            response, the code is `UNREACHABLE`.
     """
     try:
         yield
@@ -147,7 +151,10 @@ def error_from_botocore(err: boto.ClientError | boto.BotoCoreError, doing: str) 
 
 
 def error_from_code(code: str, message: str, doing: str, *, request_id: str = "") -> LaunchError | CloudError:
-    """Return the error for an AWS error code. The failover table selects its class. Unknown codes are bad requests."""
+    """Return the error for an AWS error code.
+
+    The rules in `launch_error_codes` determine its class, which is BadRequestError for an unknown code.
+    """
     rule = launch_error_codes.find_rule(_code(code, message)) or launch_error_codes.DEFAULT_RULE
     reason = message.rstrip(".")
     text = f"{doing}: {_EXPIRED[code]}: {reason} ({code})" if code in _EXPIRED else f"{doing}: {reason} ({code})"
@@ -185,7 +192,7 @@ def _hint(code: str, error: type[LaunchError] | type[CloudError]) -> str:
     if _TAKEN.search(code):
         return "choose another cluster name, or run `cloudgpu down` for the cluster that uses this name"
     if error is AuthError:
-        return "check `aws sts get-caller-identity` and the permissions of that identity"
+        return "run `aws sts get-caller-identity`, and check the permissions of the identity that it prints"
     if error is ThrottledError:
         return "run the command again in a minute: AWS is throttling requests"
     return ""

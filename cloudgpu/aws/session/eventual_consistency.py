@@ -1,8 +1,10 @@
 """Retry calls that fail because of eventual consistency.
 
 AWS may report that a newly created resource does not exist. A call that fails for this reason is retried if this
-process created the resource less than half a minute ago and has not deleted it. A terminated instance still counts as
-created.
+process created the resource less than half a minute ago and has not deleted it. Terminating an instance does not count
+as deleting it.
+
+A fleet reports such an error in its response instead. `created_recently` tells whether the error names a new resource.
 """
 
 import re
@@ -17,13 +19,25 @@ _LONGEST_S = 3.0
 _ID = re.compile(r"(?:[a-z]{1,12}-[0-9a-f]{8,17}|fleet-[0-9a-f-]{30,40})\Z")
 _CREATING = ("Create", "Run", "Allocate", "Import", "Copy", "Register")
 _DELETING = ("Delete", "Release", "Deregister")
+_NAMED: Mapping[str, str] = {
+    "CreateKeyPair": "KeyName",
+    "ImportKeyPair": "KeyName",
+    "DeleteKeyPair": "KeyName",
+    "CreatePlacementGroup": "GroupName",
+    "DeletePlacementGroup": "GroupName",
+    "CreateLaunchTemplate": "LaunchTemplateName",
+    "DeleteLaunchTemplate": "LaunchTemplateName",
+}
+"""Operation -> parameter with the name by which launches and their errors refer to the resource."""
+_RECENT_S = 120.0
+"""Age in seconds up to which a launch may not find a resource: the minute of its retries, and the minute before."""
 _NOT_FOUND = re.compile(r"NotFound$|\.NotFound\b")
 
 Now = Callable[[], float]
 
 
 class NewResources:
-    """Record of recently created resources, with the retry handler that botocore calls after every response."""
+    """The resources that were created recently, and the retry handler that botocore calls after every response."""
 
     def __init__(self, now: Now = time.monotonic) -> None:
         self._now = now
@@ -48,22 +62,34 @@ class NewResources:
         requested_ids, content = set(_ids(request_dict.get("body"))), response[1]
         code = str(content.get("Error", {}).get("Code", ""))
         if not code:
-            self._note(operation.name, requested_ids, content)
+            self._note(operation.name, requested_ids, content, _name(operation.name, request_dict.get("body")))
         elif _NOT_FOUND.search(code) and self._is_young(requested_ids):
             return float(min(_FIRST_S * 2 ** (attempts - 1), _LONGEST_S))
         return None
 
-    def _note(self, operation: str, requested_ids: set[str], content: Mapping[str, Any]) -> None:
+    def created_recently(self, text: str) -> bool:
+        """Return True if the text contains the ID or name of a resource created less than two minutes ago."""
+        with self._lock:
+            recent = [name for name, made in self._made.items() if self._now() - made < _RECENT_S]
+        return any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) for name in recent)
+
+    def _note(self, operation: str, requested_ids: set[str], content: Mapping[str, Any], named: str) -> None:
         with self._lock:
             if operation.startswith(_CREATING):
-                self._made |= dict.fromkeys(set(_ids(content)) - requested_ids, self._now())
+                names = {*_ids(content), named} - requested_ids - {""}
+                self._made |= dict.fromkeys(names, self._now())
             elif operation.startswith(_DELETING):
-                for resource_id in requested_ids:
-                    self._made.pop(resource_id, None)
+                for name in {*requested_ids, named}:
+                    self._made.pop(name, None)
 
     def _is_young(self, ids: set[str]) -> bool:
         with self._lock:
             return any(self._now() - self._made.get(resource_id, float("-inf")) < YOUNG_S for resource_id in ids)
+
+
+def _name(operation: str, body: Any) -> str:  # noqa: ANN401 - parameters of any shape
+    """Return the name of the resource that the operation creates or deletes; empty for operations that use IDs."""
+    return str(body.get(_NAMED[operation]) or "") if operation in _NAMED and isinstance(body, Mapping) else ""
 
 
 def _ids(value: Any) -> Iterator[str]:  # noqa: ANN401 - parameters or responses of any shape

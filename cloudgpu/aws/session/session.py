@@ -10,9 +10,12 @@ from typing import Any, Protocol
 import boto3
 from botocore.config import Config
 
+from cloudgpu.aws.service_model.report import report_file
+from cloudgpu.aws.service_model.requests import check_requests
 from cloudgpu.aws.session.credentials import CredentialSource, add_renewal_hint, check_configuration, open_chain
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.eventual_consistency import NewResources
+from cloudgpu.aws.session.recording import CallRecorder
 
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
@@ -53,7 +56,10 @@ class Clients(Protocol):
         """Return a client with standard retries."""
 
     def launch_client(self) -> Any:  # noqa: ANN401
-        """Return an EC2 client without retries, so that capacity errors return immediately."""
+        """Return an EC2 client without the standard retries, so that capacity errors are reported immediately."""
+
+    def created_recently(self, text: str) -> bool:
+        """Return True if the text names an EC2 resource that these clients created less than two minutes ago."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +95,14 @@ class Session:
         region: str,
         on_call: OnCall | None = None,
         login: CredentialSource = _REHEARSAL_KEY,
+        recorder: CallRecorder | None = None,
     ) -> None:
         self.region = region
         self.endpoint = endpoint
         self._source = source
         self._on_call = on_call
         self._login = login
+        self._recorder = recorder
         self._built: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
         self._new_resources = NewResources()
@@ -104,17 +112,21 @@ class Session:
         return self._client(service, once=False)
 
     def launch_client(self) -> Any:  # noqa: ANN401
-        """Return an EC2 client without retries, so that capacity errors return immediately."""
+        """Return an EC2 client without the standard retries, so that capacity errors are reported immediately."""
         return self._client("ec2", once=True)
+
+    def created_recently(self, text: str) -> bool:
+        """Return True if the text names an EC2 resource that this session created less than two minutes ago."""
+        return self._new_resources.created_recently(text)
 
     def in_region(self, region: str) -> "Session":
         """Return a session for another region, with the same endpoint and the credentials that were already fetched."""
-        other = Session(self._source, self.endpoint, region, self._on_call, self._login)
-        other._lock = self._lock  # both share one boto3 session, which must not create two clients at the same time
+        other = Session(self._source, self.endpoint, region, self._on_call, self._login, self._recorder)
+        other._lock = self._lock  # both sessions use the same boto3 session, which must not create clients concurrently
         return other
 
     def account(self) -> str:
-        """Return the ID of the account that the credentials belong to.
+        """Return the ID of the account to which the credentials belong.
 
         Raises:
             AuthError: AWS does not accept the credentials.
@@ -123,7 +135,7 @@ class Session:
         return self.identity().account
 
     def identity(self) -> Identity:
-        """Return the account and ARN that the credentials belong to.
+        """Return the account and ARN to which the credentials belong, and the source of the credentials.
 
         Raises:
             AuthError: AWS does not accept the credentials.
@@ -142,7 +154,7 @@ class Session:
             return self._built[key]
 
     def _build(self, service: str, *, once: bool) -> Any:  # noqa: ANN401
-        factory: Any = self._source.client  # its type stubs accept only literal service names
+        factory: Any = self._source.client  # boto3's type stubs accept only literal service names
         with convert_errors(f"creating the {service} client"):
             client = factory(
                 service,
@@ -150,15 +162,28 @@ class Session:
                 endpoint_url=self.endpoint.url or None,
                 config=_config(self.endpoint, service, once=once),
             )
+        report = report_file(os.environ)
+        if report is not None:
+            check_requests(client, report)
         if service == "ec2":
             self._new_resources.watch(client)
         if self._on_call is not None:
             _report_calls(client, service, self._on_call)
+        if self._recorder is not None:
+            self._recorder.attach(client, service)
         return client
 
 
-def connect(endpoint: CloudEndpoint, region: str, profile: str | None = None, on_call: OnCall | None = None) -> Session:
-    """Open a session and fetch the user's credentials, so that expired credentials are reported at once.
+def connect(
+    endpoint: CloudEndpoint,
+    region: str,
+    profile: str | None = None,
+    on_call: OnCall | None = None,
+    recorder: CallRecorder | None = None,
+) -> Session:
+    """Open a session for AWS or a rehearsal cloud.
+
+    For AWS, the user's credentials are fetched immediately, so that expired credentials are reported here.
 
     Raises:
         AuthError: There are no credentials, they have expired, or the profile does not exist.
@@ -167,14 +192,14 @@ def connect(endpoint: CloudEndpoint, region: str, profile: str | None = None, on
     check_configuration(os.environ)
     if not endpoint.url:
         source, login = open_chain(profile or "", region)
-        return Session(source, endpoint, region, on_call, login)
+        return Session(source, endpoint, region, on_call, login, recorder)
     with convert_errors("reading the AWS configuration"):
         source = boto3.Session(
             aws_access_key_id=endpoint.access_key_id,
             aws_secret_access_key=endpoint.secret_access_key,
             region_name=region,
         )
-    return Session(source, endpoint, region, on_call)
+    return Session(source, endpoint, region, on_call, recorder=recorder)
 
 
 def _config(endpoint: CloudEndpoint, service: str, *, once: bool) -> Config:
@@ -191,7 +216,7 @@ def _config(endpoint: CloudEndpoint, service: str, *, once: bool) -> Config:
         # By default, presigned URLs use an older signature version, which many buckets reject.
         options["signature_version"] = "s3v4"
     if endpoint.url:
-        # A proxy cannot reach this machine's loopback interface, where bucket names do not resolve as host names.
+        # A proxy cannot reach the loopback interface, and bucket names do not resolve as host names there.
         options |= {"proxies": {}, "s3": {"addressing_style": "path"}}
     return Config(**options)
 

@@ -1,4 +1,4 @@
-"""Retry calls and poll until a condition holds, with a time limit and a replaceable clock."""
+"""Retry calls, and poll until a condition is met, with a time limit and an injected clock."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -49,5 +49,5 @@ def poll(clock: Clock, look: Callable[[], T | None], *, what: str, total_s: floa
 
 
 def is_throttled(err: CloudGpuError) -> bool:
-    """Return True if the call was throttled and can be repeated unchanged."""
+    """Return True if the call was throttled or the service failed temporarily, so that it can be repeated unchanged."""
     return isinstance(err, ThrottledError)

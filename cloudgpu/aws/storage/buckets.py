@@ -21,7 +21,7 @@ def bucket_tags(clients: Clients, name: str) -> dict[str, str] | None:
     """Return the tags of a bucket, or None if the bucket does not exist.
 
     Raises:
-        CloudError: The bucket belongs to another account, or S3 is unreachable.
+        CloudError: S3 is unreachable or denied access, for example because another account owns the bucket.
     """
     try:
         with convert_response_errors(f"reading the tags of bucket {name}"):
@@ -35,7 +35,9 @@ def bucket_tags(clients: Clients, name: str) -> dict[str, str] | None:
 
 
 def empty_bucket(clients: Clients, name: str) -> int:
-    """Delete every object, object version and multipart upload, and return the number deleted.
+    """Delete every object version, delete marker and incomplete multipart upload, and return the number deleted.
+
+    A bucket that does not exist is treated as empty.
 
     Raises:
         CloudError: A request failed, or S3 rejected some deletions; the message then contains the first reason.
@@ -60,7 +62,7 @@ def empty_bucket(clients: Clients, name: str) -> int:
 
 
 def bucket_size(clients: Clients, name: str) -> int | None:
-    """Return the total size of a bucket in bytes, or None if it has too many objects to add up quickly.
+    """Return the total size in bytes of a bucket's current objects, or None if there are too many to add up quickly.
 
     Raises:
         CloudError: The S3 request failed or S3 is unreachable.

@@ -7,15 +7,17 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final, get_args
 
+from cloudgpu.aws.ec2.instances import describe_rows
 from cloudgpu.aws.ec2.tagging import tags_to_dict
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.session.errors import UNREACHABLE, convert_response_errors
+from cloudgpu.aws.resources.storage.association import list_associations
+from cloudgpu.aws.session.errors import convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.storage.buckets import bucket_size, bucket_tags, empty_bucket
 from cloudgpu.aws.storage.storage_tags import STORAGE_TAG, PartKind, StoragePart, TaggedStorage
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudError, CloudGpuError
+from cloudgpu.errors import CloudGpuError
 
 _TOKEN: Final = "cloudgpu:token"  # noqa: S105 the name of a tag
 _GIB: Final = Decimal(1 << 30)
@@ -83,7 +85,7 @@ def _efs(clients: Clients) -> Iterator[StoragePart]:
         yield part
         with convert_response_errors(f"listing the mount targets of {part.id}"):
             targets = [row["MountTargetId"] for row in efs.describe_mount_targets(FileSystemId=part.id)["MountTargets"]]
-        # Mount targets have no tags, so they get the tags of their file system.
+        # Mount targets cannot be tagged, so use their file system's tags.
         yield from (StoragePart("mount-target", target, clients.region, part.tags) for target in targets)
 
 
@@ -98,7 +100,7 @@ def _lustre(clients: Clients) -> Iterator[StoragePart]:
     with convert_response_errors(f"looking for Lustre file systems in {region}"):
         pages = fsx.get_paginator("describe_file_systems").paginate()
         systems = [row for page in pages for row in page["FileSystems"] if row["FileSystemType"] == "LUSTRE"]
-        links = list(_links(fsx)) if systems else []
+        links = list(list_associations(fsx)) if systems else []
         ours = [row for row in systems if STORAGE_TAG in tags_to_dict(row.get("Tags"))]
         zones = _zones(clients, {str(subnet) for row in ours for subnet in row["SubnetIds"]})
         parts = [_lustre_system(row, region, zones) for row in ours]
@@ -135,26 +137,6 @@ def _zones(clients: Clients, subnets: set[str]) -> dict[str, str]:
         return {str(row["SubnetId"]): str(row["AvailabilityZone"]) for row in rows}
 
 
-def _links(fsx: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
-    request: dict[str, str] = {}
-    seen_tokens: set[str] = set()
-    while True:
-        page = fsx.describe_data_repository_associations(**request)
-        yield from page["Associations"]
-        token = str(page.get("NextToken") or "")
-        if not token:
-            return
-        if token in seen_tokens:
-            # A paginator of botocore would check this, but botocore has no paginator for this call.
-            raise CloudError(
-                "FSx returned an endless list of data repository associations",
-                code=UNREACHABLE,
-                hint="run the command again",
-            )
-        seen_tokens.add(token)
-        request = {"NextToken": token}
-
-
 def _volumes(clients: Clients) -> Iterator[StoragePart]:
     filters = [{"Name": "tag-key", "Values": [STORAGE_TAG]}]
     with convert_response_errors(f"looking for volumes in {clients.region}"):
@@ -174,7 +156,7 @@ def _volume(row: Mapping[str, Any], region: str) -> StoragePart:
 
 
 def _buckets(clients: Clients, name: str) -> Iterator[StoragePart]:
-    """Yield buckets by name prefix (`cloudgpu-` and the storage name), because S3 cannot search by tag."""
+    """Yield the tagged buckets whose names start with `cloudgpu-` followed by `name`. S3 cannot search by tag."""
     prefix = f"{_NAME_PREFIX}{name}"
     s3 = clients.client("s3")
     with convert_response_errors("looking for buckets"):
@@ -183,7 +165,12 @@ def _buckets(clients: Clients, name: str) -> Iterator[StoragePart]:
     for bucket, created in rows:
         tags = bucket_tags(clients, bucket) or {}
         if STORAGE_TAG in tags:
-            size_bytes = bucket_size(clients, bucket)
+            try:
+                size_bytes = bucket_size(clients, bucket)
+            except CloudGpuError as err:
+                if is_gone(err):
+                    continue  # deleted since the bucket was listed
+                raise
             size = None if size_bytes is None else Decimal(size_bytes) / _GIB
             yield StoragePart("s3", bucket, clients.region, tags, "", size, created)
 
@@ -213,7 +200,7 @@ def _with_users(clients: Clients, stored: TaggedStorage) -> TaggedStorage:
 
 
 def _members(clients: Clients, groups: Iterable[str]) -> set[str]:
-    """Return the instances that may have mounted the storage: those in at least one of these security groups."""
+    """Return the IDs of the instances in any of these security groups, which may have mounted the storage."""
     filters = [{"Name": "group-id", "Values": sorted(groups)}]
     with convert_response_errors("listing the instances that may mount storage"):
         pages = clients.client("ec2").get_paginator("describe_network_interfaces").paginate(Filters=filters)
@@ -223,15 +210,7 @@ def _members(clients: Clients, groups: Iterable[str]) -> set[str]:
 
 def _described(clients: Clients, ids: Sequence[str]) -> Iterator[str]:
     """Yield a label such as `i-0abc (cluster demo)` for each instance that has not terminated."""
-    if not ids:
-        return
-    filters = [{"Name": "instance-id", "Values": list(ids)}]
-    with convert_response_errors("describing the instances that use storage"):
-        pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
-        rows = [row for page in pages for group in page["Reservations"] for row in group["Instances"]]
-        alive = [row for row in rows if row["State"]["Name"] != "terminated"]
-        cluster_by_id = {
-            str(row["InstanceId"]): tags_to_dict(row.get("Tags")).get("cloudgpu:cluster", "") for row in alive
-        }
+    alive = [row for row in describe_rows(clients, ids) if row["State"]["Name"] != "terminated"]
+    cluster_by_id = {str(row["InstanceId"]): tags_to_dict(row.get("Tags")).get("cloudgpu:cluster", "") for row in alive}
     for instance_id, cluster in sorted(cluster_by_id.items()):
         yield f"{instance_id} (cluster {cluster})" if cluster else instance_id

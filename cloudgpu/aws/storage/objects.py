@@ -23,7 +23,7 @@ _REGION_HEADER = "x-amz-bucket-region"
 _LONGEST_LINK_S = 7 * 24 * 3600
 """S3's limit on the validity of a presigned URL."""
 _MOST_OBJECTS = 2_000_000
-"""Maximum number of objects to copy to each node as files. Above this number, mounting the bucket is faster."""
+"""Maximum number of objects that can be copied to a node as files. For more objects, mounting the bucket is faster."""
 _MOST_EMPTY_PAGES = 1000
 """Maximum number of consecutive empty pages. A listing with more empty pages is considered endless."""
 _LARGEST_SIZE = 2**63 - 1
@@ -44,7 +44,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True)
 class UploadResult:
-    """The result of `put_files`: numbers of uploaded objects and bytes, and of objects that already existed."""
+    """The result of `put_files`: how many objects and bytes were uploaded, and how many objects already existed."""
 
     sent: int
     sent_bytes: int
@@ -74,11 +74,11 @@ class S3Location:
 
 
 def list_objects(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
-    """Return the object at a URL, or all objects below it, sorted by key and without folder markers.
+    """Return the object at a URL and all objects below the URL, sorted by key and without folder markers.
 
     Raises:
-        BadRequestError: The bucket does not exist, there are no objects under the URL (the hint suggests a similar
-            name), or a key cannot be a file name on a node.
+        BadRequestError: The bucket does not exist, there are no objects or too many objects under the URL, or a key
+            cannot be a file name on a node. If a bucket or object has a similar name, the hint suggests it.
         CloudError: The response is malformed, or the listing does not end.
         AuthError: The caller is not allowed to list the bucket.
     """
@@ -119,11 +119,29 @@ def bucket_region(clients: Clients, url: str) -> str:
 
 
 def look_up_bucket_region(s3: Any, address: S3Location) -> str:  # noqa: ANN401
-    """Return the region of a bucket; empty if S3 does not report it."""
+    """Return the region of a bucket, or an empty string if S3 does not report it."""
     with convert_response_errors(f"reading the region of bucket {address.bucket}"):
         response = s3.head_bucket(Bucket=address.bucket)
     region = response.get("BucketRegion") or response["ResponseMetadata"].get("HTTPHeaders", {}).get(_REGION_HEADER)
     return str(region or "")
+
+
+def require_bucket(clients: Clients, url: str) -> None:
+    """Check that the bucket of a URL exists and that the caller may access it.
+
+    Raises:
+        BadRequestError: The bucket does not exist. If the caller owns a bucket with a similar name, the hint suggests
+            it.
+        AuthError: The caller is not allowed to access the bucket.
+        CloudError: The AWS request failed or AWS is unreachable.
+    """
+    address = S3Location.parse(url)
+    try:
+        look_up_bucket_region(clients.client("s3"), address)
+    except CloudGpuError as err:
+        if is_gone(err):
+            raise _no_bucket(clients, address) from err
+        raise
 
 
 def check_readable(clients: Clients, url: str, key: str) -> None:
@@ -162,7 +180,7 @@ def presign_urls(clients: Clients, url: str, keys: Iterable[str], expires_s: int
 def put_files(clients: Clients, url: str, directory: Path) -> UploadResult:
     """Upload every file in a directory, skipping files that already exist under the URL with the same content.
 
-    Create the bucket if it does not exist.
+    If the bucket does not exist, create it.
 
     Raises:
         StateError: A file cannot be read.
@@ -183,7 +201,7 @@ def put_files(clients: Clients, url: str, directory: Path) -> UploadResult:
 
 
 def below(s3: Any, address: S3Location) -> Iterator[ObjectInfo]:  # noqa: ANN401
-    """For `data/set`, yield that object and the objects under `data/set/`, but not `data/set-2` or folder markers."""
+    """For `data/set`, yield this object and the objects below `data/set/`, but not `data/set-2` or folder markers."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.prefix)
     under = f"{address.prefix}/" if address.prefix else ""
     for page in checked_pages(pages, "Contents"):
@@ -205,7 +223,7 @@ def checked_pages(pages: Iterable[Mapping[str, Any]], *content_keys: str) -> Ite
     for page in pages:
         has_content = any(page.get(key) for key in content_keys)
         if not has_content and not _PAGE_KEYS & page.keys():
-            # The response of a proxy or a login page is parsed as an empty page, but the bucket may not be empty.
+            # A proxy's error page or login page parses as an empty listing, although the bucket may contain objects.
             raise _invalid_listing("the response is not a listing")
         empty_pages = 0 if has_content else empty_pages + 1
         if empty_pages > _MOST_EMPTY_PAGES:

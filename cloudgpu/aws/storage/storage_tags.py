@@ -6,6 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final, Literal
 
+from cloudgpu.recipe.storage_kinds import KINDS
+
 STORAGE_TAG: Final = "cloudgpu:storage"
 KEEP_TAG: Final = "cloudgpu:keep"
 MADE_FOR_TAG: Final = "cloudgpu:made-for"
@@ -13,7 +15,7 @@ _KIND: Final = "cloudgpu:kind"
 
 PartKind = Literal["link", "mount-target", "efs", "lustre", "ebs", "s3", "security-group"]
 """Types of storage resources, in the order in which they can be deleted."""
-HOLDS_DATA: Final = frozenset({"efs", "lustre", "ebs", "s3"})
+HOLDS_DATA: Final = frozenset(KINDS)
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,8 @@ class StoragePart:
     Attributes:
         size_gib: Stored or provisioned size, whichever is billed; None if unknown.
         deployment: Deployment type of a Lustre file system.
-        attached: Instances that a volume is attached to.
-        peers: For a security group, the security groups whose members it admits.
+        attached: IDs of the instances to which a volume is attached.
+        peers: IDs of the security groups from which a security group allows traffic; empty for other parts.
         zone: Zone of a volume or a Lustre file system.
         mount_name: Mount name of a Lustre file system.
     """
@@ -44,12 +46,12 @@ class StoragePart:
 
     @property
     def ready(self) -> bool:
-        """Return True if the data is available. A bucket is always ready, and a volume is ready even while in use."""
+        """True if the data is available. A bucket is always ready, and a volume is ready even while in use."""
         return self.state.lower() in ("", "available", "in-use")
 
     @property
     def address(self) -> str:
-        """What to mount: the DNS name of a file system, the ID of a volume, or the name of a bucket."""
+        """Address for mounting the storage: a file system's DNS name, a volume's ID, or a bucket's name."""
         service = {"efs": "efs", "lustre": "fsx"}.get(self.kind, "")
         return f"{self.id}.{service}.{self.region}.amazonaws.com" if service else self.id
 
@@ -80,12 +82,12 @@ class TaggedStorage:
         return next((part for part in self.parts if part.kind in HOLDS_DATA), None)
 
     def tag(self, key: str) -> str:
-        """Return the value of a tag; empty if the tag is missing."""
+        """Return a tag's value from the first part that has the tag, or an empty string if no part has it."""
         return next((part.tags[key] for part in self.parts if key in part.tags), "")
 
     @property
     def kind(self) -> str:
-        """`efs`, `lustre`, `ebs` or `s3`; empty if the tag is missing."""
+        """Storage kind: `efs`, `lustre`, `ebs` or `s3`; empty if the tag is missing."""
         return self.tag(_KIND)
 
     @property
@@ -100,5 +102,5 @@ class TaggedStorage:
 
     @property
     def disposable(self) -> bool:
-        """Return True if the tags allow the data to be deleted with the storage."""
+        """True if the tags state that deleting the storage may also delete its data."""
         return self.tag(KEEP_TAG) == "false"

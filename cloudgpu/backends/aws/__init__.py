@@ -1,1 +1,1 @@
-"""The AWS backend. The rehearsal cloud uses the same code with a different endpoint."""
+"""The AWS backend. The backend of the rehearsal cloud runs the same code with a different endpoint."""

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cloudgpu.aws.ec2.tag_search import ENABLED_EVERYWHERE, enabled_regions
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult, probe_permissions
+from cloudgpu.aws.iam.service_roles import service_role_names
 from cloudgpu.aws.pricing.quotas import QuotaLimit, gpu_quotas
 from cloudgpu.aws.session.session import Identity, Session
+from cloudgpu.errors import CloudGpuError
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class AwsAccount:
     session: Session
 
     def identity(self) -> Identity:
-        """Return the identity behind the credentials.
+        """Return the caller's AWS identity.
 
         Raises:
             CloudError: The credentials are invalid or AWS is unreachable.
@@ -24,7 +27,7 @@ class AwsAccount:
         return self.session.identity()
 
     def permission_results(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
-        """Return whether the identity has each permission in the grants."""
+        """Return one result for each action in the grants: whether the identity is allowed to perform the action."""
         return probe_permissions(self.session, identity, grants)
 
     def quotas(self) -> Sequence[QuotaLimit]:
@@ -34,3 +37,21 @@ class AwsAccount:
             CloudError: The Service Quotas request failed or AWS is unreachable.
         """
         return gpu_quotas(self.session)
+
+    def service_roles(self) -> Sequence[str]:
+        """Return the names of the account's service-linked roles.
+
+        Raises:
+            CloudError: The request failed or AWS is unreachable.
+        """
+        return service_role_names(self.session)
+
+    def is_region_enabled(self) -> bool | None:
+        """Return False if the account has not enabled the session's region, or None if that is unknown.
+
+        Calls in such a region fail as if the credentials were invalid, so another region is asked.
+        """
+        try:
+            return self.session.region in enabled_regions(self.session.in_region(ENABLED_EVERYWHERE))
+        except CloudGpuError:
+            return None

@@ -1,4 +1,4 @@
-"""The AWS backend. The rehearsal backend is the same code with a different endpoint."""
+"""The AWS backend. The backend of the rehearsal cloud runs the same code with a different endpoint."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class AwsBackend(Backend):
             home: The state home, for cached quotas and recent capacity failures.
             clock: The clock.
             open_cloud: Connects to the account. Called once, when the account is first needed.
-            open_connections: Returns the SSH connections to nodes. Called once, when the first node is connected to.
+            open_connections: Returns the SSH connections to nodes. Called once, when SSH is first needed.
         """
         self._target, self._description = names
         self._home, self._clock = home, clock
@@ -89,7 +89,7 @@ class AwsBackend(Backend):
 
     @property
     def cloud(self) -> Cloud:
-        """The calls to the account, opened once, also if several threads ask at the same time."""
+        """The client of the cloud account. It is created once, even if several threads request it at the same time."""
         with self._lock:
             if self._cloud is None:
                 self._cloud = self._open_cloud()
@@ -117,22 +117,22 @@ class AwsBackend(Backend):
         return self.cloud.account()
 
     def for_deletion(self) -> Backend:
-        """Let `account` query other regions if the usual region fails, and return this backend."""
+        """Let `account` query other regions if the configured region fails, and return this backend."""
         self.cloud.for_deletion()
         return self
 
     def clusters(self, context: Context) -> ClusterOperations:
-        """Return the operations on clusters, with the records and the ledger of a context."""
+        """Return the operations on clusters, which use the records and the ledger of `context`."""
         operations: ClusterOperations = import_module(_OPERATIONS).CloudClusters(self.context(context))
         return operations
 
     def context(self, context: Context) -> CloudContext:
-        """Return a context with the calls to the account."""
+        """Return a copy of the context that also contains the client of the cloud account."""
         shared = {field.name: getattr(context, field.name) for field in fields(Context)}
         return CloudContext(**shared, cloud=self.cloud)
 
     def offers(self, *, offline: bool) -> CloudOffers:
-        """Return the zones, images, storage and quotas of the account; with `offline`, only cached quotas."""
+        """Return the source of the account's zones, images, storage and quotas; of cached quotas only if `offline`."""
         headroom = QuotaHeadroom(self._home, self._clock)
         if offline:
             return CloudOffers(self.target, None, headroom, None)
@@ -192,6 +192,14 @@ class AwsBackend(Backend):
         """Return the state of each instance, `terminated` for instances that no longer exist."""
         return self.cloud.instance_states(region, instance_ids)
 
+    def console_output(self, region: str, instance_id: str) -> str:
+        """Return the last 64 KiB of an instance's console output.
+
+        Raises:
+            CloudError: The AWS request failed or AWS is unreachable.
+        """
+        return self.cloud.console(region, instance_id)
+
     def put_objects(self, url: str, source: Path) -> int:
         """Upload a directory to an S3 URL, skipping unchanged files, and return the number of bytes sent."""
         return self.cloud.put_objects(url, source)
@@ -209,12 +217,12 @@ class AwsBackend(Backend):
         return self.cloud.catalog()
 
     def images(self) -> ImageStore:
-        """Return the machine images of the account."""
+        """Return the store of the account's machine images."""
         return self.cloud.own_images()
 
 
 def open_backend(environment: BackendEnvironment) -> AwsBackend:
-    """Return the backend of the account that the caller's AWS credentials belong to."""
+    """Return the backend of the caller's AWS account."""
 
     def open_cloud() -> Cloud:
         cloud: Cloud = import_module(_CONNECT).connect_aws(
@@ -228,7 +236,7 @@ def open_backend(environment: BackendEnvironment) -> AwsBackend:
 def backend_of(
     target: Target, description: str, environment: BackendEnvironment, open_cloud: Callable[[], Cloud]
 ) -> AwsBackend:
-    """Return the backend of an account, with SSH connections that use Session Manager where nodes need it."""
+    """Return the backend of an account. Its SSH connections use Session Manager for nodes that require it."""
 
     def open_connections() -> NodeConnections:
         connections: NodeConnections = import_module(_SESSIONS).node_connections(environment, lambda: backend.cloud)

@@ -27,7 +27,7 @@ class AwsCatalog(CatalogSource):
 
     @property
     def endpoint(self) -> str:
-        """Identity that distinguishes this endpoint from others with the same account ID."""
+        """ID that distinguishes this endpoint from other endpoints with the same account ID; empty for AWS."""
         return self.cloud.endpoint
 
     def account(self) -> str:
@@ -43,15 +43,15 @@ class AwsCatalog(CatalogSource):
         return instance_types.describe_gpu_types(self.cloud.clients(region))
 
     def zones(self, region: str) -> Mapping[str, tuple[str, ...]]:
-        """Return the zones that offer each instance type, by instance type."""
+        """Return the zones of a region that offer each GPU instance type, by instance type."""
         return offers.zones(self.cloud.clients(region))
 
     def on_demand(self, region: str) -> Mapping[str, Decimal]:
-        """Return the on-demand price in USD per hour of every instance type in the price list."""
+        """Return the on-demand price in USD per hour of every instance type in the region's price list."""
         return prices.on_demand(self.cloud.clients(region))
 
     def spot(self, region: str, types: Sequence[str]) -> Mapping[str, tuple[Decimal, Decimal]]:
-        """Return the lowest and highest spot price in USD per hour during the last day, by instance type."""
+        """Return the lowest and the highest spot price in USD per hour during the last day, by instance type."""
         return prices.spot(self.cloud.clients(region), types, self.clock.now())
 
     def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""The calls to one cloud account. AWS and the rehearsal cloud share this code."""
+"""The client of one cloud account, for AWS and for the rehearsal cloud."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -13,12 +13,14 @@ from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.aws.ec2.retag import add_missing_tags
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.pricing import offers, quotas
+from cloudgpu.aws.session.recording import recorder_for
 from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
 from cloudgpu.aws.storage import objects
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount
 from cloudgpu.backends.aws.catalog import AwsCatalog
 from cloudgpu.backends.aws.engines import Engines
+from cloudgpu.backends.aws.host_key_wait import HostKeyWait
 from cloudgpu.backends.aws.images import AwsImages
 from cloudgpu.backends.aws.inspector import AwsInspector
 from cloudgpu.backends.aws.node_addresses import (
@@ -39,7 +41,7 @@ from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudError
-from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.launch.inventory import ALIVE_STATES, Inventory, Node
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.reservations import ReservationLookup
 from cloudgpu.rehearsal.session_plugin import PLUGIN
@@ -47,7 +49,7 @@ from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data.files import RemoteFile, S3Service
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.targets import Target, is_simulated
 from cloudgpu.text import command
 
@@ -68,7 +70,7 @@ class CloudTarget:
     """The cloud to connect to.
 
     Attributes:
-        identity: Identity that distinguishes rehearsal clouds, which share an account ID; empty for AWS.
+        identity: ID that distinguishes rehearsal clouds, which share an account ID; empty for AWS.
         environ: The caller's environment, for the programs that an engine runs.
     """
 
@@ -79,7 +81,7 @@ class CloudTarget:
 
 
 class AwsCloud:
-    """AWS or the rehearsal cloud. The session for a region is created when it is first needed."""
+    """The client of one account on AWS or the rehearsal cloud. A region's session is created on first use."""
 
     def __init__(self, where: CloudTarget, reach: Reach, settings: Settings, clock: Clock, calls: ApiCallLog) -> None:
         self._engines = Engines(settings, self._session, where.endpoint, where.environ, clock)
@@ -90,6 +92,7 @@ class AwsCloud:
         self._settings = settings
         self._clock = clock
         self._calls = calls
+        self._recorder = recorder_for(where.environ)
         self._reach = reach
         self._sessions: dict[str, Session] = {}
         self._first: Session | None = None
@@ -106,7 +109,7 @@ class AwsCloud:
         return self._account
 
     def for_deletion(self) -> "AwsCloud":
-        """Let `account` query other regions if the usual region fails, and return this cloud.
+        """Let `account` query other regions if the configured region fails, and return this client.
 
         A deletion must continue as long as any region responds, but a launch must stop at the first error.
         """
@@ -118,11 +121,15 @@ class AwsCloud:
         return AwsAccount(self._session(self._settings.region))
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the machine image for each (SSM parameter, region) pair, omitting unreadable parameters."""
+        """Return the machine image for each (SSM parameter, region), omitting missing or unreadable parameters."""
         return machine_images.resolve_image_ids(self._session, wanted)
 
+    def root_disk_sizes(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
+        """Return the least root disk in GiB for each (image ID, region), omitting images that cannot be described."""
+        return machine_images.root_disk_sizes(self._session, wanted)
+
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
-        """Return the zones that offer each instance type, by (instance type, region) pair."""
+        """Return the zones of the region that offer the instance type, for each (instance type, region) pair."""
         return offers.quotes(self._session, wanted)
 
     @property
@@ -137,7 +144,7 @@ class AwsCloud:
         )
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of Elastic IPs that the account can still allocate, by region."""
+        """Return how many more Elastic IPs the account can allocate, by region; omit regions whose limit is unknown."""
         return offers.free_addresses(self._session, regions)
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
@@ -145,19 +152,19 @@ class AwsCloud:
         return quotas.vcpu_limits(self._session(region))
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
-        """Return the account's running vCPUs in a region, by quota."""
+        """Map each quota to the running vCPUs in a region, or to None if unknown. Unused quotas are omitted."""
         return quotas.vcpus_in_use(self._session(region))
 
     def engine(self, record: ClusterRecord) -> Engine:
-        """Return the engine that created the cluster, with the cluster's tags and identity.
+        """Return the engine that creates and deletes this cluster, configured with the cluster's tags and identity.
 
         Raises:
             UsageError: The engine is Pulumi, but the Pulumi CLI is not installed.
         """
-        return self._engines.engine(record, cluster_tags(record))
+        return self._engines.engine(record.identity, cluster_tags(record))
 
     def caller_cidr(self) -> str:
-        """Return the CIDR that may connect to port 22: the configured one, this machine's, or none for Session Manager.
+        """Return the CIDR to allow on port 22: the configured CIDR, this machine's address, or "" for Session Manager.
 
         Raises:
             ConnectError: The public address could not be determined.
@@ -171,29 +178,41 @@ class AwsCloud:
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
         """Wait until every instance has an address and has printed its host keys on its console; return the inventory.
 
+        The limit is `boot_seconds`, or three times as long if EC2 posts the console output with a delay.
+
         Raises:
-            CloudError: An instance stopped or was terminated, or `boot_seconds` elapsed.
+            CloudError: An instance stopped or was terminated, or the limit has passed.
         """
-        deadline = self._clock.monotonic() + self._settings.boot_seconds
         nodes: dict[str, Node] = {}
         delay_s = _POLL_S
-        while True:
-            missing = [instance_id for instance_id in instance_ids if instance_id not in nodes]
-            for node in self._ready_nodes(record, instance_ids, missing):
-                nodes[node.instance_id] = node
-                emit(Note(f"{node.instance_id} is up at {node.address}, host key {node.host_keys[0]}", node.index))
-            if len(nodes) == len(instance_ids):
-                return Inventory(record.name, tuple(sorted(nodes.values(), key=lambda node: node.index)))
-            if self._clock.monotonic() > deadline:
-                keyless = ", ".join(instance_id for instance_id in missing if instance_id not in nodes)
-                message = f"{keyless}: no address, or no host key on the console, after {self._settings.boot_seconds} s"
-                raise CloudError(message, hint=command("cloudgpu", "down", record.name))
-            self._clock.sleep(delay_s)
-            delay_s = min(delay_s * 1.5, _MAX_POLL_S)
+        with HostKeyWait(self._settings.boot_seconds, self._clock, emit) as wait:
+            while True:
+                missing = [instance_id for instance_id in instance_ids if instance_id not in nodes]
+                for node in self._ready_nodes(record, instance_ids, missing, wait):
+                    nodes[node.instance_id] = node
+                    text = f"{node.instance_id} is up at {node.address}, host key {node.host_keys[0]}"
+                    emit(Note(text, node.index, detail=True))
+                if len(nodes) == len(instance_ids):
+                    return Inventory(record.name, tuple(sorted(nodes.values(), key=lambda node: node.index)))
+                awaited = [index for index, instance_id in enumerate(instance_ids) if instance_id not in nodes]
+                wait.report(len(nodes), len(instance_ids))
+                wait.require_time_left(record.name, instance_ids, awaited)
+                self._clock.sleep(delay_s)
+                delay_s = min(delay_s * 1.5, _MAX_POLL_S)
 
-    def _ready_nodes(self, record: ClusterRecord, instance_ids: Sequence[str], awaited: Sequence[str]) -> list[Node]:
+    def console(self, region: str, instance_id: str) -> str:
+        """Return the last 64 KiB of an instance's console output.
+
+        Raises:
+            CloudError: The AWS request failed or AWS is unreachable.
+        """
+        return host_keys.read_console(self._session(region), instance_id).text
+
+    def _ready_nodes(
+        self, record: ClusterRecord, instance_ids: Sequence[str], awaited: Sequence[str], wait: HostKeyWait
+    ) -> list[Node]:
         """Return the nodes among `awaited` that now have an address and a host key."""
-        clients = self._session(record.region)
+        clients = self._session(record.placement.region)
         described = instances.describe(clients, list(awaited))
         for instance in described:
             _require_live(record, instance)
@@ -204,7 +223,10 @@ class AwsCloud:
         )
         reachable = [instance for instance in described if instance.id in addresses]
         with ThreadPoolExecutor(_MAX_PARALLEL_CONSOLES) as consoles:
-            keys = list(consoles.map(lambda instance: host_keys.fingerprints(clients, instance.id), reachable))
+            shown = list(consoles.map(lambda instance: host_keys.read_console(clients, instance.id), reachable))
+        keys = [console.fingerprints for console in shown]
+        for instance, console in zip(reachable, shown, strict=True):
+            wait.saw(instance, console)
         return [
             self._node(record, instance, instance_ids.index(instance.id), addresses[instance.id], key)
             for instance, key in zip(reachable, keys, strict=True)
@@ -224,12 +246,13 @@ class AwsCloud:
             private_address=instance.private_address,
             instance_type=instance.type,
             zone=instance.zone,
-            gpu=record.gpu,
-            gpus=record.gpus_per_node,
+            gpu=record.placement.gpu,
+            gpus=record.placement.gpus_per_node,
             simulated=is_simulated(self.target),
             reach="ssm" if uses_session_manager(record) else "direct",
             bastion=self._settings.bastion,
             jump=HEAD if index != HEAD and public_address_setting(record) == "nat" else None,
+            efa=int(record.placement.config.get("efaInterfaces", "0")),
         )
 
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
@@ -253,7 +276,7 @@ class AwsCloud:
         return self._regions.search(cluster, (*regions, GLOBAL)).complete()
 
     def search_each(self, cluster: str, regions: Sequence[str]) -> SearchResult:
-        """Search each of these regions (`global`: IAM) for the cluster's tag, even if another search fails."""
+        """Search these regions (`global`: IAM) for the cluster's tag. The result lists the errors of failed regions."""
         return self._regions.search(cluster, regions)
 
     def regions(self) -> Sequence[str]:
@@ -265,7 +288,7 @@ class AwsCloud:
         return self._regions.search("", [region])
 
     def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
-        """Set these tags on every given instance, volume and interface that lacks one of them."""
+        """Set the tags on each given instance, volume or interface that lacks a tag or has a different value for it."""
         for region in sorted({resource.region for resource in found} - {GLOBAL}):
             here = [resource for resource in found if resource.region == region]
             add_missing_tags(self._session(region), here, tags)
@@ -275,10 +298,10 @@ class AwsCloud:
         self._regions.terminate(region, instance_ids)
 
     def release(self, found: Sequence[TaggedResource]) -> None:
-        """Delete tagged resources and wait for AWS's confirmation. A failure in one region does not affect the others.
+        """Delete tagged resources and wait until AWS confirms their deletion. Continue with other regions on failure.
 
         Raises:
-            TeardownError: At least one resource could not be deleted; the error lists all of them.
+            TeardownError: At least one resource could not be deleted; the error lists every such resource.
         """
         self._regions.release([resource for resource in found if isinstance(resource, FoundResource)])
 
@@ -299,11 +322,11 @@ class AwsCloud:
         return S3Service(objects.bucket_region(self._session(self._settings.region), url), self._endpoint.url)
 
     def storage(self) -> AwsStorage:
-        """Return the storage interface of this cloud."""
+        """Return the client for the account's storage."""
         return AwsStorage(self, self._engines, self._clock)
 
     def catalog(self) -> AwsCatalog:
-        """Return the source of a catalog refresh."""
+        """Return the source from which `catalog refresh` reads types, prices, images and quotas."""
         return AwsCatalog(self, self._clock)
 
     def registry_login(self, region: str) -> RegistryLogin:
@@ -311,7 +334,7 @@ class AwsCloud:
         return self._registry_logins(region)
 
     def own_images(self) -> AwsImages:
-        """Return the machine images of the account."""
+        """Return the store of the account's machine images."""
         return AwsImages(self, self._clock)
 
     def inspector(self) -> AwsInspector:
@@ -344,24 +367,24 @@ class AwsCloud:
         """
         if self._first is None:
             profile = self._settings.aws_profile or None
-            self._first = connect(self._endpoint, region, profile, on_call=self._calls)
+            self._first = connect(self._endpoint, region, profile, self._calls, self._recorder)
         return self._first.in_region(region)
 
 
 def _require_live(record: ClusterRecord, instance: Instance) -> None:
-    if instance.state not in ("pending", "running"):
+    if instance.state not in ALIVE_STATES:
         reason = f": {instance.reason_text or instance.reason}" if instance.reason_text or instance.reason else ""
         message = f"instance {instance.id} changed to {instance.state} before it was reachable{reason}"
         raise CloudError(message, hint=command("cloudgpu", "down", record.name))
 
 
 def cluster_tags(record: ClusterRecord) -> dict[str, str]:
-    """Return the tags for every billed resource of a cluster."""
+    """Return the tags for a cluster's resources."""
     return {
         "cloudgpu:cluster": record.name,
-        "cloudgpu:owner": record.owner,
-        "cloudgpu:team": record.team,
-        "cloudgpu:run": record.run_id,
-        "cloudgpu:expires-at": record.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "cloudgpu:token": record.token,
+        "cloudgpu:owner": record.identity.owner,
+        "cloudgpu:team": record.identity.team,
+        "cloudgpu:run": record.identity.run_id,
+        "cloudgpu:expires-at": record.lifecycle.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "cloudgpu:token": record.identity.token,
     }

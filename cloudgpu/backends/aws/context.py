@@ -16,7 +16,7 @@ class CloudContext(Context):
     """A context whose backend launches instances.
 
     Attributes:
-        cloud: The calls to the backend's account.
+        cloud: Client of the backend's cloud account.
     """
 
     cloud: Cloud

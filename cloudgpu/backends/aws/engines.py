@@ -1,4 +1,4 @@
-"""The provisioning engines for one cloud. A stack is always managed by the engine named in its record."""
+"""The provisioning engines for one cloud. A stack is always managed by the engine that its record specifies."""
 
 import shlex
 import sys
@@ -45,11 +45,11 @@ class StackRecord(Protocol):
 
     @property
     def account(self) -> str:
-        """Account ID that owns the stack."""
+        """ID of the account that owns the stack."""
 
     @property
     def endpoint(self) -> str:
-        """Endpoint of the stack; empty for AWS."""
+        """ID of the stack's endpoint; empty for AWS."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Engines:
     """The engines for one cloud.
 
     Attributes:
-        environ: The caller's environment; parts of it are passed to the Pulumi CLI.
+        environ: The caller's environment. Some of the variables are passed to the Pulumi CLI.
     """
 
     settings: Settings
@@ -72,7 +72,7 @@ class Engines:
         return "" if self.settings.explain("engine").origin == "default" else self.settings.engine
 
     def engine(self, record: StackRecord, tags: Mapping[str, str]) -> Engine:
-        """Return the engine that created this stack.
+        """Return the engine that manages this stack, which is specified in the stack's record.
 
         Raises:
             UsageError: The engine is Pulumi, but the Pulumi CLI is not installed.

@@ -4,7 +4,7 @@ from cloudgpu.settings import Settings
 
 
 def cluster_program_config(settings: Settings) -> dict[str, str]:
-    """Return the configuration of the cluster program."""
+    """Return the cluster program's configuration for existing resources, omitting settings that have no value."""
     named = {
         "reach": "" if settings.reach == "direct" else settings.reach,
         "vpcId": settings.vpc_id,
@@ -20,7 +20,7 @@ def cluster_program_config(settings: Settings) -> dict[str, str]:
 
 
 def storage_program_config(settings: Settings) -> dict[str, str]:
-    """Return the configuration of the storage program."""
+    """Return the storage program's configuration for existing resources, omitting settings that have no value."""
     named = {
         "vpcId": settings.vpc_id,
         "subnetIds": settings.subnet_id,

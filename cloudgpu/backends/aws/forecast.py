@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 from cloudgpu.backends.aws.clusters.delete import stack_of
 from cloudgpu.backends.aws.ports import Cloud
-from cloudgpu.backends.lifecycle.launch_request import Requester, record_with_candidate
+from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, record_with_candidate
 from cloudgpu.backends.lifecycle.results import ResourceForecast
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import PreviewStep
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Plan
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 _PLACEHOLDER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA forecast"
 """Placeholder public key: a preview must not create a key pair."""
@@ -38,38 +36,19 @@ def forecast(
     if not plan.candidates:
         return ()
     record = record_with_candidate(
-        _record(plan, cluster, cloud, clock),
+        new_record(cloud, plan, cluster, requester, "", clock.now()),
         plan,
         plan.candidates[0],
         replace(requester, public_key=_PLACEHOLDER_KEY),
         _PLACEHOLDER_CIDR,
     )
-    journal: Path = home.cluster(cluster).journal(record.region).with_name(_NO_JOURNAL)
+    journal: Path = home.cluster(cluster).journal(record.placement.region).with_name(_NO_JOURNAL)
     stack = replace(stack_of(home, record), journal=journal)
     return tuple(_made(cloud.engine(record).preview(stack)))
 
 
 def _made(steps: Iterable[PreviewStep]) -> Iterator[ResourceForecast]:
-    """Yield the AWS resources. Components and the stack exist only in the program, and lookups create nothing."""
+    """Yield the AWS resources that the program would create, without Pulumi components and the stack itself."""
     for step in steps:
         if step.operation == "create" and not step.type.startswith((_COMPONENT, _STACK)):
             yield ResourceForecast(step.type, step.name)
-
-
-def _record(plan: Plan, cluster: str, cloud: Cloud, clock: Clock) -> ClusterRecord:
-    """Return the record that `up` would write, but with no engine set, so that the direct engine makes the preview."""
-    now = clock.now()
-    return ClusterRecord(
-        name=cluster,
-        token=cluster,
-        owner="",
-        team="",
-        recipe=plan.recipe.name,
-        target=plan.target,
-        account=cloud.account(),
-        endpoint=cloud.endpoint,
-        created_at=now,
-        expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
-        made_by="up",
-        nodes=plan.nodes,
-    )

@@ -23,7 +23,7 @@ class AwsImages:
         return (*images, *baked_images.find_orphaned_snapshots(clients, name, images))
 
     def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
-        """Create an image from an instance and return the image ID."""
+        """Start creating an image from an instance, and return the image ID. The instance reboots."""
         return baked_images.start_image(self.cloud.clients(region), instance_id, name, tags)
 
     def ready(self, region: str, name: str) -> OwnImage:

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 
 from cloudgpu.aws.ec2 import input_checks
-from cloudgpu.aws.ec2.tag_search import enabled_regions
+from cloudgpu.aws.ec2.tag_search import ENABLED_EVERYWHERE, enabled_regions
+from cloudgpu.aws.iam.service_roles import service_role_names
 from cloudgpu.aws.session.session import Session
+from cloudgpu.errors import CloudError
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
 
 
 class AwsInspector:
-    """Looks up resources in one account. A rejected request yields `unknown` instead of an error."""
+    """Looks up resources in one account. If the lookup of a dataset or resource fails, the result is `unknown`."""
 
     def __init__(self, session: Callable[[str], Session], region: str) -> None:
         self._session, self._region = session, region
@@ -23,5 +25,18 @@ class AwsInspector:
         return input_checks.check_named_resource(self._session(region or self._region), kind, name)
 
     def regions(self) -> Sequence[str]:
-        """Return every region that is enabled for the account."""
-        return enabled_regions(self._session(self._region))
+        """Return every region that is enabled for the account.
+
+        Calls in a region that is not enabled fail as if the credentials were invalid, so another region is asked then.
+        """
+        try:
+            return enabled_regions(self._session(self._region))
+        except CloudError as err:
+            try:
+                return enabled_regions(self._session(ENABLED_EVERYWHERE))
+            except CloudError:
+                raise err from None
+
+    def service_roles(self) -> Sequence[str]:
+        """Return the names of the account's service-linked roles."""
+        return service_role_names(self._session(self._region))

@@ -5,7 +5,7 @@ from collections.abc import Sequence, Set
 
 from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.errors import StateError
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 
 HEAD = 0
 """Index of the head node. With `publicAddress` set to `nat`, SSH to the other nodes goes through this node."""
@@ -14,23 +14,23 @@ _REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]+")
 
 
 def public_address_setting(record: ClusterRecord) -> str:
-    """Return how the cluster's nodes are exposed: the `publicAddress` setting of its program."""
-    return record.config.get("publicAddress") or "auto"
+    """Return the program's `publicAddress` setting, which determines which of the nodes have a public address."""
+    return record.placement.config.get("publicAddress") or "auto"
 
 
 def private(record: ClusterRecord, instance_ids: Sequence[str]) -> Set[str]:
-    """Return the nodes without a public address: none, all, or all except the first."""
+    """Return the IDs of the nodes without a public address: no node, all nodes, or all nodes except the head node."""
     by_exposure = {"private": instance_ids, "nat": instance_ids[HEAD + 1 :]}
     return frozenset(by_exposure.get(public_address_setting(record), ()))
 
 
 def uses_session_manager(record: ClusterRecord) -> bool:
     """Return True if SSH to the nodes goes through Session Manager."""
-    return record.config.get("reach") == "ssm"
+    return record.placement.config.get("reach") == "ssm"
 
 
 def session_manager_addresses(instances: Sequence[Instance]) -> dict[str, tuple[str, int]]:
-    """Return the Session Manager address of each node, which is its instance ID, and the SSH port."""
+    """Return an address (the instance ID) and the SSH port for every instance that has a private address."""
     return {instance.id: (instance.id, _SSH_PORT) for instance in instances if instance.private_address}
 
 
@@ -38,10 +38,10 @@ def region_of(zone: str) -> str:
     """Return the region of a zone, including local zones such as `us-west-2-lax-1a`.
 
     Raises:
-        StateError: The text is not the name of a zone.
+        StateError: `zone` is not the name of a zone.
     """
     match = _REGION.match(zone)
     if match is None:
-        message = f"{zone!r} is not a zone"
-        raise StateError(message, hint="run `cloudgpu status --refresh` to read the nodes again")
+        message = f"{zone!r} is not a zone name"
+        raise StateError(message, hint="run `cloudgpu status --refresh` to update the recorded nodes")
     return match[0]

@@ -1,4 +1,4 @@
-"""What AWS or the rehearsal cloud offers to a recipe: zones, images, storage, quotas and recent capacity failures."""
+"""Provide the planner with an account's zones, images, storage, quotas and recent capacity failures."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CloudOffers(Offers):
-    """The offers of one cloud account.
+    """The zones, images, storage, quotas and recent capacity failures of one cloud account.
 
     Attributes:
         open_cloud: Connects to the account, once for all queries; None when planning offline.
-        cooldowns: Candidates with a recent capacity failure, which are tried last; not read when planning offline.
+        cooldowns: Candidates with a recent capacity failure, which are tried last; None when planning offline.
     """
 
     target: Target
@@ -64,14 +64,14 @@ class CloudOffers(Offers):
         return None if self._cloud is None else self._cloud.inspector()
 
     def quote(self, question: PlannerInput) -> PlannerInput:
-        """Add zones, images, storage, free addresses, cooldowns and quotas to the planner's input.
+        """Add zones, images, storage, free addresses, cooldowns and quotas. When offline, add only cached quotas.
 
         Raises:
             CloudError: A request to the cloud failed.
         """
         known = self.known_regions(question.recipe, question.catalog, question.default_region)
         enabled = question.quotes.survey.enabled_regions
-        # A region that is not enabled rejects the credentials as invalid. Do not query it; a plan rule excludes it.
+        # Do not query regions that are not enabled: AWS would reject the credentials. A plan rule excludes the regions.
         usable = tuple(region for region in known if enabled is None or region in enabled)
         if self._cloud is None:
             headroom = self.quota_headroom.cached(self.target, known)
@@ -84,7 +84,7 @@ class CloudOffers(Offers):
 
 
 def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[str]) -> Quotes:
-    """Query the zones, images, storage and free addresses in these regions, and add them to the quotes.
+    """Return what a recipe needs in these regions: zones, images, root disks, storage, addresses and the reservation.
 
     The plan contains image IDs rather than SSM parameters, so that a newer image does not change a saved plan.
 
@@ -94,9 +94,14 @@ def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[s
     recipe, catalog, default = question.recipe, question.catalog, question.default_region
     offers = [offer for offer in lookups.offers_to_query(recipe, catalog, default) if offer[1] in regions]
     parameters = [image for image in lookups.images_to_resolve(recipe, catalog, default) if image[1] in regions]
+    images = cloud.images(parameters)
+    fixed = [(recipe.resources.image or "", region) for region in regions]
+    to_size = [(image, region) for image, region in fixed if image.startswith("ami-")]
+    to_size += [(image, region) for (_, region), image in images.items()]
     quotes = replace(
         cloud.quotes(offers),
-        images=cloud.images(parameters),
+        images=images,
+        root_disks=cloud.root_disk_sizes(tuple(dict.fromkeys(to_size))),
         storage=find_existing_storage(cloud, recipe, regions),
         survey=question.quotes.survey,
     )

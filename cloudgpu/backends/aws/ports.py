@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from cloudgpu.backends.tagged_resource import TaggedResource
     from cloudgpu.catalog.quotas import Quota
     from cloudgpu.engine.base import Engine
+    from cloudgpu.errors import CloudGpuError
     from cloudgpu.launch.inventory import Inventory
     from cloudgpu.plan.plan import Quotes
     from cloudgpu.plan.reservations import ReservationLookup
     from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.files import RemoteFile, S3Service
-    from cloudgpu.state.cluster_and_run_records import ClusterRecord
+    from cloudgpu.state.cluster_record import ClusterRecord
     from cloudgpu.state.storage_records import StorageRecord
 
 
@@ -40,35 +41,38 @@ class AccountClients(BackendIdentity, Protocol):
 
 
 class Cloud(BackendIdentity, Protocol):
-    """The calls to one cloud account, in any region."""
+    """The client of one cloud account, for all regions."""
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the machine image for each (SSM parameter, region) pair, omitting unreadable parameters."""
+        """Return the machine image for each (SSM parameter, region), omitting missing or unreadable parameters."""
+
+    def root_disk_sizes(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
+        """Return the least root disk in GiB for each (image ID, region), omitting images that cannot be described."""
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
-        """Return the zones that offer each instance type, by (instance type, region) pair."""
+        """Return the zones of the region that offer the instance type, for each (instance type, region) pair."""
 
     @property
     def requested_engine(self) -> str:
         """Engine selected by the user, `direct` or `pulumi`; empty if the user selected none."""
 
     def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
-        """Look up a capacity reservation in these regions, in order, until one contains it."""
+        """Look up a capacity reservation in these regions, in order, and stop at the first region that lists it."""
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of Elastic IPs that the account can still allocate, for each region that can be queried."""
+        """Return how many more Elastic IPs the account can allocate, by region; omit regions whose limit is unknown."""
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota in a region, by quota key."""
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
-        """Return the account's running vCPUs in a region, by quota. Quotas without running vCPUs are omitted."""
+        """Map each quota to the running vCPUs in a region, or to None if unknown. Unused quotas are omitted."""
 
     def engine(self, record: ClusterRecord) -> Engine:
         """Return the engine that creates and deletes this cluster, configured with the cluster's tags and identity."""
 
     def caller_cidr(self) -> str:
-        """Return the CIDR that may connect to port 22, such as `203.0.113.7/32`; empty to allow none."""
+        """Return the CIDR to allow on port 22, such as `203.0.113.7/32`; empty to keep the port closed."""
 
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
         """Wait until every instance has an address and has printed its host keys, and return the inventory."""
@@ -83,7 +87,7 @@ class Cloud(BackendIdentity, Protocol):
         """Return all resources with the cluster's tag in these regions and IAM; fail if any search fails."""
 
     def search_each(self, cluster: str, regions: Sequence[str]) -> SearchResult:
-        """Search each of these regions (`global`: IAM) for the cluster's tag, even if another search fails."""
+        """Search these regions (`global`: IAM) for the cluster's tag. The result lists the errors of failed regions."""
 
     def regions(self) -> Sequence[str]:
         """Return every region that is enabled for the account."""
@@ -95,19 +99,19 @@ class Cloud(BackendIdentity, Protocol):
         """Terminate instances by their IDs and wait until the cloud confirms their termination."""
 
     def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
-        """Set these tags on every given instance, volume and interface that lacks one of them."""
+        """Set the tags on each given instance, volume or interface that lacks a tag or has a different value for it."""
 
     def inspector(self) -> Inspector:
         """Return the inspector for resources that a recipe names."""
 
     def storage(self) -> StorageCloud:
-        """Return the storage interface of this cloud."""
+        """Return the client for the account's storage."""
 
     def for_deletion(self) -> object:
-        """Let `account` query other regions if the usual region fails."""
+        """Let `account` query other regions if the configured region fails."""
 
     def catalog(self) -> CatalogSource:
-        """Return the source of a catalog refresh."""
+        """Return the source from which `catalog refresh` reads types, prices, images and quotas."""
 
     def examined(self) -> AccountQueries:
         """Return the account queries for `doctor`, in the configured region."""
@@ -116,7 +120,7 @@ class Cloud(BackendIdentity, Protocol):
         """Return a login for the container registries of the account in a region."""
 
     def own_images(self) -> ImageStore:
-        """Return the machine images of the account."""
+        """Return the store of the account's machine images."""
 
     def clients_at(self, zone: str) -> Clients:
         """Return the API clients for the region that contains a zone."""
@@ -127,6 +131,9 @@ class Cloud(BackendIdentity, Protocol):
 
     def release(self, found: Sequence[TaggedResource]) -> None:
         """Delete tagged resources and wait until the cloud confirms their deletion."""
+
+    def console(self, region: str, instance_id: str) -> str:
+        """Return the end of an instance's console output."""
 
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the state of each instance, `terminated` for instances that no longer exist."""
@@ -142,7 +149,7 @@ class Cloud(BackendIdentity, Protocol):
 
 
 class StorageCloud(BackendIdentity, Protocol):
-    """A cloud that creates storage."""
+    """The client of one cloud account for finding, creating, attaching and deleting storage."""
 
     @property
     def requested_engine(self) -> str:
@@ -154,11 +161,17 @@ class StorageCloud(BackendIdentity, Protocol):
     def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
         """Return all tagged storage in a region, or only the storage with this name."""
 
+    def require_bucket(self, region: str, url: str) -> None:
+        """Raise an error if the bucket of an S3 URL does not exist or is not accessible."""
+
     def empty(self, stored: TaggedStorage) -> None:
         """Delete all objects in the storage's bucket, if it has a bucket."""
 
     def end(self, stored: TaggedStorage) -> list[str]:
         """Delete all parts of the storage and their data. Return one line per part that could not be deleted."""
+
+    def role_hint(self, record: StorageRecord, cause: CloudGpuError) -> str:
+        """Return what to do if a service-linked role that storage needs is missing; empty if none is missing."""
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
         """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""

@@ -1,4 +1,4 @@
-"""Query and change several regions of one account independently: a failure in one does not affect the others."""
+"""Query and change several regions of one account. A failure in one region does not affect the other regions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ _ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
     "us-gov": ("us-gov-west-1", "us-gov-east-1"),
     "": ("us-east-1", "us-west-2", "eu-west-1"),
 }
-"""Prefix of a partition's regions -> regions to query if an account-wide query fails in the usual region."""
+"""Prefix of a partition's region names -> regions for account-wide queries that fail in the configured region."""
 
 
 class AwsRegions:
@@ -28,7 +28,7 @@ class AwsRegions:
 
     Args:
         session_of: Function that returns the API clients for a region.
-        usual: The region to use first for account-wide queries.
+        usual: The configured region, in which account-wide queries are tried first.
         clock: Clock for waiting.
     """
 
@@ -38,7 +38,7 @@ class AwsRegions:
         self._clock = clock
 
     def query_usual_region(self, query: Callable[[Session], _T]) -> _T:
-        """Run an account-wide query in the usual region only.
+        """Run an account-wide query in the configured region only.
 
         Raises:
             CloudError: The query failed.
@@ -46,11 +46,11 @@ class AwsRegions:
         return query(self._session_of(self._usual))
 
     def query_any_region(self, query: Callable[[Session], _T]) -> _T:
-        """Run an account-wide query in the usual region and, if that fails, in other regions.
+        """Run an account-wide query in the configured region and, if the query fails, in other regions.
 
         Raises:
             CloudError: The query failed in every region, or there are no usable credentials. The error from the
-                usual region is raised.
+                configured region is raised.
         """
         try:
             return query(self._session_of(self._usual))
@@ -69,7 +69,10 @@ class AwsRegions:
         return self.query_any_region(tag_search.enabled_regions)
 
     def search(self, cluster: str, regions: Sequence[str]) -> SearchResult:
-        """Search these regions (`global`: IAM) for the cluster's tag, or for any cluster's tag if the name is empty."""
+        """Search these regions (`global`: IAM) for the cluster's tag, or for any cluster's tag if the name is empty.
+
+        The result contains the error of a region that cannot be searched.
+        """
 
         def search_one(region: str) -> SearchResult:
             try:
@@ -98,7 +101,7 @@ class AwsRegions:
         IAM resources are deleted last, when no region uses them anymore.
 
         Raises:
-            TeardownError: At least one resource could not be deleted; the error lists all of them.
+            TeardownError: At least one resource could not be deleted; the error lists every such resource.
         """
         regional = [resource for resource in found if resource.region != GLOBAL]
         regions = sorted({resource.region for resource in regional})
@@ -126,7 +129,7 @@ class AwsRegions:
 
 
 def _in_parallel(work: Callable[[str], _T], regions: Sequence[str]) -> list[_T]:
-    """Call a function for all regions in parallel.
+    """Call `work` for all regions in parallel, and return the results in the order of the regions.
 
     A single region is processed without a thread, so that Ctrl-C can interrupt the call.
     """
@@ -137,6 +140,6 @@ def _in_parallel(work: Callable[[str], _T], regions: Sequence[str]) -> list[_T]:
 
 
 def _alternatives(region: str) -> list[str]:
-    """Return regions in the same partition to query instead of this one."""
+    """Return regions in the same partition that can be queried instead of this region."""
     partition = next((prefix for prefix in _ALTERNATIVES if prefix and region.startswith(f"{prefix}-")), "")
     return [other for other in _ALTERNATIVES[partition] if other != region]

@@ -1,4 +1,4 @@
-"""Fetch logins for ECR registries, which self-managed hosts may also use."""
+"""Fetch logins for ECR registries. Self-managed hosts may use the registries too."""
 
 from collections.abc import Callable
 

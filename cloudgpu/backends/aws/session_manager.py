@@ -1,11 +1,12 @@
 """Build the proxy commands for SSH connections through AWS Session Manager."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cloudgpu.aws.ec2 import session_manager
 from cloudgpu.aws.session.session import Clients
+from cloudgpu.backends.aws.node_addresses import region_of
 from cloudgpu.backends.aws.ports import Cloud
 from cloudgpu.backends.environment import BackendEnvironment
 from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
@@ -23,7 +24,7 @@ class SessionManager:
 
     Attributes:
         clients: Function that returns the AWS clients for a node's region.
-        plugin: Path of the Session Manager plugin, followed by its first arguments if there are any.
+        plugin: Command that runs the Session Manager plugin, including any fixed arguments.
         environ: The caller's environment, which is passed to the plugin.
     """
 
@@ -36,7 +37,7 @@ class SessionManager:
         """Start a session to a node and return the proxy command for the SSH connection.
 
         Raises:
-            ConnectError: The node's SSM agent has not registered yet.
+            ConnectError: The node's SSM agent is not connected to AWS, for example because the node is still booting.
             CloudError: AWS rejected the request.
         """
         started = session_manager.start(self.clients(node), node.instance_id, node.port, self.profile)
@@ -44,7 +45,7 @@ class SessionManager:
 
 
 def session_plugin(configured: str) -> tuple[str, ...]:
-    """Return the command line of the Session Manager plugin: the configured path, or the plugin found on the PATH.
+    """Return the command that runs the Session Manager plugin: the configured path, or the plugin on the PATH.
 
     Raises:
         UsageError: The plugin is not installed.
@@ -53,7 +54,9 @@ def session_plugin(configured: str) -> tuple[str, ...]:
     if path is None:
         problem = "cannot be run" if configured else "is not on the PATH"
         message = f"{configured or _PLUGIN} {problem}; it is required to reach nodes through Session Manager"
-        raise UsageError(message, hint="install the plugin from AWS, set session_manager_plugin, or use reach = direct")
+        raise UsageError(
+            message, hint="install the plugin from AWS, set session_manager_plugin to its path, or set reach = direct"
+        )
     return (path,)
 
 
@@ -62,7 +65,8 @@ def node_connections(environment: BackendEnvironment, cloud: Callable[[], Cloud]
 
     Args:
         environment: Settings and environment of the command.
-        cloud: Returns the calls to the account, which only sessions need.
+        cloud: Function that returns the client of the account. Called only for Session Manager sessions, and for nodes
+            that do not respond.
     """
     settings = environment.settings
 
@@ -83,4 +87,12 @@ def node_connections(environment: BackendEnvironment, cloud: Callable[[], Cloud]
         if settings.reach == "ssm" and (settings.session_manager_plugin or not is_simulated(settings.target)):
             session_plugin(settings.session_manager_plugin)
 
-    return NodeConnections(settings.ssh_key, environment.clock, float(settings.boot_seconds), carriers, check)
+    def states(nodes: Sequence[Node]) -> Mapping[str, str]:
+        account = cloud()
+        found: dict[str, str] = {}
+        for region in {region_of(node.zone) for node in nodes}:
+            ids = [node.instance_id for node in nodes if region_of(node.zone) == region]
+            found.update(account.instance_states(region, ids))
+        return found
+
+    return NodeConnections(settings.ssh_key, environment.clock, float(settings.boot_seconds), carriers, check, states)

@@ -1,4 +1,4 @@
-"""Find the ledger rows of clusters and runs by token, close them, and compute costs."""
+"""Find a cluster's ledger rows by token, close them, and compute the costs of clusters and runs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -6,37 +6,39 @@ from datetime import datetime
 from decimal import Decimal
 
 from cloudgpu.backends.base import Context
+from cloudgpu.backends.billing.missing_rows import rows_of
 from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import LedgerEntry
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.targets import is_simulated
 
 
 @dataclass(frozen=True)
 class ClusterBilling:
-    """The ledger rows of clusters and runs.
+    """The ledger rows of clusters, and the costs of clusters and runs.
 
-    A team may share the ledger, and cluster names are reused, so rows are matched by token.
+    A team may share the ledger, and cluster names are reused, so a recorded cluster's rows are matched by token.
     """
 
     context: Context
 
     def rows(self, record: ClusterRecord) -> tuple[LedgerEntry, ...]:
         """Return all rows of a cluster."""
-        return self.rows_of(record.name, record.token)
+        return self.rows_of(record.name, record.identity.token)
 
     def rows_of(self, name: str, token: str) -> tuple[LedgerEntry, ...]:
         """Return all rows of the cluster with this name and token; none if the token is empty."""
-        entries = self.context.ledger.entries(cluster=name) if token else ()
-        return tuple(entry for entry in entries if entry.spending.entry_id.startswith(f"{token}/"))
+        return rows_of(self.context.ledger, name, token)
 
     def rows_without_record(self, name: str) -> tuple[LedgerEntry, ...]:
         """Return the rows of clusters with this name that the current owner launched in this account and endpoint.
 
         Raises:
-            StateError: A real cluster has an open row elsewhere: in an account or endpoint that no search here covers.
+            StateError: A cluster that is not simulated has an open row in another account or endpoint, which a search
+                with the current credentials does not cover.
         """
         cloud = self.context.backend
         owned = [
@@ -63,14 +65,18 @@ class ClusterBilling:
         now = self.context.clock.now()
         for entry in self.context.ledger.entries(cluster=record.name, state="open"):
             spending = entry.spending
-            same_place = (spending.account, spending.endpoint) == (record.account, record.endpoint)
-            if same_place and not spending.entry_id.startswith(f"{record.token}/") and spending.expires_at > now:
+            same_place = (spending.account, spending.endpoint) == (record.identity.account, record.identity.endpoint)
+            if (
+                same_place
+                and not spending.entry_id.startswith(f"{record.identity.token}/")
+                and spending.expires_at > now
+            ):
                 raise name_in_use_error(record.name, spending.owner, f"{spending.expires_at:%Y-%m-%d %H:%M} UTC")
 
     def record_launched(self, entries: Iterable[LedgerEntry], found: Sequence[TaggedResource]) -> None:
         """Record instances whose launch response was lost, because they would otherwise not be billed.
 
-        They are billed from the time when their row was opened, because the launch call followed immediately.
+        The instances are billed from the time at which their row was opened, shortly before the launch call.
         """
         rows = tuple(entries)
         by_region = {e.spending.region: e for e in rows if e.state == "open" and e.launched_at is None}
@@ -102,7 +108,7 @@ class ClusterBilling:
         usd = Decimal(0)
         for row in entries:
             if row.state == "open":
-                # A host that has no lease left released the lease at its expiry at the latest.
+                # If a host no longer has a lease, the lease ended at its expiry or earlier.
                 at = now if running else min(now, row.spending.expires_at)
                 self.close([row], at)
                 launched = row.launched_at or (row.spending.opened_at if running else None)
@@ -114,7 +120,7 @@ class ClusterBilling:
         return sum((entry_usd(entry, at) for entry in entries), Decimal(0))
 
     def run_usd(self, record: RunRecord) -> Decimal:
-        """Return the cost of a run in USD from the ledger's report, so that all commands show the same value."""
+        """Return the cost of a run in USD as `cloudgpu cost` reports it; 0 if the report does not list the run."""
         simulated = is_simulated(record.target)
         bill = self.context.ledger.report(by="run", now=self.context.clock.now())
         rows = (row.usd for row in bill.rows if row.key == record.run_id and row.simulated is simulated)
@@ -122,7 +128,7 @@ class ClusterBilling:
 
 
 def name_in_use_error(name: str, owner: str, until: str) -> BusyError:
-    """Return the error for a cluster name that is already in use. `until` is empty if its expiry is unknown."""
+    """Return the error for a cluster name that is already in use. `until` is empty if the expiry is unknown."""
     expiry = f" until {until}" if until else ""
     used_by = f"cluster name {name} is in use by {owner or 'an unknown user'}{expiry}"
     message = f"{used_by}; that cluster was created from another state home"

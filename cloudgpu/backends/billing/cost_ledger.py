@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, Spending
-    from cloudgpu.ledger.report import By, CostReport
+    from cloudgpu.ledger.report import By, CostReport, ReportQuery
 
 
 class CostLedger(Protocol):
     """The ledger of resources that cost money."""
 
     def open(self, spending: Spending) -> None:
-        """Durably write a row for an entry. Idempotent for the same entry ID."""
+        """Durably write a row for an expected cost. An open row is left unchanged; a closed row is reopened."""
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
         """Record the instances that a launch call returned."""
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Record that an entry's expiry was extended."""
+        """Record at the time `at` that an entry's expiry was extended to `until`."""
 
     def close(self, entry_id: str, at: datetime) -> None:
-        """Close an entry after the cloud has confirmed the deletion."""
+        """Close an entry at the time `at`, after the cloud has confirmed the deletion."""
 
     def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
         """Record when a part of an open entry stopped being billed. Later calls for the same part have no effect."""
@@ -47,5 +47,8 @@ class CostLedger(Protocol):
     ) -> tuple[LedgerEntry, ...]:
         """Return the matching rows, oldest first."""
 
-    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
-        """Return the cost report."""
+    def report(self, *, by: By, now: datetime, since: datetime | None = None, limit: int | None = None) -> CostReport:
+        """Return the costs up to `now`, with at most `limit` rows: one for each user, run, day and so on."""
+
+    def query(self, query: ReportQuery) -> CostReport:
+        """Return a cost report."""

@@ -4,17 +4,17 @@ from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 
-from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
+from cloudgpu.ledger.entry import OUTLASTING_PARTS, LedgerEntry, Spending, Surcharge
 from cloudgpu.plan import costs
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 
 
 def cost_items(record: ClusterRecord) -> tuple[CostItem, ...]:
-    """Return the cluster's cost items, nodes first. Records written by older versions contain only the nodes."""
-    usd = Decimal(record.node_hourly_usd) * record.nodes
-    nodes = CostItem("nodes", record.nodes, f"nodes {record.instance_type}", usd, None, "")
-    return (nodes, *(CostItem.from_json(item) for item in record.beside))
+    """Return the cluster's cost items, nodes first. Records of older versions list no items other than the nodes."""
+    usd = Decimal(record.placement.node_hourly_usd) * record.placement.nodes
+    nodes = CostItem("nodes", record.placement.nodes, f"nodes {record.placement.instance_type}", usd, None, "")
+    return (nodes, *(CostItem.from_json(item) for item in record.placement.beside))
 
 
 def cluster_hourly_usd(record: ClusterRecord) -> Decimal:
@@ -22,9 +22,24 @@ def cluster_hourly_usd(record: ClusterRecord) -> Decimal:
     return costs.hourly_usd(cost_items(record))
 
 
+def running_hourly_usd(record: ClusterRecord, running: int) -> Decimal:
+    """Return the exact cost per hour in USD if only `running` of the cluster's nodes still run.
+
+    A NAT gateway and Elastic IPs cost the same however many nodes run. Everything else ends with its node.
+    """
+    share = Decimal(running) / max(1, record.placement.nodes)
+    known = [item for item in cost_items(record) if item.per == "hour" and item.usd is not None]
+    return sum(
+        ((item.usd or Decimal(0)) * (1 if _surcharge_kind(item) in OUTLASTING_PARTS else share) for item in known),
+        Decimal(0),
+    )
+
+
 def worst_case_usd(record: ClusterRecord) -> Decimal:
     """Return the cost in USD if the cluster runs until its expiry, rounded up to the cent."""
-    return costs.total_usd(cost_items(record), int((record.expires_at - record.created_at).total_seconds()))
+    return costs.total_usd(
+        cost_items(record), int((record.lifecycle.expires_at - record.identity.created_at).total_seconds())
+    )
 
 
 def spent_usd(record: ClusterRecord, seconds: float) -> Decimal:
@@ -39,33 +54,33 @@ def spending_of(record: ClusterRecord, at: datetime) -> Spending:
     The row ID depends only on the cluster and the candidate, so a lost row can be written again.
     """
     return Spending(
-        entry_id=f"{record.token}/{record.zone}/{record.instance_type}/{record.market}",
+        entry_id=f"{record.identity.token}/{record.placement.zone}/{record.placement.instance_type}/{record.placement.market}",
         cluster=record.name,
-        run_id=record.run_id,
-        recipe=record.recipe,
-        owner=record.owner,
-        team=record.team,
-        target=record.target,
+        run_id=record.identity.run_id,
+        recipe=record.identity.recipe,
+        owner=record.identity.owner,
+        team=record.identity.team,
+        target=record.identity.target,
         simulated=record.simulated,
-        account=record.account,
-        endpoint=record.endpoint,
-        region=record.region,
-        zone=record.zone,
-        instance_type=record.instance_type,
-        market=record.market,
-        nodes=record.nodes,
-        node_hourly_usd=Decimal(record.node_hourly_usd),
+        account=record.identity.account,
+        endpoint=record.identity.endpoint,
+        region=record.placement.region,
+        zone=record.placement.zone,
+        instance_type=record.placement.instance_type,
+        market=record.placement.market,
+        nodes=record.placement.nodes,
+        node_hourly_usd=Decimal(record.placement.node_hourly_usd),
         opened_at=at,
-        expires_at=record.expires_at,
+        expires_at=record.lifecycle.expires_at,
         beside=surcharges(cost_items(record)[1:]),
     )
 
 
 def surcharges(beside: Iterable[CostItem]) -> tuple[Surcharge, ...]:
-    """Return the hourly costs that the ledger adds to those of the nodes; storage has separate rows.
+    """Return the hourly costs, other than the nodes', that belong to a cluster's ledger row. Storage has its own rows.
 
-    Elastic IPs are separate from other addresses because AWS bills them until they are released, even without
-    nodes.
+    Elastic IPs have their own kind, because AWS bills them until they are released, even after the nodes are
+    terminated.
     """
     hourly = [item for item in beside if item.per == "hour" and item.kind != "storage"]
     return tuple(Surcharge(_surcharge_kind(item), item.count, item.usd, item.whole_hours) for item in hourly)
@@ -76,6 +91,6 @@ def _surcharge_kind(item: CostItem) -> str:
 
 
 def entry_from_record(record: ClusterRecord) -> LedgerEntry:
-    """Reconstruct the ledger row from the record alone, for use when the ledger cannot be read."""
-    spending = spending_of(record, record.created_at)
-    return LedgerEntry(spending, "open", record.instance_ids, record.created_at, closed_at=None)
+    """Reconstruct an open ledger row from the cluster's record, for use when the ledger cannot be read."""
+    spending = spending_of(record, record.identity.created_at)
+    return LedgerEntry(spending, "open", record.placement.instance_ids, record.identity.created_at, closed_at=None)

@@ -1,4 +1,4 @@
-"""A ledger whose failures do not block deletion: a node must not keep running because the ledger is unusable."""
+"""A ledger whose failures do not block a deletion, so that no node keeps running because the ledger is unusable."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -8,7 +8,7 @@ from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.errors import LedgerError
 from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, Spending
-from cloudgpu.ledger.report import By, CostReport
+from cloudgpu.ledger.report import By, CostReport, ReportQuery
 
 _T = TypeVar("_T")
 
@@ -24,8 +24,9 @@ class LenientLedger:
         """Wrap a ledger.
 
         Args:
-            opened: Returns the ledger; called on first use.
-            read_entries: Faster way to read the entries of a token; returns None if it needs the ledger itself.
+            opened: Function that returns the open ledger. Called for every operation, so it should cache the ledger.
+            read_entries: Function that reads the entries of a token without opening the ledger, which is faster. It
+                returns None if it cannot.
         """
         self._opened = opened
         self._read_entries = read_entries
@@ -59,7 +60,7 @@ class LenientLedger:
         self._call(lambda: self._opened().launched(entry_id, instance_ids, at), None)
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Record a later expiry. Failures are raised, because no expiry may be extended without a record."""
+        """Record a later expiry. Failures are raised, because the expiry may be extended only if it is recorded."""
         self._opened().extend(entry_id, until, at)
 
     def close(self, entry_id: str, at: datetime) -> None:
@@ -93,9 +94,13 @@ class LenientLedger:
                 return tuple(row for row in rows if cluster in (None, row.spending.cluster))
         return self._call(lambda: self._opened().entries(cluster=cluster, state=state, since=since, token=token), ())
 
-    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
+    def report(self, *, by: By, now: datetime, since: datetime | None = None, limit: int | None = None) -> CostReport:
         """Return the cost report. Failures are raised."""
-        return self._opened().report(by=by, now=now, since=since)
+        return self._opened().report(by=by, now=now, since=since, limit=limit)
+
+    def query(self, query: ReportQuery) -> CostReport:
+        """Return a cost report. Failures are raised."""
+        return self._opened().query(query)
 
     def _call(self, work: Callable[[], _T], default: _T) -> _T:
         if self._failure is not None:
@@ -108,10 +113,10 @@ class LenientLedger:
 
 
 def check_ledger(context: Context, what: str) -> None:
-    """Fail if the completed operation `what` could not be recorded in the ledger.
+    """Raise an error if the completed operation `what` could not be recorded in the ledger.
 
     Raises:
-        LedgerError: The context's ledger is lenient and could not be read or written.
+        LedgerError: The context's ledger is lenient and has failed.
     """
     if isinstance(context.ledger, LenientLedger):
         context.ledger.check(what)

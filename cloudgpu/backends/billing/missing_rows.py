@@ -1,6 +1,6 @@
-"""Find recorded launches that have no ledger row.
+"""Find recorded clusters and storage that have no ledger row.
 
-Must not import the recipe schema or the price data, because they would slow down `cloudgpu cost`.
+This module must not import the recipe schema or the price data, which would slow down `cloudgpu cost`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,10 +10,11 @@ from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.errors import LedgerError
 from cloudgpu.ledger.entry import LedgerEntry, Spending
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.targets import traits
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 
 @dataclass(frozen=True)
@@ -33,26 +34,26 @@ class MissingRows:
     @property
     def message(self) -> str:
         """Error message that describes the gap."""
-        nodes = f"{len(self.missing)} {'node' if len(self.missing) == 1 else 'nodes'} of " if self.missing else ""
+        nodes = f"{plural(len(self.missing), 'node')} of " if self.missing else ""
         return f"the ledger has no row for {nodes}{self.what}: the cost is missing from the bill"
 
 
 def missing_nodes(record: ClusterRecord, entries: Iterable[LedgerEntry]) -> tuple[str, ...]:
     """Return the nodes that were launched according to the record but appear in no ledger row."""
-    if not traits(record.target).launches and record.state == "making":
+    if not traits(record.identity.target).launches and record.state == "making":
         return ()  # the record lists the hosts before any of them is leased
     rows = tuple(entries)
     known = {node for entry in rows for node in entry.instance_ids}
-    if not traits(record.target).launches:
-        # A host's row is opened before the host is leased, but is billed only from then on.
+    if not traits(record.identity.target).launches:
+        # The row of a host lists no instance ID before billing starts, so compare the host's name as well.
         known |= {f"{entry.spending.zone}@{record.name}" for entry in rows}
-    return tuple(node for node in record.instance_ids if node not in known)
+    return tuple(node for node in record.placement.instance_ids if node not in known)
 
 
 def find_gaps(
     records: RecordStore, storage: Iterable[StorageRecord], ledger: Callable[[], CostLedger]
 ) -> tuple[MissingRows, ...]:
-    """Compare all records of this state home with the ledger. Return the clusters and storage with missing rows.
+    """Compare this state home's records with the ledger, and return the clusters and storage with missing rows.
 
     Args:
         records: Records of clusters.
@@ -62,8 +63,10 @@ def find_gaps(
     Raises:
         LedgerError: The ledger cannot be read.
     """
-    clusters = [record for record in records.clusters() if record.instance_ids]
-    missing = [(record, missing_nodes(record, rows_of(ledger(), record.name, record.token))) for record in clusters]
+    clusters = [record for record in records.clusters() if record.placement.instance_ids]
+    missing = [
+        (record, missing_nodes(record, rows_of(ledger(), record.name, record.identity.token))) for record in clusters
+    ]
     gaps_found = [node_gap(record, nodes) for record, nodes in missing if nodes]
     for record in storage:
         if record.state == "ready" and not rows_of(ledger(), f"storage {record.name}", record.token):
@@ -77,7 +80,7 @@ def node_gap(record: ClusterRecord, nodes: tuple[str, ...]) -> MissingRows:
 
 
 def gap_error(gaps_found: Sequence[MissingRows]) -> LedgerError:
-    """Return the error for a bill with missing rows."""
+    """Return the error for a bill that is incomplete because of missing ledger rows."""
     repairs = " and ".join(dict.fromkeys(f"`{gap.repair}`" for gap in gaps_found))
     hint = f"run {repairs} to restore the rows from the records and AWS's launch times, or select another ledger"
     return LedgerError("; ".join(gap.message for gap in gaps_found), hint=hint)
@@ -89,7 +92,7 @@ def rows_of(ledger: CostLedger, name: str, token: str) -> tuple[LedgerEntry, ...
 
 
 def has_failed(ledger: CostLedger) -> bool:
-    """Return True if the ledger has already failed, so that its rows are unknown."""
+    """Return True if the ledger is lenient and has already failed, so that its rows are unknown."""
     return isinstance(ledger, LenientLedger) and ledger.failed
 
 

@@ -9,9 +9,10 @@ from typing import Final
 from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.billing.missing_rows import has_failed, reopen_row
 from cloudgpu.catalog.other_prices import HOURS_PER_MONTH
-from cloudgpu.catalog.storage import KINDS, storage_price
+from cloudgpu.catalog.storage import storage_price
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
+from cloudgpu.recipe.storage_kinds import KINDS
 from cloudgpu.state.identity import BackendIdentity
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.targets import is_simulated
@@ -27,7 +28,7 @@ class RetainedSpending:
     Attributes:
         noun: `storage` or `image`.
         what: Type of the resource, for example `lustre`.
-        token: Identifier of the calls that create the resource.
+        token: Unique token of the resource, which is the first part of the ledger row's ID.
         monthly_usd: Price per month; None if unknown or dependent on the amount of stored data.
     """
 
@@ -45,7 +46,7 @@ class RetainedSpending:
 
     @property
     def label(self) -> str:
-        """Name on the bill. Unlike cluster names, it contains a space, so the two cannot be confused."""
+        """Name on the bill. It contains a space, so it cannot be confused with a cluster name."""
         return f"{self.noun} {self.name}"
 
     def spending(self, at: datetime) -> Spending:
@@ -90,10 +91,10 @@ class RetainedBilling:
         self.ledger.open(spending.spending(self.clock.now()))
 
     def made(self, spending: RetainedSpending, physical_id: str) -> None:
-        """Record that a resource was created.
+        """Record that a resource was created, and start billing it.
 
         Raises:
-            LedgerError: The ledger is unusable.
+            LedgerError: The resource has no open row, or the ledger cannot be read or written.
         """
         self.ledger.launched(spending.spending(NEVER).entry_id, [physical_id or spending.name], self.clock.now())
 
@@ -111,10 +112,11 @@ class RetainedBilling:
     def ended(self, label: str, tokens: Sequence[str], *, found: bool) -> None:
         """Close a resource's rows after the cloud confirmed the deletion.
 
-        `found` is True if the resource existed; a row that was never marked as created is then billed from its opening.
+        `found` is True if the resource existed before the deletion. A row that was never marked as created is then
+        billed from its opening. If the resource did not exist, the end of its billed time is an estimate.
 
         Raises:
-            LedgerError: The ledger is unusable.
+            LedgerError: The ledger cannot be read or written.
         """
         for row in self._open(label, tokens):
             now, entry_id = self.clock.now(), row.spending.entry_id
@@ -129,12 +131,12 @@ class RetainedBilling:
         """Close the rows of resources in this region that no longer exist, and return how many were closed.
 
         Call this after a search of the region found no resource with this name. Rows that were never marked as created
-        are kept, because another command may be about to create their resources. The deletion time is unknown, so the
-        bill is an upper bound.
+        stay open, because another command may be about to create their resources. The deletion time is unknown, so the
+        cost is an upper bound.
 
         Raises:
             CloudError: There is a row to check, but the account ID cannot be read.
-            LedgerError: The ledger is unusable.
+            LedgerError: The ledger cannot be read or written.
         """
         closed = 0
         for row in self.ledger.entries(cluster=label, state="open"):
@@ -159,11 +161,11 @@ def restore_storage_rows(ledger: CostLedger, records: Iterable[StorageRecord], c
     billing = RetainedBilling(ledger, clock)
     for record in records:
         if record.state == "ready":
-            billing.restore(retained_spending(record), record.created_at, str(record.outputs.get("id") or ""))
+            billing.restore(storage_spending(record), record.created_at, str(record.outputs.get("id") or ""))
 
 
-def retained_spending(record: StorageRecord) -> RetainedSpending:
-    """Return the ledger entry for storage. If the storage grows with its content, the price is unknown in advance."""
+def storage_spending(record: StorageRecord) -> RetainedSpending:
+    """Return the spending for storage. Its monthly price is None if the storage grows with its content."""
     kind = next((kind for kind in KINDS if kind == record.kind), None)
     price = storage_price(kind, record.region, record.config.get("deployment", "")) if kind else None
     size = record.config.get("sizeGib")

@@ -6,7 +6,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.other_prices import shipped_price
-from cloudgpu.catalog.storage import KINDS, storage_price
+from cloudgpu.catalog.storage import storage_price
+from cloudgpu.recipe.storage_kinds import KINDS
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
@@ -28,7 +29,7 @@ def storage_monthly_usd(stored: TaggedStorage) -> Decimal | None:
 
 
 def capacity_monthly_usd(stored: TaggedStorage, size_gib: Decimal | None) -> Decimal | None:
-    """Return the monthly cost of this capacity in USD, or None if the size or the price is unknown."""
+    """Return the monthly cost of this capacity in USD; None if the size or price is unknown, 0 if no data exists."""
     kind = next((kind for kind in KINDS if kind == stored.kind), None)
     if stored.data is None:
         return Decimal(0)

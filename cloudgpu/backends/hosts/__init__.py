@@ -1,1 +1,1 @@
-"""The backend for self-managed hosts, where a cluster consists of leases on existing machines."""
+"""The backend for self-managed hosts. A cluster consists of leases on the GPUs of existing machines."""

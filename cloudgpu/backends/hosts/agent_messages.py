@@ -1,7 +1,7 @@
-"""Dataclasses that validate the responses of a host's agent."""
+"""Dataclasses against which the responses of a host's agent are validated."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -78,3 +78,4 @@ class HostFacts:
     uv: bool
     packages: str
     root: bool
+    cuda: Mapping[str, Any] = field(default_factory=dict)

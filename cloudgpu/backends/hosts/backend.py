@@ -1,4 +1,4 @@
-"""The backend for self-managed hosts, which connects to hosts and queries them; no provider launches or bills them."""
+"""The backend for self-managed hosts, which are leased instead of being launched by a cloud provider."""
 
 import getpass
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,8 +30,8 @@ from cloudgpu.run.data.files import RemoteFile, S3Service
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, run_on_all
 from cloudgpu.ssh.host_key import ShownKey, shown_key
-from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.record_store import RecordStore
 from cloudgpu.targets import Target
 from cloudgpu.text import command
 
@@ -53,11 +53,12 @@ class HostsBackend(Backend):
     """The backend for the hosts of one inventory, with the records of one state home.
 
     Attributes:
-        file: Function that reads the inventory. Called only when needed, because existing clusters work without it.
+        file: Function that reads the inventory. Called only when needed, because commands on existing clusters do not
+            need the inventory.
         connections: SSH connections to the nodes of clusters.
         known_hosts: The caller's OpenSSH known_hosts files.
-        shown_key: Function that reads the key that an unknown host presents.
-        objects_of: Function that returns the backend for S3 access, for recipes with data in S3.
+        shown_key: Function that reads the host key that an unknown host presents.
+        objects_of: Function that returns the backend for access to S3 and to ECR registries.
     """
 
     home: Home
@@ -81,27 +82,28 @@ class HostsBackend(Backend):
 
     @property
     def endpoint(self) -> str:
-        """Empty string, because an inventory file may be moved or renamed without affecting its clusters."""
+        """Empty string. Moving or renaming the inventory file must not affect existing clusters."""
         return ""
 
     def account(self) -> str:
-        """Return a constant in place of an account ID."""
+        """Return the text that takes the place of an account ID."""
         return ACCOUNT
 
     def clusters(self, context: Context) -> ClusterOperations:
-        """Return the operations on clusters, with the records and the ledger of a context."""
+        """Return the operations on clusters, which use the records and the ledger of `context`."""
         operations: ClusterOperations = import_module(_OPERATIONS).host_clusters(context, self)
         return operations
 
     def offers(self, *, offline: bool) -> HostOffers:
-        """Return the hosts of the inventory and, unless offline, who is using their GPUs."""
+        """Return the source of the inventory's hosts and, unless offline, of the current use of their GPUs."""
         return HostOffers(self.file, self.look, self._running_clusters, offline)
 
     def _running_clusters(self) -> RunningClusters:
         running = (self.target, "up")
-        clusters = [record for record in self.records.clusters() if (record.target, record.state) == running]
+        clusters = [record for record in self.records.clusters() if (record.identity.target, record.state) == running]
         return tuple(
-            (tuple(host_of(name) for name in record.instance_ids), record.gpus_per_node) for record in clusters
+            (tuple(host_of(name) for name in record.placement.instance_ids), record.placement.gpus_per_node)
+            for record in clusters
         )
 
     def carriers(self) -> NodeCarriers:
@@ -120,7 +122,8 @@ class HostsBackend(Backend):
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the state of each node: `running` if the cluster has a lease on the host, else `terminated`.
 
-        Nodes of a cluster without a record are `terminated`: the record is removed after every host confirmed it.
+        Nodes of a cluster without a record are `terminated`, because a record is removed only after every host has
+        confirmed the release of its lease.
 
         Raises:
             ConnectError: A host is unreachable, so the state of its lease is unknown.
@@ -135,13 +138,13 @@ class HostsBackend(Backend):
                 continue
             ids_of_cluster = {instance_id for instance_id in instance_ids if instance_id.endswith(f"@{cluster}")}
             nodes = [node for node in stored_inventory(self.home, record).nodes if node.instance_id in ids_of_cluster]
-            for node, leases in self.asked(nodes, {"action": "show", "token": record.token}):
+            for node, leases in self.asked(nodes, {"action": "show", "token": record.identity.token}):
                 has_lease = any(lease["mine"] for lease in leases["leases"])
                 states[node.instance_id] = "running" if has_lease else "terminated"
         return states
 
     def put_objects(self, url: str, source: Path) -> int:
-        """Upload a directory to S3. Used only by rehearsals.
+        """Upload a directory to S3 with the caller's AWS credentials, and return the number of bytes sent.
 
         Raises:
             CloudError: The S3 request failed.
@@ -165,7 +168,7 @@ class HostsBackend(Backend):
         return self.objects_of().bucket_service(url)
 
     def registry_login(self, region: str) -> RegistryLogin:
-        """Return a login for ECR registries of a region, with the caller's AWS credentials."""
+        """Return a login for the ECR registries of a region, fetched with the caller's AWS credentials."""
         return self.objects_of().registry_login(region)
 
     def nodes(self, hosts: Sequence[OwnHost]) -> tuple[Node, ...]:
@@ -188,7 +191,7 @@ class HostsBackend(Backend):
 
     @contextmanager
     def connected(self, nodes: Sequence[Node]) -> Iterator[dict[int, Host | CloudGpuError]]:
-        """Connect to nodes and yield a connection or an error for each node index."""
+        """Connect to nodes, and yield a connection or an error for each node index. Unknown host keys are errors."""
         with ExitStack() as opened:
             outcomes = dict(self.connect_all([node for node in nodes if node.host_keys]))
             for outcome in outcomes.values():

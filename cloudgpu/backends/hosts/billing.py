@@ -11,7 +11,7 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.ledger.entry import Spending, Surcharge
 from cloudgpu.plan.candidates.host_sets import HostSet
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 
 
 def open_rows(context: HostsContext, record: ClusterRecord, chosen: HostSet) -> None:
@@ -31,26 +31,26 @@ def start_billing(context: HostsContext, record: ClusterRecord) -> None:
 
 
 def restore_rows(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]) -> None:
-    """Restore missing rows of hosts. The hosts are billed from the record's creation time at the record's price.
+    """Restore missing rows of hosts. The hosts are billed from the record's creation time at the recorded price.
 
     Raises:
-        LedgerError: The ledger cannot be written, and it is not a `LenientLedger`.
+        LedgerError: The ledger is not lenient and cannot be written.
     """
     missing = missing_nodes(record, ClusterBilling(context).rows(record))
     if not missing or has_failed(context.ledger):
         return
-    rate = Decimal(record.node_hourly_usd) or None
+    rate = Decimal(record.placement.node_hourly_usd) or None
     for host in (node.zone for node in nodes if f"{node.zone}@{record.name}" in missing):
-        row = _spending(record, "", host, rate, record.created_at)
+        row = _spending(record, "", host, rate, record.identity.created_at)
         if not reopen_row(context.ledger, row):
             return
-        context.ledger.launched(row.entry_id, [f"{host}@{record.name}"], record.created_at)
+        context.ledger.launched(row.entry_id, [f"{host}@{record.name}"], record.identity.created_at)
     context.emit(Note(f"restored missing ledger rows from the cluster's record: {', '.join(missing)}"))
 
 
 def close_rows(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -> None:
     """Close the rows of released hosts. An expired lease is billed only until its expiry."""
-    at, released = min(context.clock.now(), record.expires_at), frozenset(hosts)
+    at, released = min(context.clock.now(), record.lifecycle.expires_at), frozenset(hosts)
     rows = [
         entry
         for entry in ClusterBilling(context).rows(record)
@@ -63,23 +63,23 @@ def close_rows(context: HostsContext, record: ClusterRecord, hosts: Iterable[str
 def _spending(record: ClusterRecord, pool: str, host: str, rate: Decimal | None, at: datetime) -> Spending:
     return Spending(
         # The time makes the ID unique: a retry on the same host opens a new row, after the first row was closed.
-        entry_id=f"{record.token}/{host}/{int(at.timestamp() * 1000)}",
+        entry_id=f"{record.identity.token}/{host}/{int(at.timestamp() * 1000)}",
         cluster=record.name,
-        run_id=record.run_id,
-        recipe=record.recipe,
-        owner=record.owner,
-        team=record.team,
-        target=record.target,
+        run_id=record.identity.run_id,
+        recipe=record.identity.recipe,
+        owner=record.identity.owner,
+        team=record.identity.team,
+        target=record.identity.target,
         simulated=False,
-        account=record.account,
-        endpoint=record.endpoint,
+        account=record.identity.account,
+        endpoint=record.identity.endpoint,
         region=pool,
         zone=host,
-        instance_type=record.instance_type,
+        instance_type=record.placement.instance_type,
         market="own",
         nodes=1,
         node_hourly_usd=rate or Decimal(0),
         opened_at=at,
-        expires_at=record.expires_at,
+        expires_at=record.lifecycle.expires_at,
         beside=() if rate is not None else (Surcharge("host", 1, None),),
     )

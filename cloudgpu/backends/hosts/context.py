@@ -16,7 +16,7 @@ class HostsContext(Context):
     """A context whose nodes are self-managed hosts.
 
     Attributes:
-        hosts: The connections to the hosts of the inventory.
+        hosts: The backend, which connects to the hosts of the inventory.
     """
 
     hosts: HostsBackend

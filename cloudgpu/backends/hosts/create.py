@@ -1,4 +1,4 @@
-"""Create a cluster on self-managed hosts: lease all hosts in a set or none, after writing their ledger rows."""
+"""Create a cluster on self-managed hosts: write the ledger rows, then lease either all hosts of a set or none."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,8 +36,9 @@ from cloudgpu.run.agent import Agent, AgentReplyError, ask_once, count_field, in
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import save_inventory, stored_inventory
+from cloudgpu.text import plural
 
 _RETRY_DELAY_S = 15.0
 _MAX_CLOCK_SKEW_S = 120.0
@@ -59,10 +60,13 @@ class HostProvisioning:
 
         Raises:
             PlanError: The plan has an error finding.
-            BusyError: Another process is working on this cluster.
-            CapacityError: GPUs are in use or missing in every set of hosts.
+            UsageError: The cluster exists, but has expired or does not match the plan.
+            StateError: The cluster's leases have expired, or the cluster belongs to another account or endpoint.
+            BusyError: Another process is working on this cluster, or the cluster is being deleted.
+            CapacityError: GPUs are in use or missing, and no other set of hosts could be leased.
             ConnectError: A host is unreachable, and there is no other set of hosts to try.
-            TeardownError: Creation failed, and a host did not confirm its release.
+            RemoteCommandError: A host's clock is wrong, or its agent failed.
+            TeardownError: The creation failed, and a host did not confirm that its lease is released.
         """
         del keep_on_failure  # hosts exist independently of the cluster, so there is nothing to keep
         require_applicable(plan, name)
@@ -71,7 +75,7 @@ class HostProvisioning:
             if record is None or record.state != "up":
                 if record is not None:
                     require_usable(self._context, record)
-                    self._teardown.end(record)  # left by an interrupted `up`
+                    self._teardown.end(record)  # an interrupted `up` left the record
                 return self._create_with_retries(plan, name, run_id, retry_s)
         return self.reuse(name, plan)
 
@@ -119,9 +123,9 @@ class HostProvisioning:
 
     def _new(self, plan: Plan, name: str, run_id: str, chosen: HostSet) -> ClusterRecord:
         by_name = self._context.hosts.file().by_name
-        return replace(
-            new_record(self._context.backend, plan, name, self._requester, run_id, self._context.clock.now()),
-            engine="",
+        record = new_record(self._context.backend, plan, name, self._requester, run_id, self._context.clock.now())
+        placement = replace(
+            record.placement,
             zone=chosen.label,
             instance_type=chosen.instance_type,
             node_hourly_usd=format(chosen.node_hourly_usd, "f"),
@@ -131,6 +135,7 @@ class HostProvisioning:
             config={"keep_cache": " ".join(host for host in chosen.hosts if by_name[host].keep_cache)},
             instance_ids=tuple(f"{host}@{name}" for host in chosen.hosts),
         )
+        return replace(record, identity=replace(record.identity, engine=""), placement=placement)
 
     def _attempt(self, record: ClusterRecord, chosen: HostSet, tried: list[str]) -> ProvisionedCluster:
         """Create the cluster on one set of hosts.
@@ -143,7 +148,7 @@ class HostProvisioning:
         hosts = [by_name[name] for name in chosen.hosts]
         instance_type = chosen.instance_type
         nodes = [
-            cluster_member(node, record.name, record.token, instance_type, chosen.gpus_per_node)
+            cluster_member(node, record.name, record.identity.token, instance_type, chosen.gpus_per_node)
             for node in context.hosts.nodes(hosts)
         ]
         record = context.records.save_cluster(record, context.clock.now())
@@ -153,7 +158,7 @@ class HostProvisioning:
         nodes = self._lease_all(record, nodes)
         self._write(record, nodes)
         billing.start_billing(context, record)
-        record = context.records.save_cluster(replace(record, state="up"), context.clock.now())
+        record = context.records.save_cluster(record.in_state("up"), context.clock.now())
         return ProvisionedCluster(record, Inventory(record.name, tuple(nodes)), made=True, tried=tuple(tried))
 
     def _lease_all(self, record: ClusterRecord, nodes: list[Node]) -> list[Node]:
@@ -162,13 +167,14 @@ class HostProvisioning:
         Raises:
             CapacityError: The GPUs of a host are in use or missing.
             ConnectError: A host is unreachable.
+            RemoteCommandError: A host's clock is wrong, or its agent failed.
         """
         with self._context.hosts.connected(nodes) as outcomes:
             try:
                 hosts = all_or_raise(outcomes).values()
                 all_or_raise(run_on_all(hosts, self._require_clock))
             except CloudGpuError:
-                self._teardown.forget(record)  # nothing was created on any host yet
+                self._teardown.forget(record)  # nothing has been created on any host
                 raise
             try:
                 agents = all_or_raise(run_on_all(hosts, install_agent))
@@ -192,19 +198,19 @@ class HostProvisioning:
             minutes = round(abs(ahead_s) / 60)
             direction = "ahead of" if ahead_s > 0 else "behind"
             raise RemoteCommandError(
-                f"{host.node.zone}: its clock is {minutes:,} minutes {direction} this machine's, "
-                "so a lease on it would expire at the wrong time",
+                f"{host.node.zone}: its clock is {plural(minutes, 'minute')} {direction} this machine's, "
+                "so a lease on this host would expire at the wrong time",
                 hint="run `timedatectl` on both machines to see which clock is not synchronized, and set that clock",
             )
 
     def _take(self, record: ClusterRecord, agent: Agent) -> dict[str, Any]:
         request = {
             "action": "take",
-            "token": record.token,
+            "token": record.identity.token,
             "cluster": record.name,
-            "owner": record.owner,
+            "owner": record.identity.owner,
             "gpus": agent.host.node.gpus,
-            "expires_epoch_s": int(record.expires_at.timestamp()),
+            "expires_epoch_s": int(record.lifecycle.expires_at.timestamp()),
             "home": agent.home,
         }
         return require_shape(agent.host.node, "lease", agent.ask("lease", request), TakenResponse)
@@ -227,8 +233,8 @@ def reuse_cluster(context: HostsContext, name: str, plan: Plan) -> ProvisionedCl
     """Return a recorded cluster that matches the plan, after checking its leases.
 
     Raises:
-        UsageError: The cluster does not exist, is not running, or does not match.
-        StateError: A lease has expired.
+        UsageError: The cluster does not exist, is not running, has expired, or does not match the plan.
+        StateError: A lease has expired, or the cluster belongs to another account or endpoint.
         ConnectError: A host is unreachable.
     """
     record = find_running_cluster(context, name)

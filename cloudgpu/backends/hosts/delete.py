@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
@@ -20,7 +20,7 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import ask_once, find_login_home
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.text import command
@@ -28,14 +28,14 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class _ReleaseOutcome:
-    """The hosts that confirmed their release, and one line for each host that did not, with the reason."""
+    """The names of the released hosts, and one line with the reason for each host that was not released."""
 
     released: tuple[str, ...]
     left: tuple[str, ...]
 
 
 class HostTeardown:
-    """Deletes clusters on the hosts of one inventory, with the records of one state home."""
+    """Deletes clusters on the hosts of one inventory, and updates the records of one state home."""
 
     def __init__(self, context: HostsContext) -> None:
         self._context = context
@@ -45,7 +45,7 @@ class HostTeardown:
         """Delete a cluster. Succeed if there is nothing to delete.
 
         Raises:
-            TeardownError: A host could not be queried, or part of the cluster remains on it.
+            TeardownError: A host could not be queried, or part of the cluster remains on a host.
             BusyError: Another process is working on this cluster.
             UsageError: The name is not a valid cluster name, or there is no record and the inventory cannot be read.
         """
@@ -57,20 +57,21 @@ class HostTeardown:
         return ended
 
     def end(self, record: ClusterRecord, *, runs_too: bool = False) -> DeletionResult:
-        """Delete a recorded cluster. The caller must hold the cluster's lock.
+        """Delete a recorded cluster. The caller must hold the cluster's lease. `runs_too` also cancels unfinished runs.
 
         Raises:
-            TeardownError: A host could not be queried, or part of the cluster remains on it.
+            TeardownError: A host could not be queried, or part of the cluster remains on a host.
+            StateError: The cluster belongs to another account or endpoint.
         """
         check_identity(record, self._context.backend)
         with suppress(StateError):  # a full disk must not prevent the release of the hosts
-            record = self._context.records.save_cluster(replace(record, state="ending"), self._context.clock.now())
-        keep = record.config.get("keep_cache", "").split()
+            record = self._context.records.save_cluster(record.in_state("ending"), self._context.clock.now())
+        keep = record.placement.config.get("keep_cache", "").split()
         nodes = self._nodes(record)
 
         def leave(host: Host) -> dict[str, Any]:
             home = cluster_directory(host.node, find_login_home(host))
-            request = {"token": record.token, "home": home, "keep_cache": host.node.zone in keep}
+            request = {"token": record.identity.token, "home": home, "keep_cache": host.node.zone in keep}
             return ask_once(host, "leave", request, LeaveResponse)
 
         outcome = self._request_release(nodes, leave)
@@ -78,7 +79,7 @@ class HostTeardown:
         billing.close_rows(self._context, record, outcome.released)
         if outcome.left:
             message = f"cluster {record.name} is not fully deleted: {'; '.join(outcome.left)}"
-            until = f"its leases expire at {record.expires_at:%Y-%m-%d %H:%M} UTC"
+            until = f"the cluster's leases expire at {record.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC"
             hint = f"run `{command('cloudgpu', 'down', record.name)}` again when the hosts are reachable; {until}"
             raise TeardownError(message, left=outcome.left, hint=hint)
         usd = self._billing.usd(self._billing.rows(record), self._context.clock.now())
@@ -88,7 +89,7 @@ class HostTeardown:
             known=True,
             instances=outcome.released,
             usd=usd,
-            run_id=record.run_id,
+            run_id=record.identity.run_id,
             own=True,
             unsaved=(*unsaved, *remove_local_record(self._context, record.name)),
         )
@@ -106,26 +107,26 @@ class HostTeardown:
             return None
 
     def _nodes(self, record: ClusterRecord) -> tuple[Node, ...]:
-        """Return the nodes from the cluster's stored inventory or, if there is none, from the current hosts inventory.
+        """Return the nodes that were stored with the cluster or, if none were stored, those in the current inventory.
 
         Raises:
-            TeardownError: A host is in neither inventory, so it cannot be queried.
+            TeardownError: A host cannot be queried, because it is no longer in the inventory.
         """
         if self._context.home.cluster(record.name).inventory.exists():
             return stored_inventory(self._context.home, record).nodes
         known = self._context.hosts.file().by_name
-        names = [host_of(instance_id) for instance_id in record.instance_ids]
+        names = [host_of(instance_id) for instance_id in record.placement.instance_ids]
         unknown = [f"{name} could not be queried: it is not in the inventory" for name in names if name not in known]
         if unknown:
             message = f"cannot confirm that cluster {record.name} is deleted: {'; '.join(unknown)}"
             hint = f"run `{command('cloudgpu', 'down', record.name)}` with an inventory that contains these hosts"
             raise TeardownError(message, left=unknown, hint=hint)
         nodes = self._context.hosts.nodes([known[name] for name in names])
-        instance_type, gpus = record.instance_type, record.gpus_per_node
-        return tuple(cluster_member(node, record.name, record.token, instance_type, gpus) for node in nodes)
+        instance_type, gpus = record.placement.instance_type, record.placement.gpus_per_node
+        return tuple(cluster_member(node, record.name, record.identity.token, instance_type, gpus) for node in nodes)
 
     def _delete_unrecorded(self, name: str) -> DeletionResult:
-        """Delete clusters with this name that belong to the caller from every host of the inventory."""
+        """Delete the caller's clusters with this name from every host in the inventory."""
         request = {"cluster": name, "owner": self._context.owner}
         answers: dict[str, Mapping[str, Any]] = {}
 
@@ -147,7 +148,7 @@ class HostTeardown:
         return DeletionResult(name, known=False, orphans=orphans, usd=usd, own=True, unsaved=unsaved)
 
     def _request_release(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _ReleaseOutcome:
-        """Send the release request to all hosts in parallel. An unreachable host does not count as released."""
+        """Send the release request to all hosts in parallel. Treat an unreachable host as not released."""
         released, left = [], []
         responses = self._context.hosts.query_nodes(nodes, leave)
         for node in nodes:

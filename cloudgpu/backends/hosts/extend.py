@@ -1,6 +1,5 @@
 """Extend a cluster on self-managed hosts: update the ledger and the record, then the lease on every host."""
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -10,6 +9,7 @@ from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.nodes import cluster_directory
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.expiry_extension import (
+    extended_record,
     record_confirmation,
     record_new_expiry,
     require_extendable,
@@ -20,7 +20,7 @@ from cloudgpu.backends.lifecycle.results import ExtensionResult
 from cloudgpu.run.agent import ask_once, find_login_home
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory
 
 
@@ -33,21 +33,20 @@ class HostExtending:
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
     ) -> ExtensionResult:
-        """Extend a cluster's expiry until a given time or by a duration.
+        """Extend a cluster's expiry to a given time or by a duration. `max_usd` replaces the cluster's budget.
 
         Raises:
             UsageError: The cluster is not running, or the requested expiry is not later than the current one.
             BudgetError: The worst-case cost until the new expiry exceeds `budget.max_usd`.
-            StateError: A lease has expired.
-            ConnectError: A host is unreachable; other hosts may already have the new expiry.
+            StateError: A lease has expired, or the cluster belongs to another account or endpoint.
+            ConnectError: A host is unreachable. Other hosts may already have the new expiry.
             BusyError: Another process is working on this cluster.
         """
         with hold_lease(self._context, name):
             record = require_extendable(self._context, name, max_usd)
             restore_rows(self._context, record, stored_inventory(self._context.home, record).nodes)
             before, requested = resolve_expiry(record, until, by)
-            first = record.first_expires_at or before
-            later = replace(record, expires_at=requested, confirmed_expires_at=before, first_expires_at=first)
+            later = extended_record(record, before, requested)
             require_within_budget(later)
             later = record_new_expiry(self._context, later)
             self._renew(later)
@@ -56,8 +55,8 @@ class HostExtending:
     def _renew(self, record: ClusterRecord) -> None:
         def renew(host: Host) -> None:
             home = cluster_directory(host.node, find_login_home(host))
-            until = int(record.expires_at.timestamp())
-            request = {"action": "extend", "token": record.token, "home": home, "expires_epoch_s": until}
+            until = int(record.lifecycle.expires_at.timestamp())
+            request = {"action": "extend", "token": record.identity.token, "home": home, "expires_epoch_s": until}
             ask_once(host, "lease", request, ExtendedResponse)
 
         with self._context.hosts.connected(stored_inventory(self._context.home, record).nodes) as outcomes:

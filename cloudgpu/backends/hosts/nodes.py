@@ -11,14 +11,14 @@ from cloudgpu.ssh.bastion import known_keys
 HOSTS_DIRECTORY = ".cloudgpu/hosts"
 """Directory in the login user's home that contains one directory per cluster."""
 QUERY_DIRECTORY = f"{HOSTS_DIRECTORY}/-"
-"""Base directory of hosts that are only queried; it is never created."""
+"""Value of `Node.base` for hosts that are only queried. The directory is never created."""
 
 
 def node_of(host: OwnHost, known_hosts: Sequence[Path], *, index: int = 0) -> Node:
     """Return a host as a node to connect to.
 
-    The host keys come from the inventory or, if it has none, from the caller's known_hosts. No connection is made to a
-    host without keys.
+    The host keys come from the inventory or, if the inventory has none for this host, from the caller's known_hosts
+    files. No connection is made to a host whose key is unknown.
     """
     jump = host.jump
     return Node(

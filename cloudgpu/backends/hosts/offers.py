@@ -1,4 +1,4 @@
-"""What self-managed hosts offer to a recipe: the hosts of the inventory, and who is using their GPUs."""
+"""Provide the planner with the hosts of the inventory and the current use of their GPUs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,19 +11,19 @@ from cloudgpu.plan.candidates.host_sets import matching_hosts
 from cloudgpu.plan.planner_input import PlannerInput
 
 RunningClusters = tuple[tuple[tuple[str, ...], int], ...]
-"""The hosts of each running cluster, and how many GPUs of each it leases."""
+"""For each running cluster: its hosts, and the number of GPUs that the cluster leases on each host."""
 _NO_REGION = "us-east-1"
 """Placeholder that is never queried: `PlannerInput` requires a region, but self-managed hosts do not have one."""
 
 
 @dataclass(frozen=True)
 class HostOffers(Offers):
-    """The hosts of one inventory. Pools take the place of regions.
+    """The hosts of one inventory. They have no regions.
 
     Attributes:
-        file: Reads the inventory.
-        look: Queries the GPU usage of hosts. Not called when planning offline.
-        running: Returns the hosts of each running cluster, and how many of their GPUs it leases.
+        file: Function that reads the inventory.
+        look: Function that queries the GPU usage of hosts. Not called when planning offline.
+        running: Function that returns, for each running cluster, its hosts and the number of GPUs leased on each host.
     """
 
     file: Callable[[], HostsFile]
@@ -44,5 +44,5 @@ class HostOffers(Offers):
         hosts = dict.fromkeys(
             host for spec in question.specs for host in matching_hosts(question, parse_gpu_spec(spec))
         )
-        # If no host matches, the plan itself explains why.
+        # If no host matches, a finding of the plan explains why.
         return replace(question, hosts=replace(view, seen=self.look(list(hosts)) if hosts else {}))

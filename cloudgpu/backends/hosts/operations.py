@@ -13,12 +13,12 @@ from cloudgpu.backends.hosts.extend import HostExtending
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster
 from cloudgpu.plan.plan import Plan
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 
 
 @dataclass(frozen=True)
 class HostClusters(ClusterOperations):
-    """Leases, verifies, extends and releases the hosts of one inventory."""
+    """Creates, verifies, extends and deletes clusters on the hosts of one inventory."""
 
     context: HostsContext
 
@@ -59,7 +59,7 @@ class HostClusters(ClusterOperations):
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
     ) -> ExtensionResult:
-        """Extend the leases on every host, until a time or by a duration.
+        """Extend the leases on every host to a given time or by a duration. `max_usd` replaces the cluster's budget.
 
         Raises:
             CloudGpuError: See `HostExtending.extend`.
@@ -71,6 +71,6 @@ class HostClusters(ClusterOperations):
 
 
 def host_clusters(context: Context, hosts: HostsBackend) -> HostClusters:
-    """Return the operations on clusters, with the records and the ledger of a context."""
+    """Return the operations on clusters, which use the records and the ledger of `context`."""
     shared = {field.name: getattr(context, field.name) for field in fields(Context)}
     return HostClusters(HostsContext(**shared, hosts=hosts))

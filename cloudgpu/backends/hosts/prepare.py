@@ -64,12 +64,12 @@ def plan_install_steps(
 
     Raises:
         UsageError: A component is not supported, or a host has no supported package manager.
-        RemoteCommandError: A host cannot be inspected, or its user may not install packages.
+        RemoteCommandError: A host cannot be scanned, or its login user may not install packages.
     """
     for what in requested:
         if what not in _COMMANDS:
             supported = ", ".join(COMPONENTS)
-            raise UsageError(f"`hosts prepare` cannot install {what}", hint=f"components it can install: {supported}")
+            raise UsageError(f"`hosts prepare` cannot install {what}", hint=f"choose from: {supported}")
     planned = []
     for scanned, missing in found if requested else ():
         if scanned.problem:

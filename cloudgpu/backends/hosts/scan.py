@@ -15,6 +15,7 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import AgentReplyError, ask_once, count_field
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.host_key import ShownKey
+from cloudgpu.text import plural
 
 Trust = Callable[[OwnHost, ShownKey], bool]
 """Function that asks the user whether a key really belongs to the host."""
@@ -29,7 +30,7 @@ class HostScan:
 
     Attributes:
         problem: Reason why the scan failed; empty if it succeeded.
-        pinned: Fingerprint that was confirmed during this scan; empty if it was already known.
+        pinned: Fingerprint of the host key, if the user confirmed the key during this scan; otherwise empty.
         facts: The agent's description of the host; empty if the scan failed.
         differs: Differences between the host and the inventory, one line each.
     """
@@ -63,9 +64,9 @@ class HostScan:
 
 
 def scan(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog, trust: Trust | None) -> list[HostScan]:
-    """Scan hosts in parallel. Before the scan, the user confirms each unknown host key.
+    """Scan hosts in parallel, after the user has confirmed each unknown host key.
 
-    If `trust` is None, hosts with an unknown key are not scanned.
+    The scan of a host fails if its key is unknown and `trust` is None, or if the user does not confirm the key.
     """
     nodes: list[Node] = []
     pinned: dict[str, str] = {}
@@ -128,7 +129,7 @@ def _scanned(
 
 
 def inventory_fields(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict[str, Any]:
-    """Return the inventory fields that follow from a host's description."""
+    """Return the inventory fields that can be derived from a host's description."""
     shown = facts["gpus"]
     addresses = [address["address"] for address in facts["addresses"]]
     inner = addresses[0] if len(addresses) == 1 and addresses[0] != host.address else ""
@@ -161,11 +162,13 @@ def _differences(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> l
     if not shown:
         lines.append(f"no GPU: {facts['gpu_error'] or 'nvidia-smi is missing'}")
     elif host.gpus and len(shown) != host.gpus:
-        lines.append(f"it has {len(shown)} GPUs, but the inventory lists {host.gpus}")
+        lines.append(f"it has {plural(len(shown), 'GPU')}, but the inventory lists {host.gpus}")
     gpu_spec = format_gpu_spec(shown, catalog)
     model = gpu_spec.partition(":")[0]
     if gpu_spec and host.gpu and not f"{model}-".startswith(f"{spec_name(host.gpu)}-"):
         lines.append(f"its GPUs are {model}, but the inventory lists {spec_name(host.gpu)}")
+    if (facts.get("cuda") or {}).get("state") == "failed":
+        lines.append(str(facts["cuda"].get("reason", "")))
     driver = str(shown[0]["driver"]) if shown else ""
     if host.driver and driver and driver != host.driver:
         lines.append(f"its driver is {driver}, but the inventory lists {host.driver}")

@@ -15,7 +15,7 @@ def cluster_lease(context: Context, name: str) -> ClusterLease:
 
 @contextmanager
 def hold_lease(context: Context, name: str) -> Iterator[None]:
-    """Hold the lease on a cluster.
+    """Hold the lease on a cluster while the `with` block runs.
 
     Raises:
         BusyError: Another process is working on this cluster.

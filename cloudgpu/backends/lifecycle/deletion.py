@@ -1,4 +1,4 @@
-"""The result of deleting a cluster, and the checks before and after the deletion."""
+"""Checks before and after the deletion of a cluster, and the cleanup after a failed `up`."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,38 +6,40 @@ from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.lenient_ledger import check_ledger
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identity import BackendIdentity
 from cloudgpu.text import command
 
 
 def check_identity(record: ClusterRecord, cloud: BackendIdentity) -> None:
-    """Reject a cluster in another account or endpoint: an empty search here would not prove that it is deleted.
+    """Reject a cluster of another account or endpoint, because a search here would not find its resources.
 
     Raises:
         StateError: The cluster was created in another account or endpoint.
     """
     account, endpoint = cloud.account(), cloud.endpoint
-    if (record.account, record.endpoint) != (account, endpoint):
-        there = f"account {record.account}{' at ' + record.endpoint if record.endpoint else ''}"
+    if (record.identity.account, record.identity.endpoint) != (account, endpoint):
+        there = (
+            f"account {record.identity.account}{' at ' + record.identity.endpoint if record.identity.endpoint else ''}"
+        )
         here = f"account {account}{' at ' + endpoint if endpoint else ''}"
         message = f"cluster {record.name} was created in {there}, but the current credentials belong to {here}"
         raise StateError(message, hint="use the credentials and the `--on` target that created the cluster")
 
 
 def check_recorded(context: Context, ended: DeletionResult, what: str) -> None:
-    """Fail if a completed deletion could not be recorded; the error contains the result of the deletion.
+    """Raise an error if a completed deletion could not be recorded. The error contains the result of the deletion.
 
     Raises:
         LedgerError: The ledger could not be read or written.
         StateError: A record could not be updated or removed.
     """
-    retry = f"then run `{command('cloudgpu', 'down', ended.cluster)}` again to record the deletion"
+    retry = f"run `{command('cloudgpu', 'down', ended.cluster)}` again to record the deletion"
     try:
         check_ledger(context, what)
         _check_saved(ended.unsaved, what)
     except (LedgerError, StateError) as err:
-        err.hint = f"{err.hint}; {retry}"
+        err.hint = f"{err.hint}; then {retry}" if err.hint else retry
         err.partial_result = ended.as_json()
         raise
 
@@ -51,10 +53,10 @@ def _check_saved(unsaved: Sequence[str], what: str) -> None:
 def delete_after_failure(
     end: Callable[[ClusterRecord], DeletionResult], record: ClusterRecord, cause: Exception
 ) -> None:
-    """Delete the resources that a failed `up` created. If that succeeds, the caller re-raises the original error.
+    """Delete the resources that a failed `up` created. If this function returns, the caller re-raises `cause`.
 
     Raises:
-        TeardownError: The cleanup failed. The message contains both failures.
+        TeardownError: The cleanup failed. The message describes the failure of `up` and the failure of the cleanup.
     """
     try:
         end(record)

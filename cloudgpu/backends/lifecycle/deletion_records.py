@@ -7,14 +7,14 @@ from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.errors import StateError
 from cloudgpu.run.progress import Note
 from cloudgpu.state import ssh_config_record
-from cloudgpu.state.cluster_and_run_records import CLUSTER_DELETED
+from cloudgpu.state.run_record import CLUSTER_DELETED
 
 
 def cancel_unfinished_runs(context: Context, name: str) -> tuple[str, ...]:
     """Mark the unfinished runs of a deleted cluster as `cancelled`. Runs that already have a result keep it.
 
     Returns:
-        The updates that failed, one line each. They are not raised, because a full disk must not block the deletion.
+        One line for each update that failed. No error is raised, because a full disk must not block the deletion.
     """
     now = context.clock.now()
     unsaved = []
@@ -35,7 +35,7 @@ def remove_local_record(context: Context, name: str) -> tuple[str, ...]:
     If the ledger has failed, the record is kept, so that the next `down` can record the cost.
 
     Returns:
-        The removals that failed, one line each.
+        One line for each removal that failed.
     """
     for problem in ssh_config_record.remove_entries(context.home, name):
         context.emit(Note(problem))
@@ -50,8 +50,8 @@ def remove_local_record(context: Context, name: str) -> tuple[str, ...]:
 
 
 def _keep_record(context: Context, name: str) -> None:
-    """Remove the cluster's files except those that the next `down` needs, to free space on a full disk."""
+    """Keep the record in the state `ending`, and free disk space by removing files that `down` no longer needs."""
     context.records.remove_cluster_files(name)
     record = context.records.cluster(name)
     if record is not None and record.state != "ending":
-        context.records.save_cluster(replace(record, state="ending"), context.clock.now())
+        context.records.save_cluster(record.in_state("ending"), context.clock.now())

@@ -1,4 +1,4 @@
-"""The inputs of a launch attempt: the record to write before the call, and the order of the candidates."""
+"""The inputs of a launch attempt: the record to write before the launch call, and the order of the candidates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from cloudgpu.errors import PlanError
 from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, pack_script
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterIdentity, ClusterLifecycle, ClusterPlacement, ClusterRecord
 from cloudgpu.state.identifiers import new_token
 from cloudgpu.state.identity import BackendIdentity
 
@@ -25,7 +25,7 @@ class Requester:
     team: str
     public_key: str
     existing: Mapping[str, str] = field(default_factory=dict)
-    """Program settings that select existing resources: `vpcId`, `subnetId`, `roleName` ..."""
+    """Infrastructure program settings that select existing resources: `vpcId`, `subnetId`, `roleName` ..."""
 
 
 def require_applicable(plan: Plan, name: str) -> None:
@@ -45,8 +45,8 @@ def require_applicable(plan: Plan, name: str) -> None:
 def new_record(
     backend: BackendIdentity, plan: Plan, name: str, requester: Requester, run_id: str, now: datetime
 ) -> ClusterRecord:
-    """Return the record of a new cluster, without a candidate. The caller saves it."""
-    return ClusterRecord(
+    """Return the record of a new cluster, without a candidate and not yet saved."""
+    identity = ClusterIdentity(
         name=name,
         token=new_token(),
         owner=requester.owner,
@@ -56,12 +56,12 @@ def new_record(
         account=backend.account(),
         endpoint=backend.endpoint,
         created_at=now,
-        expires_at=(now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0),
         made_by="train" if run_id else "up",
         run_id=run_id,
-        nodes=plan.nodes,
-        max_usd=str(plan.recipe.budget.max_usd or ""),
     )
+    expires_at = (now + timedelta(seconds=plan.expiry_s)).replace(microsecond=0)
+    lifecycle = ClusterLifecycle(expires_at, max_usd=str(plan.recipe.budget.max_usd or ""))
+    return ClusterRecord(identity, ClusterPlacement(nodes=plan.nodes), lifecycle)
 
 
 def record_with_candidate(
@@ -75,16 +75,16 @@ def record_with_candidate(
     """Return the record of a cluster that is about to be launched with this candidate.
 
     Raises:
-        UsageError: The requester specifies an existing resource that the program does not support.
+        UsageError: The requester specifies an existing resource that the infrastructure program does not support.
     """
     candidate = replace(candidate, image=_image(record, candidate))
     config = stack_config(
         cluster=record.name,
-        owner=record.owner,
-        team=record.team,
-        run=record.run_id,
-        expires_at=record.expires_at,
-        token=record.token,
+        owner=record.identity.owner,
+        team=record.identity.team,
+        run=record.identity.run_id,
+        expires_at=record.lifecycle.expires_at,
+        token=record.identity.token,
         candidate=candidate,
         nodes=plan.nodes,
         public_key=requester.public_key,
@@ -94,9 +94,13 @@ def record_with_candidate(
         bootstrap=pack_script(bootstrap_script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
         grants=_grants(plan.recipe, storage),
     )
-    regions = (*record.regions, candidate.region) if candidate.region not in record.regions else record.regions
-    return replace(
-        record,
+    regions = (
+        (*record.placement.regions, candidate.region)
+        if candidate.region not in record.placement.regions
+        else record.placement.regions
+    )
+    placement = replace(
+        record.placement,
         regions=regions,
         region=candidate.region,
         zone=candidate.zone,
@@ -110,6 +114,7 @@ def record_with_candidate(
         image_parameter=candidate.image_parameter,
         config=config,
     )
+    return replace(record, placement=placement)
 
 
 def _grants(recipe: Recipe, storage: MountableStorage) -> dict[str, str]:
@@ -120,9 +125,10 @@ def _grants(recipe: Recipe, storage: MountableStorage) -> dict[str, str]:
 
 
 def _image(record: ClusterRecord, candidate: Candidate) -> str:
-    """Return a candidate's machine image. An interrupted attempt continues with the image that it started with."""
-    same = (record.region, record.image_parameter) == (candidate.region, candidate.image_parameter)
-    return record.image if same and record.image_parameter and record.image else candidate.image
+    """Return a candidate's machine image or, to continue an interrupted attempt, the image that the record lists."""
+    last = record.placement
+    same = (last.region, last.image_parameter) == (candidate.region, candidate.image_parameter)
+    return last.image if same and last.image_parameter and last.image else candidate.image
 
 
 def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
@@ -134,7 +140,7 @@ def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
         efa=candidate.efa_interfaces > 0,
         # Simulated nodes do not run containers.
         containers=plan.recipe.environment.container is not None and not plan.simulated,
-        # Simulated nodes use this machine's pdsh instead of installing it. DeepSpeed reports if pdsh is missing.
+        # Simulated nodes use this machine's pdsh. If it is not installed, DeepSpeed reports an error.
         pdsh=plan.recipe.launch.launcher == "deepspeed" and plan.nodes > 1 and not plan.simulated,
         driver_branch=plan.recipe.resources.driver,
     )
@@ -147,7 +153,7 @@ def candidates_in_order(plan: Plan, record: ClusterRecord) -> Sequence[Candidate
     """
 
     def other(candidate: Candidate) -> bool:
-        interrupted = (record.zone, record.instance_type, record.market)
+        interrupted = (record.placement.zone, record.placement.instance_type, record.placement.market)
         return (candidate.zone, candidate.instance_type, candidate.market) != interrupted
 
     return sorted(plan.candidates, key=other)

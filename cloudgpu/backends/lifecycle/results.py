@@ -8,7 +8,7 @@ from typing import Any
 from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME, StorageOutcome
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class DeletionResult:
 
     Attributes:
         known: True if this state home had a record of the cluster.
-        instances: Recorded instances that were terminated.
-        orphans: Resources that only the tag search found.
-        usd: Total cost of the cluster; simulated if `simulated` is True.
+        instances: The recorded instances, which are terminated, or the names of the released self-managed hosts.
+        orphans: Deleted resources that no local record listed, or hosts that had a lease without a local record.
+        usd: Total cost of the cluster; nothing was charged if `simulated` is True.
     """
 
     cluster: str
@@ -66,7 +66,7 @@ class DeletionResult:
     """Whether the cluster ran on self-managed hosts, which confirmed the release of their leases."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented output of `down --json`. `left` is always empty, because otherwise `down` fails."""
+        """Return the documented output of `down --json`. `left` is always empty, because `down` fails otherwise."""
         return {
             "cluster": self.cluster,
             "run_id": self.run_id,
@@ -95,5 +95,5 @@ class ResourceForecast:
 
 
 def leftover_lines(err: CloudGpuError) -> tuple[str, ...]:
-    """Return the remaining resources that an error lists, or the error's message if it lists none."""
+    """Return one line per remaining resource that the error lists, or the error's message if it lists none."""
     return tuple(getattr(err, "left", ())) or (err.message,)

@@ -3,12 +3,12 @@
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import BusyError, StateError, UsageError
+from cloudgpu.launch.inventory import ALIVE_STATES
 from cloudgpu.plan.plan import Plan
 from cloudgpu.state.attached_storage import missing_storage
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.text import command
 
-ALIVE_STATES = frozenset({"running", "pending"})
 IN_PLACE_OPERATIONS = frozenset({"same", "read", "update"})
 """Resource operations that are safe on a cluster that is in use."""
 
@@ -23,7 +23,11 @@ def find_running_cluster(context: Context, name: str) -> ClusterRecord:
     """
     record = context.records.cluster(name)
     if record is None or record.state != "up":
-        message = f"there is no running cluster {name}" if record is None else f"cluster {name} is {record.state}"
+        message = (
+            f"there is no running cluster {name}"
+            if record is None
+            else f"cluster {name} is not running (state: {record.state})"
+        )
         raise UsageError(message, hint="run `cloudgpu status` to list the clusters")
     require_usable(context, record)
     return record
@@ -40,18 +44,19 @@ def require_usable(context: Context, record: ClusterRecord) -> None:
     check_identity(record, context.backend)
     if record.state == "ending":
         raise BusyError(f"cluster {record.name} is being deleted", hint=command("cloudgpu", "down", record.name))
-    if record.expires_at <= context.clock.now():
+    expiry = record.lifecycle.expires_at
+    if expiry <= context.clock.now():
         raise UsageError(
-            f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC; its nodes have powered off",
+            f"cluster {record.name} expired at {expiry:%Y-%m-%d %H:%M} UTC; its nodes have powered off",
             hint=command("cloudgpu", "down", record.name),
         )
 
 
 def matches(plan: Plan, record: ClusterRecord) -> bool:
-    """Return True if the cluster has the plan's nodes and, once running, mounts its storage."""
-    if record.state == "up" and missing_storage(plan.recipe, record.storage):
+    """Return True if the cluster has the plan's nodes and, if it is running, mounts the plan's storage."""
+    if record.state == "up" and missing_storage(plan.recipe, record.placement.storage):
         return False
-    return record.nodes == plan.nodes and record.instance_type in {
+    return record.placement.nodes == plan.nodes and record.placement.instance_type in {
         candidate.instance_type for candidate in plan.candidates
     }
 
@@ -62,7 +67,7 @@ def require_matching(plan: Plan, record: ClusterRecord) -> None:
     Raises:
         UsageError: The cluster does not match the plan; the message states the difference.
     """
-    missing = missing_storage(plan.recipe, record.storage) if record.state == "up" else []
+    missing = missing_storage(plan.recipe, record.placement.storage) if record.state == "up" else []
     if missing:
         message = f"the nodes of cluster {record.name} do not mount storage {', '.join(missing)} as the recipe requires"
         raise UsageError(
@@ -72,7 +77,7 @@ def require_matching(plan: Plan, record: ClusterRecord) -> None:
         requested = " or ".join(sorted({candidate.instance_type for candidate in plan.candidates}))
         incomplete = "partially created " if record.state == "making" else ""
         raise UsageError(
-            f"{incomplete}cluster {record.name} is {record.nodes} x {record.instance_type}, "
+            f"{incomplete}cluster {record.name} is {record.placement.nodes} x {record.placement.instance_type}, "
             f"not the {plan.nodes} x {requested} requested",
             hint=f"choose another name with --name, or run `{command('cloudgpu', 'down', record.name)}` first",
         )
@@ -84,7 +89,7 @@ def require_all_nodes_running(context: Context, record: ClusterRecord) -> None:
     Raises:
         StateError: At least one node is not running; the message lists the lost nodes.
     """
-    states = context.backend.instance_states(record.region, record.instance_ids)
+    states = context.backend.instance_states(record.placement.region, record.placement.instance_ids)
     lost = [f"{node} is {state}" for node, state in states.items() if state not in ALIVE_STATES]
     if lost or not states:
         message = f"cluster {record.name} is incomplete: {', '.join(lost) or 'no nodes'}"

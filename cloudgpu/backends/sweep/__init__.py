@@ -1,1 +1,1 @@
-"""The parts of a sweep that do not depend on the cloud: its findings and its plan."""
+"""Data types of a sweep that do not depend on a cloud: the resources that it found, its plan and its result."""

@@ -13,6 +13,7 @@ from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, OWNER_TAG, TOKEN_TAG
 from cloudgpu.backends.tagged_resource import BillableResource
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.other_prices import HOURS_PER_MONTH, PricedThing, other_price
+from cloudgpu.launch.inventory import ALIVE_STATES
 
 _EXPIRES: Final = "cloudgpu:expires-at"
 _KEPT: Final = "cloudgpu:storage"
@@ -20,8 +21,7 @@ _KEPT: Final = "cloudgpu:storage"
 _HOURS_A_MONTH: Final = 730
 _EXACT: Final = Decimal("0.0001")
 _GRACE: Final = timedelta(minutes=10)
-"""Grace period after the expiry, so that the nodes' timers and the expiry schedule can act before a sweep does."""
-_RUNNING: Final = frozenset({"pending", "running"})
+"""Grace period after the expiry, so that the nodes' timers and the expiry schedule terminate nodes before a sweep."""
 _BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
     "elastic-ip": "public_ipv4_hour_usd",
     "nat-gateway": "nat_gateway_hour_usd",
@@ -32,17 +32,17 @@ BILLED_KINDS: Final = frozenset({"volume", *_BY_THE_HOUR})
 
 @dataclass(frozen=True)
 class ClusterResources:
-    """A cluster as described by the tags of its resources.
+    """A cluster as described by the tags of its resources or, if none was found, by its ledger rows.
 
     Attributes:
         expires_at: Expiry, or None if the tag is missing or invalid.
         since: Creation time of the oldest resource, or None if unknown.
         hourly_usd: Cost per hour, or None if the price of an instance is unknown.
-        spent_usd: Cost so far of the remaining resources, or None if the price of an instance is unknown.
+        spent_usd: Cost so far of the remaining resources, or None if a creation time or an instance's price is unknown.
         unreadable_expiry: Value of an invalid expiry tag, or empty.
         unpriced: Resource kinds, other than instances, with an unknown price. The totals exclude them.
         billed_in: Regions of the cluster's open ledger rows if no resource was found, otherwise empty.
-        may_appear_until: Latest time at which a launch for the open rows can appear; None if a resource was found.
+        may_appear_until: Time until which a launch for the open rows may still appear; None if a resource was found.
     """
 
     cluster: str
@@ -67,13 +67,15 @@ class ClusterResources:
 
     @property
     def owners(self) -> frozenset[str]:
-        """Every owner that a tag of the cluster names. Several owners mean that a user edited or copied the tags."""
+        """Every owner in the tags of the cluster's resources. Several owners mean that a user edited or copied tags."""
         return frozenset({self.owner, *(resource.tags.get(OWNER_TAG, "") for resource in self.things)} - {""})
 
     @property
     def instances(self) -> tuple[BillableResource, ...]:
         """Running and pending instances."""
-        return tuple(resource for resource in self.things if resource.kind == "instance" and resource.state in _RUNNING)
+        return tuple(
+            resource for resource in self.things if resource.kind == "instance" and resource.state in ALIVE_STATES
+        )
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -82,7 +84,7 @@ class ClusterResources:
 
     @property
     def monthly_usd(self) -> Decimal | None:
-        """Cost per month of the resources with a known price."""
+        """Cost per month, or None if the price of an instance is unknown."""
         return None if self.hourly_usd is None else self.hourly_usd * _HOURS_A_MONTH
 
     def expired(self, now: datetime) -> bool:
@@ -123,7 +125,7 @@ class ClusterResources:
 def group_by_cluster(
     found: Iterable[BillableResource], catalog: Catalog, now: datetime
 ) -> tuple[ClusterResources, ...]:
-    """Group resources by cluster, the most expensive cluster first."""
+    """Group resources by the cluster's name and token, the most expensive cluster first. Storage is omitted."""
 
     def key(resource: BillableResource) -> tuple[str, str]:
         return resource.tags[CLUSTER_TAG], resource.tags.get(TOKEN_TAG, "")
@@ -144,7 +146,7 @@ def _cluster(
     name: str, token: str, things: tuple[BillableResource, ...], catalog: Catalog, now: datetime
 ) -> ClusterResources:
     tags = next((resource.tags for resource in things if resource.kind == "instance"), things[0].tags)
-    running = [resource for resource in things if resource.kind == "instance" and resource.state in _RUNNING]
+    running = [resource for resource in things if resource.kind == "instance" and resource.state in ALIVE_STATES]
     since = min((resource.since for resource in things if resource.since is not None), default=None)
     surcharges = [(resource, _surcharge(resource)) for resource in things if resource.kind in BILLED_KINDS]
     prices = [
@@ -190,7 +192,7 @@ def _unreadable_expiry(things: Sequence[BillableResource]) -> str:
 
 
 def _price(instance: BillableResource, catalog: Catalog) -> Decimal | None:
-    """Return the on-demand price in USD per hour, or None if it is unknown. Spot prices are unknown offline."""
+    """Return an on-demand instance's price in USD per hour; None if unknown or if the instance is not on-demand."""
     instance_type = catalog.types.get(instance.instance_type)
     return (
         instance_type.on_demand_usd.get(instance.region)

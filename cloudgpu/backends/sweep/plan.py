@@ -11,10 +11,10 @@ from cloudgpu.errors import CloudGpuError, TeardownError
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """The caller, and the clusters that may be deleted in addition to expired clusters.
+    """The caller and the caller's options, which determine what may be deleted in addition to expired clusters.
 
     Attributes:
-        owners: Owners whose clusters are deleted. If not empty, clusters of other owners are ignored.
+        owners: Owners whose clusters are deleted even before their expiry. If not empty, other owners are ignored.
         all_mine: Whether to delete the caller's running clusters too.
     """
 
@@ -37,7 +37,7 @@ class SweepDecision:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A decision for each cluster and resource that was found. Only a plan can be applied.
+    """The decision for each cluster, storage and image that a sweep found.
 
     Attributes:
         regions: Regions that were searched completely.
@@ -77,7 +77,7 @@ class SweepResult:
 
 
 def sweep_error(plan: SweepPlan, swept: SweepResult) -> TeardownError | None:
-    """Return one error that lists everything that remains or is unknown, or None if the sweep is complete."""
+    """Return one error that lists undeleted resources and unsearched regions, or None if the sweep is complete."""
     unknown = [f"{region}: unknown: {why}" for region, why in plan.unknown]
     left = [f"{resource.label}: {line}" for resource, err in swept.failed for line in leftover_lines(err)]
     if not unknown and not left:
@@ -88,7 +88,7 @@ def sweep_error(plan: SweepPlan, swept: SweepResult) -> TeardownError | None:
         _clause(len(swept.failed) - clusters, "piece of storage is", "pieces of storage are", "not confirmed deleted"),
         _unknown_clause(plan),
     ]
-    hint = "run `cloudgpu sweep` again; it repeats the whole search"
+    hint = "run `cloudgpu sweep` again to repeat the whole search"
     return TeardownError(" and ".join(clause for clause in clauses if clause), left=[*left, *unknown], hint=hint)
 
 

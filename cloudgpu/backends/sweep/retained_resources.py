@@ -26,7 +26,7 @@ class RetainedResource:
         size_gib: Size in GiB, or None if unknown.
         monthly_usd: Cost per month, or None if unknown; an upper bound for an image.
         made_for: Name of the cluster whose deletion also deletes the resource, or empty.
-        users: Instances that may be using the resource.
+        users: Instances that may be using the resource; also empty if unknown.
     """
 
     noun: Literal["storage", "image"]

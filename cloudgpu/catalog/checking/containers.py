@@ -1,4 +1,4 @@
-"""Checks of NVIDIA's monthly containers and the framework images."""
+"""Check NGC releases and framework images."""
 
 import re
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ def check_months(data: CatalogData) -> Iterator[DataProblem]:
         if not month.source:
             yield DataProblem(month.month, "it has no source")
         if any(other >= month.driver for other in month.other_drivers):
-            yield DataProblem(month.month, f"its other drivers are not all older than R{month.driver}")
+            yield DataProblem(month.month, f"its alternative drivers are not all older than R{month.driver}")
 
 
 def check_month_order(data: CatalogData) -> Iterator[DataProblem]:
     """Check that releases are in order, and that CUDA, driver and lowest compute capability never decrease."""
     for before, after in pairwise(data.software.ngc.values()):
         if after.month <= before.month:
-            yield DataProblem(after.month, f"it is listed after {before.month}")
+            yield DataProblem(after.month, f"it is listed after {before.month}, which is not an earlier release")
         if parse_version(after.cuda) < parse_version(before.cuda):
             message = f"its CUDA version {after.cuda} is older than {before.cuda} in release {before.month}"
             yield DataProblem(after.month, message)
@@ -53,22 +53,25 @@ def check_months_for_gpus(data: CatalogData) -> Iterator[DataProblem]:
 
 def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[DataProblem]:
     if month.lowest is not None and parse_version(gpu.compute_capability) < parse_version(month.lowest):
-        yield DataProblem(gpu.name, f"{month.month} is in its range but needs compute capability {month.lowest}")
+        yield DataProblem(
+            gpu.name, f"release {month.month} is in its range but needs compute capability {month.lowest}"
+        )
     cuda = parse_version(month.cuda)
     if gpu.first_cuda is not None and cuda[:2] < parse_version(gpu.first_cuda):
         yield DataProblem(
-            gpu.name, f"{month.month} is in its range with CUDA {month.cuda}, but the GPU needs {gpu.first_cuda}"
+            gpu.name,
+            f"release {month.month} is in its range with CUDA {month.cuda}, but the GPU needs {gpu.first_cuda}",
         )
     if gpu.last_cuda_major is not None and cuda[0] > gpu.last_cuda_major:
         last = f"the last CUDA version for the GPU is {gpu.last_cuda_major}"
-        yield DataProblem(gpu.name, f"{month.month} is in its range with CUDA {month.cuda}, but {last}")
+        yield DataProblem(gpu.name, f"release {month.month} is in its range with CUDA {month.cuda}, but {last}")
     if gpu.last_driver is not None and min((month.driver, *month.other_drivers)) > gpu.last_driver:
         last = f"the last driver branch for the GPU is R{gpu.last_driver}"
-        yield DataProblem(gpu.name, f"{month.month} is in its range with driver R{month.driver}, but {last}")
+        yield DataProblem(gpu.name, f"release {month.month} is in its range with driver R{month.driver}, but {last}")
 
 
 def check_images(data: CatalogData) -> Iterator[DataProblem]:
-    """Check the tag, source and compute capabilities of every image, and where it is marked as the last image."""
+    """Check every image's tag, source, compute capabilities, and the architectures for which it is the last image."""
     last: set[tuple[str, str]] = set()
     for image in data.software.images:
         if not _TAGGED.fullmatch(image.image):
@@ -76,7 +79,7 @@ def check_images(data: CatalogData) -> Iterator[DataProblem]:
         if not image.source:
             yield DataProblem(image.image, "it has no source")
         if image.lowest and image.highest and parse_version(image.highest) < parse_version(image.lowest):
-            yield DataProblem(image.image, f"its native code ranges from {image.lowest} to {image.highest}")
+            yield DataProblem(image.image, f"its native code ranges from {image.lowest} down to {image.highest}")
         yield from _beyond_its_month(image, data)
         for architecture in image.last_for:
             if (image.framework, architecture) in last:

@@ -1,4 +1,4 @@
-"""Input and result of the catalog checks."""
+"""The input and the results of the catalog checks, and helpers that compare versions."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class CatalogData:
-    """All catalog data to check."""
+    """The input of every check: the catalog and the software data."""
 
     catalog: Catalog
     software: Software
@@ -19,7 +19,7 @@ class CatalogData:
 
 @dataclass(frozen=True)
 class DataProblem:
-    """An inconsistency in one row of the data."""
+    """An inconsistency in one row of the data. `where` identifies the row."""
 
     where: str
     message: str
@@ -32,7 +32,7 @@ Rule = Callable[[CatalogData], Iterator[DataProblem]]
 
 
 def load_bundled_data() -> CatalogData:
-    """Return the catalog bundled with this version of cloudgpu."""
+    """Return the catalog and the software data bundled with this version of cloudgpu."""
     return CatalogData(load(), software())
 
 
@@ -46,6 +46,9 @@ def parse_version(text: str) -> Version:
 
 
 def runs_on(capability: str, code: str) -> bool:
-    """Return True if a GPU runs code built for another compute capability: same major version, no higher minor one."""
+    """Return True if a GPU with compute capability `capability` runs code that was built for `code`.
+
+    The major versions must be equal, and the minor version of `code` must not be higher.
+    """
     gpu, built = parse_version(capability), parse_version(code)
     return gpu[0] == built[0] and gpu >= built

@@ -29,7 +29,7 @@ RULES: Final[tuple[Rule, ...]] = (
 def problems(data: CatalogData) -> tuple[DataProblem, ...]:
     """Return the problems that the checks find; empty for consistent data.
 
-    If a version cannot be parsed, only such versions are reported because the other checks compare versions.
+    If a version cannot be parsed, only unparseable versions are reported, because the other checks compare versions.
     """
     first, *others = RULES
     unreadable = tuple(first(data))

@@ -30,7 +30,8 @@ def check_hardware(data: CatalogData) -> Iterator[DataProblem]:
         if instance_type.efa_interfaces > instance_type.network_cards:
             yield DataProblem(
                 instance_type.name,
-                f"{instance_type.efa_interfaces} EFA interfaces but {instance_type.network_cards} network cards",
+                f"it has more EFA interfaces ({instance_type.efa_interfaces}) "
+                f"than network cards ({instance_type.network_cards})",
             )
 
 
@@ -41,7 +42,7 @@ def check_retirement(data: CatalogData) -> Iterator[DataProblem]:
             if instance_type.retired_on is not None:
                 yield DataProblem(instance_type.name, "it has a retirement date but is not retired")
             if not instance_type.zones:
-                yield DataProblem(instance_type.name, "it is not retired but is offered nowhere")
+                yield DataProblem(instance_type.name, "it is not retired but is not offered in any zone")
             continue
         if instance_type.retired_on is None:
             yield DataProblem(instance_type.name, "it is retired but has no retirement date")
@@ -53,7 +54,7 @@ def check_retirement(data: CatalogData) -> Iterator[DataProblem]:
 
 
 def check_offers(data: CatalogData) -> Iterator[DataProblem]:
-    """Check that zones and prices are in known regions, and that machines outside AWS have no AWS offers."""
+    """Check that zones and prices are in known regions, and that types outside AWS have neither."""
     regions = frozenset(data.catalog.regions)
     for instance_type in data.catalog.types.values():
         named = {
@@ -66,24 +67,26 @@ def check_offers(data: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(instance_type.name, f"the region {region} is not in the catalog")
         for region, zones in instance_type.zones.items():
             if not zones or any(zone[:-1] != region for zone in zones):
-                yield DataProblem(instance_type.name, f"the zones of {region} are {', '.join(zones) or 'none'}")
+                yield DataProblem(
+                    instance_type.name, f"its zones in {region} are invalid: {', '.join(zones) or 'none'}"
+                )
         if instance_type.provider != "aws" and named:
             yield DataProblem(instance_type.name, f"its provider is {instance_type.provider}, but it has AWS offers")
 
 
 def check_prices(data: CatalogData) -> Iterator[DataProblem]:
-    """Check that prices are positive, spot prices do not exceed on-demand, and Capacity Block prices fit the type."""
+    """Check that prices are positive, and that spot and Capacity Block prices are consistent with the type."""
     for instance_type in data.catalog.types.values():
         for region, usd in (*instance_type.on_demand_usd.items(), *instance_type.capacity_block_usd.items()):
             if usd <= 0:
-                yield DataProblem(instance_type.name, f"its price in {region} is {usd} USD per hour")
+                yield DataProblem(instance_type.name, f"its price in {region} is not positive: {usd} USD per hour")
         if instance_type.capacity_block_usd and "capacity-block" not in instance_type.usage_classes:
             yield DataProblem(
                 instance_type.name, "it has Capacity Block prices, but EC2 does not offer it in Capacity Blocks"
             )
         for region, (low, high) in instance_type.spot_usd.items():
             if not 0 < low <= high <= instance_type.on_demand_usd.get(region, high):
-                message = f"its spot prices in {region} range from {low} to {high} USD per hour"
+                message = f"its spot prices in {region} are invalid: {low} to {high} USD per hour"
                 yield DataProblem(instance_type.name, message)
 
 

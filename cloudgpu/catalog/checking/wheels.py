@@ -23,7 +23,9 @@ def check_wheels(data: CatalogData) -> Iterator[DataProblem]:
         if list(wheels.capabilities) != rising or not rising:
             yield DataProblem(_name(wheels), "its compute capabilities are not in order")
         if wheels.default_from is not None and not _inside(wheels):
-            yield DataProblem(_name(wheels), f"it is the default from {wheels.default_from} to {wheels.default_to}")
+            yield DataProblem(
+                _name(wheels), f"it is the default from {wheels.default_from} to {wheels.default_to}, outside its range"
+            )
     for cuda in dict.fromkeys(wheels.cuda for wheels in rows):
         spans = [(parse_version(wheels.first), _end(wheels.last)) for wheels in rows if wheels.cuda == cuda]
         yield from _overlaps(cuda, spans)
@@ -53,14 +55,14 @@ def check_wheels_for_gpus(data: CatalogData) -> Iterator[DataProblem]:
 
 
 def check_efa_minimums(data: CatalogData) -> Iterator[DataProblem]:
-    """Check that every EFA minimum has a source, a type with EFA, and a CUDA version that supports the type's GPU."""
+    """Check that EFA minimum versions have a source, belong to a type with EFA, and support the type's GPU."""
     for minimum in data.software.fabric.values():
         instance_type = data.catalog.types.get(minimum.instance_type)
         if instance_type is None or instance_type.efa_interfaces == 0:
-            yield DataProblem(minimum.instance_type, "it has an EFA minimum but no EFA")
+            yield DataProblem(minimum.instance_type, "it has EFA minimum versions but does not support EFA")
             continue
         if not minimum.source:
-            yield DataProblem(minimum.instance_type, "its EFA minimum has no source")
+            yield DataProblem(minimum.instance_type, "its EFA minimum versions have no source")
         gpu = data.catalog.gpus.get(instance_type.gpu)
         if gpu is not None and _end(minimum.cuda) < parse_version(gpu.first_cuda or "0"):
             yield DataProblem(minimum.instance_type, f"CUDA {minimum.cuda} does not support {instance_type.gpu}")
@@ -98,9 +100,9 @@ def _serves(wheels: TorchWheels, gpu: Gpu) -> bool:
 
 
 def _first_default_without(rows: Sequence[TorchWheels], gpu: Gpu) -> str | None:
-    """Return the first PyTorch version whose default wheel dropped the GPU; None if the newest wheel supports it.
+    """Return the first PyTorch version whose default wheel dropped the GPU; None if the newest wheel supports the GPU.
 
-    Versions before the first one that supports the GPU are ignored.
+    Only versions after the last default wheel that supports the GPU are considered.
     """
     dropped: str | None = None
     defaults = [(parse_version(wheels.default_from), wheels) for wheels in rows if wheels.default_from is not None]

@@ -14,14 +14,18 @@ T = TypeVar("T")
 
 _USAGE: Final = frozenset({"on-demand", "spot", "capacity-block"})
 _NEAR: Final = Decimal("0.1")
-"""EC2 reports the memory that the driver can use, a few percent less than the nominal size in the catalog."""
+"""Maximum relative difference between a type's reported memory and the catalog's size for the same GPU.
+
+EC2 reports the memory that the driver can use, a few percent less than the catalog's nominal size.
+"""
 
 
 def apply_snapshot(catalog: Catalog, snapshot: CatalogSnapshot) -> Catalog:
     """Return the catalog with the snapshot's types, zones, prices and regions.
 
-    The data of a region that was read is replaced, so a type that is missing from the region's price list has no price
-    there. Regions and sources that were not read keep the bundled data, as do machines outside AWS.
+    A reading replaces the bundled data of its region, so a type that is missing from the region's price list has no
+    price there. The bundled data is kept for regions and sources without a reading and for machines outside AWS. The
+    bundled prices are also kept if they are newer than the reading.
     """
     names = {
         name for readings in snapshot.regions.values() if readings.types is not None for name in readings.types.rows
@@ -36,7 +40,7 @@ def apply_snapshot(catalog: Catalog, snapshot: CatalogSnapshot) -> Catalog:
 
 
 def unknown_gpus(catalog: Catalog, snapshot: CatalogSnapshot) -> dict[str, str]:
-    """Return the types that cannot be added because the catalog lacks their GPU, each with the name of that GPU."""
+    """Return the types that cannot be added because the catalog lacks their GPU, with the names of the missing GPUs."""
     return {
         name: facts.gpu
         for readings in snapshot.regions.values()
@@ -76,7 +80,7 @@ def _newer(reading: Reading[T] | None, instance_type: InstanceType) -> Reading[T
 
 
 def _sources(instance_type: InstanceType, snapshot: CatalogSnapshot) -> dict[str, str]:
-    """Return the sources of zones and prices, each starting with the bundled source."""
+    """Return the sources of zones and prices that have readings. Each text starts with the bundled source."""
     sources = {}
     for part, field in (("zones", "zones"), ("on_demand", "on_demand_usd"), ("spot", "spot_usd")):
         read = {region: getattr(readings, part) for region, readings in sorted(snapshot.regions.items())}
@@ -108,7 +112,7 @@ def _priced_on(
     on_demand: Reading[Decimal] | None,
     spot: Reading[tuple[Decimal, Decimal]] | None,
 ) -> date | None:
-    """Return the date of the older price because one date covers both prices; None if neither price was read."""
+    """Return the date of the older price, because one date must cover both; None if neither price was read."""
     if on_demand is None and spot is None:
         return None
     days = []
@@ -124,7 +128,7 @@ def _priced_on(
 
 
 def _with_lifecycle(instance_type: InstanceType, snapshot: CatalogSnapshot) -> InstanceType:
-    """Return the type marked as retired if the snapshot says so, or as available again if EC2 describes it."""
+    """Return the type marked as retired if the snapshot lists it as such, or as available again if EC2 describes it."""
     retirement = snapshot.retired.get(instance_type.name)
     if retirement is not None:
         return replace(instance_type, lifecycle="retired", retired_on=retirement.on)
@@ -149,7 +153,7 @@ def _described(name: str, snapshot: CatalogSnapshot) -> TypeFacts | None:
 
 
 def _new(name: str, gpus: Mapping[str, Gpu], snapshot: CatalogSnapshot) -> InstanceType | None:
-    """Return a type that the catalog lacks; None if its GPU is unknown, because checks would not be reliable."""
+    """Return a type that the catalog lacks; None if the GPU is unknown, because plans could not check such a type."""
     facts = _described(name, snapshot)
     if facts is None or facts.gpu not in gpus:
         return None

@@ -31,12 +31,12 @@ _WORDS: Final[Mapping[Kind, tuple[str, str]]] = {
     "spot-new": ("new spot price", "new spot prices"),
     "spot-gone": ("spot price removed", "spot prices removed"),
 }
-"""Singular and plural labels in display order: changes that affect a plan most come first."""
+"""Singular and plural labels in display order. Changes that affect plans most come first."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A changed value. `before` is empty for a new value, and `after` is empty for a removed one."""
+    """A changed value. `before` is empty for a new value, and `after` is empty for a removed value."""
 
     kind: Kind
     what: str
@@ -48,7 +48,7 @@ class Change:
 
     @property
     def per_cent(self) -> Decimal | None:
-        """Price change in percent; None unless one price replaced another."""
+        """Change of an on-demand price in percent; None for every other kind of change."""
         if self.kind != "price":
             return None
         before, after = Decimal(self.before), Decimal(self.after)
@@ -107,7 +107,7 @@ def _of_region(name: str, old: InstanceType | None, new: InstanceType, region: s
 
 
 def _of_readings(was: CatalogSnapshot | None, now: CatalogSnapshot | None, regions: Sequence[str]) -> Iterator[Change]:
-    """Yield changes of images and quotas, which only snapshots contain. A first reading is not a change."""
+    """Yield changes of images and quotas, which only snapshots contain. A first reading is not reported as a change."""
     for region in regions:
         old = was.regions.get(region, RegionReadings()) if was else RegionReadings()
         new = now.regions.get(region, RegionReadings()) if now else RegionReadings()

@@ -1,4 +1,4 @@
-"""Convert a snapshot to and from JSON. Amounts of money are stored as text to prevent rounding."""
+"""Convert a snapshot to and from JSON. Prices are stored as text to prevent rounding."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -35,16 +35,16 @@ def parse_snapshot(stored: Any) -> CatalogSnapshot:  # noqa: ANN401 - JSON of un
     try:
         return _snapshot(stored)
     except KeyError as err:
-        message = f"it lacks the field {err}"
+        message = f"the field {err} is missing"
         raise ValueError(message) from err
     except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as err:
-        message = f"it has unexpected fields: {err}"
+        message = f"a field has an invalid value: {err}"
         raise ValueError(message) from err
 
 
 def _snapshot(stored: Any) -> CatalogSnapshot:  # noqa: ANN401
     if bounds.checked_count(stored["schema"]) != SCHEMA:
-        message = f"it has schema {stored['schema']!r}, but this version of cloudgpu reads schema {SCHEMA}"
+        message = f"the schema is {stored['schema']!r}, but this version of cloudgpu reads schema {SCHEMA}"
         raise ValueError(message)
     return CatalogSnapshot(
         target=_text(stored["target"]),
@@ -74,7 +74,7 @@ def _facts(row: Mapping[str, Any]) -> TypeFacts:
 
 
 def _money(text: Any) -> Decimal:  # noqa: ANN401
-    """Parse a positive amount. Zero and malformed prices are rejected because they indicate a damaged document."""
+    """Parse a positive amount. Zero, negative and malformed amounts are rejected: they indicate a damaged document."""
     try:
         return bounds.positive_usd(_text(text))
     except ValueError:

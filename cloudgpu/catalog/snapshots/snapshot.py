@@ -1,7 +1,7 @@
 """Instance types, zones, prices, images and quotas as a cloud reported them, separate from the bundled catalog.
 
-A snapshot belongs to one target and account. For every region it has at most one dated reading per source. A source
-that could not be read keeps its previous reading, if there is one.
+A snapshot belongs to one target and account. For every region, it contains at most one dated reading of each source. If
+a source cannot be read during a refresh, its previous reading is kept.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class TypeFacts:
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """A complete reading of one source in one region: a name that is missing from `rows` does not exist there."""
+    """A complete reading of one source in one region. A name that is missing from `rows` is not available there."""
 
     at: datetime
     """Time of the API call, in UTC."""
@@ -74,7 +74,7 @@ _OF_ACCOUNT: Final = ("zones", "quotas")
 
 @dataclass(frozen=True)
 class Retirement:
-    """The retirement of an instance type: the date on which no region offered it any longer, and the source."""
+    """The retirement of an instance type: the date of the refresh that first found it in no region, and the source."""
 
     on: date
     source: str
@@ -85,7 +85,7 @@ class CatalogSnapshot:
     """A catalog snapshot: everything that one target reported to one account.
 
     Attributes:
-        endpoint: API endpoint, to tell endpoints of the same target apart; empty for AWS.
+        endpoint: ID that distinguishes rehearsal clouds, which share an account ID; empty for AWS.
     """
 
     target: str
@@ -98,7 +98,7 @@ class CatalogSnapshot:
 def merge_snapshots(
     old: CatalogSnapshot | None, new: CatalogSnapshot, catalog: Catalog, today: date
 ) -> CatalogSnapshot:
-    """Merge two snapshots, keeping the newest reading of each source, and derive the retired types from the result.
+    """Merge two snapshots, keep the newest reading of each source, and derive the retired types from the result.
 
     Old readings from another target or endpoint are dropped, as are zones and quotas of another account.
     """
@@ -126,7 +126,7 @@ def _newer(old: RegionReadings | None, new: RegionReadings | None) -> RegionRead
 def _retired(
     catalog: Catalog, regions: Mapping[str, RegionReadings], known: Mapping[str, Retirement], today: date
 ) -> dict[str, Retirement]:
-    """Return the types that are no longer described in any region, if every region that offered them was read."""
+    """Return the types that EC2 describes in no region, provided that every region that offered them was read."""
     retired = {}
     for instance_type in catalog.rentable:
         if instance_type.retired or not instance_type.zones:

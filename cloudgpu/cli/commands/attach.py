@@ -1,4 +1,4 @@
-"""`cloudgpu attach`: reattach to a run and finish it as `train` would have."""
+"""`cloudgpu attach`: reattach to a run and finish the run as `train` would have."""
 
 from typing import Annotated
 

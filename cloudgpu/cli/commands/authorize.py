@@ -6,7 +6,7 @@ from cloudgpu.app.access.authorization import authorize_if_possible
 from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.context import CliContext
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.targets import as_target
 
 
@@ -17,4 +17,4 @@ def authorize_caller(context: CliContext, record: ClusterRecord) -> None:
         if isinstance(event, Note):
             context.screen.remark(event.text)
 
-    authorize_if_possible(replace(context.deletion_context(as_target(record.target)), emit=emit), record)
+    authorize_if_possible(replace(context.deletion_context(as_target(record.identity.target)), emit=emit), record)

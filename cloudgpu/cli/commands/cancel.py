@@ -22,3 +22,4 @@ def cancel(run: RunName = "", json: Json = False) -> None:
         return
     down = command("cloudgpu", "down", ended.cluster)
     context.screen.line(f"run {ended.run_id} is {ended.state}; to delete its cluster: {down}")
+    context.screen.hint(f"to see its output: {command('cloudgpu', 'logs', ended.run_id)}")

@@ -33,7 +33,7 @@ Number = Annotated[
     typer.Argument(
         metavar="[NUMBER]",
         parser=integer_parser(),
-        help="Refresh number from `catalog history`; 0 is the bundled catalog.",
+        help="Snapshot number from `catalog history`. For `revert`, 0 is the bundled catalog.",
     ),
 ]
 
@@ -42,26 +42,27 @@ Number = Annotated[
 def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = None, json: Json = False) -> None:
     """Refresh types, zones, prices, images and quotas.
 
-    Reads them from the cloud and stores them in CLOUDGPU_HOME, for this target only. Later plans use the new data.
-    Prints the changes; to undo them, use `catalog revert`. If a region or source cannot be read, keeps its previous
-    data and exits 8.
+    Reads the data from the target's cloud and stores it in CLOUDGPU_HOME. Later plans for the same target use the new
+    data. Prints the changes; to undo them, use `catalog revert`. If a region or source cannot be read, keeps its
+    previous data and exits 8.
     """
     context = command_context(json=json, target=on)
     selected = [] if all_regions else regions or [context.settings.region]
-    result = CatalogRefresh(
-        context.backend().catalog_source(), context.catalog_snapshots, load(), context.clock, context.emit
-    ).refresh(selected, everywhere=all_regions)
+    source = context.backend().catalog_source()
+    refreshing = CatalogRefresh(source, context.catalog_snapshots, load(), context.clock, context.emit)
+    with context.screen.working("refresh"):
+        result = refreshing.refresh(selected, everywhere=all_regions)
     if json:
         context.screen.document(refresh_json(result))
     else:
-        context.screen.lines(refresh_lines(result))
+        context.screen.lines(refresh_lines(result, context.screen.width))
     if result.unread:
         raise typer.Exit(CloudError.exit_code)
 
 
 @app.command("show")
 def show(
-    region: Annotated[str, typer.Option("--region", help="Only this region's data.")] = "",
+    region: Annotated[str, typer.Option("--region", help="Show only this region's data.")] = "",
     on: On = None,
     json: Json = False,
 ) -> None:
@@ -75,7 +76,7 @@ def show(
     if json:
         context.screen.document(catalog_status_json(catalog_status, now))
     else:
-        context.screen.lines(catalog_status_lines(catalog_status, now))
+        context.screen.lines(catalog_status_lines(catalog_status, now, context.screen.width))
 
 
 @app.command("history")
@@ -93,7 +94,8 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
     if json:
         context.screen.document(history_json(refreshes, context.settings.target, entry))
     else:
-        context.screen.lines(entry_lines(entry) if entry else history_lines(refreshes, context.settings.target))
+        target, width = context.settings.target, context.screen.width
+        context.screen.lines(entry_lines(entry, width) if entry else history_lines(refreshes, target, width))
 
 
 @app.command("revert")
@@ -101,7 +103,7 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
     """Restore the catalog as of an earlier refresh.
 
     Without a number, undoes the active refresh. With 0, restores the catalog bundled with cloudgpu, even if the stored
-    data is damaged. To return to a later refresh, give its number.
+    data is damaged. To return to a later refresh, specify its snapshot number.
     """
     context = command_context(json=json, target=on)
     target = context.settings.target

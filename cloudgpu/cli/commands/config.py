@@ -2,13 +2,15 @@
 
 from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.table import Column, Table
+
+_COLUMNS = (Column("setting"), Column("value", priority=1, narrow="wrap", whole=True, label=""), Column("from"))
 
 
 def config(json: Json = False) -> None:
     """Show the settings and the source of each.
 
-    Values come from options, environment variables and settings files. Passwords are masked.
+    Values come from options, environment variables, settings files and defaults. Passwords are masked.
     """
     context = command_context(json=json)
     origins = context.settings.origins
@@ -17,8 +19,5 @@ def config(json: Json = False) -> None:
             [{"name": setting.name, "value": setting.shown, "origin": setting.origin} for setting in origins]
         )
         return
-    rows = [
-        ("setting", "value", "from"),
-        *((setting.name, setting.shown or "-", setting.origin) for setting in origins),
-    ]
-    context.screen.lines(align_columns(rows))
+    rows = [(setting.name, setting.shown or "-", setting.origin) for setting in origins]
+    context.screen.lines(Table(_COLUMNS, rows).lines(context.screen.width))

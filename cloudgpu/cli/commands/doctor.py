@@ -1,4 +1,4 @@
-"""`cloudgpu doctor`: check that a run has everything it needs."""
+"""`cloudgpu doctor`: check that this machine and the account are ready for a run."""
 
 from typing import Annotated, Literal
 
@@ -8,6 +8,7 @@ from cloudgpu.app.diagnostics.doctor import run_checks
 from cloudgpu.app.diagnostics.local_checks import machine_checks
 from cloudgpu.aws.iam.grants import policy as document
 from cloudgpu.aws.iam.permissions import GRANTS
+from cloudgpu.aws.iam.service_roles import SPOT, STORAGE_ROLES
 from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
 from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
 from cloudgpu.cli.commands.options import Json, OneRegion
@@ -19,11 +20,11 @@ from cloudgpu.paths import Home
 
 def doctor(
     on: Annotated[
-        Literal["aws", "rehearsal"], typer.Option("--on", help="Target whose permissions and quotas are checked.")
+        Literal["aws", "rehearsal"], typer.Option("--on", help="Target whose permissions and quotas to check.")
     ] = "aws",
     region: OneRegion = None,
     policy: Annotated[
-        bool, typer.Option("--policy", help="Print the required IAM policy; with --storage, the one for storage.")
+        bool, typer.Option("--policy", help="Print the required IAM policy; with --storage, the policy for storage.")
     ] = False,
     storage: Annotated[
         bool, typer.Option("--storage", help="Also check the permissions for `cloudgpu storage`.")
@@ -46,11 +47,12 @@ def doctor(
         region=settings.region,
         account=lambda: context.backend().account_queries(),
         grants=(*GRANTS, *extra_grants),
+        service_roles=(SPOT, *(STORAGE_ROLES if storage else ())),
         machine=machine_checks(settings, Home(settings.home)),
     )
     if json:
         context.screen.document(report.as_json())
     else:
-        context.screen.lines(diagnostic_lines(report))
+        context.screen.lines(diagnostic_lines(report, context.screen.width))
     if report.failed:
         raise typer.Exit(UnfitError.exit_code)

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from cloudgpu.app.clusters.delete_many import ClusterSelection, TeardownResults, delete_clusters, select_clusters
+from cloudgpu.app.clusters.deletion_reasons import deletion_reasons
 from cloudgpu.app.runs.stages import Stages
+from cloudgpu.cli import completion
 from cloudgpu.cli.commands.options import Json, On, OneRegion, Yes
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.render.cluster import deletion_json, deletion_lines, deletions_json, deletions_lines, unfinished_json
@@ -20,13 +22,25 @@ from cloudgpu.text import command
 def down(  # noqa: PLR0917
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CLUSTER]...", help="Cluster names. Optional if only one cluster is running."),
+        typer.Argument(
+            metavar="[CLUSTER]...",
+            help="Cluster names. Optional if only one cluster is running.",
+            autocompletion=completion.clusters,
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Delete every cluster recorded on this machine.")] = False,
     mine: Annotated[
         bool, typer.Option("--mine", help="Delete the clusters of the owner in the `owner` setting.")
     ] = False,
-    run: Annotated[str, typer.Option("--run", metavar="RUN", help="Delete the cluster of this run.")] = "",
+    run: Annotated[
+        str,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="Delete the cluster of this run.",
+            autocompletion=completion.runs,
+        ),
+    ] = "",
     on: On = None,
     region: OneRegion = None,
     yes: Yes = False,
@@ -34,9 +48,11 @@ def down(  # noqa: PLR0917
 ) -> None:
     """Delete clusters and confirm that nothing is left.
 
-    Deletes every resource with the cluster's tag. Several clusters are deleted in parallel. Exits 6 if a search for the
-    tag still finds a resource, and 0 if the cluster was already deleted. To delete clusters that are not recorded on
-    this machine, use `cloudgpu sweep`.
+    Deletes every resource with the cluster's tag. Asks first if another user owns the cluster, a run is in progress on
+    it, or you did not name it; without a terminal, --yes is then required. Several clusters are deleted in parallel.
+    Exits 6 if a search for the tag still finds a resource, and 0 if the cluster was already deleted. A cluster that is
+    not recorded on this machine is searched for in the configured region and in the ledger's regions; to search every
+    region, use `cloudgpu sweep`.
     """
     context = command_context(json=json, needs_disk=False, target=on, region=region)
     stages = Stages(context.clock, context.emit)
@@ -46,8 +62,14 @@ def down(  # noqa: PLR0917
     else:
         only = context.only_cluster()
         choice = ClusterSelection((only,) if only else (), asked=False)
-    if choice.names:
-        context.prompts.confirm(f"Delete {_named(choice.names)}?", yes=yes or choice.asked)
+    if choice.names and not yes:
+        reasons = deletion_reasons(context.records, choice.names, context.settings.owner, context.clock.now())
+        context.prompts.confirm(
+            f"Delete {_named(choice.names)}?",
+            yes=choice.asked and not reasons,
+            reasons=[line for reason in reasons for line in reason.lines()],
+            hint=f"to delete without a prompt: {command('cloudgpu', 'down', *choice.names, '--yes')}",
+        )
     if every or mine or len(choice.names) > 1:
         _delete_several(context, choice.names, stages, json=json)
     elif choice.names:

@@ -7,6 +7,7 @@ import typer
 from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
 from cloudgpu.app.access.execute import as_json, exit_code, parse_node_indices, shell_line
 from cloudgpu.app.access.execute import execute as run
+from cloudgpu.cli import completion
 from cloudgpu.cli.commands.node_login import node_login
 from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import command_context
@@ -27,7 +28,12 @@ def _stdin_data() -> bytes:
 def execute(  # noqa: PLR0917
     invocation: typer.Context,
     cluster: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Cluster name or run ID. Optional if only one cluster is running.")
+        str,
+        typer.Argument(
+            metavar="[NAME]",
+            help="Cluster name or run ID. Optional if only one cluster is running.",
+            autocompletion=completion.clusters_and_runs,
+        ),
     ] = "",
     node: Annotated[str, typer.Option("--node", help="Indices of the nodes to run on, such as 0,2-3.")] = "",
     stream: Annotated[
@@ -42,8 +48,8 @@ def execute(  # noqa: PLR0917
 ) -> None:
     """Run a command on every node and group the output.
 
-    Nodes with identical output are shown together. Exits 0 if the command succeeds on every node, 5 if it fails on any
-    node, and 9 if a node cannot be reached. Ctrl-C stops the command on every node.
+    Nodes with identical output are shown together. Exits 0 if the command succeeds on every node, 9 if a node cannot be
+    reached, and otherwise 5. Ctrl-C stops the command on every node.
     """
     line = shell_line([*(command or []), *(invocation.obj or [])])
     context = command_context(json=json)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu import bounds
+from cloudgpu.cli import completion
 from cloudgpu.cli.commands.options import Json, option_seconds
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.expiry_extension import extension_json, extension_lines
@@ -16,7 +17,12 @@ from cloudgpu.errors import UsageError
 
 def extend(
     cluster: Annotated[
-        str, typer.Argument(metavar="[CLUSTER]", help="Cluster name. Optional if only one cluster is running.")
+        str,
+        typer.Argument(
+            metavar="[CLUSTER]",
+            help="Cluster name. Optional if only one cluster is running.",
+            autocompletion=completion.clusters,
+        ),
     ] = "",
     by: Annotated[str, typer.Option("--by", metavar="DURATION", help="Time to add, such as 90m, 2h or 1d.")] = "",
     until: Annotated[
@@ -48,7 +54,8 @@ def extend(
         raise UsageError("no cluster is running", hint="list clusters: cloudgpu status")
     report_clusters_on_signal(context.records, name)
     runs = context.context(context.target_of(name))
-    extended = runs.clusters.extend(name, until=expiry, by=longer, max_usd=cap)
+    with context.screen.working("extend"):
+        extended = runs.clusters.extend(name, until=expiry, by=longer, max_usd=cap)
     if json:
         context.screen.document(extension_json(extended))
     else:
@@ -56,7 +63,7 @@ def extend(
 
 
 def _usd(text: str) -> Decimal | None:
-    """Return the amount of `--max-usd`, or None if it was not given.
+    """Return the amount from `--max-usd`, or None if the option was not given.
 
     Raises:
         UsageError: The amount is invalid.
@@ -67,12 +74,12 @@ def _usd(text: str) -> Decimal | None:
         return bounds.positive_usd(text)
     except ValueError as err:
         raise UsageError(
-            f"--max-usd: {text!r} is not a valid amount: {err}", hint="use a number of US dollars: --max-usd 250"
+            f"--max-usd: {text!r} is not a valid amount: {err}", hint="specify an amount in US dollars: --max-usd 250"
         ) from None
 
 
 def _parse_expiry(text: str) -> datetime | None:
-    """Return the time of `--until`, or None if it was not given.
+    """Return the time from `--until`, or None if the option was not given.
 
     Raises:
         UsageError: The time is invalid.
@@ -83,5 +90,5 @@ def _parse_expiry(text: str) -> datetime | None:
         return bounds.parse_time(text.replace(" UTC", "Z"))
     except ValueError as err:
         raise UsageError(
-            f"--until: {text!r} is not a valid time: {err}", hint="use that form, or give a duration: --by 2h"
+            f"--until: {text!r} is not a valid time: {err}", hint="specify a time, or a duration: --by 2h"
         ) from None

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 from cloudgpu.app.planning.gpu_search import GpuQuery, search_gpus
 from cloudgpu.catalog.profile import profile
 from cloudgpu.catalog.software import software
+from cloudgpu.cli import completion
 from cloudgpu.cli.commands.options import Json, On, integer_parser
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.gpu import profile_json, profile_lines
@@ -28,7 +29,7 @@ All data about one GPU:            cloudgpu gpus show V100
 
 
 class Gpus(TyperGroup):
-    """A command group that rejects `gpus V100` with a hint to use `gpus show V100`."""
+    """A command group that rejects `gpus V100` and suggests `gpus show V100`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer keeps its classes private
         """Return the subcommand.
@@ -51,10 +52,18 @@ app = typer.Typer(cls=Gpus, rich_markup_mode=None)
 def gpus(  # noqa: PLR0917
     invocation: typer.Context,
     min_memory: Annotated[
-        str, typer.Option("--min-memory", metavar="SIZE", help="Minimum memory per GPU, such as 32GB or 24GiB.")
+        str,
+        typer.Option(
+            "--min-memory", metavar="SIZE", help="Minimum memory per GPU, such as 32GB or 24GiB. Default unit: GB."
+        ),
     ] = "",
     min_total_memory: Annotated[
-        str, typer.Option("--min-total-memory", metavar="SIZE", help="Minimum total GPU memory per instance.")
+        str,
+        typer.Option(
+            "--min-total-memory",
+            metavar="SIZE",
+            help="Minimum total GPU memory per instance, such as 256GB. Default unit: GB.",
+        ),
     ] = "",
     arch: Annotated[str, typer.Option("--arch", help="Show only this GPU architecture, such as volta.")] = "",
     count: Annotated[
@@ -62,7 +71,9 @@ def gpus(  # noqa: PLR0917
     ] = None,
     region: Annotated[
         str,
-        typer.Option("--region", help="Region of the offers to compare. Default: the cheapest for each instance type."),
+        typer.Option(
+            "--region", help="Region of the offers to compare. Default: each instance type's cheapest region."
+        ),
     ] = "",
     spot: Annotated[bool, typer.Option("--spot", help="Show prices of spot instances, which AWS can reclaim.")] = False,
     sort: Annotated[
@@ -93,7 +104,7 @@ def gpus(  # noqa: PLR0917
 
 
 def _refuse_given(invocation: typer.Context) -> None:
-    """Reject options of `gpus` that precede `show`, because they would be silently ignored."""
+    """Reject options of `gpus` that precede a subcommand, because the subcommand would silently ignore them."""
     for option in invocation.command.params:
         if option.name and invocation.params.get(option.name) != option.get_default(invocation):
             message = f"{option.opts[0]} is an option of `gpus`, not of `gpus {invocation.invoked_subcommand}`"
@@ -102,7 +113,14 @@ def _refuse_given(invocation: typer.Context) -> None:
 
 @app.command("show")
 def show(
-    gpu: Annotated[str, typer.Argument(metavar="GPU", help="GPU name, such as V100.")],
+    gpu: Annotated[
+        str,
+        typer.Argument(
+            metavar="GPU",
+            help="GPU name, such as V100.",
+            autocompletion=completion.gpus,
+        ),
+    ],
     on: On = None,
     json: Json = False,
 ) -> None:
@@ -116,4 +134,4 @@ def show(
     if json:
         context.screen.document(profile_json(gpu_profile))
     else:
-        context.screen.lines(profile_lines(gpu_profile, context.clock.now().date()))
+        context.screen.lines(profile_lines(gpu_profile, context.clock.now().date(), context.screen.width))

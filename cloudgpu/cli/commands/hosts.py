@@ -9,6 +9,7 @@ from cloudgpu.backends.factory import open_hosts
 from cloudgpu.backends.hosts import scan as host_scanning
 from cloudgpu.backends.hosts.prepare import find_missing_components, plan_install_steps, run_install_steps
 from cloudgpu.backends.hosts.scan import Trust
+from cloudgpu.cli import completion
 from cloudgpu.cli.commands.options import Json, Yes
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.render.hosts import (
@@ -32,7 +33,14 @@ from cloudgpu.text import command
 
 app = typer.Typer(help="Manage self-managed hosts, used with --on ssh.", no_args_is_help=True, rich_markup_mode=None)
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[HOST]...", help="Hosts to include. Default: all.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[HOST]...",
+        help="Hosts to include. Default: all.",
+        autocompletion=completion.hosts,
+    ),
+]
 Inventory = Annotated[
     str | None, typer.Option("--hosts", metavar="FILE", help="Inventory file. Default: the `hosts` setting.")
 ]
@@ -50,7 +58,7 @@ def show(names: Names = None, hosts: Inventory = None, json: Json = False) -> No
     if json:
         context.screen.document(inventory_json(inventory, chosen))
     else:
-        context.screen.lines(inventory_lines(inventory, chosen))
+        context.screen.lines(inventory_lines(inventory, chosen, context.screen.width))
 
 
 @app.command("check")
@@ -120,9 +128,9 @@ def prepare(
     hosts: Inventory = None,
     json: Json = False,
 ) -> None:
-    """Show what is missing on the hosts, and install it.
+    """Show which components the hosts lack, and install them.
 
-    Installs only the components that you list with --install, and shows the commands before running them.
+    Installs only the components that you list with --install, and asks before running the commands.
     """
     context = command_context(json=json, hosts=hosts)
     backend = open_hosts(context.environment)
@@ -138,7 +146,6 @@ def prepare(
 
 
 def _text_of(path: Path) -> str:
-    """Return the text of the inventory file."""
     try:
         return read_text(path, SETTINGS_BYTES)
     except OSError as err:
@@ -146,7 +153,7 @@ def _text_of(path: Path) -> str:
 
 
 def _rewrite(path: Path, text: str) -> None:
-    """Replace the inventory file and keep its permissions."""
+    """Replace the text of the inventory file and keep its permissions."""
     try:
         write_for_user(path, text.encode())
     except OSError as err:
@@ -170,7 +177,7 @@ def _trusting(context: CliContext, inventory: HostsFile, pairs: list[str]) -> Tr
         if not equals or name not in inventory.by_name or not fingerprint.startswith("SHA256:"):
             raise UsageError(
                 f"--trust {pair}: expected HOST=SHA256:...",
-                hint="to see the fingerprint, run `ssh-keygen -lf` on the host",
+                hint="to see the fingerprint, run `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host",
             )
         known.setdefault(name, []).append(fingerprint)
 
@@ -179,13 +186,13 @@ def _trusting(context: CliContext, inventory: HostsFile, pairs: list[str]) -> Tr
             if any(same_fingerprint(fingerprint, key.fingerprint) for fingerprint in known[host.name]):
                 return True
             message = f"{host.name} presented the host key {key.fingerprint}, not {' or '.join(known[host.name])}"
-            hint = "check whether another host responds at this address; nothing was sent to it"
+            hint = "check whether another host responds at this address; cloudgpu did not log in to the host"
             raise HostKeyError(message, expected=known[host.name], got=key.fingerprint, hint=hint)
         where = f"{host.user}@{host.address} port {host.port}"
         context.screen.remark(f"{host.name} ({where}) presented the {key.kind} key {key.fingerprint}")
         # The path needs no quoting: it is either a constant file name or a pattern that the shell must expand.
         context.screen.remark(
-            f"compare it with `ssh-keygen -lf /etc/ssh/{_FILES.get(key.kind, 'ssh_host_*.pub')}` on the host"
+            f"to verify it, run `ssh-keygen -lf /etc/ssh/{_FILES.get(key.kind, 'ssh_host_*.pub')}` on the host"
         )
         return context.prompts.ask(
             f"Is this the key of {host.name}?",

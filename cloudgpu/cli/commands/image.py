@@ -19,7 +19,7 @@ from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 app = typer.Typer(
     help="""Manage your own machine images for nodes.
 
-    To list container images of frameworks, use `cloudgpu images`.
+    To list container images of frameworks, use `cloudgpu containers`.
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -46,7 +46,7 @@ def bake(  # noqa: PLR0917
     """
     context = command_context(json=json, target=on, region=region)
     planned = plan_recipe(context, recipe, [*(sets or []), "resources.nodes=1"], offline=False)
-    context.screen.lines(plan_lines(planned.plan, ""))
+    context.screen.lines(plan_lines(planned.plan, "", context.screen.width))
     if planned.plan.errors:
         raise plan_error(planned.plan)
     context.prompts.confirm("Go ahead?", yes=yes)
@@ -70,21 +70,23 @@ def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
             {"region": context.settings.region, "images": [image_json(image) for image in own_images]}
         )
     else:
-        context.screen.lines(image_lines(own_images, context.clock.now(), context.settings.region))
+        screen = context.screen
+        screen.lines(image_lines(own_images, context.clock.now(), context.settings.region, screen.width))
 
 
 @app.command("delete")
 def delete(name: Name, on: On = None, region: OneRegion = None, yes: Yes = False, json: Json = False) -> None:
     """Delete an image and its snapshots.
 
-    Running clusters are not affected, but new nodes cannot boot from it. If `image bake` was interrupted, also
-    terminates its node.
+    Running clusters are not affected, but new nodes cannot boot from the image. If `image bake` was interrupted, also
+    terminates the node that it launched.
     """
     context = command_context(json=json, needs_disk=False, target=on, region=region)
     region_name = context.settings.region
     context.prompts.confirm(f"Delete image {name} in {region_name}?", yes=yes)
     deletion = context.deletion_context()
-    deleted = delete_image(deletion, deletion.backend.images(), region_name, name)
+    with context.screen.working("delete"):
+        deleted = delete_image(deletion, deletion.backend.images(), region_name, name)
     check_ledger(deletion, f"image {name} is deleted")
     if json:
         context.screen.document(deleted_json(deleted, name, region_name))

@@ -1,4 +1,4 @@
-"""`cloudgpu images`: list framework containers and the GPUs they support."""
+"""`cloudgpu containers`: list framework containers and the GPUs they support."""
 
 from typing import Annotated
 
@@ -6,6 +6,7 @@ import typer
 
 from cloudgpu.app.planning.image_search import ImageQuery, containers
 from cloudgpu.catalog.software import software
+from cloudgpu.cli import completion
 from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.images import image_rows_json, images_lines
@@ -14,24 +15,33 @@ from cloudgpu.cli.render.images import image_rows_json, images_lines
 def images(
     framework: Annotated[str, typer.Option("--framework", help="Show only this framework, such as pytorch.")] = "",
     gpu: Annotated[
-        str, typer.Option("--gpu", help="Show only images that run on this GPU, and how well each supports it.")
+        str,
+        typer.Option(
+            "--gpu",
+            help="Omit images that cannot run on this GPU, and show how well each image supports it.",
+            autocompletion=completion.gpus,
+        ),
     ] = "",
     latest_for: Annotated[
         str,
         typer.Option(
-            "--latest-for", metavar="GPU", help="Show only the latest image of each framework that supports this GPU."
+            "--latest-for",
+            metavar="GPU",
+            autocompletion=completion.gpus,
+            help="For each framework, show only the latest image that was compiled for this GPU.",
         ),
     ] = "",
     json: Json = False,
 ) -> None:
     """List framework containers and the GPUs they run on.
 
-    Lists container images for PyTorch, TensorFlow, MXNet and other frameworks. A container runs on a GPU if it contains
-    native code for the GPU's compute capability. To manage the machine images that nodes boot, use `cloudgpu image`.
+    Lists container images for PyTorch, TensorFlow, MXNet and other frameworks. A container runs on a GPU if it has
+    native code for the GPU's compute capability, or for a lower minor version of the same major version. To manage the
+    machine images that nodes boot, use `cloudgpu image`.
     """
     context = command_context(json=json, quits=True)
     listing = containers(ImageQuery(framework, gpu, latest_for), context.catalog, software())
     if json:
         context.screen.document(image_rows_json(listing))
     else:
-        context.screen.lines(images_lines(listing))
+        context.screen.lines(images_lines(listing, context.screen.width))

@@ -1,61 +1,119 @@
-"""`cloudgpu logs`: show the output of a run's ranks, stored or live."""
+"""`cloudgpu logs`: show the output of a run's ranks, stored and live."""
 
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from cloudgpu.app.runs.attach import RunWatcher, explain_missing_lines, find_run, read_stored_lines
-from cloudgpu.backends.events import Emit, ProgressEvent
+from cloudgpu.app.runs.attach import (
+    RunWatcher,
+    copied_at,
+    explain_missing_lines,
+    find_run,
+    read_stored_output,
+    require_rank,
+)
+from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.commands.options import RunName, integer_parser
-from cloudgpu.cli.context import command_context
+from cloudgpu.cli.context import CliContext, command_context
+from cloudgpu.cli.render.logs import LogPrinter
 from cloudgpu.cli.render.run import report_final_state
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
+from cloudgpu.cli.terminal.number_format import age
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
-from cloudgpu.run.progress import RankLine
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.run.progress import Note, RankOutput
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.targets import as_target
-from cloudgpu.text import command
 
 
 def logs(
     run: RunName = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the run finishes.")] = False,
+    follow: Annotated[
+        bool | None,
+        typer.Option(
+            "--follow/--no-follow",
+            "-f",
+            help="Follow the output until the run finishes, or only show the output so far. Default: follow a running "
+            "run if its nodes are reachable.",
+        ),
+    ] = None,
+    tail: Annotated[
+        int | None,
+        typer.Option("--tail", metavar="N", parser=integer_parser(0), help="Show only the last N lines of each rank."),
+    ] = None,
     rank: Annotated[
         int | None, typer.Option("--rank", parser=integer_parser(0, 64_000), help="Show only the output of this rank.")
     ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line of output, with `rank` and `line`.")
+    ] = False,
 ) -> None:
     """Show the output of a run's ranks.
 
-    Prints the copy on this machine, one rank after another. With -f, continues with live output from the end of that
-    copy; no line is lost or repeated. Does not finish the run: to download outputs and delete the cluster, use
-    `cloudgpu attach`.
+    Copies new output from the nodes, prints it one rank after another, and follows a run that is still running. If the
+    nodes cannot be reached, prints the copy on this machine and its age. Does not download outputs or delete the
+    cluster; for that, use `cloudgpu attach`.
     """
-    context = command_context(quits=True)
+    context = command_context(json=json, quits=True)
     record = find_run(context.records, run)
-    shown = 0
-    for shown, (line_rank, line) in enumerate(read_stored_lines(context.home, record, rank), 1):  # noqa: B007
-        context.emit(RankLine(line_rank, line))
-    if not shown and not follow:
-        context.screen.remark(explain_missing_lines(record))
+    require_rank(record, rank)
+    shown = _Shown(context, record, LogPrinter(context.screen, as_json=json), rank, tail)
     if record.state != "running":
-        return
-    if not follow:
-        context.screen.hint(
-            f"the run is still running; to follow it: {command('cloudgpu', 'logs', '-f', record.run_id)}"
-        )
+        shown.stored()
+        if not shown.any:
+            context.screen.remark(explain_missing_lines(record))
         return
     report_clusters_on_signal(context.records, record.cluster)
-    with print_on_interrupt(context.screen, *reattach_lines(record.run_id)):
-        runs = replace(context.context(as_target(record.target)), emit=_emit_rank(context.emit, rank))
-        followed = RunWatcher(runs).logs(record.run_id)
-    raise typer.Exit(report_final_state(followed, context.screen))
+    runs = RunWatcher(replace(context.context(as_target(record.target)), emit=shown.emit))
+    try:
+        with print_on_interrupt(context.screen, *reattach_lines(record.run_id)):
+            followed = runs.logs(record.run_id, shown.stored, follow=follow is not False)
+    except CloudGpuError as err:
+        if shown.copied:
+            raise
+        shown.stored()
+        context.screen.remark(_copy_line(context, record, err))
+        if follow:
+            raise
+        return
+    if followed is not None:
+        raise typer.Exit(report_final_state(record.run_id, followed, context.screen))
 
 
-def _emit_rank(emit: Emit, rank: int | None) -> Emit:
-    """Return a function that shows progress events, but of the ranks' output only that of one rank if it is given."""
+class _Shown:
+    """The output that a `logs` command shows."""
 
-    def emit_rank(event: ProgressEvent) -> None:
-        if rank is None or not isinstance(event, RankLine) or event.rank == rank:
-            emit(event)
+    def __init__(
+        self, context: CliContext, record: RunRecord, printer: LogPrinter, rank: int | None, tail: int | None
+    ) -> None:
+        self._context = context
+        self._record = record
+        self._printer = printer
+        self._rank = rank
+        self._tail = tail
+        self.copied = False
+        self.any = False
 
-    return emit_rank
+    def stored(self) -> None:
+        """Print the output on this machine."""
+        self.copied = True
+        for output in read_stored_output(self._context.home, self._record, self._rank, tail=self._tail):
+            self.any = True
+            self._printer.print(output)
+
+    def emit(self, event: ProgressEvent) -> None:
+        """Print live output. Notes go to stderr, because stdout is only for the output of ranks."""
+        if isinstance(event, RankOutput) and self._rank in (None, event.rank):
+            self._printer.print(event)
+        elif isinstance(event, Note) and not event.detail:
+            self._context.screen.remark(event.text if event.node is None else f"node {event.node}: {event.text}")
+
+
+def _copy_line(context: CliContext, record: RunRecord, err: CloudGpuError) -> str:
+    written = copied_at(context.home, record)
+    what = "there is no copy of the output on this machine"
+    if written is not None:
+        ago = age((context.clock.now() - written).total_seconds())
+        what = f"this copy is {ago} old ({written:%Y-%m-%d %H:%M:%S} UTC); newer output may be on the nodes"
+    return f"{what}: {err.message}"

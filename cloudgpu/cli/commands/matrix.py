@@ -38,9 +38,9 @@ def list_matrices(json: Json = False) -> None:
     if json:
         context.screen.document({"matrices": [outcome.as_json() for outcome in outcomes], "damaged": damaged})
     else:
-        context.screen.lines(
-            list_lines(outcomes, damaged, context.clock.now(), {name: records.damage(name) for name in damaged})
-        )
+        reasons = {name: records.damage(name) for name in damaged}
+        screen = context.screen
+        screen.lines(list_lines(outcomes, damaged, context.clock.now(), reasons, screen.width))
 
 
 @app.command("show")
@@ -54,7 +54,7 @@ def show(name: MatrixName = "", json: Json = False) -> None:
     if json:
         context.screen.document(outcome.as_json())
     else:
-        context.screen.lines(outcome_lines(outcome))
+        context.screen.lines(outcome_lines(outcome, context.screen.width))
 
 
 @app.command("csv")

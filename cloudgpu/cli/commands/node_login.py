@@ -9,16 +9,16 @@ from cloudgpu.targets import as_target
 
 
 def node_login(context: CliContext, cluster: str) -> NodeLogin:
-    """Return the dependencies for logging in to the nodes of a cluster, given its name or the ID of one of its runs.
+    """Return the dependencies for logging in to a cluster's nodes. `cluster` is a cluster name or a run ID.
 
     Raises:
         UsageError: The cluster does not exist.
     """
     record = find_cluster_record(context.records, cluster)
-    carriers = context.backend(as_target(record.target)).carriers()
+    carriers = context.backend(as_target(record.identity.target)).carriers()
 
     def proxy_command(name: str, index: int) -> list[str]:
-        # CLOUDGPU_HOME is set because OpenSSH may run in another environment.
+        # Set CLOUDGPU_HOME, because an editor or scp may start OpenSSH in an environment without the variable.
         home = "=".join(("CLOUDGPU_HOME", str(context.settings.home)))
         return ["env", home, sys.executable, "-m", "cloudgpu", "ssh", name, "--node", str(index), "--carry"]
 

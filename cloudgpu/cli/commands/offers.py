@@ -40,7 +40,7 @@ def offers(
     if json:
         context.screen.document(offers_json(planned.plan, planned.question, verdicts))
     else:
-        lines = offers_lines(planned.plan, planned.question, verdicts)
+        lines = offers_lines(planned.plan, planned.question, verdicts, context.screen.width)
         context.screen.lines([*lines, *remedy_lines(planned.plan)])
     if not planned.plan.candidates:
         raise typer.Exit(NoCapacityError.exit_code)

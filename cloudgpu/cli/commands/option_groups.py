@@ -25,7 +25,7 @@ from cloudgpu.errors import UsageError
 
 @dataclass(frozen=True)
 class AssignmentOptions:
-    """The options that change a recipe for one command."""
+    """The options that change a recipe for this invocation only."""
 
     sets: Sets = None
     prefer: PreferOption = None
@@ -53,7 +53,7 @@ class PlanOptions(AssignmentOptions):
 
 
 class ProvisionSettings(TypedDict):
-    """Settings that `ProvisionOptions` override, by name."""
+    """The settings that `ProvisionOptions` overrides, by name."""
 
     owner: str | None
     team: str | None
@@ -77,7 +77,7 @@ class ProvisionOptions:
 
     @property
     def retry_s(self) -> int:
-        """The duration of `--retry-until-up` in seconds, or 0 if it was not given.
+        """The duration of `--retry-until-up` in seconds, or 0 if the option was not given.
 
         Raises:
             UsageError: The duration is invalid.
@@ -86,7 +86,7 @@ class ProvisionOptions:
 
     @property
     def settings(self) -> ProvisionSettings:
-        """The settings that the options override. The region is not among them, because a saved plan may define it."""
+        """The settings that the options override, except the region, which a saved plan may define."""
         return {
             "owner": self.owner,
             "team": self.team,
@@ -97,9 +97,9 @@ class ProvisionOptions:
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command declare a dataclass as a parameter. typer sees the fields of the dataclass in its place.
+    """Let a command declare a dataclass as a parameter. typer sees each field of the dataclass as a separate parameter.
 
-    Fields may be dataclasses again. The order of the options in the help is the order of the parameters and fields.
+    Fields may themselves be dataclasses. The help lists options in the order of the parameters and fields.
     """
     parameters = inspect.signature(command, eval_str=True).parameters.values()
     groups = {parameter.name: parameter.annotation for parameter in parameters if is_dataclass(parameter.annotation)}
@@ -130,7 +130,7 @@ def _expand(parameter: inspect.Parameter) -> list[inspect.Parameter]:
 
 
 def _take(group: Any, values: dict[str, Any]) -> Any:  # noqa: ANN401 - a dataclass, and an instance of it
-    """Remove the values of a group's fields and return them as an instance of the group."""
+    """Remove the values of a group's fields from `values` and return an instance of the group with these values."""
     hints = get_type_hints(group)
     return group(
         **{

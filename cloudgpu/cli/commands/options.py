@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from cloudgpu import bounds
+from cloudgpu.cli import completion
 from cloudgpu.errors import UsageError
 from cloudgpu.targets import Target
 
@@ -19,11 +20,17 @@ On = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout; progress goes to stderr.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="On a terminal, keep every progress message and all output of ranks.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip confirmation prompts.")]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="NAME=VALUE", help="Set a recipe parameter, or a field by its dotted name. Repeatable."
+        "--set",
+        metavar="NAME=VALUE",
+        help="Set a recipe parameter, or a field by its dotted name. Repeatable.",
+        autocompletion=completion.assignments,
     ),
 ]
 PreferOption = Annotated[
@@ -31,7 +38,12 @@ PreferOption = Annotated[
     typer.Option("--prefer", help="Order in which to try offers. Same as --set resources.prefer=..."),
 ]
 OptionalRecipe = Annotated[
-    str, typer.Argument(metavar="[RECIPE]", help="Recipe folder, file or name. Omit with --plan.")
+    str,
+    typer.Argument(
+        metavar="[RECIPE]",
+        help="Recipe folder, file or name. Omit with --plan.",
+        autocompletion=completion.recipes,
+    ),
 ]
 PlanFile = Annotated[
     Path | None,
@@ -39,7 +51,14 @@ PlanFile = Annotated[
         "--plan", metavar="FILE", help="Apply a plan saved by `plan --out`. Fails if its inputs have changed."
     ),
 ]
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="Recipe folder, file or name.")]
+RecipeName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="Recipe folder, file or name.",
+        autocompletion=completion.recipes,
+    ),
+]
 Region = Annotated[
     str | None,
     typer.Option("--region", help="Region, if the recipe does not set one. Default: the `region` setting."),
@@ -75,7 +94,14 @@ RetryUntilUp = Annotated[
         help="If there is no capacity, keep retrying all candidates for this long: 24h if DURATION is omitted.",
     ),
 ]
-RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="Run ID. Default: the latest run.")]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="[RUN]",
+        help="Run ID. Default: the latest running run, or the latest run if none is running.",
+        autocompletion=completion.runs,
+    ),
+]
 
 RETRY_UNTIL_UP = "24h"
 """Default duration of `--retry-until-up`."""
@@ -83,7 +109,7 @@ _DURATION = re.compile(r"([0-9]+[dhms])+")
 
 
 def expand_retry_option(arguments: list[str]) -> list[str]:
-    """Insert the default duration after a bare `--retry-until-up`; typer does not support optional option values."""
+    """Insert the default duration after a bare `--retry-until-up`, because typer requires a value for the option."""
     completed: list[str] = []
     for position, argument in enumerate(arguments):
         completed.append(argument)
@@ -110,7 +136,7 @@ def integer_parser(least: int = 0, most: int = bounds.MAX_COUNT) -> Callable[[st
 
 
 def option_seconds(duration: str, option: str) -> int:
-    """Return a duration option in seconds, or 0 if it was not given.
+    """Return the duration of an option in seconds, or 0 if the option was not given.
 
     Raises:
         UsageError: The duration is invalid.

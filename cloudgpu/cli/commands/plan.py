@@ -9,8 +9,9 @@ import typer
 from cloudgpu.app.planning.plan_files import save
 from cloudgpu.app.planning.planner import Planned, plan_error
 from cloudgpu.backends.factory import require_launches
+from cloudgpu.cli.commands.environment_options import EnvironmentOptions, secrets_in_files
 from cloudgpu.cli.commands.option_groups import AssignmentOptions, with_option_groups
-from cloudgpu.cli.commands.options import Json, On, RecipeName, Region
+from cloudgpu.cli.commands.options import EngineOption, Json, On, RecipeName, Region
 from cloudgpu.cli.commands.plan_request import plan_recipe, preview_requester
 from cloudgpu.cli.commands.saved_plan import current_plan_inputs
 from cloudgpu.cli.context import command_context
@@ -31,6 +32,7 @@ def plan(
     recipe: RecipeName,
     on: On = None,
     changes: AssignmentOptions,
+    environment: EnvironmentOptions,
     offline: Annotated[bool, typer.Option("--offline", help="Use only the catalog; make no cloud calls.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the rule that accepted or rejected each offer.")
@@ -43,6 +45,7 @@ def plan(
         bool, typer.Option("--resources", help="Also list every resource that would be created.")
     ] = False,
     region: Region = None,
+    engine: EngineOption = None,
     json: Json = False,
 ) -> None:
     """Show what a recipe would do and cost.
@@ -55,11 +58,12 @@ def plan(
             "--out and --resources query the cloud, so they cannot be used with --offline",
             hint="remove --offline, or remove --out and --resources",
         )
-    context = command_context(json=json, target=on, region=region)
+    context = command_context(json=json, target=on, region=region, engine=engine)
     if out is not None or resources or explain:
         require_launches(context.settings.target, "--out, --resources and --explain")
-    assigned = changes.assignments
-    planned = plan_recipe(context, recipe, assigned, offline=offline)
+    assigned = [*changes.assignments, *environment.assignments]
+    secrets = secrets_in_files(environment.secrets)
+    planned = plan_recipe(context, recipe, assigned, offline=offline, secrets=secrets)
     forecasts = (
         context.backend().preview(planned.plan, planned.plan.recipe.name, preview_requester(context))
         if resources
@@ -72,9 +76,9 @@ def plan(
     else:
         context.screen.lines(
             [
-                *plan_lines(planned.plan, ""),
+                *plan_lines(planned.plan, "", context.screen.width),
                 *_resource_lines(forecasts),
-                *(_explanation_lines(planned) if explain else ()),
+                *(_explanation_lines(planned, context.screen.width) if explain else ()),
             ]
         )
     if planned.plan.errors:
@@ -101,9 +105,9 @@ def _resource_lines(forecasts: "Sequence[ResourceForecast] | None") -> list[str]
     )
 
 
-def _explanation_lines(planned: Planned) -> list[str]:
+def _explanation_lines(planned: Planned, width: int | None) -> list[str]:
 
-    return ["", *explanation_lines(planned.plan, explanations.explain(planned.question))]
+    return ["", *explanation_lines(planned.plan, explanations.explain(planned.question), width)]
 
 
 def _explanation_json(planned: Planned) -> dict[str, Any]:

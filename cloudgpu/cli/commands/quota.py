@@ -14,7 +14,11 @@ from cloudgpu.paths import Home
 
 Gpu = Annotated[
     str,
-    typer.Option("--gpu", metavar="GPU", help="GPU, such as V100 or A100-80GB:8, or a quota family: P or G."),
+    typer.Option(
+        "--gpu",
+        metavar="GPU",
+        help="GPU, such as V100 or A100-80GB:8, or an instance family letter: P or G.",
+    ),
 ]
 Type = Annotated[str, typer.Option("--instance-type", metavar="TYPE", help="Instance type, such as p3dn.24xlarge.")]
 Regions = Annotated[
@@ -63,6 +67,6 @@ def quota(  # noqa: PLR0917
     if json:
         context.screen.document(quota_json(rows, region_quotas, target, now))
     else:
-        context.screen.lines(quota_lines(rows, region_quotas, target, now))
+        context.screen.lines(quota_lines(rows, region_quotas, target, now, context.screen.width))
     if any(quotas.trouble for quotas in region_quotas):
         raise typer.Exit(CloudError.exit_code)

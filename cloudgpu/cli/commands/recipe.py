@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from cloudgpu.app.planning.local_files import file_problems
 from cloudgpu.app.planning.planner import read_sets
 from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
 from cloudgpu.cli.commands.options import Json, On, RecipeName, Sets, integer_parser
@@ -47,14 +48,16 @@ def new(  # noqa: PLR0917
     region: Annotated[
         str,
         typer.Option(
-            "--region", help="Region. Default: the `region` setting if it has this GPU, else the cheapest region."
+            "--region",
+            help="Region. Default: the `region` setting if the GPU is offered there, else the cheapest region.",
         ),
     ] = "",
     launcher: Annotated[
-        Literal["torchrun", "each-node", "head-only", "service"],
+        Literal["torchrun", "each-node", "head-only", "service", "script"],
         typer.Option(
             "--launcher",
-            help="One rank per GPU (torchrun), one process per node, one process on the head node, or a server.",
+            help="One rank per GPU (torchrun), one process per node, one on the head node, a server, "
+            "or a shell script of several commands on every node.",
         ),
     ] = "torchrun",
     spot: Annotated[bool, typer.Option("--spot", help="Use spot instances, which AWS can reclaim.")] = False,
@@ -76,7 +79,7 @@ def new(  # noqa: PLR0917
     if json:
         context.screen.document(scaffold_json(scaffold, folder))
     else:
-        context.screen.lines(scaffold_lines(scaffold, folder))
+        context.screen.lines(scaffold_lines(scaffold, folder, context.screen.width))
 
 
 @app.command("check")
@@ -97,7 +100,9 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
     if not json:
         context.screen.lines(check_lines(checked))
     elif len(paths) == 1:
-        context.screen.document({"recipe": checked[0].name, "path": str(checked[0].path), "ok": True})
+        context.screen.document(
+            {"recipe": checked[0].name, "path": str(checked[0].path), "ok": True, "warnings": list(checked[0].warnings)}
+        )
     else:
         context.screen.document({"ok": True, "recipes": [result.as_json() for result in checked]})
 
@@ -106,11 +111,12 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
 def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = False) -> None:
     """Show a recipe as it would run.
 
-    Substitutes the parameters and, with `--on rehearsal`, applies the recipe's `rehearsal` section.
+    Substitutes the parameters and, if the target is `rehearsal`, which is the default, applies the recipe's `rehearsal`
+    section. To show the recipe as it would run on AWS, use --on aws.
     """
     context = command_context(json=json, target=on)
     loaded = loader.load(loader.find(recipe, roots=recipe_roots()))
-    rehearsed = is_simulated(on or "")
+    rehearsed = is_simulated(context.settings.target)
     resolved = resolve(loaded, sets=read_sets(sets or []), rehearsal=rehearsed)
     if json:
         context.screen.document(resolved.model_dump(mode="json", by_alias=True))
@@ -135,19 +141,23 @@ def list_recipes(json: Json = False) -> None:
         damaged = [{"name": recipe.name, "description": "", "problems": list(recipe.problems)} for recipe in invalid]
         context.screen.document([*(recipe.as_json() | {"problems": []} for recipe in summaries), *damaged])
     else:
-        context.screen.lines(list_lines(summaries, invalid))
+        context.screen.lines(list_lines(summaries, invalid, context.screen.width))
 
 
 def _checked(path: Path, sets: Sequence[str]) -> CheckedRecipe:
-    """Check a recipe, both as written and with its `rehearsal` section applied.
+    """Check a recipe and its local files, both as written and with its `rehearsal` section applied.
 
     Raises:
-        RecipeError: The recipe is invalid.
+        RecipeError: The recipe is invalid, or a file that it needs is missing.
     """
     loaded = loader.load(path)
-    for rehearsed in (False, True):
-        resolve(loaded, sets=read_sets(sets), rehearsal=rehearsed)
-    return CheckedRecipe(loaded.path, loaded.recipe.name)
+    failing, doubtful = file_problems(loaded, read_sets(sets))
+    if failing:
+        shown = loader.display_path(path)
+        count = "one problem" if len(failing) == 1 else f"{len(failing)} problems"
+        lines = loader.located(path, failing)
+        raise RecipeError(f"{shown} has {count}", problems=lines, hint="add the files, or correct their names")
+    return CheckedRecipe(loaded.path, loaded.recipe.name, warnings=loader.located(path, doubtful))
 
 
 def _checked_with_problems(path: Path, sets: Sequence[str]) -> CheckedRecipe:

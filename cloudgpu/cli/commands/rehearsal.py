@@ -18,9 +18,9 @@ _pulumi_lines: Deferred[[Home], list[str]] = Deferred("cloudgpu.backends.aws.eng
 
 
 class RehearsalCommands(LazyGroup):
-    """The commands of `cloudgpu rehearsal`. The fault library needs a YAML parser, which the other commands do not."""
+    """The commands of `cloudgpu rehearsal`. `fault` is lazy, because only `fault` imports a YAML parser."""
 
-    table = (LazyCommand("fault", "rehearsal_fault", "Apply named faults to the simulated AWS."),)
+    table = (LazyCommand("fault", "rehearsal_fault", "Apply faults to the simulated AWS."),)
 
 
 app = typer.Typer(
@@ -62,14 +62,14 @@ def status(json: Json = False) -> None:
     if json:
         context.screen.document(status_json(cloud_status))
     else:
-        context.screen.lines(status_lines(cloud_status, context.clock.now()))
+        context.screen.lines(status_lines(cloud_status, context.clock.now(), context.screen.width))
 
 
 @app.command("stop")
 def stop(json: Json = False) -> None:
     """Stop the simulated cloud and its nodes.
 
-    The cloud's records are kept, so that `down` can still verify that resources are deleted.
+    Keeps the state of the cloud, so that `down` can still verify that resources are deleted.
     """
     context = command_context(json=json, needs_disk=False)
     was_running = client.stop(context.home)
@@ -85,11 +85,11 @@ def stop(json: Json = False) -> None:
 def reset(yes: Yes = False, json: Json = False) -> None:
     """Delete the simulated cloud and everything in it.
 
-    Stops the cloud's server and nodes, and deletes all its resources, S3 buckets, limits and its clock offset. Works
-    even if its files are damaged. To clear the records of clusters that ran on it, use `cloudgpu down`.
+    Stops the cloud's server and nodes, and deletes all resources, S3 buckets, limits and the clock offset. Works even
+    if the cloud's files are damaged. To remove the records of the cloud's clusters, use `cloudgpu down`.
     """
     context = command_context(json=json, needs_disk=False)
-    context.prompts.confirm("Delete the simulated cloud of this state home and everything in it?", yes=yes)
+    context.prompts.confirm("Delete the simulated cloud and everything in it?", yes=yes)
     existed = cloud_reset.reset(context.home)
     if json:
         context.screen.document({"simulated": True, "existed": existed})
@@ -105,8 +105,8 @@ def env(
 ) -> None:
     """Print environment variables for AWS clients.
 
-    The variables direct AWS clients to the simulated cloud: `eval "$(cloudgpu rehearsal env)"`. The credentials are
-    valid only there.
+    The variables direct AWS clients to the simulated cloud: `eval "$(cloudgpu rehearsal env)"`. The credentials work
+    only with the simulated cloud.
     """
     context = command_context()
     lines = client.env_lines(start_rehearsal(context.environment))
@@ -119,5 +119,5 @@ def env(
 app.command("capacity")(rehearsal_conditions.capacity)
 app.command("quota")(rehearsal_conditions.quota)
 app.command("prices")(rehearsal_conditions.prices)
-app.command("faults")(rehearsal_conditions.faults)
+app.command("faults", hidden=True)(rehearsal_conditions.faults)  # former name of `fault rules`
 app.command("advance")(rehearsal_conditions.advance)

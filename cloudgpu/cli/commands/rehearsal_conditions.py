@@ -1,4 +1,4 @@
-"""`cloudgpu rehearsal capacity | quota | prices | faults | advance`: set the conditions of the simulated AWS."""
+"""`cloudgpu rehearsal capacity | quota | prices | fault rules | advance`: set the conditions of the simulated AWS."""
 
 import re
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.backends.rehearsal import start_rehearsal
 from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.terminal.number_format import plural
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, parse_json, read_input, read_text
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import LIMIT_DAYS
+from cloudgpu.text import plural
 
 CapacityRows = Annotated[
     list[str] | None,
@@ -40,7 +40,7 @@ PriceRows = Annotated[
     ),
 ]
 FaultFile = Annotated[
-    str, typer.Argument(metavar="[FILE]", help="JSON rules, or - for stdin. Omit to clear all faults.")
+    str, typer.Argument(metavar="[FILE]", help="File with JSON rules, or - for stdin. Omit to clear all rules.")
 ]
 Back = Annotated[bool, typer.Option("--back", help="Move the clock back instead.")]
 _PRICE = re.compile(r"0*[1-9]\d{0,8}(\.\d{1,12})?|0{1,9}\.0{0,11}[1-9]\d{0,11}", re.ASCII)
@@ -98,7 +98,7 @@ def prices(rows: PriceRows = None, json: Json = False) -> None:
 def faults(file: FaultFile = "", json: Json = False) -> None:
     """Inject scripted faults into the simulated API.
 
-    Replaces the current fault script. A rule makes an API call fail, delays or holds it, or drops its connection,
+    Replaces the current rules. A rule makes an API call fail, delays or holds the call, or drops its connection,
     before or after the call takes effect. docs/reference/faults.md lists the fields of a rule. Starts the rehearsal
     cloud if necessary.
     """
@@ -114,10 +114,11 @@ def faults(file: FaultFile = "", json: Json = False) -> None:
 
 
 def advance(by: Moved, back: Back = False, json: Json = False) -> None:
-    """Move the clock of the nodes' power-off timers forward.
+    """Move the clock of node timers and schedules forward.
 
-    Nodes whose expiry is reached power off, as they would on AWS. The clock stays ahead, even after a restart of the
-    cloud, so nodes that are launched later may power off at boot. To move the clock back, use --back.
+    Power-off timers and expiry schedules that are due take effect, as they would on AWS. The clock stays ahead, even
+    after a restart of the cloud, so nodes that are launched later may power off at boot. To move the clock back, use
+    --back.
     """
     try:
         seconds = bounds.duration_s(by, LIMIT_DAYS * 86400)
@@ -133,7 +134,7 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
         context.screen.line(f"the simulated nodes' clock moved {'back' if back else 'forward'} by {DurationS(seconds)}")
         if not back:
             context.screen.line(
-                "  nodes launched later use this clock too; to move it back, repeat the command with --back"
+                "  nodes launched later also use this clock; to move it back, repeat the command with --back"
             )
 
 
@@ -192,7 +193,7 @@ def read_rules(file: str) -> list[Any]:
 
 
 def limit_lines(what: str, table: dict[str, int]) -> list[str]:
-    """Return the lines that show the current limits."""
+    """Return lines that show the current limits; `what` is `capacity` or `quota`."""
     if not table:
         return [f"simulated {what}: unlimited"]
     return [f"simulated {what}:", *(f"  {key} = {count}" for key, count in table.items())]

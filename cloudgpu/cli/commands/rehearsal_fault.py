@@ -1,4 +1,4 @@
-"""`cloudgpu rehearsal fault apply | list | show | clear`: named faults of the simulated AWS."""
+"""`cloudgpu rehearsal fault apply | list | show | clear | rules`: faults of the simulated AWS."""
 
 from typing import Annotated
 
@@ -6,6 +6,7 @@ import typer
 
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.backends.rehearsal import start_rehearsal
+from cloudgpu.cli.commands import rehearsal_conditions
 from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.fault import active_fault_lines, library_json, library_lines, script_json, script_lines
@@ -13,7 +14,7 @@ from cloudgpu.errors import UsageError
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.faults import scripts
 
-app = typer.Typer(help="Apply named faults to the simulated AWS.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Apply faults to the simulated AWS.", no_args_is_help=True, rich_markup_mode=None)
 
 Names = Annotated[
     list[str], typer.Argument(metavar="NAME|FILE...", help="Names from the fault library, or YAML files.")
@@ -57,12 +58,12 @@ def list_all(json: Json = False) -> None:
     if json:
         context.screen.document(library_json(library, applied))
     else:
-        context.screen.lines(library_lines(library, applied))
+        context.screen.lines(library_lines(library, applied, context.screen.width))
 
 
 @app.command("show")
 def show(name: Name, json: Json = False) -> None:
-    """Show the parameters and rules of a fault."""
+    """Show a fault's parameters, rules and limits."""
     script = scripts.find_script(name)
     context = command_context(json=json)
     if json:
@@ -97,3 +98,6 @@ def read_given(rows: list[str]) -> dict[str, str]:
             message = f"{row!r} does not have the form NAME=VALUE"
             raise UsageError(message, hint="for example: --set zone=us-east-1d")
     return {name: value for name, _, value in (row.partition("=") for row in rows)}
+
+
+app.command("rules")(rehearsal_conditions.faults)

@@ -1,4 +1,4 @@
-"""Who asks for a cluster: the owner and team to bill, and the key that its nodes authorize."""
+"""Create the requester of a cluster, including the SSH key that the nodes authorize."""
 
 from dataclasses import replace
 
@@ -13,7 +13,8 @@ def requester(context: CliContext) -> Requester:
 
     Raises:
         UsageError: Nodes would not be reachable with the current settings.
-        StateError: The key pair cannot be created.
+        HostKeyError: The host key of the configured jump host is unknown.
+        StateError: The key pair cannot be created or read.
     """
     context.backend().check_access()
     return replace(preview_requester(context), public_key=ensure_key(context.settings.ssh_key).line)

@@ -1,24 +1,30 @@
-"""The plan that `up` and `train` apply: made from a recipe, or read from a file with `--plan FILE`."""
+"""The plan that `up` and `train` apply: created from a recipe, or read from the file that `--plan` specifies."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cloudgpu.app.planning import plan_files
 from cloudgpu.app.planning.planner import Planned, plan_error
+from cloudgpu.cli.commands.environment_options import EnvironmentOptions, secrets_in_files
 from cloudgpu.cli.commands.option_groups import PlanOptions
-from cloudgpu.cli.commands.plan_request import plan_recipe
+from cloudgpu.cli.commands.plan_request import plan_recipe, running_cluster
 from cloudgpu.cli.context import CliContext
-from cloudgpu.cli.render.plan import plan_lines
+from cloudgpu.cli.render.plan import plan_lines, plan_summary
+from cloudgpu.cli.render.running_plan import running_plan_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
 from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 from cloudgpu.targets import as_target
+from cloudgpu.text import command
+
+NO_OPTIONS: Final = EnvironmentOptions()
 
 
 @dataclass(frozen=True)
 class PlanSource:
-    """The source of a plan: a recipe with its assignments, or a saved plan."""
+    """The source of a plan: a recipe with `--set` assignments, or a saved plan."""
 
     target: str | None
     region: str | None
@@ -26,33 +32,48 @@ class PlanSource:
     sets: tuple[str, ...]
     file: Path | None = None
     stored: StoredPlan | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Values of secrets from files, which the registry login may need."""
 
     def planned(self, context: CliContext) -> Planned:
-        """Return a new plan, or the saved plan if its inputs have not changed.
+        """Plan the recipe, or return the saved plan after checking that its inputs have not changed.
 
         Raises:
             PlanError: The inputs of the saved plan have changed.
             CloudGpuError: The recipe cannot be planned.
         """
         if self.file is not None and self.stored is not None:
-            return _confirmed_plan(context, self.file, self.stored)
-        return plan_recipe(context, self.recipe, self.sets, offline=False)
+            return _confirmed_plan(context, self, self.file, self.stored)
+        return plan_recipe(context, self.recipe, self.sets, offline=False, secrets=self.secrets)
+
+    @property
+    def plan_command(self) -> str:
+        """The command that shows the whole plan."""
+        options = {"--on": self.target, "--region": self.region}
+        words = [word for name, value in options.items() if value for word in (name, value)]
+        sets = [word for assignment in self.sets for word in ("--set", assignment)]
+        return command("cloudgpu", "plan", self.recipe, *words, *sets)
 
 
-def select_plan_source(options: PlanOptions, recipe: str, **where: str | None) -> PlanSource:
+def select_plan_source(
+    options: PlanOptions, recipe: str, environment: EnvironmentOptions = NO_OPTIONS, **where: str | None
+) -> PlanSource:
     """Return the plan source that the command line selects. `where` contains the options `on` and `region`.
 
     Raises:
-        UsageError: Neither a recipe nor a file is given, or an option is given that the file already sets.
+        UsageError: Neither a recipe nor a plan file is given, or an option is given that the plan file already sets.
     """
     options.require_recipe(recipe)
     file = options.plan
     if file is None:
-        return PlanSource(where["on"], where["region"], recipe, tuple(options.assignments))
+        sets = (*options.assignments, *environment.assignments)
+        return PlanSource(where["on"], where["region"], recipe, sets, secrets=secrets_in_files(environment.secrets))
     given: dict[str, Any] = {
         "RECIPE": recipe,
         "--set": options.sets,
         "--prefer": options.prefer,
+        "--env": environment.env,
+        "--env-file": environment.env_file,
         **{f"--{name}": value for name, value in where.items()},
     }
     repeated = [name for name, value in given.items() if value]
@@ -60,32 +81,45 @@ def select_plan_source(options: PlanOptions, recipe: str, **where: str | None) -
         listed = ", ".join(repeated)
         raise UsageError(f"--plan {file} already sets {listed}", hint=f"remove --plan, or remove {listed}")
     stored = plan_files.load(file)
-    return PlanSource(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored)
+    secrets = secrets_in_files(environment.secrets)
+    return PlanSource(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored, secrets)
 
 
-def show_plan(planned: Planned, cluster: str, context: CliContext) -> None:
-    """Show the plan before the confirmation prompt.
+def show_plan(planned: Planned, cluster: str, context: CliContext, source: PlanSource) -> None:
+    """Show the plan before the confirmation prompt: in a few lines on a terminal, unless the command is verbose.
+
+    The plan for a cluster that is already running is one line.
 
     Raises:
         CloudGpuError: The plan has errors, so it cannot be applied.
     """
-    context.screen.lines(plan_lines(planned.plan, cluster))
+    width = context.screen.width
+    running = running_cluster(context, planned.plan, cluster) if cluster and not planned.plan.errors else None
+    if running is not None:
+        context.screen.lines(running_plan_lines(planned.plan, running, context.clock.now(), width))
+    elif context.screen.compact and not planned.plan.errors:
+        context.screen.lines(plan_summary(planned.plan, cluster, source.plan_command, width))
+    else:
+        context.screen.lines(plan_lines(planned.plan, cluster, width))
     if planned.plan.errors:
-        raise plan_error(planned.plan)
+        error = plan_error(planned.plan)
+        several = len(planned.plan.errors) > 1
+        error.summary = f"recipe {planned.plan.recipe.name} cannot run as planned: see the error{'s' * several} above"
+        raise error
 
 
 def current_plan_inputs(context: CliContext, planned: Planned, file: Path) -> PlanInputs:
-    """Return the inputs of a plan, to save in the plan file or to compare with it."""
+    """Return the inputs of a plan, to save in `file` or to compare with the inputs saved there."""
     return plan_files.collect_plan_inputs(
         planned, context.backend(as_target(planned.plan.target)), Home(context.settings.home), file
     )
 
 
-def _confirmed_plan(context: CliContext, file: Path, stored: StoredPlan) -> Planned:
-    """Return the plan of a file.
+def _confirmed_plan(context: CliContext, source: PlanSource, file: Path, stored: StoredPlan) -> Planned:
+    """Return a saved plan after checking that its inputs have not changed.
 
     Raises:
         PlanError: The inputs of the plan have changed.
     """
-    fresh = plan_recipe(context, stored.recipe, stored.sets, offline=False)
+    fresh = plan_recipe(context, stored.recipe, stored.sets, offline=False, secrets=source.secrets)
     return plan_files.verify_saved_plan(file, stored, fresh, current_plan_inputs(context, fresh, file))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.app.access.ssh import build_login_command, find_cluster_record, node_by_index, parse_node_and_command
+from cloudgpu.cli import completion
 from cloudgpu.cli.commands.node_login import node_login
 from cloudgpu.cli.commands.options import integer_parser
 from cloudgpu.cli.context import command_context
@@ -17,7 +18,12 @@ from cloudgpu.targets import as_target
 def ssh(
     invocation: typer.Context,
     cluster: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Cluster name or run ID. Optional if only one cluster is running.")
+        str,
+        typer.Argument(
+            metavar="[NAME]",
+            help="Cluster name or run ID. Optional if only one cluster is running.",
+            autocompletion=completion.clusters_and_runs,
+        ),
     ] = "",
     node: Annotated[
         int | None, typer.Option("--node", parser=integer_parser(0, 999), help="Node index; 0 is the head node.")
@@ -44,8 +50,8 @@ def ssh(
     if carry:
         record = find_cluster_record(context.records, name)
         chosen = node_by_index(stored_inventory(context.home, record).nodes, record, index)
-        carrying = context.backend(as_target(record.target)).carriers().session(chosen)
-        os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - it replaces this process in the pipe
+        carrying = context.backend(as_target(record.identity.target)).carriers().session(chosen)
+        os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - the new program inherits ssh's pipes
     argv = build_login_command(
         context.records, context.home, node_login(context, name), cluster=name, index=index, command=command
     )

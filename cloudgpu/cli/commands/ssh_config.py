@@ -7,8 +7,11 @@ import typer
 
 from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
 from cloudgpu.app.access.ssh_config import build_entries, write_entries
+from cloudgpu.cli import completion
 from cloudgpu.cli.commands.node_login import node_login
-from cloudgpu.cli.context import command_context
+from cloudgpu.cli.context import CliContext, command_context
+from cloudgpu.errors import StateError, UsageError
+from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.state.ssh_config_record import remove_entries as take_back
 from cloudgpu.state.user_ssh_config import SshFolder
 from cloudgpu.text import command
@@ -16,23 +19,26 @@ from cloudgpu.text import command
 
 def ssh_config(
     cluster: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Cluster name. Optional if only one cluster is running.")
+        str,
+        typer.Argument(
+            metavar="[NAME]",
+            help="Cluster name. Optional if only one cluster is running.",
+            autocompletion=completion.clusters,
+        ),
     ] = "",
     show: Annotated[bool, typer.Option("--print", help="Print the entries without changing ~/.ssh.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the entries. `down` also removes them.")] = False,
 ) -> None:
     """Add a cluster's nodes to ~/.ssh for ssh, scp and editors.
 
-    Writes ~/.ssh/cloudgpu.d/NAME and, if it is missing, one Include line at the top of ~/.ssh/config. The nodes are
-    named NAME-0, NAME-1 and so on, and NAME is the head node. Their host keys are pinned. `down` removes the entries.
+    Writes ~/.ssh/cloudgpu.d/NAME and, if there is none yet, an Include line at the top of ~/.ssh/config. The nodes are
+    named NAME-0, NAME-1 and so on; NAME alone is the head node. Host keys are pinned. `down` removes the entries.
     """
     context = command_context()
     name = cluster or context.only_cluster()
     folder = SshFolder(Path.home() / ".ssh")
     if remove:
-        for trouble in take_back(context.home, name):
-            context.screen.remark(trouble)
-        context.screen.line(f"removed the entries of cluster {name} from {folder.ours}")
+        _remove(context, name, folder)
         return
     login = node_login(context, name)
     cluster_nodes = find_cluster_nodes(context.records, context.home, login, name)
@@ -48,3 +54,27 @@ def ssh_config(
         context.screen.line(f"added an Include line at the top of {folder.config}")
     remove_command = command("cloudgpu", "ssh-config", name, "--remove")
     context.screen.line(f"to log in: {command('ssh', name)}    to remove the entries: {remove_command}")
+
+
+def _remove(context: CliContext, name: str, folder: SshFolder) -> None:
+    """Remove the entries of a cluster, which is given by its name or by the ID of one of its runs.
+
+    Raises:
+        UsageError: No cluster is given, and none is recorded.
+        StateError: The entries could not be removed.
+    """
+    if not name:
+        raise UsageError("no cluster is recorded", hint="specify the name of the cluster whose entries to remove")
+    name = require_cluster_name(name)
+    if not context.home.cluster(name).ssh_config.exists() and (run := context.records.run(name)) is not None:
+        name = require_cluster_name(run.cluster)
+    record = context.home.cluster(name).ssh_config
+    if not record.exists():
+        context.screen.line(f"~/.ssh has no entries for cluster {name} from this state home")
+        return
+    problems = take_back(context.home, name)
+    if problems:
+        raise StateError(
+            "; ".join(problems), hint=f"remove the files {command(str(folder.ours / name))} and {command(str(record))}"
+        )
+    context.screen.line(f"removed the entries for cluster {name} from {folder.ours}")

@@ -29,7 +29,7 @@ def status(
     if refresh:
         clusters = refresh_all(
             clusters,
-            lambda record: context.deletion_context(as_target(record.target)),
+            lambda record: context.deletion_context(as_target(record.identity.target)),
             lambda record: authorize_caller(context, record),
         )
         restore_storage_rows(context.lenient_ledger(), context.storage_records.all(), context.clock)
@@ -44,6 +44,6 @@ def status(
         rows = run_rows(past, damaged, reasons)
         context.screen.document({"clusters": [status_row.as_json() for status_row in clusters], "runs": rows})
         return
-    context.screen.lines(status_lines(clusters, now))
+    context.screen.lines(status_lines(clusters, now, context.screen.width))
     if runs:
-        context.screen.lines(run_lines(past, damaged, clusters, now, reasons))
+        context.screen.lines(run_lines(past, damaged, clusters, now, reasons, context.screen.width))

@@ -1,6 +1,6 @@
 """`cloudgpu storage`: manage storage that outlives clusters."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -20,13 +20,14 @@ from cloudgpu.cli.render.storage import (
     storage_lines,
 )
 from cloudgpu.cli.terminal.still_running import report_storage_on_signal
+from cloudgpu.recipe.storage_kinds import Deployment, StorageKind
 from cloudgpu.targets import as_target, is_simulated
 
 app = typer.Typer(help="Manage storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Storage name: lowercase letters, digits and dashes.")]
 Kind = Annotated[
-    Literal["efs", "lustre", "ebs", "s3"],
+    StorageKind,
     typer.Option(
         "--kind",
         help="efs: shared file system. lustre: parallel file system in one zone. ebs: disk in one zone. s3: bucket.",
@@ -48,7 +49,7 @@ def create(  # noqa: PLR0917
         str, typer.Option("--zone", help="Zone of a disk or Lustre file system. Only clusters in this zone can use it.")
     ] = "",
     deployment: Annotated[
-        Literal["scratch_2", "persistent_2"] | None,
+        Deployment | None,
         typer.Option(
             "--deployment",
             help="Lustre only: scratch_2 (cheaper, data not replicated) or persistent_2 (replicated). "
@@ -87,7 +88,8 @@ def create(  # noqa: PLR0917
     context.prompts.confirm(creation_question(storage_request, price, monthly_usd, simulated=simulated), yes=yes)
     report_storage_on_signal(context.storage_records, name)
     storage = context.backend().storage(context.storage_context(), context.settings.team)
-    created = storage.create(storage_request)
+    with context.screen.working("create"):
+        created = storage.create(storage_request)
     if json:
         context.screen.document(created_json(created, monthly_usd))
     else:
@@ -108,7 +110,7 @@ def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
     if json:
         context.screen.document({"storage": [row.as_json() for row in rows], "damaged": sorted(damaged)})
     else:
-        context.screen.lines(storage_lines(rows, context.clock.now()))
+        context.screen.lines(storage_lines(rows, context.clock.now(), context.screen.width))
         context.screen.lines([damaged_line(name, damaged) for name in damaged])
 
 
@@ -116,7 +118,8 @@ def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
 def delete(
     name: Name,
     delete_data: Annotated[
-        bool, typer.Option("--delete-data", help="Delete protected data, after you type the name of the storage.")
+        bool,
+        typer.Option("--delete-data", help="Delete protected data. Without --yes, asks for the name of the storage."),
     ] = False,
     on: On = None,
     yes: Yes = False,
@@ -136,7 +139,8 @@ def delete(
     if present is not None:
         context.prompts.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
     report_storage_on_signal(context.storage_records, name)
-    deleted = storage.delete(name, context.settings.region, delete_data=delete_data)
+    with context.screen.working("delete"):
+        deleted = storage.delete(name, context.settings.region, delete_data=delete_data)
     storage.check_recorded(name)
     if json:
         context.screen.document(deleted_json(deleted))

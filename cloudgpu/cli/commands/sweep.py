@@ -1,5 +1,6 @@
 """`cloudgpu sweep`: find every tagged cluster in the account and delete the leftovers."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from cloudgpu.cli.render.sweep import sweep_json, sweep_plan_lines, swept_lines
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.still_running import report_sweep_on_signal
 from cloudgpu.targets import is_simulated
+from cloudgpu.text import command
 
 
 def sweep(
@@ -40,23 +42,37 @@ def sweep(
     settings, screen = context.settings, context.screen
     deletion = context.deletion_context()
     sweeping = deletion.backend.sweep(deletion, settings.region)
-    plan = sweeping.plan(regions or [], SweepRequest(settings.owner, frozenset(owners or ()), all_mine))
+    with screen.working("search"):
+        plan = sweeping.plan(regions or [], SweepRequest(settings.owner, frozenset(owners or ()), all_mine))
     now, simulated, swept = context.clock.now(), is_simulated(settings.target), SweepResult(())
     if not json:
-        screen.lines(sweep_plan_lines(plan, now, simulated=simulated))
+        screen.lines(sweep_plan_lines(plan, now, simulated=simulated, width=screen.width))
+    again = _command(regions or (), owners or (), on, all_mine=all_mine)
     with (
         reporting_partial_result(lambda: sweep_json(plan, swept, now, simulated=simulated)),
-        print_on_interrupt(screen, "not everything is deleted yet; to continue: cloudgpu sweep --yes"),
+        print_on_interrupt(screen, f"not everything is deleted yet; to continue: {again}"),
     ):
         if yes:
-            report_sweep_on_signal(plan.clusters_to_delete)
-            swept = sweeping.delete_clusters(plan)
-            swept = swept.combined_with(sweeping.delete_storage(plan, swept))
+            report_sweep_on_signal(plan.clusters_to_delete, again)
+            with screen.working("delete"):
+                swept = sweeping.delete_clusters(plan)
+                swept = swept.combined_with(sweeping.delete_storage(plan, swept))
         if not json:
             screen.lines(swept_lines(plan, swept, yes=yes))
         failure = sweep_error(plan, swept)
         if failure is not None:
+            if yes:
+                failure.hint = f"to repeat the whole search and the deletion: {again}"
             raise failure
         sweeping.check_recorded(swept)
     if json:
         screen.document(sweep_json(plan, swept, now, simulated=simulated))
+
+
+def _command(regions: Sequence[str], owners: Sequence[str], on: str | None, *, all_mine: bool) -> str:
+    """Return the command that continues an interrupted deletion, with the same limits."""
+    words = [word for region in regions for word in ("--region", region)]
+    words += [word for owner in owners for word in ("--owner", owner)]
+    words += ["--all-mine"] if all_mine else []
+    words += ["--on", on] if on else []
+    return command("cloudgpu", "sweep", "--yes", *words)

@@ -1,6 +1,6 @@
 """`cloudgpu train`: run a recipe from plan to bill.
 
-Training needs most of cloudgpu, so this module contains only the options, and `train_run.py` the rest.
+This module imports `train_run.py`, which needs most of cloudgpu, only when training starts.
 """
 
 from cloudgpu.cli.commands.option_groups import with_option_groups
@@ -18,6 +18,6 @@ def train(options: TrainOptions) -> None:
     the cluster and prints the cost. A cluster that already existed is not deleted. To resume an interrupted matrix, run
     the same command again.
     """
-    # Before the slow imports, because this is the most common mistake.
+    # Report the most common mistake before the slow imports.
     options.source.require_recipe(options.recipe)
     _run_training(options)

@@ -1,6 +1,6 @@
 """`cloudgpu train RECIPE --matrix`: run every combination of parameter values, one run at a time on one cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import typer
@@ -13,6 +13,7 @@ from cloudgpu.app.runs.train import TrainingRun
 from cloudgpu.cli.commands.matrix import write_table
 from cloudgpu.cli.commands.plan_request import plan_recipe, recipe_roots
 from cloudgpu.cli.commands.requester import requester
+from cloudgpu.cli.commands.run_secrets import ask_for_secrets
 from cloudgpu.cli.commands.saved_plan import PlanSource, show_plan
 from cloudgpu.cli.commands.train_options import TrainOptions
 from cloudgpu.cli.context import CliContext
@@ -26,7 +27,7 @@ from cloudgpu.targets import is_simulated
 
 
 def check_matrix_options(options: TrainOptions) -> tuple[Axis, ...]:
-    """Return the axes, or an empty tuple if `--matrix` is not used.
+    """Return the axes of the matrix, or an empty tuple if `--matrix` is not used.
 
     Raises:
         UsageError: The options contradict each other, or an axis is invalid.
@@ -57,18 +58,26 @@ def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], 
 
     Raises:
         CloudGpuError: The matrix cannot be planned, or was aborted.
-        typer.Exit: The matrix has finished; contains the exit code.
+        typer.Exit: The results have been shown, or the user declined. The exception contains the exit code.
     """
-    request = _request(context, source, _planned(context, source, axes), options)
+    planned = _planned(context, source, axes)
+    lead, environ = ask_for_secrets(
+        planned.lead,
+        {**context.environment.environ, **source.secrets},
+        options.environment.secrets,
+        context.prompts,
+    )
+    planned = replace(planned, lead=lead)
+    request = _request(context, source, planned, options, environ)
     runs, owner = context.context(), requester(context)
     matrices = MatrixRunner(runs, TrainingRun(runs, owner), owner)
     start = matrices.start_progress(request)
     if start.missing:
         cluster = matrices.cluster_name(start, request)
-        show_plan(request.plan.lead, cluster, context)
+        show_plan(request.plan.lead, cluster, context, source)
         known = context.records.last_known(cluster)
         up = known if known is not None and known.state == "up" else None
-        context.screen.lines(plan_lines(request.plan, start, up, context.clock.now()))
+        context.screen.lines(plan_lines(request.plan, start, up, context.clock.now(), context.screen.width))
         context.prompts.confirm("Go ahead?", yes=options.yes)
     else:
         context.screen.line("every combination has a result; to rerun them, add --again")
@@ -81,7 +90,7 @@ def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], 
     if context.screen.json_mode:
         context.screen.document(outcome.as_json())
     else:
-        context.screen.lines(outcome_lines(outcome))
+        context.screen.lines(outcome_lines(outcome, context.screen.width))
     raise typer.Exit(exit_code(outcome))
 
 
@@ -92,12 +101,14 @@ def _planned(context: CliContext, source: PlanSource, axes: Sequence[Axis]) -> M
 
     def plan_combination(combination: Combination) -> Planned:
         sets = [*source.sets, *(f"{name}={value}" for name, value in combination.values)]
-        return plan_recipe(context, source.recipe, sets, offline=False)
+        return plan_recipe(context, source.recipe, sets, offline=False, secrets=source.secrets)
 
     return plan_matrix(loaded, axes, all_combinations, plan_combination)
 
 
-def _request(context: CliContext, source: PlanSource, plan: MatrixPlan, options: TrainOptions) -> MatrixRequest:
+def _request(
+    context: CliContext, source: PlanSource, plan: MatrixPlan, options: TrainOptions, environ: Mapping[str, str]
+) -> MatrixRequest:
     return MatrixRequest(
         plan=plan,
         recipe_path=plan.lead.path,
@@ -109,6 +120,7 @@ def _request(context: CliContext, source: PlanSource, plan: MatrixPlan, options:
         fail_fast=options.matrix.fail_fast,
         again=options.matrix.again,
         retry_s=options.provision.retry_s,
-        environ=context.environment.environ,
+        environ=environ,
+        sharing=options.sharing,
         delete_on_interrupt=context.prompts.delete_on_interrupt(options.provision.on_interrupt),
     )

@@ -1,13 +1,19 @@
-"""The options of `cloudgpu train`. Imports nothing slow, so that the help and mistakes are shown quickly."""
+"""The options of `cloudgpu train`. This module imports nothing slow, so help and usage errors appear quickly."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cloudgpu.cli import completion
+from cloudgpu.cli.commands.environment_options import EnvironmentOptions
 from cloudgpu.cli.commands.option_groups import PlanOptions, ProvisionOptions
-from cloudgpu.cli.commands.options import Json, On, OptionalRecipe, Yes
+from cloudgpu.cli.commands.options import Json, On, OptionalRecipe, Verbose, Yes
+from cloudgpu.errors import UsageError
+
+if TYPE_CHECKING:
+    from cloudgpu.app.runs.busy_nodes import Sharing
 
 
 @dataclass(frozen=True)
@@ -15,7 +21,7 @@ class MatrixOptions:
     """The options of `train --matrix`.
 
     Attributes:
-        axes: Axes as `name=value,value`, one for each parameter or field.
+        axes: One `name=value,value` per parameter or recipe field.
     """
 
     axes: Annotated[
@@ -44,8 +50,22 @@ class TrainOptions:
 
     recipe: OptionalRecipe = ""
     on: On = None
-    cluster: Annotated[str, typer.Option("--cluster", help="Use the cluster with this name, or create it.")] = ""
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--cluster",
+            help="Use the cluster with this name, or create it.",
+            autocompletion=completion.clusters,
+        ),
+    ] = ""
+    wait: Annotated[
+        bool, typer.Option("--wait", help="If another run is in progress on the cluster, start when it has ended.")
+    ] = False
+    share: Annotated[
+        bool, typer.Option("--share", help="Start even if another run is in progress; both then share the GPUs.")
+    ] = False
     source: PlanOptions = field(default_factory=PlanOptions)
+    environment: EnvironmentOptions = field(default_factory=EnvironmentOptions)
     yes: Yes = False
     keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster running after the run.")] = False
     keep_on_failure: Annotated[
@@ -56,4 +76,16 @@ class TrainOptions:
     ] = False
     matrix: MatrixOptions = MatrixOptions()
     provision: ProvisionOptions = field(default_factory=ProvisionOptions)
+    verbose: Verbose = False
     json: Json = False
+
+    @property
+    def sharing(self) -> "Sharing":
+        """What to do if another run is in progress on the cluster.
+
+        Raises:
+            UsageError: Both options are given.
+        """
+        if self.wait and self.share:
+            raise UsageError("--wait and --share are mutually exclusive", hint="run `cloudgpu train --help`")
+        return "wait" if self.wait else "share" if self.share else "refuse"

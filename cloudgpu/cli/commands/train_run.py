@@ -1,10 +1,11 @@
-"""Carry out `cloudgpu train`: one run, or the runs of a matrix."""
+"""Implement `cloudgpu train`: one run, or the runs of a matrix."""
 
 import typer
 
 from cloudgpu.app.runs.train import TrainingRun, TrainRequest
 from cloudgpu.cli.commands.plan_request import find_reusable_cluster
 from cloudgpu.cli.commands.requester import requester
+from cloudgpu.cli.commands.run_secrets import ask_for_secrets
 from cloudgpu.cli.commands.saved_plan import select_plan_source, show_plan
 from cloudgpu.cli.commands.train_matrix import check_matrix_options, train_matrix
 from cloudgpu.cli.commands.train_options import TrainOptions
@@ -18,18 +19,31 @@ def run_training(options: TrainOptions) -> None:
     """Plan, ask for confirmation, train and show the outcome.
 
     Raises:
-        CloudGpuError: The options are invalid, or training failed.
-        typer.Exit: Training has finished; contains the exit code.
+        CloudGpuError: The options are invalid, the recipe cannot run as planned, or the run could not be completed.
+        typer.Exit: The outcome has been shown, or the user declined. The exception contains the exit code.
     """
     provision = options.provision
-    source = select_plan_source(options.source, options.recipe, on=options.on, region=provision.region)
+    source = select_plan_source(
+        options.source, options.recipe, options.environment, on=options.on, region=provision.region
+    )
     retry_s, axes = provision.retry_s, check_matrix_options(options)
-    context = command_context(json=options.json, target=source.target, region=source.region, **provision.settings)
+    context = command_context(
+        json=options.json,
+        verbose=options.verbose,
+        target=source.target,
+        region=source.region,
+        **provision.settings,
+    )
     cluster = require_cluster_name(options.cluster) if options.cluster else ""
     if axes:
         train_matrix(context, source, axes, options)
-    planned = source.planned(context)
-    show_plan(planned, cluster or find_reusable_cluster(context, planned.plan), context)
+    planned, environ = ask_for_secrets(
+        source.planned(context),
+        {**context.environment.environ, **source.secrets},
+        options.environment.secrets,
+        context.prompts,
+    )
+    show_plan(planned, cluster or find_reusable_cluster(context, planned.plan), context, source)
     context.prompts.confirm("Go ahead?", yes=options.yes)
     report_clusters_on_signal(context.records, cluster or find_reusable_cluster(context, planned.plan))
     request = TrainRequest(
@@ -41,8 +55,12 @@ def run_training(options: TrainOptions) -> None:
         keep_on_failure=options.keep_on_failure,
         detach=options.detach,
         retry_s=retry_s,
-        environ=context.environment.environ,
+        environ=environ,
+        sharing=options.sharing,
         delete_on_interrupt=context.prompts.delete_on_interrupt(provision.on_interrupt),
+        delete_unstarted=context.prompts.delete_on_interrupt(
+            provision.on_interrupt, "was created, but nothing runs on it yet", default=True
+        ),
     )
     runs = context.context()
     outcome = TrainingRun(runs, requester(context)).train(request)

@@ -14,6 +14,7 @@ from cloudgpu.app.access.tunnels import (
     service_ports,
 )
 from cloudgpu.app.runs.service_urls import services_on
+from cloudgpu.cli import completion
 from cloudgpu.cli.commands.node_login import node_login
 from cloudgpu.cli.commands.options import Json, integer_parser
 from cloudgpu.cli.context import command_context
@@ -24,7 +25,12 @@ _INTERRUPTED = 130
 
 def tunnel(
     cluster: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Cluster name or run ID. Optional if only one cluster is running.")
+        str,
+        typer.Argument(
+            metavar="[NAME]",
+            help="Cluster name or run ID. Optional if only one cluster is running.",
+            autocompletion=completion.clusters_and_runs,
+        ),
     ] = "",
     port: Annotated[
         list[str] | None,
@@ -40,7 +46,7 @@ def tunnel(
         typer.Option(
             "--local",
             parser=integer_parser(1, 65535),
-            help="Local port. Default: the remote port, or the next free one.",
+            help="Local port. Default: the remote port, or the next free port.",
         ),
     ] = None,
     json: Json = False,
@@ -79,5 +85,5 @@ def tunnel(
                 authorize_caller=login.authorize_caller,
             )
         except KeyboardInterrupt:
-            context.screen.lines(["", "tunnel closed; the service on the node is still running"])
+            context.screen.lines(["", "tunnel closed; processes on the node keep running"])
             raise typer.Exit(_INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""The data of the catalog and the changes made by a refresh, as text and as JSON."""
+"""The status and history of the catalog, and the changes made by a refresh, as text and as JSON."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, time
@@ -8,7 +8,8 @@ from cloudgpu.app.planning.catalog_age import CatalogStatus
 from cloudgpu.app.planning.catalog_refresh import RefreshResult, change_line
 from cloudgpu.catalog.snapshots.changes import Change
 from cloudgpu.cli.terminal.number_format import age, format_time
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
@@ -18,12 +19,28 @@ _SHOWN: Final = 20
 _NAMED: Final = 4
 """Maximum number of regions that are listed by name."""
 _MANY: Final = ("spot", "spot-new", "spot-gone", "price-new", "zone-new")
-"""Kinds of change that are numerous: spot prices, which change all day, and data that is read for the first time."""
+"""Kinds of change that occur in large numbers: spot prices, which change all day, and newly added data."""
 _WORDS: Final = {"on_demand": "on-demand"}
+_READ: Final = (
+    Column("region"),
+    Column("what"),
+    Column("rows", right=True, priority=1),
+    Column("read", priority=3, narrow="hide"),
+    Column("age", priority=1),
+    Column("source", priority=1, narrow="wrap"),
+)
+_HISTORY: Final = (
+    Column(),
+    Column("snapshot", right=True),
+    Column("read"),
+    Column("base", right=True, priority=2, narrow="hide"),
+    Column("regions", priority=1, narrow="wrap"),
+    Column("changed", narrow="wrap"),
+)
 
 
-def refresh_lines(result: RefreshResult) -> list[str]:
-    """Return one line per change, and one per part of the data that was skipped or could not be read."""
+def refresh_lines(result: RefreshResult, width: int | None = None) -> list[str]:
+    """Return a summary, the changes, the skipped instance types, and the parts of the data that could not be read."""
     where = _where(result.entry.regions)
     simulated = "  [simulated]" if result.simulated else ""
     lines = [f"{result.target} {where}: {result.entry.summary} (snapshot {result.entry.number}){simulated}"]
@@ -32,7 +49,7 @@ def refresh_lines(result: RefreshResult) -> list[str]:
     for unread in result.unread:
         part = _WORDS.get(unread.part, unread.part)
         lines.append(f"unknown: {unread.region} {part}: {unread.reason}; keeping the previous data")
-    return lines
+    return wrap_lines(lines, width)
 
 
 def _where(regions: Sequence[str]) -> str:
@@ -51,9 +68,8 @@ def _shown(changes: Sequence[Change], number: int) -> list[str]:
         most = _SHOWN if kind in _MANY else len(changed)
         lines += changed[:most]
         if len(changed) > most:
-            lines.append(
-                f"... and {len(changed) - most} more of these: {command('cloudgpu', 'catalog', 'history', str(number))}"
-            )
+            list_all = command("cloudgpu", "catalog", "history", str(number))
+            lines.append(f"... and {len(changed) - most} more; to list them: {list_all}")
     return lines
 
 
@@ -73,8 +89,8 @@ def refresh_json(result: RefreshResult) -> dict[str, Any]:
     }
 
 
-def catalog_status_lines(status: CatalogStatus, now: datetime) -> list[str]:
-    """Return the data that was read from the target, with its age and source, and a summary of the bundled data."""
+def catalog_status_lines(status: CatalogStatus, now: datetime, width: int | None = None) -> list[str]:
+    """Return a table of the data read from the target, the retired types, and a summary of the bundled data."""
     first, last = status.shipped_priced_on
     simulated = "  [simulated]" if status.simulated else ""
     lines = []
@@ -82,7 +98,7 @@ def catalog_status_lines(status: CatalogStatus, now: datetime) -> list[str]:
         lines.append(f"{status.target}: no data has been read yet; to read it: {_refresh(status.target)}")
     else:
         read = f"snapshot {status.entry.number}, read {format_time(status.entry.at)} by account {status.entry.account}"
-        lines += [f"{status.target}: {read}{simulated}", ""]
+        lines += [*wrap_lines([f"{status.target}: {read}{simulated}"], width), ""]
         rows = [
             (
                 part.region,
@@ -94,13 +110,13 @@ def catalog_status_lines(status: CatalogStatus, now: datetime) -> list[str]:
             )
             for part in status.known
         ]
-        lines += align_columns([("region", "what", "rows", "read", "age", "source"), *rows], right={2})
-    lines += [f"retired since {part.on}: {name} ({part.source})" for name, part in sorted(status.retired.items())]
+        lines += Table(_READ, rows).lines(width)
+    more = [f"retired since {part.on}: {name} ({part.source})" for name, part in sorted(status.retired.items())]
     old = age((now - datetime.combine(first, time(), UTC)).total_seconds())
     span = str(first) if first == last else f"{first} to {last}"
     what = "everything" if status.entry is None else "everything else"
-    lines += ["", f"{what} is bundled with cloudgpu: {status.shipped_types} types, prices read {span} ({old} ago)"]
-    return lines + [f"  {source}" for source in status.sources]
+    more += ["", f"{what} is bundled with cloudgpu: {status.shipped_types} types, prices read {span} ({old} ago)"]
+    return [*lines, *wrap_lines([*more, *(f"  {source}" for source in status.sources)], width)]
 
 
 def catalog_status_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
@@ -132,12 +148,12 @@ def catalog_status_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
     }
 
 
-def history_lines(history: History, target: str) -> list[str]:
+def history_lines(history: History, target: str, width: int | None = None) -> list[str]:
     """Return one line per refresh, latest last; an asterisk marks the active refresh."""
     if not history.entries:
         return [f"{target}: no data has been read yet; to read it: {_refresh(target)}"]
     rows = [_history_row(entry, in_use=entry.number == history.current) for entry in history.entries]
-    lines = align_columns([("", "snapshot", "read", "base", "regions", "changed"), *rows], right={1, 3})
+    lines = Table(_HISTORY, rows).lines(width)
     return lines if history.current else [*lines, f"{target}: the catalog bundled with cloudgpu is in use"]
 
 
@@ -146,10 +162,10 @@ def _history_row(entry: SnapshotEntry, *, in_use: bool) -> tuple[str, ...]:
     return "*" if in_use else "", str(entry.number), format_time(entry.at), str(entry.after), where, entry.summary
 
 
-def entry_lines(entry: SnapshotEntry) -> list[str]:
+def entry_lines(entry: SnapshotEntry, width: int | None = None) -> list[str]:
     """Return the summary and all changes of one refresh."""
     head = f"snapshot {entry.number}, read {format_time(entry.at)} from {_where(entry.regions)}: {entry.summary}"
-    return [head, *(f"  {text}" for text in entry.lines)]
+    return wrap_lines([head, *(f"  {text}" for text in entry.lines)], width)
 
 
 def history_json(history: History, target: str, selected: SnapshotEntry | None) -> dict[str, Any]:

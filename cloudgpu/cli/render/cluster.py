@@ -7,10 +7,10 @@ from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.aws.clusters.create import ProvisionedCluster
 from cloudgpu.backends.billing.costs import cluster_hourly_usd
 from cloudgpu.backends.lifecycle.results import DeletionResult
-from cloudgpu.cli.terminal.number_format import format_time, money, plural
+from cloudgpu.cli.terminal.number_format import format_time, money
 from cloudgpu.cli.terminal.panel import Row
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
-from cloudgpu.text import command
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.text import command, plural
 
 
 def provisioned_json(provisioned: ProvisionedCluster, stages: Stages) -> dict[str, Any]:
@@ -18,39 +18,42 @@ def provisioned_json(provisioned: ProvisionedCluster, stages: Stages) -> dict[st
     record = provisioned.record
     return {
         "cluster": record.name,
-        "run_id": record.run_id,
+        "run_id": record.identity.run_id,
         "made": provisioned.made,
         "simulated": record.simulated,
-        "region": record.region,
-        "zone": record.zone,
-        "instance_type": record.instance_type,
+        "region": record.placement.region,
+        "zone": record.placement.zone,
+        "instance_type": record.placement.instance_type,
         "nodes": provisioned.inventory.as_json()["nodes"],
-        "node_hourly_usd": record.node_hourly_usd,
-        "expires_at": record.expires_at.isoformat(),
+        "node_hourly_usd": record.placement.node_hourly_usd,
+        "expires_at": record.lifecycle.expires_at.isoformat(),
         "tried": list(provisioned.tried),
         "stages": stages.as_json(),
         "cost": {
             "hourly_usd": format(cluster_hourly_usd(record), "f"),
             "simulated": record.simulated,
         },
-        "left": [f"cluster {record.name} is running until {format_time(record.expires_at)}"],
+        "left": [f"cluster {record.name} is running until {format_time(record.lifecycle.expires_at)}"],
     }
 
 
 def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) -> dict[str, Any]:
-    """Return the fields that `up` and `down` report with the error that aborted them.
+    """Return the JSON fields that an aborted `up` or `down` reports in addition to the error.
 
     Args:
         cluster: Name of the cluster.
-        record: The last record; None if nothing was launched, everything is deleted, or the record cannot be read.
-        stages: Stages that the command reached.
+        record: The cluster's record, or a substitute if the record is damaged; None if nothing was launched or
+            everything is deleted.
+        stages: Stages that the command started.
     """
     fields: dict[str, Any] = {"cluster": cluster, "run_id": "", "stages": stages.as_json(), "left": []}
     if record is None:
         return fields
-    until = f"its nodes power off at {format_time(record.expires_at)}"
-    left = f"cluster {cluster} is {'running' if record.state == 'up' else 'not confirmed deleted'}; {until}"
-    return {**fields, "run_id": record.run_id, "simulated": record.simulated, "left": [left]}
+    # The substitute for a damaged record does not know the expiry.
+    expiry = "an unknown time" if record.state == "damaged" else format_time(record.lifecycle.expires_at)
+    state = "running" if record.state == "up" else "not confirmed deleted"
+    left = f"cluster {cluster} is {state}; its nodes power off at {expiry}"
+    return {**fields, "run_id": record.identity.run_id, "simulated": record.simulated, "left": [left]}
 
 
 def provisioned_title(provisioned: ProvisionedCluster) -> str:
@@ -64,8 +67,8 @@ def provisioned_rows(provisioned: ProvisionedCluster) -> list[Row]:
     """Return the nodes, the expiry, and how to use and delete the cluster."""
     record = provisioned.record
     return [
-        ("nodes", f"{record.nodes} x {record.instance_type} in {record.zone}"),
-        ("expires", f"{format_time(record.expires_at)}, even if this machine is off"),
+        ("nodes", f"{record.placement.nodes} x {record.placement.instance_type} in {record.placement.zone}"),
+        ("expires", f"{format_time(record.lifecycle.expires_at)}, even if this machine is off"),
         *(
             (f"node {node.index}", f"{node.instance_id}  {node.user}@{node.address} port {node.port}")
             for node in provisioned.inventory.nodes
@@ -91,14 +94,14 @@ def deletions_json(results: TeardownResults, stages: Stages) -> dict[str, Any]:
 
 
 def deletions_lines(results: TeardownResults) -> list[str]:
-    """Return the lines about the clusters that `down` deleted. Failures are reported by the command's error."""
+    """Return lines about the clusters that `down` deleted. The command's error reports the failures."""
     if not results.ended and not results.failed and not results.unrecorded:
         return ["no cluster is running; nothing to delete"]
     return [line for ended in results.ended for line in deletion_lines(ended)]
 
 
 def deletion_lines(ended: DeletionResult) -> list[str]:
-    """Return the lines about what `down` deleted."""
+    """Return lines about the deleted resources of one cluster and the cost."""
     if ended.own:
         return [*_released_hosts(ended), *_bill(ended)]
     if not ended.known and not ended.orphans and not ended.storage.ended:

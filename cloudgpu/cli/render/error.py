@@ -7,8 +7,8 @@ from cloudgpu.errors import CloudGpuError, HostKeyError, NoCapacityError
 
 _ATTEMPT = re.compile(r"(\S+ \S+ \S+: [^:()]+ \([\w.]+\)): ")
 
-# Look up attributes by name, not by class, because testing for classes of other packages would require importing them.
-_LISTS = ("problems", "findings", "tried", "left", "tail")
+# Look up these attributes by name: a check for error classes of other packages would have to import the packages.
+_LISTS = ("problems", "findings", "tried", "left", "tail", "reasons")
 
 
 def error_json(err: CloudGpuError) -> dict[str, Any]:
@@ -20,27 +20,27 @@ def error_json(err: CloudGpuError) -> dict[str, Any]:
 
 
 def failure_json(kind: str, message: str, hint: str, exit_code: int, about: list[str]) -> dict[str, Any]:
-    """Return the `--json` form of a failure that is not a `CloudGpuError`: an invalid option or Ctrl-C."""
+    """Return the `--json` form of a failure, also for failures without a `CloudGpuError`, such as Ctrl-C."""
     return {"error": {"type": kind, "message": message, "hint": hint, "exit_code": exit_code, "details": about}}
 
 
 def details(err: CloudGpuError) -> list[str]:
-    """Return the full details of an error: its problems, findings, candidates, leftovers or output."""
+    """Return the full details of an error: its problems, findings, failed candidates, leftovers or output."""
     if isinstance(err, HostKeyError):
         return _fingerprints(err)
     return [str(detail) for name in _LISTS for detail in getattr(err, name, ())]
 
 
 def detail_lines(err: CloudGpuError) -> list[str]:
-    """Return the details for the terminal, without those that the message contains.
+    """Return the details for the terminal, except those that repeat the message or its end.
 
-    Failed candidates are shortened to their error code.
+    A failed candidate is shortened to its location, type, market and error code.
     """
     if isinstance(err, NoCapacityError):
         return [short_attempt(detail) for detail in err.tried]
     if isinstance(err, HostKeyError):
         return [detail for detail in details(err) if detail.partition(" ")[2] not in err.message]
-    return [detail for detail in details(err) if detail != err.message]
+    return [detail for detail in details(err) if not (detail.strip() and err.message.endswith(detail.strip()))]
 
 
 def short_attempt(tried: str) -> str:

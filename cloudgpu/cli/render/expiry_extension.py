@@ -15,8 +15,8 @@ def extension_json(extended: ExtensionResult) -> dict[str, Any]:
         "cluster": record.name,
         "simulated": record.simulated,
         "expired_before_at": extended.before.isoformat(),
-        "expires_at": record.expires_at.isoformat(),
-        "nodes": record.nodes,
+        "expires_at": record.lifecycle.expires_at.isoformat(),
+        "nodes": record.placement.nodes,
         "worst_case_usd": str(extended.worst_case_usd),
     }
 
@@ -24,7 +24,7 @@ def extension_json(extended: ExtensionResult) -> dict[str, Any]:
 def extension_lines(extended: ExtensionResult, now: datetime) -> list[str]:
     """Return the lines with the new expiry and the worst-case cost until then."""
     record = extended.record
-    until = f"{format_time(record.expires_at)} ({relative_time(record.expires_at, now)})"
+    until = f"{format_time(record.lifecycle.expires_at)} ({relative_time(record.lifecycle.expires_at, now)})"
     before = format_time(extended.before)
     worst = f"{money(extended.worst_case_usd)} at most{' (simulated; nothing is charged)' if record.simulated else ''}"
     return [

@@ -4,18 +4,20 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.rehearsal.faults.scripts import FaultScript
 from cloudgpu.text import command
 
+_COLUMNS = (Column(), Column(whole=True), Column(narrow="wrap", least=30))
 _PARTS = ("rules", "capacity", "quotas", "cloud", "nodes")
 
 
-def library_lines(library: Sequence[FaultScript], applied: Sequence[str]) -> list[str]:
-    """Return one line per fault, with an asterisk for active faults, and a last line that lists the active faults."""
+def library_lines(library: Sequence[FaultScript], applied: Sequence[str], width: int | None = None) -> list[str]:
+    """Return one line per fault, with an asterisk for active faults, and a final line that lists the active faults."""
     rows = [("*" if script.name in applied else "", script.name, script.description) for script in library]
     now = f"active (*): {', '.join(applied)}" if applied else "active: none"
-    return [*align_columns(rows), now]
+    return [*Table(_COLUMNS, rows).lines(width), *wrap_lines([now], width)]
 
 
 def library_json(library: Sequence[FaultScript], applied: Sequence[str]) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def library_json(library: Sequence[FaultScript], applied: Sequence[str]) -> dict
 
 
 def script_lines(script: FaultScript) -> list[str]:
-    """Return the description of a fault, its parameters with their defaults, and its parts, one JSON value per line."""
+    """Return a fault's description, its parameters with defaults, and its rules, limits and conditions as JSON."""
     lines = [f"{script.name}: {script.description}".rstrip(": ")]
     lines += [f"  {command('--set', f'{name}={value}')}" for name, value in script.parameters.items()]
     return [*lines, *_part_lines(script.parts)]
@@ -46,7 +48,7 @@ def script_json(script: FaultScript) -> dict[str, Any]:
 
 
 def active_fault_lines(now: Mapping[str, Any]) -> list[str]:
-    """Return the names and parts of the active faults."""
+    """Return the names of the active faults, and the rules, limits and conditions in effect as JSON."""
     if not any(now[part] for part in _PARTS):
         return ["simulated faults: none"]
     return [f"simulated faults: {', '.join(now['names']) or 'unnamed'}", *_part_lines(now)]

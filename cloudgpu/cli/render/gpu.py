@@ -1,6 +1,6 @@
 """Render everything known about one GPU, as text and as JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -14,11 +14,12 @@ from cloudgpu.catalog.software import FrameworkImage, TorchWheels
 from cloudgpu.cli.render.gpus import availability_remark, format_price, format_price_age, offer_json
 from cloudgpu.cli.terminal.number_format import amount, money
 from cloudgpu.cli.terminal.panel import Row
-from cloudgpu.cli.terminal.table import align_columns, wrap_paragraph
+from cloudgpu.cli.terminal.table import Column, Table, definition_lines
+from cloudgpu.cli.terminal.wrapping import wrap_paragraph
 from cloudgpu.text import command
 
 UNKNOWN = "unknown"
-_WIDTH = 114
+_WIDTH = 116
 _LABELS = {
     "first_cuda": "first CUDA",
     "last_cuda_major": "last CUDA",
@@ -39,33 +40,49 @@ _LABELS = {
 _RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 
-def profile_lines(profile: Profile, today: date) -> list[str]:
-    """Return one block each for hardware, software, containers, wheels, types, replacements and sources of a GPU."""
+_CONTAINER = (Column(), Column(whole=True), Column(priority=1))
+_WHEELS = (Column(), Column(narrow="wrap"), Column(narrow="wrap", priority=1))
+_TYPE = (
+    Column(),
+    Column(priority=1),
+    Column(priority=1),
+    Column(priority=2),
+    Column(priority=4),
+    Column(priority=3),
+)
+_REPLACEMENT = (Column(), Column(), Column(), Column(priority=2), Column(priority=3))
+
+
+def profile_lines(profile: Profile, today: date, width: int | None = None) -> list[str]:
+    """Return blocks for a GPU's hardware, software, containers, wheels, types, replacements, sources and next steps."""
     gpu = profile.gpu
     return [
         f"{gpu.name}: {gpu.architecture}, compute capability {gpu.compute_capability} (sm_{gpu.sm})",
-        *_block("hardware", _hardware(gpu)),
-        *_block("software", _software(gpu)),
-        *_table("last containers with native code for it", [_container(container) for container in profile.containers]),
-        *_table("PyTorch wheels that run on it", [_wheels(wheels) for wheels in profile.wheels]),
+        *_block("hardware", _hardware(gpu), width),
+        *_block("software", _software(gpu), width),
+        *_table(
+            "last containers with native code for it",
+            Table(_CONTAINER, [_container(container) for container in profile.containers], "  "),
+            width,
+        ),
+        *_table(
+            "PyTorch wheels that run on it",
+            Table(_WHEELS, [_wheels(wheels) for wheels in profile.wheels], "  "),
+            width,
+        ),
         *_table(
             "instance types (cheapest region of each, on demand)",
-            [_type(offer, today) for offer in profile.offers],
+            Table(_TYPE, [_type(offer, today) for offer in profile.offers], "  "),
+            width,
         ),
-        *_table(
-            "replacements",
-            [
-                *_successor(profile.gpu),
-                *(row for replacement in profile.replacements for row in _replaced(replacement)),
-            ],
-        ),
-        *_sources(profile),
-        *_next(profile),
+        *_table("replacements", Table(_REPLACEMENT, _replacements(profile), "  "), width),
+        *_sources(profile, min(width or _WIDTH, _WIDTH)),
+        *_next(profile, width),
     ]
 
 
 def profile_json(profile: Profile) -> dict[str, Any]:
-    """Return the profile as JSON. Null means unknown or, for the fields that json.md names, no upper bound."""
+    """Return the profile as JSON. Null means unknown or, for the fields that json.md lists, no upper bound."""
     gpu = profile.gpu
     return {
         "gpu": gpu.name,
@@ -105,7 +122,7 @@ def profile_json(profile: Profile) -> dict[str, Any]:
 
 
 def values_by_source(profile: Profile) -> dict[tuple[str, str], list[str]]:
-    """Map each kind of value and source text to the names of the values from that source."""
+    """Map each (kind of value, source) to the names of the values. The kind is a prefix such as `price of `."""
     rows = [
         *(("", _LABELS.get(name, name.replace("_", " ")), text) for name, text in profile.gpu.sources.items()),
         *(("container for ", container.framework, container.source) for container in profile.containers),
@@ -181,7 +198,7 @@ def _branch(branch: int | None) -> str | None:
 
 
 def _container(image: FrameworkImage) -> tuple[str, ...]:
-    return image.framework, image.image, "tag recalled, not seen" if image.recalled else ""
+    return image.framework, image.image, "tag not verified" if image.recalled else ""
 
 
 def _wheels(wheels: TorchWheels) -> tuple[str, ...]:
@@ -200,13 +217,18 @@ def _type(offer: Offer, today: date) -> tuple[str, ...]:
     return instance_type.name, size, f"{hourly}{block}", offer.region or "", read, availability_remark(offer)
 
 
+def _replacements(profile: Profile) -> list[tuple[str, ...]]:
+    newer = [row for replacement in profile.replacements for row in _replaced(replacement)]
+    return [*_successor(profile.gpu), *newer]
+
+
 def _successor(gpu: Gpu) -> Iterator[tuple[str, ...]]:
     if gpu.replacement is not None:
         yield "", "closest GPU that AWS offers", gpu.replacement, "", ""
 
 
 def _replaced(replacement: Replacement) -> Iterator[tuple[str, ...]]:
-    yield f"of {amount(replacement.gib)} GiB", "cheapest with as much memory", *_stand_in(replacement.cheapest)
+    yield f"for {amount(replacement.gib)} GiB", "cheapest with as much memory", *_stand_in(replacement.cheapest)
     yield "", "newer, with as much memory", *_stand_in(replacement.newer)
 
 
@@ -225,7 +247,7 @@ def _replacement_json(replacement: Replacement) -> dict[str, Any]:
     }
 
 
-def _next(profile: Profile) -> Iterator[str]:
+def _next(profile: Profile, width: int | None) -> Iterator[str]:
     best = next(
         (candidate for candidate in profile.offers if candidate.obtainable and candidate.hourly_usd is not None), None
     )
@@ -235,36 +257,32 @@ def _next(profile: Profile) -> Iterator[str]:
     use = best or stand_in
     yield ""
     yield "next:"
-    rows = [(command("cloudgpu", "images", "--latest-for", spec_name(profile.gpu.name)), "containers that run on it")]
+    rows = [
+        (command("cloudgpu", "containers", "--latest-for", spec_name(profile.gpu.name)), "containers that run on it")
+    ]
     if use is not None:
         about = "create a recipe for it" if best is not None else "create a recipe for a replacement"
         create = command("cloudgpu", "recipe", "new", "my-run", "--gpu", use.spec, "--region", str(use.region))
         rows.append((create, about))
-    yield from align_columns(rows, indent="  ")
+    yield from definition_lines(rows, width)
 
 
-def _block(title: str, rows: Iterator[Row] | Sequence[Row]) -> list[str]:
-    cells = list(rows)
-    return ["", title, *align_columns(cells, indent="  ")] if cells else []
+def _block(title: str, rows: Iterator[Row], width: int | None) -> list[str]:
+    return ["", title, *definition_lines(list(rows), width)]
 
 
-def _table(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
-    return ["", title, *(align_columns(rows, indent="  ") or ["  none known"])]
+def _table(title: str, table: Table, width: int | None) -> list[str]:
+    return ["", title, *(table.lines(width) or ["  none known"])]
 
 
-def _sources(profile: Profile) -> list[str]:
-    """Return each source once, with the names of its values."""
+def _sources(profile: Profile, width: int) -> list[str]:
+    """Return each source once, with the names of the values from that source."""
     lines = [
         line
         for (kind, text), names in values_by_source(profile).items()
-        for line in _wrapped(f"{kind}{', '.join(dict.fromkeys(names))}: {text}")
+        for line in wrap_paragraph(f"  {kind}{', '.join(dict.fromkeys(names))}: {text}", width, "      ")
     ]
     return ["", "sources", *lines] if lines else []
-
-
-def _wrapped(text: str) -> list[str]:
-    first, *more = wrap_paragraph(text, _WIDTH, "    ")
-    return [f"  {first}", *(f"  {line}" for line in more)]
 
 
 def _exact(figure: Decimal | None) -> str | None:

@@ -1,6 +1,7 @@
 """The comparison of GPUs as text and as JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -8,38 +9,36 @@ from typing import Any
 from cloudgpu.app.planning.gpu_search import GpuSearchResult
 from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.catalog.ranking import Offer
-from cloudgpu.cli.terminal.number_format import amount, money, plural
-from cloudgpu.cli.terminal.table import align_columns
-from cloudgpu.text import command
+from cloudgpu.cli.terminal.number_format import amount, money
+from cloudgpu.cli.terminal.table import Column, Table, definition_lines
+from cloudgpu.cli.terminal.wrapping import wrap_lines
+from cloudgpu.text import command, plural
 
 _BLOCK = "in a block"
-_HEADINGS = (
-    "type",
-    "GPU",
-    "GPUs",
-    "GiB each",
-    "GiB",
-    "TB/s",
-    "PFLOP/s",
-    "per hour",
-    _BLOCK,
-    "per PFLOP-h",
-    "per TB/s-h",
-    "region",
-    "read",
-    "",
+_COLUMNS = (
+    Column("type"),
+    Column("GPU", priority=3, narrow="wrap", least=12),
+    Column("GPUs", right=True, priority=1),
+    Column("GiB each", right=True, priority=1),
+    Column("GiB", right=True, priority=9, narrow="hide"),
+    Column("TB/s", right=True, priority=5, narrow="hide"),
+    Column("PFLOP/s", right=True, priority=4, narrow="hide"),
+    Column("per hour", right=True, priority=1),
+    Column(_BLOCK, right=True, priority=10, narrow="hide"),
+    Column("per PFLOP-h", right=True, priority=6, narrow="hide"),
+    Column("per TB/s-h", right=True, priority=7, narrow="hide"),
+    Column("region", priority=1),
+    Column("read", priority=8, narrow="hide"),
+    Column(priority=11),
 )
-_RIGHT = frozenset(range(2, 11))
-_LESS = {
-    _BLOCK: "",
-    "GiB": "memory",
-    "read": "",
-    "per TB/s-h": "usd-per-tb-s",
-    "per PFLOP-h": "usd-per-pflop-h",
-    "TB/s": "bandwidth",
-    "PFLOP/s": "fp16",
+_SORTED = {
+    "memory": "GiB",
+    "usd-per-tb-s": "per TB/s-h",
+    "usd-per-pflop-h": "per PFLOP-h",
+    "bandwidth": "TB/s",
+    "fp16": "PFLOP/s",
 }
-"""Columns to hide on a narrow terminal, in this order, each with the sort order that requires it (empty if none)."""
+"""The column of a sort order, which is never hidden."""
 _ORDERS = {
     "usd-per-hour": "the cheapest first",
     "memory": "the most memory first",
@@ -53,26 +52,19 @@ OLD_DAYS = 30
 
 
 def gpu_search_lines(answer: GpuSearchResult, today: date, width: int | None = None) -> list[str]:
-    """Return one line per type, followed by notes, near matches and suggested commands.
-
-    Columns that do not fit the terminal's `width` are hidden, and a note lists them.
-    """
+    """Return one line per type, followed by notes, near matches and suggested commands."""
     if not answer.found.offers:
-        return [*_nothing(answer), *_nearly(answer)]
-    table, left_out = _table(answer, today, width)
+        return wrap_lines([*_nothing(answer), *_nearly(answer)], width)
     return [
-        *table,
+        *_table(answer, today).lines(width),
         "",
-        *([f"hidden columns: {', '.join(left_out)}"] if left_out else []),
-        *_legend(answer),
-        *_old(answer, today),
-        *_nearly(answer),
-        *_next(answer),
+        *wrap_lines([*_legend(answer), *_old(answer, today), *_nearly(answer)], width),
+        *_next(answer, width),
     ]
 
 
 def gpu_search_json(answer: GpuSearchResult) -> dict[str, Any]:
-    """Return the search result as JSON, with exact values."""
+    """Return the search result as JSON."""
     return {
         "market": answer.asked.market,
         "sort": answer.asked.sort,
@@ -131,7 +123,7 @@ def offer_cells(offer: Offer, today: date) -> tuple[str, ...]:
 
 
 def format_price(offer: Offer) -> str:
-    """Format a price as `$31.21`, or a spot price as the observed range."""
+    """Format a price as `$31.21`, a spot price as the range observed, or an unknown price as `-`."""
     if offer.hourly_usd is None:
         return UNKNOWN
     if offer.lowest_usd is None or offer.lowest_usd == offer.hourly_usd:
@@ -140,12 +132,12 @@ def format_price(offer: Offer) -> str:
 
 
 def format_price_age(read_on: date | None, today: date) -> str:
-    """Format the age of a price as `124 d`."""
+    """Format the age of a price in days as `124 d`, or `-` if unknown."""
     return UNKNOWN if read_on is None else f"{max(0, (today - read_on).days)} d"
 
 
 def availability_remark(offer: Offer) -> str:
-    """Return a remark on a type's availability or provider: retired, previous generation, or not offered on demand."""
+    """Return a remark on a type's availability or provider, such as `retired` or `only spot`; may be empty."""
     instance_type = offer.kind
     if instance_type.retired:
         return "retired" if instance_type.retired_on is None else f"retired {instance_type.retired_on.isoformat()}"
@@ -161,20 +153,15 @@ def format_optional(figure: Decimal | None, text: Callable[[Decimal], str]) -> s
     return UNKNOWN if figure is None else text(figure)
 
 
-def _table(answer: GpuSearchResult, today: date, width: int | None) -> tuple[list[str], list[str]]:
-    """Return the table, and the headings of the columns that do not fit. The column sorted by is never hidden."""
-    rows = [offer_cells(offer, today) for offer in answer.found.offers]
-    blocks = answer.asked.market == "on-demand" and any(offer.block_usd is not None for offer in answer.found.offers)
-    headings = [heading for heading in _HEADINGS if blocks or heading != _BLOCK]
-    may_go = [heading for heading, order in _LESS.items() if order != answer.asked.sort and heading in headings]
-    left_out: list[str] = []
-    while True:
-        positions = [_HEADINGS.index(heading) for heading in headings if heading not in left_out]
-        cells = [tuple(cells[place] for place in positions) for cells in (_HEADINGS, *rows)]
-        lines = align_columns(cells, right={at for at, place in enumerate(positions) if place in _RIGHT})
-        if width is None or len(left_out) == len(may_go) or max(map(len, lines)) <= width:
-            return lines, left_out
-        left_out.append(may_go[len(left_out)])
+def _table(answer: GpuSearchResult, today: date) -> Table:
+    offers, asked = answer.found.offers, answer.asked
+    blocks = asked.market == "on-demand" and any(offer.block_usd is not None for offer in offers)
+    shown = [place for place, column in enumerate(_COLUMNS) if blocks or column.heading != _BLOCK]
+    columns = [_COLUMNS[place] for place in shown]
+    needed = _SORTED.get(asked.sort)
+    columns = [replace(column, priority=0, narrow="fold") if column.heading == needed else column for column in columns]
+    cells = [offer_cells(offer, today) for offer in offers]
+    return Table(columns, [[row[place] for place in shown] for row in cells])
 
 
 def _legend(answer: GpuSearchResult) -> Iterator[str]:
@@ -184,7 +171,7 @@ def _legend(answer: GpuSearchResult) -> Iterator[str]:
     if asked.market == "spot":
         yield "spot prices: the lowest and highest price observed; calculations use the highest"
     yield "GiB, TB/s (memory bandwidth) and PFLOP/s (FP16): nominal values of the whole instance"
-    yield "per PFLOP-h, per TB/s-h: USD per hour for that rate; read: age of the price; -: unknown or none"
+    yield "per PFLOP-h, per TB/s-h: USD per hour for each PFLOP/s or TB/s; read: age of the price; -: unknown or none"
     if any(offer.block_usd is not None for offer in offers) and asked.market == "on-demand":
         yield "in a block: USD per hour in a Capacity Block, reserved in advance for several days in the same region"
     if not asked.everything:
@@ -192,10 +179,11 @@ def _legend(answer: GpuSearchResult) -> Iterator[str]:
 
 
 def _old(answer: GpuSearchResult, today: date) -> Iterator[str]:
-    """Yield a note if any price is so old that a plan would also report its age."""
+    """Yield a note if a price is older than `OLD_DAYS` days, in which case a plan would also report the age."""
     ages = [(today - offer.priced_on).days for offer in answer.found.offers if offer.priced_on is not None]
     if max(ages, default=0) > OLD_DAYS:
-        yield f"prices are up to {max(ages)} days old; to refresh your region's prices: cloudgpu catalog refresh"
+        old = plural(max(ages), "day")
+        yield f"prices are up to {old} old; to refresh your region's prices: cloudgpu catalog refresh"
 
 
 def _nothing(answer: GpuSearchResult) -> Iterator[str]:
@@ -214,8 +202,8 @@ def _nearly(answer: GpuSearchResult) -> Iterator[str]:
             yield f"  {instance_type.name} ({each}), {format_price(offer)} an hour"
 
 
-def _next(answer: GpuSearchResult) -> Iterator[str]:
-    """Yield the suggested commands for the first offer that is available at a known hourly price."""
+def _next(answer: GpuSearchResult, width: int | None) -> Iterator[str]:
+    """Yield suggested commands for the first offer that AWS still sells and whose hourly price is known."""
     best = next((offer for offer in answer.found.offers if offer.obtainable and offer.hourly_usd is not None), None)
     if best is None:
         return
@@ -233,7 +221,7 @@ def _next(answer: GpuSearchResult) -> Iterator[str]:
     ]
     yield ""
     yield "next:"
-    yield from align_columns(rows, indent="  ")
+    yield from definition_lines(rows, width)
 
 
 def _text(figure: Decimal | None, *, places: int | None = None) -> str | None:

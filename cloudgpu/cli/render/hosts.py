@@ -5,18 +5,32 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.plan.candidates.host_sets import HostSet
 from cloudgpu.plan.money import format_hourly_rate
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 if TYPE_CHECKING:
     from cloudgpu.backends.hosts.prepare import InstallStep
     from cloudgpu.backends.hosts.scan import HostScan
 
-_HEADINGS = ("try", "hosts", "pool", "GPUs of each", "USD/h")
-_RIGHT = frozenset({0, 4})
+_CANDIDATES = (
+    Column("try", right=True),
+    Column("hosts", narrow="wrap"),
+    Column("pool", priority=1),
+    Column("GPUs of each"),
+    Column("USD/h", right=True),
+)
+_INVENTORY = (
+    Column("host"),
+    Column("address", whole=True),
+    Column("pool", priority=1),
+    Column("GPUs"),
+    Column("driver", priority=2),
+    Column("USD/h", right=True, priority=1),
+    Column("host key", priority=3, narrow="hide"),
+)
 
 
 def host_set_text(host_set: HostSet) -> str:
@@ -27,10 +41,10 @@ def host_set_text(host_set: HostSet) -> str:
     return f"{count} with {host_set.gpus_per_node} x {host_set.gpu}{memory}{each}"
 
 
-def host_lines(sets: Sequence[HostSet]) -> list[str]:
+def host_lines(sets: Sequence[HostSet], width: int | None = None) -> list[str]:
     """Return the sets of hosts in a plan, in the order in which they will be tried."""
     rows = [_row(place, host_set) for place, host_set in enumerate(sets, start=1)]
-    return align_columns([_HEADINGS, *rows], right=_RIGHT, indent="  ")
+    return Table(_CANDIDATES, rows, "  ").lines(width)
 
 
 def _row(position: int, host_set: HostSet) -> tuple[str, ...]:
@@ -43,14 +57,13 @@ def _row(position: int, host_set: HostSet) -> tuple[str, ...]:
 
 
 def rate_text(rates: Sequence[Decimal | None]) -> str:
-    """Format the sum of the rates; `unknown` if any rate is unknown."""
+    """Format the sum of hourly rates; `unknown` if any rate is unknown."""
     known = [rate for rate in rates if rate is not None]
     return "unknown" if len(known) < len(rates) else format_hourly_rate(sum(known, Decimal(0)))
 
 
-def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost]) -> list[str]:
+def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost], width: int | None = None) -> list[str]:
     """Return the lines of `hosts list`, one row per host."""
-    heads = ("host", "address", "pool", "GPUs", "driver", "USD/h", "host key")
     rows = [
         (
             host.name,
@@ -64,13 +77,13 @@ def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost]) -> list[str]:
         for host in hosts
     ]
     return [
-        f"{len(hosts)} of {len(file.hosts)} hosts in {file.path}",
-        *align_columns([heads, *rows], right={5}, indent="  "),
+        f"{len(hosts)} of {plural(len(file.hosts), 'host')} in {file.path}",
+        *Table(_INVENTORY, rows, "  ").lines(width),
     ]
 
 
 def inventory_json(file: HostsFile, hosts: Sequence[OwnHost]) -> dict[str, Any]:
-    """Return the documented output of `hosts list --json`, with rates as text and null for unknown values."""
+    """Return the documented output of `hosts list --json`. Rates are strings, and unknown values are null."""
     return {
         "file": str(file.path),
         "hosts": [
@@ -116,7 +129,7 @@ def scanned_json(results: "Sequence[HostScan]", added: Mapping[str, list[str]]) 
 
 
 def missing_component_lines(results: "Sequence[tuple[HostScan, tuple[str, ...]]]") -> list[str]:
-    """Return the lines of `hosts prepare` if --install is not given: missing components and how to install them."""
+    """Return the lines of `hosts prepare` without --install: missing components and how to install them."""
     lines = []
     for result, missing in results:
         if result.problem:
@@ -131,7 +144,7 @@ def missing_component_lines(results: "Sequence[tuple[HostScan, tuple[str, ...]]]
 
 
 def step_lines(planned: "Sequence[InstallStep]") -> list[str]:
-    """Return the commands that would run."""
+    """Return the commands that `hosts prepare` would run, one line per command, prefixed with the host."""
     if not planned:
         return ["nothing to install: every component is already installed"]
     return [f"{step.host.name}: {command}" for step in planned for command in step.commands]

@@ -7,18 +7,28 @@ from typing import Any
 from cloudgpu.app.images.bake import BakedImage, DeletedImage, image_json
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.billing.retained_prices import image_monthly_usd as monthly_usd
-from cloudgpu.cli.terminal.number_format import age, money, plural
-from cloudgpu.cli.terminal.table import align_columns
-from cloudgpu.text import command
+from cloudgpu.cli.terminal.number_format import age, money
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.text import command, plural
 
-_HEADINGS = ("name", "image", "state", "for", "region", "owner", "age", "GiB", "$/month at most")
+_COLUMNS = (
+    Column("name"),
+    Column("image", priority=1, whole=True),
+    Column("state", priority=1),
+    Column("for", priority=3),
+    Column("region", priority=4),
+    Column("owner", priority=5, narrow="hide"),
+    Column("age", right=True, priority=2),
+    Column("GiB", right=True, priority=6, narrow="hide"),
+    Column("$/month at most", right=True, priority=1),
+)
 
 
-def image_lines(images: Sequence[OwnImage], now: datetime, region: str) -> list[str]:
-    """Return a table of images, or a line if there are none."""
+def image_lines(images: Sequence[OwnImage], now: datetime, region: str, width: int | None = None) -> list[str]:
+    """Return a table of images, or a single line if there are none."""
     if not images:
         return [f"no images in {region}"]
-    return align_columns([_HEADINGS, *(_row(image, now) for image in images)], right={6, 7, 8})
+    return Table(_COLUMNS, [_row(image, now) for image in images]).lines(width)
 
 
 def baked_lines(baked: BakedImage, recipe: str) -> list[str]:
@@ -46,7 +56,7 @@ def deleted_json(deleted: DeletedImage, name: str, region: str) -> dict[str, Any
 
 
 def deleted_lines(deleted: DeletedImage, name: str) -> list[str]:
-    """Return the lines about what `image delete` deleted."""
+    """Return lines about the deleted image, its snapshots and the node of an interrupted bake."""
     node = ["  the node of an interrupted `image bake` is also terminated"] if deleted.node else []
     if deleted.image is None:
         return [f"image {name} does not exist", *node]

@@ -5,20 +5,29 @@ from typing import Any
 
 from cloudgpu.app.planning.image_search import ImageListing, MatchingImage
 from cloudgpu.catalog.compatibility import month_of
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 
 UNKNOWN = "unknown"
+_IMAGE = Column("image", priority=4, whole=True, label="")
+_CODE = Column("native code for", priority=2)
+_DETAILS = (
+    Column("CUDA"),
+    Column("driver", priority=3),
+    Column("tag", priority=6, narrow="hide"),
+    Column("last for", priority=5),
+)
 
 
-def images_lines(listing: ImageListing) -> list[str]:
-    """Return one line per container, or a single line if no container matches."""
+def images_lines(listing: ImageListing, width: int | None = None) -> list[str]:
+    """Return one line per container and a legend, or a single line if no container matches."""
     gpu = listing.gpu
     if not listing.containers:
         return [f"no known container runs on {gpu.name}" if gpu else "no known container matches"]
-    on = () if gpu is None else (f"on {gpu.name}",)
-    head = ("framework", "image", "native code for", *on, "CUDA", "driver", "tag", "last for")
+    fit = () if gpu is None else (Column(f"on {gpu.name}", priority=1),)
     rows = [_row(container) for container in listing.containers]
-    return [*align_columns([head, *rows]), "", *_legend(listing)]
+    table = Table((Column("framework"), _IMAGE, _CODE, *fit, *_DETAILS), rows)
+    return [*table.lines(width), "", *wrap_lines(list(_legend(listing)), width)]
 
 
 def image_rows_json(listing: ImageListing) -> dict[str, Any]:
@@ -43,13 +52,13 @@ def _row(container: MatchingImage) -> tuple[str, ...]:
         *(() if verdict is None else (verdict.fit,)),
         UNKNOWN if release is None else release.cuda,
         drivers,
-        "recalled" if image.recalled else "seen",
+        "not seen" if image.recalled else "seen",
         ", ".join(image.last_for),
     )
 
 
 def _code(container: MatchingImage) -> str:
-    """Format the GPUs with native code as `Volta to Ampere (7.0 to 8.6)`: architectures and compute capabilities."""
+    """Format the architectures and compute capabilities with native code, such as `Volta to Ampere (7.0 to 8.6)`."""
     image = container.image
     if image.lowest is None:
         return UNKNOWN
@@ -81,10 +90,11 @@ def _json(container: MatchingImage) -> dict[str, Any]:
 
 def _legend(listing: ImageListing) -> Iterator[str]:
     fits = {container.verdict.fit for container in listing.containers if container.verdict is not None}
-    yield "native code: architectures, and compute capabilities in brackets; driver: branch for the CUDA version, and"
-    yield "older branches for data-center GPUs in brackets; tag: seen in a public reference, or recalled (unverified)"
+    yield "native code: architectures, with compute capabilities in parentheses"
+    yield "driver: branch that the CUDA version requires, with older branches for data-center GPUs in parentheses"
+    yield "tag: whether a public source mentions it"
     if "untuned" in fits and listing.gpu is not None:
-        yield f"untuned: built for older GPUs; {listing.gpu.name} runs that code, with the libraries of that time"
+        yield f"untuned: built for older GPUs; {listing.gpu.name} runs that code, but libraries are not tuned for it"
     if listing.gpu is None:
-        yield "to show the latest container of each framework for a GPU: cloudgpu images --latest-for V100"
+        yield "to show the latest container of each framework for a GPU: cloudgpu containers --latest-for V100"
     yield "to list your own machine images, which nodes boot: cloudgpu image list"

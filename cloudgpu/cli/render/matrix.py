@@ -8,19 +8,27 @@ from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
 from cloudgpu.app.matrix.planner import MatrixPlan
 from cloudgpu.app.matrix.request import MatrixProgress
 from cloudgpu.cli.render.status import damaged_line
-from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, plural, relative_time
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, relative_time
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.run.metrics import Measured
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.matrix_records import MatrixRecord
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 _INTERRUPTED = 130
 _BEST = " *"
 _SPARE = 1.2
-_HEADINGS = ("matrix", "recipe", "done", "started", "", "values")
+_LIST = (
+    Column("matrix"),
+    Column("recipe", priority=1),
+    Column("done"),
+    Column("started", priority=3, narrow="hide"),
+    Column(label="started"),
+    Column("values", priority=2, narrow="wrap"),
+)
 
 
 def exit_code(outcome: MatrixOutcome) -> int:
@@ -37,9 +45,11 @@ def exit_code(outcome: MatrixOutcome) -> int:
     return 0 if succeeded else RemoteCommandError.exit_code
 
 
-def plan_lines(plan: MatrixPlan, start: MatrixProgress, cluster: ClusterRecord | None, now: datetime) -> list[str]:
-    """Return the combinations that would run, and the worst-case cost of the whole matrix."""
-    return [
+def plan_lines(
+    plan: MatrixPlan, start: MatrixProgress, cluster: ClusterRecord | None, now: datetime, width: int | None = None
+) -> list[str]:
+    """Return the combinations, the maximum cost, the time per run, and any findings missing from the lead plan."""
+    lines = [
         "",
         *_what_runs(plan, start),
         *_time(plan, start, cluster, now),
@@ -48,6 +58,7 @@ def plan_lines(plan: MatrixPlan, start: MatrixProgress, cluster: ClusterRecord |
             for whose, finding in plan.further_findings
         ),
     ]
+    return wrap_lines(lines, width)
 
 
 def _what_runs(plan: MatrixPlan, start: MatrixProgress) -> Iterator[str]:
@@ -56,19 +67,19 @@ def _what_runs(plan: MatrixPlan, start: MatrixProgress) -> Iterator[str]:
     missing = {run.combination.values for run in start.missing}
     for run in plan.runs:
         values = run.combination.values
-        mark = "has a result" if values not in missing else "ran with another recipe; will run again"
+        mark = "has a result" if values not in missing else "result from another version of the recipe; will run again"
         yield f"  {run.combination.label}{f'  ({mark})' if values in changed or values not in missing else ''}"
 
 
 def _time(plan: MatrixPlan, start: MatrixProgress, cluster: ClusterRecord | None, now: datetime) -> Iterator[str]:
     count, lead = len(start.missing), plan.lead.plan
-    left_s = lead.expiry_s if cluster is None else max(0.0, (cluster.expires_at - now).total_seconds())
+    left_s = lead.expiry_s if cluster is None else max(0.0, (cluster.lifecycle.expires_at - now).total_seconds())
     if cluster is None:
         worst = lead.worst_case_usd
         expiry = DurationS(lead.expiry_s)
         yield f"the whole matrix costs at most {worst} USD: one cluster, which expires after {expiry}"
     else:
-        expires_at = cluster.expires_at
+        expires_at = cluster.lifecycle.expires_at
         yield f"cluster {cluster.name} expires at {format_time(expires_at)}, {relative_time(expires_at, now)}"
     if count:
         each = duration(left_s / count)
@@ -81,7 +92,7 @@ def _time(plan: MatrixPlan, start: MatrixProgress, cluster: ClusterRecord | None
 
 
 def _needed(plan: MatrixPlan, start: MatrixProgress) -> tuple[float, str]:
-    """Return the estimated time of the runs in seconds, 0 if unknown, and the basis of the estimate."""
+    """Return the estimated duration of the missing runs in seconds (0 if unknown) and the basis of the estimate."""
     count = len(start.missing)
     if plan.expected_s is not None:
         return plan.expected_s * count / len(plan.runs), "at the reference rates"
@@ -89,30 +100,36 @@ def _needed(plan: MatrixPlan, start: MatrixProgress) -> tuple[float, str]:
 
 
 def _more_time(needed_s: float, cluster: ClusterRecord | None) -> str:
-    """Return the option or command that provides the needed time plus a margin of a fifth, in whole minutes."""
+    """Return the option or command that provides the needed time plus 20 percent, rounded up to whole minutes."""
     extension = DurationS(int(needed_s * _SPARE // 60 + 1) * 60)
     if cluster is None:
         return command("--set", f"budget.expiry={extension}")
     return command("cloudgpu", "extend", cluster.name, "--by", str(extension))
 
 
-def outcome_lines(outcome: MatrixOutcome) -> list[str]:
-    """Return the table of results, the failures, the cost and the remaining resources."""
-    return ["", _title(outcome), "", *_table(outcome), "", *_reasons(outcome), *_figures(outcome)]
+def outcome_lines(outcome: MatrixOutcome, width: int | None = None) -> list[str]:
+    """Return the table of results, the reasons for missing results, the cost and the remaining resources."""
+    table = _table(outcome).lines(width)
+    return ["", _title(outcome), "", *table, "", *wrap_lines(list(_reasons(outcome)), width), *_figures(outcome)]
 
 
 def _title(outcome: MatrixOutcome) -> str:
     done = sum(row.has_result for row in outcome.rows)
-    what = f"{done} of {len(outcome.rows)} combinations have a result"
+    what = f"{done} of {plural(len(outcome.rows), 'combination')} have a result"
     return f"matrix {outcome.record.name}: {what}{' (simulated)' if outcome.record.simulated else ''}"
 
 
-def _table(outcome: MatrixOutcome) -> list[str]:
+def _table(outcome: MatrixOutcome) -> Table:
     axes = [name for name, _ in outcome.record.axes]
-    headings = [*axes, "state", *(_heading(outcome, name) for name in outcome.metrics), "took", "cost", "run"]
-    rows = [_cells(outcome, row) for row in outcome.rows]
-    figures = range(len(axes) + 1, len(axes) + 3 + len(outcome.metrics))
-    return align_columns([headings, *rows], right=set(figures), indent="  ")
+    columns = [
+        *(Column(name) for name in axes),
+        Column("state"),
+        *(Column(_heading(outcome, name), right=True, priority=1) for name in outcome.metrics),
+        Column("took", right=True, priority=4, narrow="hide"),
+        Column("cost", right=True, priority=3),
+        Column("run", priority=2, whole=True),
+    ]
+    return Table(columns, [_cells(outcome, row) for row in outcome.rows], "  ")
 
 
 def _heading(outcome: MatrixOutcome, name: str) -> str:
@@ -174,13 +191,13 @@ def list_lines(
     damaged: Sequence[str],
     now: datetime,
     reasons: Mapping[str, str] | None = None,
+    width: int | None = None,
 ) -> list[str]:
-    """Return one line per matrix, oldest first, and one per matrix whose record cannot be read."""
+    """Return one line per matrix, oldest first, then one line per matrix whose record cannot be read."""
     if not outcomes and not damaged:
         return ["no matrix has been run"]
-    rows = [_listed(outcome, now) for outcome in outcomes]
-    table = align_columns([_HEADINGS, *rows]) if rows else []
-    return [*table, *(damaged_line(name, reasons or {}) for name in damaged)]
+    table = Table(_LIST, [_listed(outcome, now) for outcome in outcomes])
+    return [*table.lines(width), *wrap_lines([damaged_line(name, reasons or {}) for name in damaged], width)]
 
 
 def _listed(outcome: MatrixOutcome, now: datetime) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The output of a command on nodes: one block for all nodes with the same output, then stderr and failures."""
+"""The output of `exec`: one block for all nodes with the same output, followed by stderr and failures."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ def show_outcomes(outcomes: Sequence[NodeOutcome], screen: Screen) -> None:
 
 
 def group_by_output(outcomes: Sequence[NodeOutcome]) -> list[tuple[str, NodeOutcome]]:
-    """Group nodes with the same output and exit code. Groups are in the order of their first node."""
+    """Group nodes with the same output and exit code, in the order of each group's first node."""
     groups: dict[tuple[object, ...], list[NodeOutcome]] = {}
     for outcome in outcomes:
         # Error messages contain the name of the node, so nodes that could not be reached are never grouped.
@@ -63,7 +63,7 @@ def indented_block(title: str, text: str) -> list[str]:
 
 
 def failure_lines(nodes: str, outcome: NodeOutcome) -> list[str]:
-    """Return the lines that describe a node's failure; an empty list if the command succeeded on the node."""
+    """Return lines that describe the failure on these nodes; an empty list if the command succeeded."""
     if outcome.error:
         return [f"{nodes}: {outcome.error}", *([f"  hint: {outcome.hint}"] if outcome.hint else [])]
     if not outcome.exit_code:

@@ -5,8 +5,8 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.catalog.quotas import quota_of
-from cloudgpu.cli.terminal.number_format import plural
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.candidates.explain import ORDER_DESCRIPTIONS, CandidateExplanation, Group, group_by_rule
 from cloudgpu.plan.costs import hourly_usd
@@ -14,24 +14,39 @@ from cloudgpu.plan.money import format_hourly_rate
 from cloudgpu.plan.plan import Plan
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.reservations import is_reserved
+from cloudgpu.text import plural
 
-_HEADINGS = ("try", "type", "zone", "market", "USD/h per node", "USD/h total", "priced on", "quota (vCPUs)")
-_RIGHT = frozenset({0, 4, 5})
+_COLUMNS = (
+    Column("try", right=True),
+    Column("type"),
+    Column("zone"),
+    Column("market", priority=1),
+    Column("USD/h per node", right=True, priority=2),
+    Column("USD/h total", right=True),
+    Column("priced on", priority=4, narrow="hide"),
+    Column("quota (vCPUs)", priority=3, narrow="wrap"),
+)
 _LISTED = 8
-"""Maximum number of places that are listed for one type; `--json` lists all."""
+"""Maximum number of zones or regions listed for one instance type. `--json` lists all of them."""
 
 
-def offers_lines(plan: Plan, question: PlannerInput, verdicts: Sequence[CandidateExplanation]) -> list[str]:
-    """Return the candidates in the order in which they will be tried, then every rule with the offers it excluded."""
+def offers_lines(
+    plan: Plan, question: PlannerInput, verdicts: Sequence[CandidateExplanation], width: int | None = None
+) -> list[str]:
+    """Return the candidates in the order in which they will be tried, then the offers that each rule rejected."""
     simulated = "  [simulated]" if plan.simulated else ""
     head = (
         f"{plan.recipe.name}: {plural(len(plan.candidates), 'candidate')} for {plural(plan.nodes, 'node')}{simulated}"
     )
-    return [head, "", *_candidates(plan, question), *explanation_lines(plan, verdicts)]
+    return [head, "", *_candidates(plan, question, width), *explanation_lines(plan, verdicts, width)]
 
 
-def explanation_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Iterator[str]:
-    """Yield the explanations grouped by rule. Accepted offers are counted, rejected offers are listed."""
+def explanation_lines(plan: Plan, verdicts: Sequence[CandidateExplanation], width: int | None = None) -> list[str]:
+    """Return the explanations by rule: the number of accepted offers, and a list of the rejected offers."""
+    return wrap_lines(list(_explanations(plan, verdicts)), width)
+
+
+def _explanations(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Iterator[str]:
     for group in group_by_rule(verdicts):
         if group.kept:
             yield f"accepted: {group.count}; {group.verdicts[0].why} [{group.rule}]"
@@ -39,7 +54,7 @@ def explanation_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> I
         yield f"rejected: {group.count} [{group.rule}]"
         yield from _rejected_lines(group)
     if not verdicts:
-        yield f"there are no offers: the hardware that {plan.recipe.name} requests is unknown"
+        yield f"there are no offers: the catalog does not contain the hardware that {plan.recipe.name} requests"
 
 
 def _rejected_lines(group: Group) -> Iterator[str]:
@@ -84,7 +99,7 @@ def explanation_json(verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]
     }
 
 
-def _candidates(plan: Plan, question: PlannerInput) -> list[str]:
+def _candidates(plan: Plan, question: PlannerInput, width: int | None) -> list[str]:
     if not plan.candidates:
         return ["no candidates", ""]
     rows = [
@@ -100,7 +115,7 @@ def _candidates(plan: Plan, question: PlannerInput) -> list[str]:
         )
         for place, candidate in enumerate(plan.candidates, start=1)
     ]
-    return [*align_columns([_HEADINGS, *rows], right=_RIGHT, indent="  "), "", _order(plan), ""]
+    return [*Table(_COLUMNS, rows, "  ").lines(width), "", *wrap_lines([_order(plan)], width), ""]
 
 
 def _order(plan: Plan) -> str:
@@ -112,7 +127,7 @@ def _in_all(candidate: Candidate, plan: Plan) -> Decimal:
 
 
 def _quota(candidate: Candidate, plan: Plan, question: PlannerInput) -> str:
-    """Format the quota as `192 needed, 384 of 384 free`."""
+    """Format the vCPU quota as `192 needed, 384 of 384 free`."""
     quota = _quota_json(candidate, plan, question)
     if quota is None:
         return "none (reserved)"

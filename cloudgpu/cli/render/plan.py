@@ -1,10 +1,11 @@
-"""A plan as text, as shown before the confirmation prompt."""
+"""A plan as text, for `plan` and before confirmation prompts."""
 
 from collections.abc import Iterator
 
 from cloudgpu.cli.render.hosts import host_lines, host_set_text
 from cloudgpu.cli.terminal.number_format import duration
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.candidates.host_sets import HostSet
 from cloudgpu.plan.costs import CostItem
@@ -15,28 +16,70 @@ from cloudgpu.recipe.rules.services import endpoints
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.service import Endpoint, Service
 from cloudgpu.recipe.units import DurationS
+from cloudgpu.text import plural
 
-_HEADINGS = ("try", "type", "zone", "market", "EFA", "USD/h per node", "priced on")
-_RIGHT = frozenset({0, 4, 5})
-"""Right-aligned columns."""
+_CANDIDATES = (
+    Column("try", right=True),
+    Column("type"),
+    Column("zone"),
+    Column("market", priority=1),
+    Column("EFA", right=True, priority=2),
+    Column("USD/h per node", right=True),
+    Column("priced on", priority=3, narrow="hide"),
+)
 _UNKNOWN = "unknown"
+_OFFERS = 3
+_WARNINGS = 3
+"""Warnings in a summary."""
 
 
-def plan_lines(plan: Plan, cluster: str) -> list[str]:
+def plan_lines(plan: Plan, cluster: str, width: int | None = None) -> list[str]:
     """Return the plan, its hardware and cost, and every finding with its fix, as plain text.
 
     Args:
         plan: The plan.
         cluster: Name of the cluster; empty if the cluster will be named after its run.
+        width: Width of the terminal in columns; None for a pipe or a file.
     """
-    return [
+    lines = [
         *_summary(plan, cluster),
         "",
-        *_candidates(plan),
+        *_candidates(plan, width),
         *(line for use in plan.uses for line in _used(use)),
-        *_costs(plan),
+        *_costs(plan, width),
         *_findings(plan),
     ]
+    return wrap_lines(lines, width)
+
+
+def plan_summary(plan: Plan, cluster: str, full: str, width: int | None = None) -> list[str]:
+    """Return the plan in a few lines, with its warnings, for a prompt. `full` is the command that shows everything."""
+    warnings = [finding for finding in plan.findings if finding.severity == "warning"]
+    more = len(warnings) - _WARNINGS
+    notes = len(plan.findings) - len(warnings)
+    known = plural(notes, "note") + ", " if notes else ""
+    lines = [
+        *_summary(plan, cluster),
+        *_offers(plan),
+        *_worst_case(plan),
+        *(f"warning: {finding.message} [{finding.check}]" for finding in warnings[:_WARNINGS]),
+        *([f"{plural(more, 'more warning')}"] if more > 0 else []),
+        f"{known}all offers, prices and software: {full}",
+    ]
+    return wrap_lines(lines, width)
+
+
+def _offers(plan: Plan) -> Iterator[str]:
+    """Yield the first offers in the order in which they are tried, and the range of their prices."""
+    offers = [candidate for candidate in plan.candidates if not isinstance(candidate, HostSet)]
+    if not offers:
+        return
+    several_types = len({offer.instance_type for offer in offers}) > 1
+    names = [offer.label if several_types else f"{offer.zone} {offer.market}" for offer in offers[:_OFFERS]]
+    more = [f"{len(offers) - _OFFERS} more"] if len(offers) > _OFFERS else []
+    prices = sorted({f"{offer.node_hourly_usd:.3f}" for offer in offers}, key=float)
+    price = prices[0] if len(prices) == 1 else f"{prices[0]} to {prices[-1]}"
+    yield f"{'tries' if len(offers) > 1 else 'in'} {', then '.join([*names, *more])}: {price} USD/h per node"
 
 
 def _summary(plan: Plan, cluster: str) -> Iterator[str]:
@@ -48,7 +91,7 @@ def _summary(plan: Plan, cluster: str) -> Iterator[str]:
     notes = [*([share] if plan.nodes > 1 else []), *(["in rehearsals"] if fewer else [])]
     a_node = f" ({' '.join(notes)})" if notes else ""
     where = f"cluster {cluster}" if cluster else "a new cluster"
-    yield f"{where}: {plan.ranks} rank{'s' if plan.ranks > 1 else ''}{a_node}, expires after {_expiry(plan)}"
+    yield f"{where}: {plural(plan.ranks, 'rank')}{a_node}, expires after {_expiry(plan)}"
     yield from service_lines(plan.recipe)
 
 
@@ -60,20 +103,20 @@ def _hardware(plan: Plan) -> str:
     if isinstance(first, HostSet):
         return host_set_text(first)
     others = len({candidate.instance_type for candidate in plan.candidates}) - 1
-    also = f", or {others} other type{'s' if others > 1 else ''}" if others else ""
+    also = f", or {plural(others, 'other type')}" if others else ""
     gpus = f"{first.gpus_per_node} x {first.gpu} {first.gpu_memory_gib.normalize():f} GiB"
     each = " each" if plan.nodes > 1 else ""
     return f"{plan.nodes} x {first.instance_type} ({gpus}{each}){also}"
 
 
-def _candidates(plan: Plan) -> list[str]:
+def _candidates(plan: Plan, width: int | None) -> list[str]:
     if not plan.candidates:
         return ["no candidates", ""]
     sets = [candidate for candidate in plan.candidates if isinstance(candidate, HostSet)]
     if sets:
-        return [*host_lines(sets), ""]
+        return [*host_lines(sets, width), ""]
     rows = [_row(place, candidate) for place, candidate in enumerate(plan.candidates, start=1)]
-    return [*align_columns([_HEADINGS, *rows], right=_RIGHT, indent="  "), ""]
+    return [*Table(_CANDIDATES, rows, "  ").lines(width), ""]
 
 
 def _row(place: int, candidate: Candidate) -> tuple[str, ...]:
@@ -102,29 +145,37 @@ def _used(use: NodeSoftware) -> Iterator[str]:
 def _cuda(use: NodeSoftware) -> str:
     if use.cuda:
         return f"CUDA {use.cuda} (container)"
-    return "CUDA unknown (container)" if use.container else "CUDA with the Python packages"
+    return "CUDA unknown (container)" if use.container else "CUDA from the Python packages"
 
 
-def _costs(plan: Plan) -> Iterator[str]:
+def _costs(plan: Plan, width: int | None) -> Iterator[str]:
     """Yield the cost items and their sum; nothing if there are no candidates."""
     if plan.worst_case_usd is None:
         return
     expiry = _expiry(plan)
     rows = [_cost(item, plan.expiry_s) for item in plan.costs if item.per != "month"]
     yield ""
-    yield from align_columns([("at most", "USD/h", f"USD in {expiry}", "priced on"), *rows], right={1, 2}, indent="  ")
+    totals = Column("USD/h", right=True), Column(f"USD in {expiry}", right=True)
+    columns = (Column("at most", narrow="wrap"), *totals, Column("priced on", priority=1, narrow="hide"))
+    yield from Table(columns, rows, "  ").lines(width)
     yield ""
-    spelled = f"{plan.worst_case_usd} USD until the cluster expires after {expiry}{unpriced_suffix(plan)}"
-    if plan.simulated:
-        yield f"worst case on AWS: {spelled} (simulated: nothing is charged)"
-    else:
-        yield f"worst case: {spelled}"
+    yield from _worst_case(plan)
     if plan.expected is not None:
         yield _expected(plan.expected)
     for item in plan.costs:
         if item.per == "month":
             monthly = "an unknown price" if item.usd is None else f"{format_cents(item.usd)} USD a month"
             yield f"kept when the cluster is deleted: {item.label} at {monthly}"
+
+
+def _worst_case(plan: Plan) -> Iterator[str]:
+    if plan.worst_case_usd is None:
+        return
+    spelled = f"{plan.worst_case_usd} USD until the cluster expires after {_expiry(plan)}{unpriced_suffix(plan)}"
+    if plan.simulated:
+        yield f"worst case on AWS: {spelled} (simulated: nothing is charged)"
+    else:
+        yield f"worst case: {spelled}"
 
 
 def _cost(item: CostItem, seconds: int) -> tuple[str, ...]:
@@ -143,7 +194,7 @@ def _findings(plan: Plan) -> Iterator[str]:
     together = plan.remedies if len(plan.errors) > 1 else ()
     for finding in plan.findings:
         yield f"{finding.severity}: {finding.message} [{finding.check}]"
-        # Remedies that fix all errors together are shown once, at the end.
+        # Changes that fix all errors together are shown once, after the findings.
         cures = [cure for cure in finding.all_fixes if cure not in map(str, together)]
         for place, cure in enumerate(cures):
             yield f"    {'fix: ' if place == 0 else 'or:  '}{cure}"
@@ -152,9 +203,9 @@ def _findings(plan: Plan) -> Iterator[str]:
 
 
 def remedy_lines(plan: Plan) -> Iterator[str]:
-    """Yield the options that fix all errors of a plan together; nothing if no such options were found."""
+    """Yield the alternative changes that each fix all errors of a plan; nothing if none were found."""
     for place, remedy in enumerate(plan.remedies):
-        yield f"{'no errors remain with' if place == 0 else '              or with'} {remedy}"
+        yield f"{'to fix all errors:' if place == 0 else '               or:'} {remedy}"
 
 
 def _expiry(plan: Plan) -> str:
@@ -165,7 +216,7 @@ _STAYS = {"expiry": "it runs until the cluster expires", "command": "it stops wh
 
 
 def service_lines(recipe: Recipe) -> Iterator[str]:
-    """Yield one line per service and side service: port, readiness check and, for services, lifetime."""
+    """Yield one line per service or side service: port, readiness check and, for services, lifetime."""
     for _, name, endpoint in endpoints(recipe):
         if isinstance(endpoint, Service):
             yield f"serves port {endpoint.port} on the head node, {_ready(endpoint)}; {_STAYS[endpoint.stays]}"

@@ -6,25 +6,41 @@ from typing import Any
 
 from cloudgpu.app.planning.quota_report import QuotaReportLine
 from cloudgpu.backends.quota_headroom import RegionQuotas
-from cloudgpu.cli.terminal.number_format import age, plural
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.number_format import age
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.targets import is_simulated
+from cloudgpu.text import plural
 
-_HEADINGS = ("region", "market", "type", "limit", "in use", "free", "per node", "nodes", "quota", "read")
-_RIGHT = frozenset({3, 4, 5, 6, 7})
+_COLUMNS = (
+    Column("region"),
+    Column("market"),
+    Column("type"),
+    Column("limit", right=True, priority=3),
+    Column("in use", right=True, priority=3),
+    Column("free", right=True),
+    Column("per node", right=True, priority=2),
+    Column("nodes", right=True, priority=1),
+    Column("quota", priority=4, narrow="wrap", least=24),
+    Column("read", priority=5, narrow="hide"),
+)
 _UNKNOWN = "unknown"
 
 
 def quota_lines(
-    lines: Sequence[QuotaReportLine], region_quotas: Sequence[RegionQuotas], target: str, now: datetime
+    lines: Sequence[QuotaReportLine],
+    region_quotas: Sequence[RegionQuotas],
+    target: str,
+    now: datetime,
+    width: int | None = None,
 ) -> list[str]:
-    """Return a table in vCPUs, the reasons for unknown values, and how to increase insufficient quotas."""
+    """Return a table in vCPUs, the reasons for unknown values, and how to increase low or unknown quotas."""
     simulated = "  [simulated]" if is_simulated(target) else ""
     output = [f"vCPUs of running instances on {target}{simulated}", ""]
-    output += align_columns([_HEADINGS, *(_row(line, now) for line in lines)], right=_RIGHT)
+    output += Table(_COLUMNS, [_row(line, now) for line in lines]).lines(width)
     reasons = [f"unknown: {line.region}: {reason}" for line in region_quotas for reason in line.trouble]
-    remedies = [text for line in lines if line.enough is not True for text in _more(line)]
-    return [*output, *([""] if reasons or remedies else []), *reasons, *remedies]
+    remedies = [text for line in lines if line.enough is not True for text in _more(line, width)]
+    return [*output, *([""] if reasons or remedies else []), *wrap_lines(reasons, width), *remedies]
 
 
 def _row(line: QuotaReportLine, now: datetime) -> tuple[str, ...]:
@@ -47,13 +63,13 @@ def _count(figure: int | None) -> str:
     return _UNKNOWN if figure is None else str(figure)
 
 
-def _more(line: QuotaReportLine) -> Iterator[str]:
-    """Yield how to request an increase if the quota is insufficient or unknown."""
+def _more(line: QuotaReportLine, width: int | None) -> Iterator[str]:
+    """Yield lines that explain how to request an increase; nothing if the line has no instance type."""
     if line.kind is None:
         return
     what = f"{plural(line.nodes, 'node')} of {line.kind.name} {line.market} in {line.region}"
     problem = "quota too low" if line.enough is False else "unknown whether the quota is sufficient"
-    yield f"{problem} for {what}: {line.needed_vcpus} vCPUs are needed; to request more:"
+    yield from wrap_lines([f"{problem} for {what}: {line.needed_vcpus} vCPUs are needed; to request more:"], width)
     if line.request:
         yield f"    {line.request}"
     yield f"    {line.quota.console(line.region)}"

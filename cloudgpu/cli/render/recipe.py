@@ -5,47 +5,65 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.summary import Summary
 from cloudgpu.text import command
 
-_HEADINGS = ("recipe", "on", "with", "software", "reference")
-_LONGEST = 44
-"""Maximum length of a software name. Longer names, such as those of private images, are shortened."""
+_COLUMNS = (
+    Column("recipe"),
+    Column("on", narrow="wrap"),
+    Column("with", priority=2),
+    Column("software", priority=3),
+    Column("reference", priority=1, narrow="wrap"),
+    Column("description", label="", below=True),
+)
 
 
 @dataclass(frozen=True)
 class CheckedRecipe:
-    """A recipe file that was checked, and its problems."""
+    """A recipe file that was checked. `problems` is empty if the recipe is valid."""
 
     path: Path
     name: str
     problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the documented JSON form."""
-        return {"recipe": self.name, "path": str(self.path), "ok": not self.problems, "problems": list(self.problems)}
+        return {
+            "recipe": self.name,
+            "path": str(self.path),
+            "ok": not self.problems,
+            "problems": list(self.problems),
+            "warnings": list(self.warnings),
+        }
 
 
-def list_lines(summaries: Sequence[Summary], invalid: Sequence[CheckedRecipe]) -> list[str]:
-    """Return two lines per recipe: its hardware and software, and its description. Invalid recipes follow."""
+def list_lines(summaries: Sequence[Summary], invalid: Sequence[CheckedRecipe], width: int | None = None) -> list[str]:
+    """Return a table row per recipe, each followed by the recipe's description, then one line per invalid recipe."""
     if not summaries and not invalid:
         return ["no recipes"]
-    rows = align_columns([_HEADINGS, *(_row(summary) for summary in summaries)]) if summaries else []
-    lines = rows[:1]
-    for summary, row in zip(summaries, rows[1:], strict=True):
-        lines += [row, *([f"    {summary.description}"] if summary.description else [])]
-    return [*lines, *(_wrong_line(summary) for summary in invalid)]
+    table = Table(_COLUMNS, [_row(summary) for summary in summaries])
+    return [*table.lines(width), *wrap_lines([_wrong_line(summary) for summary in invalid], width)]
 
 
 def check_lines(checked: Sequence[CheckedRecipe]) -> list[str]:
-    """Return one line per valid recipe."""
-    return [f"{result.path}: {result.name} is a valid recipe" for result in checked if not result.problems]
+    """Return one line per valid recipe, each followed by its warnings."""
+    return [
+        line
+        for result in checked
+        if not result.problems
+        for line in (
+            f"{result.path}: {result.name} is a valid recipe",
+            *(f"  warning: {warning}" for warning in result.warnings),
+        )
+    ]
 
 
 def invalid_recipes_error(checked: Sequence[CheckedRecipe]) -> RecipeError:
-    """Return the error for invalid recipes, with all problems of each."""
+    """Return one error that lists all problems of the invalid recipes."""
     invalid = [result for result in checked if result.problems]
     problems = [line for result in invalid for line in result.problems]
     message = f"{len(invalid)} of {len(checked)} recipes have problems: {', '.join(result.name for result in invalid)}"
@@ -53,8 +71,14 @@ def invalid_recipes_error(checked: Sequence[CheckedRecipe]) -> RecipeError:
 
 
 def _row(summary: Summary) -> tuple[str, ...]:
-    software = summary.software if len(summary.software) <= _LONGEST else f"...{summary.software[3 - _LONGEST :]}"
-    return summary.name, summary.hardware, summary.launcher, software or "-", summary.reference or "-"
+    return (
+        summary.name,
+        summary.hardware,
+        summary.launcher,
+        summary.software or "-",
+        summary.reference or "-",
+        summary.description,
+    )
 
 
 def _wrong_line(result: CheckedRecipe) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 from cloudgpu.app.planning.recipe_scaffold import Scaffold
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.terminal.number_format import amount, money
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.table import definition_lines
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.text import command
 
 _WHAT = {
@@ -17,7 +18,7 @@ _WHAT = {
 }
 
 
-def scaffold_lines(scaffold: Scaffold, folder: Path) -> list[str]:
+def scaffold_lines(scaffold: Scaffold, folder: Path, width: int | None = None) -> list[str]:
     """Return the files that were written, the hardware that the recipe uses, and suggested commands."""
     offer, name = scaffold.offer, scaffold.name
     instance_type = offer.kind
@@ -29,11 +30,11 @@ def scaffold_lines(scaffold: Scaffold, folder: Path) -> list[str]:
         hourly += f" (at most {_for_all(scaffold, scaffold.most_expensive)}, on {scaffold.most_expensive.kind.name})"
     most = " on demand; spot capacity costs less" if scaffold.market == "spot" else ""
     return [
-        f"{folder} is ready: {hardware}, {hourly} an hour{most}",
-        *align_columns([(str(folder / file), _WHAT[file]) for file in scaffold.files], indent="  "),
+        *wrap_lines([f"{folder} is ready: {hardware}, {hourly} an hour{most}"], width),
+        *definition_lines([(str(folder / file), _WHAT[file]) for file in scaffold.files], width),
         "",
         "next:",
-        *align_columns(
+        *definition_lines(
             [
                 (command("cloudgpu", "plan", name), "what it would do and cost; changes nothing"),
                 (
@@ -47,7 +48,7 @@ def scaffold_lines(scaffold: Scaffold, folder: Path) -> list[str]:
                 (_quota(scaffold), "check whether your quota is sufficient"),
                 (command("cloudgpu", "train", name, "--on", "aws"), "run it on AWS; asks before spending money"),
             ],
-            indent="  ",
+            width,
         ),
     ]
 
@@ -66,7 +67,7 @@ def _quota(scaffold: Scaffold) -> str:
 
 
 def scaffold_json(scaffold: Scaffold, folder: Path) -> dict[str, Any]:
-    """Return the new recipe as JSON."""
+    """Return the documented output of `recipe new --json`."""
     offer = scaffold.offer
     return {
         "recipe": scaffold.name,

@@ -1,13 +1,24 @@
 """Render the state of the rehearsal cloud, as text and as JSON, always marked as simulated."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.cli.terminal.number_format import relative_time
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.number_format import format_time, relative_time
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_lines
+from cloudgpu.recipe.units import DurationS
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalStatus
+from cloudgpu.text import command
 
-_HEADINGS = ("instance", "type", "zone", "state", "cluster", "log in", "host key")
+_COLUMNS = (
+    Column("instance"),
+    Column("type", priority=1),
+    Column("zone", priority=3),
+    Column("state"),
+    Column("cluster"),
+    Column("log in", priority=2, whole=True),
+    Column("host key", priority=4, narrow="hide"),
+)
 
 
 def status_json(status: RehearsalStatus) -> dict[str, Any]:
@@ -18,6 +29,7 @@ def status_json(status: RehearsalStatus) -> dict[str, Any]:
         "endpoint": status.cloud.url if status.cloud else None,
         "regions": list(status.regions),
         "resident_mib": round(status.resident_mib),
+        "clock_ahead_s": round(status.clock_ahead.total_seconds()),
         "nodes": [
             {
                 "instance_id": node.instance_id,
@@ -36,20 +48,35 @@ def status_json(status: RehearsalStatus) -> dict[str, Any]:
     }
 
 
-def status_lines(status: RehearsalStatus, now: datetime) -> list[str]:
+def status_lines(status: RehearsalStatus, now: datetime, width: int | None = None) -> list[str]:
     """Return the endpoint and one line per node."""
     if status.cloud is None:
-        return [
-            "no rehearsal cloud is running",
-            "  commands that need it start it automatically; to start it now: cloudgpu rehearsal start",
-        ]
+        start = "  commands that need it start it automatically; to start it now: cloudgpu rehearsal start"
+        return ["no rehearsal cloud is running", *wrap_lines([start, *_clock(status.clock_ahead, now)], width)]
     head = f"rehearsal cloud (simulated AWS) at {status.cloud.url}, {status.resident_mib:.0f} MiB of memory"
     stops = "" if status.idle_stop_at is None else f"; stops automatically {relative_time(status.idle_stop_at, now)}"
+    head_lines = wrap_lines([head, *_clock(status.clock_ahead, now)], width)
     if not status.nodes:
-        return [head, f"  no nodes{stops}"]
-    return [head, *align_columns([_HEADINGS, *(_row(node) for node in status.nodes)], indent="  ")]
+        return [*head_lines, *wrap_lines([f"  no nodes{stops}"], width)]
+    table = Table(_COLUMNS, [_row(node) for node in status.nodes], "  ")
+    return [*head_lines, *table.lines(width)]
+
+
+def shifted_clock_note(ahead: timedelta) -> str:
+    """Return how far the simulated clock is ahead or behind and how to reset it; empty if it is not shifted."""
+    seconds = round(ahead.total_seconds())
+    if not seconds:
+        return ""
+    by, back = str(DurationS(abs(seconds))), ("--back",) if seconds > 0 else ()
+    reset = command("cloudgpu", "rehearsal", "advance", by, *back)
+    return f"the simulated clock is {by} {'ahead' if seconds > 0 else 'behind'}; to reset it: {reset}"
+
+
+def _clock(ahead: timedelta, now: datetime) -> list[str]:
+    note = shifted_clock_note(ahead)
+    return [f"  simulated time {format_time(now + ahead)}: {note}"] if note else []
 
 
 def _row(node: NodeInfo) -> tuple[str, ...]:
-    where = f"{node.user}@{node.address} port {node.port}" if node.address else "not listening yet"
+    where = f"{node.user}@{node.address} port {node.port}" if node.address else "not listening"
     return node.instance_id, node.instance_type, node.zone, node.state, node.cluster, where, node.host_key

@@ -1,23 +1,28 @@
-"""The summary panel of a run, and its exit code."""
+"""The summary panel of a run, and the exit code of the command."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cloudgpu.app.runs.lost_nodes import what_is_lost
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.cli.render.error import short_attempt
-from cloudgpu.cli.terminal.number_format import duration, money, plural
+from cloudgpu.cli.terminal.number_format import duration, money
 from cloudgpu.cli.terminal.panel import Mood, Row
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.run.metrics import Measured
+from cloudgpu.run.progress import RankLine
+from cloudgpu.run.transport import describe_transport
 from cloudgpu.targets import traits
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 if TYPE_CHECKING:
     from cloudgpu.app.runs.follow import FollowResult
 
 _INTERRUPTED = 130
-_STAGES_A_LINE = 5
+_SHORT_S = 1.0
+"""Minimum duration in seconds of a stage that the summary lists. Shorter stages are added up."""
 _MOODS: dict[str, Mood] = {"succeeded": "green", "failed": "red", "lost": "red"}
 
 
@@ -33,8 +38,8 @@ def exit_code(outcome: RunOutcome) -> int:
 def _state_code(outcome: RunOutcome) -> int:
     """Return the exit code for the state of a run.
 
-    The code is 0 for a run that succeeded, was detached, was not executed or is being prepared; 130 for any other
-    running run; and 5 for a run that failed or whose outputs were not downloaded.
+    The code is 0 for a run that succeeded, was detached, was not executed or is being prepared, and 130 if the command
+    left the run running for another reason. Otherwise, or if outputs were not downloaded, the code is 5.
     """
     state = outcome.record.state
     if state == "running":
@@ -44,10 +49,16 @@ def _state_code(outcome: RunOutcome) -> int:
 
 
 def show_outcome(outcome: RunOutcome, screen: Screen) -> None:
-    """Show the summary panel and, below it, the last lines of the failed rank."""
+    """Show the summary panel and, below it, the last output lines of the rank that failed first, if any."""
     state = outcome.record.state
     screen.panel(outcome_title(outcome), outcome_rows(outcome), _MOODS.get(state, "yellow"))
-    screen.lines(failure_lines(outcome))
+    screen.lines(failure_lines(outcome, printed=_is_printed(outcome, screen.rank_lines)))
+
+
+def _is_printed(outcome: RunOutcome, lines: Iterable[RankLine]) -> bool:
+    """Return True if the last lines of the rank that failed first are among the lines that were just printed."""
+    printed = [line.text for line in lines if line.rank == outcome.record.failed_rank]
+    return bool(outcome.tail) and printed[-len(outcome.tail) :] == list(outcome.tail)
 
 
 def outcome_title(outcome: RunOutcome) -> str:
@@ -58,12 +69,15 @@ def outcome_title(outcome: RunOutcome) -> str:
 
 
 def outcome_rows(outcome: RunOutcome) -> list[Row]:
-    """Return the hardware, the time of each stage, the metrics, the cost, and what is still running."""
-    return [*_what(outcome), *_reached(outcome), *_figures(outcome), *_next(outcome)]
+    """Return the hardware, stage durations, metrics, cost, next commands, and resources that are still running."""
+    return [*_what(outcome), *_network(outcome), *_reached(outcome), *_figures(outcome), *_next(outcome)]
 
 
-def failure_lines(outcome: RunOutcome) -> list[str]:
-    """Return the rank that failed first and the last lines of its output."""
+def failure_lines(outcome: RunOutcome, *, printed: bool = False) -> list[str]:
+    """Return the rank that failed first and the last lines of its output; an empty list if no rank failed.
+
+    The lines are left out if they have just been `printed`.
+    """
     record = outcome.record
     if record.failed_rank is None or record.state == "succeeded":
         return []
@@ -71,19 +85,26 @@ def failure_lines(outcome: RunOutcome) -> list[str]:
     where = f" on node {node}" if node else ""
     # A service that never became ready has no exit code.
     how = "" if record.exit_code is None else f" failed first (exit code {record.exit_code})"
-    head = f"rank {record.failed_rank}{how}{where}; last lines of its output:"
+    head = f"rank {record.failed_rank}{how}{where}"
+    if printed:
+        return ["", f"{head}; the last lines of its output are above"]
+    head = f"{head}; last lines of its output:"
     return ["", head, *(f"  {line}" for line in outcome.tail)]
 
 
-def report_final_state(followed: "FollowResult", screen: Screen) -> int:
+def report_final_state(run_id: str, followed: "FollowResult", screen: Screen) -> int:
     """Report the final state of the run, and return the exit code of `logs -f`."""
     verdict = followed.verdict
+    attach = command("cloudgpu", "attach", run_id)
     if verdict.succeeded:
-        screen.line("the run succeeded; to download its outputs and delete its cluster: cloudgpu attach")
+        screen.line(f"the run succeeded; to download its outputs and delete its cluster: {attach}")
         return 0
-    where = "" if verdict.rank is None else f": rank {verdict.rank} exited with code {verdict.exit_code}"
-    screen.line(f"the run {verdict.state}{where} {verdict.reason}".rstrip())
-    screen.line("to download the outputs and delete the cluster: cloudgpu attach")
+    where = "" if verdict.rank is None else f"; rank {verdict.rank} failed"
+    if verdict.exit_code is not None:
+        where += f" with exit code {verdict.exit_code}"
+    reason = f"; {verdict.reason}" if verdict.reason else ""
+    screen.line(f"final state of the run: {verdict.state}{where}{reason}")
+    screen.line(f"to download the outputs and delete the cluster: {attach}")
     return RemoteCommandError.exit_code
 
 
@@ -99,16 +120,28 @@ def _what(outcome: RunOutcome) -> Iterator[Row]:
 
 
 def _stages(outcome: RunOutcome) -> Iterator[Row]:
-    took = [f"{name} {duration(seconds)}" for name, seconds in outcome.record.stages]
-    if took:
-        yield "took", f"{duration(outcome.seconds)} in total"
-    for first in range(0, len(took), _STAGES_A_LINE):
-        yield "", ", ".join(took[first : first + _STAGES_A_LINE])
+    stages = outcome.record.stages
+    if stages:
+        took = [f"{name} {duration(seconds)}" for name, seconds in stages if seconds >= _SHORT_S]
+        short = [seconds for _, seconds in stages if seconds < _SHORT_S]
+        other = f"{'other stages ' if took else ''}{duration(sum(short))}"
+        yield "took", f"{duration(outcome.seconds)} in total: {', '.join([*took, *([other] if short else [])])}"
+
+
+def _network(outcome: RunOutcome) -> Iterator[Row]:
+    """Yield the network between the nodes, with the cost of a slower one."""
+    record = outcome.record
+    if record.transport:
+        resources = record.resolved.get("resources")
+        network = str(resources.get("network", "auto")) if isinstance(resources, Mapping) else "auto"
+        yield "network", describe_transport(record.transport, outcome.instance_type, network)
 
 
 def _reached(outcome: RunOutcome) -> Iterator[Row]:
-    for place, measured in enumerate(outcome.measured):
-        yield "reached" if place == 0 else "", _metric(measured)
+    judged = [_metric(measured) for measured in outcome.measured if _is_judged(measured)]
+    others = ", ".join(_metric(measured) for measured in outcome.measured if not _is_judged(measured))
+    for place, text in enumerate([*judged, *([others] if others else [])]):
+        yield "reached" if place == 0 else "", text
 
 
 def _figures(outcome: RunOutcome) -> Iterator[Row]:
@@ -116,9 +149,15 @@ def _figures(outcome: RunOutcome) -> Iterator[Row]:
     if record.ended_at is not None:
         yield "cost", _cost(outcome)
     if record.outputs:
-        yield "outputs", f"{plural(len(record.outputs), 'file')} in {outcome.outputs}"
+        yield "outputs", f"{plural(len(record.outputs), 'file')} in {_short_path(outcome.outputs)}"
     for note in outcome.notes:
         yield "note", note
+
+
+def _short_path(path: str) -> str:
+    """Return a path as a user writes it: with `~` for the home directory."""
+    home = f"{Path.home()}/"
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
 
 
 def _next(outcome: RunOutcome) -> Iterator[Row]:
@@ -127,6 +166,8 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
     if outcome.record.state == "running":
         yield "finish", command("cloudgpu", "attach", run_id)
         yield "cancel", command("cloudgpu", "cancel", run_id)
+    if outcome.record.ranks and (outcome.record.state == "lost" or _lost_nodes(outcome)):
+        yield "continue", what_is_lost(outcome.record)
     if outcome.unfetched:
         yield "not downloaded", "; ".join(outcome.unfetched)
         yield "download", command("cloudgpu", "attach", run_id)
@@ -142,28 +183,51 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
         yield "left" if place == 0 else "", part
 
 
+def _is_judged(measured: Measured) -> bool:
+    """Return True for a metric with a target or a reference, which gets a row of its own."""
+    metric = measured.metric
+    return any(limit is not None for limit in (metric.at_least, metric.at_most, metric.reference))
+
+
+def _lost_nodes(outcome: RunOutcome) -> bool:
+    """Return True if a run did not succeed because nodes were lost with their data."""
+    lines = (*outcome.lost, *outcome.notes)
+    return outcome.record.state != "succeeded" and any("is terminated and its data is lost" in line for line in lines)
+
+
 def _metric(measured: Measured) -> str:
     if measured.value is None:
         return f"{measured.name}: {_why_none(measured)}"
     text = f"{measured.name} {measured.value:g} {measured.metric.unit}".rstrip() + _taken(measured)
-    if measured.metric.at_least is not None:
-        minimum = f"{measured.metric.at_least:g}"
-        text += f" (below the required {minimum})" if measured.missed_target else f" (at least {minimum})"
+    text += _limits(measured)
     if measured.metric.reference is not None and measured.share is not None:
         reference = measured.metric.reference
         text += f", {measured.share:.0%} of the reference {reference.value:g}: {reference.on} ({reference.source})"
     return text
 
 
+def _limits(measured: Measured) -> str:
+    """Format the limit that the metric missed, or the limits that it has to meet."""
+    low, high = measured.metric.at_least, measured.metric.at_most
+    if high is not None and measured.is_too_high:
+        return f" (above the allowed {high:g})"
+    if low is not None and measured.missed_target:
+        return f" (below the required {low:g})"
+    limits = [] if low is None else [f"at least {low:g}"]
+    limits += [] if high is None else [f"at most {high:g}"]
+    return f" ({', '.join(limits)})" if limits else ""
+
+
 def _why_none(measured: Measured) -> str:
     if not measured.printed:
         return "never printed"
-    skipped = measured.metric.skip
-    return f"printed {measured.printed} times; no rank printed more than the first {skipped}, which are skipped"
+    printed, skipped = plural(measured.printed, "time"), measured.metric.skip
+    first = "first value of each rank is" if skipped == 1 else f"first {skipped} values of each rank are"
+    return f"printed {printed}, but the {first} skipped"
 
 
 def _taken(measured: Measured) -> str:
-    """Format how a metric was chosen from several values; empty for the default, the last value of the first rank."""
+    """Format how a metric was computed from several values; empty for the last value of the first rank, the default."""
     several = measured.counted > 1 and measured.metric.take != "last"
     how = [f"{measured.metric.take} of {measured.counted}"] if several else []
     return f" ({', '.join([*how, *_together(measured)])})" if how or _together(measured) else ""

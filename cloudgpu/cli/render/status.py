@@ -5,23 +5,31 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.app.clusters.status import ClusterStatus
-from cloudgpu.backends.billing.costs import cluster_hourly_usd, cost_items
+from cloudgpu.backends.billing.costs import cost_items
 from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, relative_time
-from cloudgpu.cli.terminal.table import align_columns
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.plan.costs import unpriced
-from cloudgpu.state.cluster_and_run_records import RunRecord
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.targets import traits
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 _UNREADABLE = "its record cannot be read"
-_RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
+_RUNS = (
+    Column("run"),
+    Column("state"),
+    Column("started", priority=3, narrow="hide"),
+    Column(priority=1, label="started"),
+    Column("took", right=True, priority=1),
+    Column("result", priority=2, narrow="wrap", least=24),
+)
 
 
-def status_lines(clusters: Sequence[ClusterStatus], now: datetime) -> list[str]:
+def status_lines(clusters: Sequence[ClusterStatus], now: datetime, width: int | None = None) -> list[str]:
     """Return one block per cluster, or a single line if no cluster is running."""
     if not clusters:
         return ["no cluster is running"]
-    return [line for cluster in clusters for line in _block(cluster, now)]
+    return wrap_lines([line for cluster in clusters for line in _block(cluster, now)], width)
 
 
 def run_lines(
@@ -30,16 +38,23 @@ def run_lines(
     clusters: Sequence[ClusterStatus],
     now: datetime,
     reasons: Mapping[str, str] | None = None,
+    width: int | None = None,
 ) -> list[str]:
-    """Return a table of runs, oldest first, and one line per run whose record cannot be read.
+    """Return a table of runs, oldest first, then one line per run whose record cannot be read.
 
-    `reasons` maps the ID of such a run to the reason.
+    Args:
+        runs: The runs whose records can be read.
+        damaged: IDs of the runs whose records cannot be read.
+        clusters: The clusters that still exist according to this machine's records.
+        now: The current time.
+        reasons: Run ID -> reason why the record cannot be read.
+        width: Width of the terminal in columns; None for a pipe or a file.
     """
     if not runs and not damaged:
         return ["", "no runs"]
     up = {cluster.record.name for cluster in clusters}
-    rows = align_columns([_RUN_HEADINGS, *(_run_row(run, up, now) for run in runs)], right={4}) if runs else []
-    return ["", *rows, *(damaged_line(run_id, reasons or {}) for run_id in damaged)]
+    table = Table(_RUNS, [_run_row(run, up, now) for run in runs])
+    return ["", *table.lines(width), *wrap_lines([damaged_line(run_id, reasons or {}) for run_id in damaged], width)]
 
 
 def damaged_line(name: str, reasons: Mapping[str, str]) -> str:
@@ -54,7 +69,7 @@ def _reason(name: str, reasons: Mapping[str, str]) -> str:
 def run_rows(
     runs: Sequence[RunRecord], damaged: Sequence[str] = (), reasons: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the documented rows of `status --all --json`. Fields of a damaged record that are unknown are null."""
+    """Return the documented rows of `status --all --json`. Unknown fields of a damaged record are null."""
     unknown = dict.fromkeys(("cluster", "recipe", "started_at", "ended_at"))
     return [
         {
@@ -83,7 +98,7 @@ def run_rows(
 def _run_row(run: RunRecord, up: set[str], now: datetime) -> tuple[str, ...]:
     took = "" if run.ended_at is None else duration((run.ended_at - run.started_at).total_seconds())
     figures = ", ".join(f"{name} {value:g}" for name, value in run.metrics.items())
-    # If the cluster was deleted while a run was active, the recorded state is outdated: the end was never recorded.
+    # If the cluster was deleted during a run, the end of the run was never recorded, so the recorded state is outdated.
     outdated = run.ended_at is None and run.cluster not in up
     state = "unknown" if outdated else run.state
     result = f"last seen {run.state}; its cluster is deleted" if outdated else run.reason or figures
@@ -99,19 +114,26 @@ def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
             yield f"  {cluster.problem}"
         yield f"  to find the cluster by its tag and delete it: {command('cloudgpu', 'down', record.name)}"
         return
-    team = f", team {record.team}" if record.team else ""
+    identity, placement, lifecycle = record.identity, record.placement, record.lifecycle
+    team = f", team {identity.team}" if identity.team else ""
+    where = placement.zone or "no zone yet"
+    expiry = f"{format_time(lifecycle.expires_at)}, {relative_time(lifecycle.expires_at, now)}"
     yield f"{record.name}  {cluster.state}{'  (simulated)' if record.simulated else ''}"
-    yield f"  {record.nodes} x {record.instance_type} in {record.zone or 'no zone yet'}, owner {record.owner}{team}"
-    yield f"  {_money(cluster)}; expires {format_time(record.expires_at)}, {relative_time(record.expires_at, now)}"
-    if record.confirmed_expires_at is not None:
-        at = format_time(record.confirmed_expires_at)
-        again = command("cloudgpu", "extend", record.name, "--until", f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}")
+    yield f"  {placement.nodes} x {placement.instance_type} in {where}, owner {identity.owner}{team}"
+    yield f"  {_money(cluster)}; expires {expiry}"
+    if lifecycle.confirmed_expires_at is not None:
+        at = format_time(lifecycle.confirmed_expires_at)
+        again = command("cloudgpu", "extend", record.name, "--until", f"{lifecycle.expires_at:%Y-%m-%dT%H:%M:%SZ}")
         yield f"  an extension was interrupted: some nodes may expire at {at}; to complete it: {again}"
     yield from (f"  {node}  {state}" for node, state in cluster.nodes)
+    if cluster.state in ("degraded", "terminated"):
+        lost = "every node" if cluster.state == "terminated" else plural(len(cluster.nodes) - cluster.running, "node")
+        why = ", most likely interrupted because they are spot nodes" if placement.market == "spot" else ""
+        yield f"  {lost} of the cluster is lost{why}; delete what is left: {command('cloudgpu', 'down', record.name)}"
     yield from (
         f"  run {run.run_id}  {run.state}, started {relative_time(run.started_at, now)}" for run in cluster.runs
     )
-    cloud = "the cloud" if traits(record.target).launches else "its hosts"
+    cloud = "the cloud" if traits(record.identity.target).launches else "its hosts"
     if cluster.problem:
         yield f"  {cloud} could not be queried: {cluster.problem}"
     recorded = f"as recorded {age(cluster.age_s)} ago; to query {cloud}: --refresh"
@@ -119,9 +141,9 @@ def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
 
 
 def _money(cluster: ClusterStatus) -> str:
-    hourly = money(cluster_hourly_usd(cluster.record))
+    hourly = money(cluster.hourly_usd)
     if cluster.record.simulated:
         return f"AWS would charge {hourly} an hour, {money(cluster.spent_usd)} so far"
-    unknown = () if traits(cluster.record.target).launches else unpriced(cost_items(cluster.record))
+    unknown = () if traits(cluster.record.identity.target).launches else unpriced(cost_items(cluster.record))
     besides = f", and items without a rate: {', '.join(unknown)}" if unknown else ""
     return f"{hourly} an hour, {money(cluster.spent_usd)} so far{besides}"

@@ -9,11 +9,23 @@ from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.catalog.storage import StoragePrice
 from cloudgpu.cli.terminal.number_format import age, money
-from cloudgpu.cli.terminal.table import align_columns, wrap_paragraph
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_paragraph
 from cloudgpu.state.storage_records import StorageRecord
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
-_HEADINGS = ("name", "kind", "size", "$/month", "age", "region", "owner", "data", "used by", "state")
+_COLUMNS = (
+    Column("name"),
+    Column("kind", priority=1),
+    Column("size", right=True, priority=1),
+    Column("$/month", right=True, priority=1),
+    Column("age", right=True, priority=6, narrow="hide"),
+    Column("region", priority=4),
+    Column("owner", priority=7, narrow="hide"),
+    Column("data", priority=5),
+    Column("used by", priority=3, narrow="wrap", least=20),
+    Column("state", priority=2),
+)
 _WIDTH = 100
 _UNKNOWN = "unknown"
 
@@ -58,12 +70,12 @@ def created_json(created: CreatedStorage, monthly_usd: Decimal | None) -> dict[s
     }
 
 
-def storage_lines(rows: Sequence[StorageRow], now: datetime) -> list[str]:
-    """Return a table of storage and the total cost."""
+def storage_lines(rows: Sequence[StorageRow], now: datetime, width: int | None = None) -> list[str]:
+    """Return a table of storage and the total monthly cost."""
     if not rows:
         return ["no storage"]
-    table = align_columns([_HEADINGS, *(_row(row, now) for row in rows)], right={2, 3, 4})
-    return [*table, "", *_sum(rows)]
+    table = Table(_COLUMNS, [_row(row, now) for row in rows])
+    return [*table.lines(width), "", *_sum(rows, min(width or _WIDTH, _WIDTH))]
 
 
 def deletion_question(present: TaggedStorage) -> str:
@@ -76,13 +88,13 @@ def deletion_question(present: TaggedStorage) -> str:
 def deleted_json(deleted: DeletedStorage) -> dict[str, Any]:
     """Return the documented output of `storage delete --json`.
 
-    `left` is always empty, because otherwise the command fails.
+    `left` is always empty: if a resource remains, the command fails instead.
     """
     return {"name": deleted.name, "known": deleted.known, "ended": list(deleted.parts), "left": []}
 
 
 def deleted_lines(deleted: DeletedStorage) -> list[str]:
-    """Return the lines about what `storage delete` deleted."""
+    """Return lines about the deleted storage and its AWS resources."""
     if not deleted.parts and not deleted.known:
         return [f"there is no storage {deleted.name}: no resource has its tag; nothing to delete"]
     parts = [f"  {part}" for part in deleted.parts]
@@ -131,13 +143,13 @@ def _users(users: tuple[str, ...] | None) -> str:
     return ", ".join(users) or "none"
 
 
-def _sum(rows: Sequence[StorageRow]) -> list[str]:
+def _sum(rows: Sequence[StorageRow], width: int) -> list[str]:
     known = [row.monthly_usd for row in rows if row.monthly_usd is not None]
     total = money(sum(known, Decimal(0)))
     unknown = len(rows) - len(known)
-    beside = f", and {unknown} of unknown cost" if unknown else ""
+    beside = f", plus {plural(unknown, 'storage resource')} of unknown cost" if unknown else ""
     text = f"{total} a month{beside}; capacity only, at list prices"
-    return wrap_paragraph(f"{text} (simulated; nothing is charged)" if rows[0].simulated else text, _WIDTH)
+    return wrap_paragraph(f"{text} (simulated; nothing is charged)" if rows[0].simulated else text, width)
 
 
 def _size(size_gib: Decimal) -> str:

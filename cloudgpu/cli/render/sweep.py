@@ -10,7 +10,9 @@ from cloudgpu.backends.lifecycle.results import leftover_lines
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan, SweepResult
 from cloudgpu.backends.sweep.retained_resources import RetainedResource
-from cloudgpu.cli.terminal.number_format import age, format_time, money, plural, relative_time
+from cloudgpu.cli.terminal.number_format import age, format_time, money, relative_time
+from cloudgpu.cli.terminal.wrapping import wrap_lines
+from cloudgpu.text import plural
 
 _UNKNOWN = "unknown"
 _NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC", "vpc-endpoint": "VPC endpoint"}
@@ -50,19 +52,20 @@ def sweep_json(plan: SweepPlan, swept: SweepResult, now: datetime, *, simulated:
     }
 
 
-def sweep_plan_lines(plan: SweepPlan, now: datetime, *, simulated: bool) -> list[str]:
-    """Return one block per cluster, storage and image, then the regions that could not be searched."""
+def sweep_plan_lines(plan: SweepPlan, now: datetime, *, simulated: bool, width: int | None = None) -> list[str]:
+    """Return one block per cluster, storage resource and image, then the regions that could not be searched."""
     where = plural(len(plan.regions), "region")
     clusters = plural(len(plan.clusters), "cluster") if plan.clusters else "no cluster resources"
     head = f"{clusters} in {where}{' (simulated)' if simulated else ''}"
     blocks = [line for resource, decision in plan.clusters for line in _block(resource, decision, now)]
     blocks += [line for resource, decision in plan.retained for line in _retained_lines(resource, decision, now)]
     blocks += [f"storage and images in {region}: unknown: {why}" for region, why in plan.unseen]
-    return [head, *blocks, *(f"{_place(region)}: unknown: {why}" for region, why in plan.unknown)]
+    lines = [head, *blocks, *(f"{_place(region)}: unknown: {why}" for region, why in plan.unknown)]
+    return wrap_lines(lines, width)
 
 
 def swept_lines(plan: SweepPlan, swept: SweepResult, *, yes: bool) -> list[str]:
-    """Return the lines about deleted resources, or how to delete them. Failures are reported by the command's error."""
+    """Return lines about the deleted resources or, without `yes`, how to delete them. The error reports failures."""
     if yes:
         return [f"deleted {resource.label}, verified by tag search" for resource in swept.ended]
     to_delete = [
@@ -114,7 +117,7 @@ def _place(region: str) -> str:
 
 
 def _places(regions: Sequence[str]) -> str:
-    """Format regions, with IAM last because it contains no nodes."""
+    """Format the regions, with IAM last, because IAM contains no nodes."""
     return " and ".join(_place(region) for region in sorted(regions, key=lambda region: region == "global"))
 
 

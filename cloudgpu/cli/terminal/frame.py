@@ -1,4 +1,4 @@
-"""The frame of a panel on a terminal, drawn by rich. Imported only when a frame is drawn."""
+"""Draw panels with a frame. This module imports rich, so it is imported only when a panel is drawn on a terminal."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -17,9 +17,9 @@ _WIDEST = 110
 
 
 def framed_panel(title: str, rows: Sequence[Row], mood: Mood, columns: int) -> list[Line]:
-    """Return the block in a frame whose color shows the outcome."""
-    # Return segments instead of text: colors are added when the lines are written, so text in the rows cannot forge
-    # them. Width and color system are fixed, because rich would otherwise derive them from the environment.
+    """Return the lines of the panel, with a frame whose color shows the outcome."""
+    # Return segments instead of text. `Output` adds the colors later, so text in the rows cannot forge a color. Width
+    # and color system are fixed, because rich would otherwise derive them from the environment.
     console = Console(
         width=min(columns, _WIDEST), force_terminal=True, color_system="standard", legacy_windows=False, _environ={}
     )

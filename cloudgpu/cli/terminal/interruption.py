@@ -1,4 +1,4 @@
-"""What a command reports after Ctrl-C, before it exits with 130: its partial result, and how to continue."""
+"""Report a command's partial result after an error or Ctrl-C, and print how to continue after Ctrl-C."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ def print_on_interrupt(screen: Screen, *lines: str) -> Iterator[None]:
 
 
 def reattach_lines(run_id: str) -> tuple[str, str]:
-    """Return the lines that tell the user how to reattach to or cancel a run that continues."""
+    """Return lines that tell the user that a run continues, and how to reattach to the run or cancel it."""
     return (
         f"run {run_id} continues without this command",
         f"to reattach: {command('cloudgpu', 'attach', run_id)}    to cancel: {command('cloudgpu', 'cancel', run_id)}",

@@ -8,8 +8,8 @@ from typing import Any
 def json_text(value: object) -> str:
     """Return the JSON text of a document; numbers that JSON cannot represent (NaN, infinity) become null.
 
-    `json.dumps` would write the bare words NaN and Infinity, which other JSON parsers reject. The metrics of a training
-    run that diverged contain such numbers.
+    `json.dumps` would write the bare words NaN and Infinity, which other JSON parsers reject. The metrics of a
+    diverged training run may contain such numbers.
     """
     return json.dumps(_without_nan(value), indent=2, ensure_ascii=True, allow_nan=False)
 

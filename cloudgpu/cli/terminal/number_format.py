@@ -9,7 +9,7 @@ _AGES = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def money(usd: Decimal) -> str:
-    """Format an amount as `$62.42`, or with four decimals if it is below one dollar."""
+    """Format an amount as `$62.42`. Amounts between zero and one dollar get four decimals: `$0.0312`."""
     step = _CENT if usd == 0 or abs(usd) >= 1 else _SMALL
     return f"${usd.quantize(step, ROUND_HALF_UP):,}"
 
@@ -17,11 +17,6 @@ def money(usd: Decimal) -> str:
 def amount(figure: Decimal) -> str:
     """Format a number without trailing zeros: `16`, `22.35`."""
     return f"{figure.normalize():f}"
-
-
-def plural(count: int, noun: str) -> str:
-    """Format a count with its noun: `1 file`, `2 files`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

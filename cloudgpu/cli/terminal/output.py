@@ -1,4 +1,4 @@
-"""Terminal output, colors and prompts. No other module accesses the terminal.
+"""Terminal output, colors and prompts. Only the signal handler writes to the terminal without this module.
 
 Lines contain untrusted text: tags, file names, messages from AWS, output of nodes. Renderers therefore return lines
 without escape sequences and mark colors with `ColoredText`. `Output` first makes the text printable and then adds
@@ -6,10 +6,11 @@ colors, so that no text can forge a color, start another line or send an escape 
 """
 
 import os
+import re
 import shutil
 import threading
-from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple, TextIO
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, TextIO
 
 import typer
 
@@ -26,18 +27,53 @@ class ColoredText(NamedTuple):
 
 
 Line = str | tuple[str | ColoredText, ...]
-"""One line without its line feed. It may contain any character; `Output` replaces unprintable characters."""
+"""One line of text without the line feed. The text may contain any character: `Output` makes it printable."""
 BROKEN_PIPE_EXIT_CODE = 141
-"""The exit code of a command after the reader closed the pipe: the code that shells report for SIGPIPE."""
+"""Exit code of a command that exits because its reader closed the pipe. Shells report the same code for SIGPIPE."""
 FILE_COLUMNS = 100
+_MAYBE_UNPRINTABLE = re.compile(r"[^\x20-\x7e\n\t]")
+"""Characters that `printable` has to look at, in lines joined by newlines."""
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
+class Region(Protocol):
+    """A region at the bottom of a terminal that is redrawn while lines are printed above it."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the region is on the screen."""
+
+    def start(self) -> None:
+        """Show the region, unless it is already shown."""
+
+    def stop(self) -> None:
+        """Erase the region."""
+
+    def print(self, text: str) -> None:
+        """Write complete lines above the region."""
+
+
+def render_line(line: Line, *, colour: bool) -> str:
+    """Return a line in printable characters, with the escape sequences of its colors if `colour` is set."""
+    pieces = (line,) if isinstance(line, str) else line
+    return "".join(_render_piece(piece, colour=colour) for piece in pieces)
+
+
+def _render_piece(piece: str | ColoredText, *, colour: bool) -> str:
+    if not isinstance(piece, ColoredText):
+        return printable(piece)
+    text = printable(piece.text)
+    if not colour:
+        return text
+    codes = ";".join(_COLOURS[word] for word in piece.colour.split())
+    return f"\x1b[{codes}m{text}\x1b[0m"
+
+
 class Output:
-    """An output stream that receives complete, printable lines. After a failed write, nothing more is written.
+    """An output stream for complete, printable lines. After a failed write, nothing more is written.
 
     A closed pipe (`| head`), a closed terminal or a full disk must not interrupt a teardown. Commands that only
-    display data (`quits`) exit when the reader closes the pipe.
+    display data (`quits`) exit after a failed write.
     """
 
     def __init__(self, stream: TextIO, *, colour: bool | None = None, quits: bool = False) -> None:
@@ -45,16 +81,29 @@ class Output:
         self.colour = supports_color(stream, os.environ) if colour is None else colour
         self._quits = quits
         self._unread = False
-        # The main thread and the threads of the ranks and the engine all write here. The lock prevents mixed lines.
+        self.region: Region | None = None
+        # The main thread, the threads that follow ranks and the engine all write here. The lock keeps lines intact.
         self._lock = threading.Lock()
 
     def lines(self, lines: Iterable[Line]) -> None:
         """Write each element as one printable line, and flush.
 
         Raises:
-            typer.Exit: The reader has closed the stream, and the command only displays data.
+            typer.Exit: Writing failed, for example because of a closed pipe, and the command only displays data.
         """
-        self._write("".join(f"{self._rendered(line)}\n" for line in lines))
+        self._write("".join(f"{render_line(line, colour=self.colour)}\n" for line in lines))
+
+    def block(self, lines: Sequence[str], prefix: str = "") -> None:
+        """Write many uncolored lines, each with the same prefix, much faster than `lines`.
+
+        Raises:
+            typer.Exit: Writing failed, for example because of a closed pipe, and the command only displays data.
+        """
+        text = "\n".join(lines)
+        if _MAYBE_UNPRINTABLE.search(text):
+            text = "\n".join(map(printable, lines))
+        if lines:
+            self._write(f"{prefix}{text.replace(chr(10), chr(10) + prefix) if prefix else text}\n")
 
     def raw(self, text: str) -> None:
         """Write text unchanged to a pipe or a file, or as printable lines to a terminal.
@@ -62,7 +111,7 @@ class Output:
         A pipe or file must receive the exact data; only a terminal would interpret escape sequences.
 
         Raises:
-            typer.Exit: The reader has closed the stream, and the command only displays data.
+            typer.Exit: Writing failed, for example because of a closed pipe, and the command only displays data.
         """
         if self.is_terminal:
             self.lines(text.splitlines())
@@ -76,21 +125,8 @@ class Output:
 
     @property
     def columns(self) -> int:
-        """The width of the terminal, or a fixed width if the output is not a terminal."""
+        """The width of the terminal in columns, or `FILE_COLUMNS` if the output is not a terminal."""
         return shutil.get_terminal_size((FILE_COLUMNS, 24)).columns if self.is_terminal else FILE_COLUMNS
-
-    def _rendered(self, line: Line) -> str:
-        pieces = (line,) if isinstance(line, str) else line
-        return "".join(
-            self._coloured(piece) if isinstance(piece, ColoredText) else printable(piece) for piece in pieces
-        )
-
-    def _coloured(self, span: ColoredText) -> str:
-        text = printable(span.text)
-        if not self.colour:
-            return text
-        codes = ";".join(_COLOURS[word] for word in span.colour.split())
-        return f"\x1b[{codes}m{text}\x1b[0m"
 
     def _write(self, text: str) -> None:
         with self._lock:
@@ -101,6 +137,9 @@ class Output:
 
     def _send(self, text: str) -> None:
         try:
+            if self.region is not None and self.region.running:
+                self.region.print(text)
+                return
             self._stream.write(text)
             self._stream.flush()
         except OSError:
@@ -124,11 +163,28 @@ def _to_nowhere(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-def ask(question: str) -> bool:
-    """Ask a yes-or-no question on the terminal; the default is no."""
-    return typer.confirm(printable(question), default=False, err=True)
+def ask(question: str, *, default: bool = False) -> bool:
+    """Ask a yes-or-no question on the terminal and return the answer, or `default` if the user only presses Enter.
+
+    Raises:
+        typer.Abort: The user pressed Ctrl-C or Ctrl-D.
+    """
+    return typer.confirm(printable(question), default=default, err=True)
 
 
 def ask_for_text(question: str) -> str:
-    """Ask for a line of text on the terminal."""
+    """Ask for a line of text on the terminal.
+
+    Raises:
+        typer.Abort: The user pressed Ctrl-C or Ctrl-D.
+    """
     return str(typer.prompt(printable(question), err=True))
+
+
+def ask_for_hidden_text(question: str) -> str:
+    """Ask for a line of text on the terminal without showing it.
+
+    Raises:
+        typer.Abort: The user pressed Ctrl-C or Ctrl-D.
+    """
+    return str(typer.prompt(printable(question), hide_input=True, err=True))

@@ -1,11 +1,11 @@
-"""A titled block of labeled rows: framed on a terminal, plain wrapped lines in a pipe or a file."""
+"""A panel, which is a title and labeled rows: with a frame on a terminal, as plain lines in a pipe or a file."""
 
 from collections.abc import Sequence
 from typing import Literal
 
 from cloudgpu.cli.lazy import Deferred
 from cloudgpu.cli.terminal.output import Line
-from cloudgpu.cli.terminal.table import wrap_paragraph
+from cloudgpu.cli.terminal.wrapping import wrap_paragraph
 
 Row = tuple[str, str]
 """A label and its text; an empty label continues the row above."""
@@ -13,7 +13,7 @@ Mood = Literal["green", "red", "yellow"]
 
 
 def plain_panel(title: str, rows: Sequence[Row], columns: int) -> list[str]:
-    """Return the block without a frame."""
+    """Return the lines of the panel, wrapped and without a frame."""
     label_width = max(len(label) for label, _ in rows)
     lines = ["", title]
     for label, text in rows:
@@ -25,4 +25,4 @@ def plain_panel(title: str, rows: Sequence[Row], columns: int) -> list[str]:
 framed_panel: Deferred[[str, Sequence[Row], Mood, int], list[Line]] = Deferred(
     "cloudgpu.cli.terminal.frame.framed_panel"
 )
-"""Return the block in a frame whose color shows the outcome."""
+"""Return the lines of the panel, with a frame whose color shows the outcome."""

@@ -1,26 +1,33 @@
 """Render progress events as lines: stages, resource operations of the engine, and output of ranks."""
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from cloudgpu.backends.events import ProgressEvent, StageChange
+from cloudgpu.cli.terminal.activity_text import activity_text
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.cli.terminal.output import Color, ColoredText, Line
 from cloudgpu.engine.base import Event
-from cloudgpu.run.progress import MetricValue, Note, RankLine
+from cloudgpu.run.progress import Activity, LogFolder, MetricValue, Note, RankLine, RankOutput, ServiceAddress
 
 STAGES: Mapping[str, str] = {
     "check data": "checking that every dataset exists",
-    "provision": "launching the nodes, all or none",
+    "provision": "launching all nodes, or none",
     "connect": "connecting to every node, with pinned host keys",
     "gate": "checking the hardware and software of every node",
-    "stage": "copying the work directory, data and Python environment to every node",
+    "stage": "preparing the work directory, data and software on every node",
     "strip": "removing keys, host names and history from the node",
     "image": "waiting for AWS to copy the disk",
     "start": "starting the ranks",
     "train": "training output; the run continues if you close this terminal",
     "serve": "service output; the service continues if you close this terminal",
     "collect": "downloading outputs",
+    "extend": "extending the expiry of the cluster and of every node",
+    "search": "searching for resources by their tags",
+    "delete": "deleting resources and confirming that nothing is left",
+    "create": "creating storage",
+    "refresh": "reading types, prices, images and quotas",
     "down": "deleting the cluster and confirming that nothing is left",
 }
 _WORDS: Mapping[str, str] = {
@@ -33,44 +40,97 @@ _WORDS: Mapping[str, str] = {
     "Fleet": "EC2 fleet",
 }
 _SIGNS = {"create": "+", "update": "~", "replace": "+-", "delete": "-", "adopt": "&"}
+_LINES_PER_ADDRESS = 100
+"""Lines of output after which the addresses of services are repeated on a terminal without a live region."""
 _RANK_COLOURS: tuple[Color, ...] = ("cyan", "green", "yellow")
 _CODE = re.compile(r"^(?P<reason>.*) \((?P<code>[A-Z][A-Za-z.]+)\)$", re.DOTALL)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-# Installers print these lines for each package. Dozens of them would bury the other output.
+# Installers print most of these lines once per package. Dozens of them would bury the other output.
 _PACKAGE_NOISE = re.compile(
     r"^([+~-] \S+==|Collecting |Requirement already|Using cached |Obtaining |Preparing |Looking in |Attempting |"
     r"Found existing|Uninstalling |Audited |Using Python |Creating virtual|Activate with|Using CPython|"
     r"Downloading \S+ \([\d.]+ ?[kK]i?B\)|Downloading \S+\.metadata)"
 )
+_ACTIVITY_S = 10.0
+"""Seconds after which the state of work that is still running is printed again."""
 _PIP_DONE = re.compile(r"^Successfully installed (?P<packages>.+)$")
 _PIP_ABOUT = re.compile(r"^Installing collected packages: (?P<packages>.+)$")
 
 
 class ProgressPrinter:
-    """Renderer of progress events as lines. If `verbose` is set, the output of package installers is not shortened."""
+    """Formats progress events as lines. If `verbose` is set, the output of package installers is not shortened."""
 
-    def __init__(self, *, verbose: bool = False) -> None:
+    def __init__(self, *, verbose: bool = False, now: Callable[[], float] = time.monotonic) -> None:
         self._verbose = verbose
+        self._now = now
+        self._activities: dict[tuple[str, int | None], tuple[float, float]] = {}
+        """When each activity began, and when it was last printed, in seconds of `now`."""
+        self._addresses: dict[str, ServiceAddress] = {}
+        self._lines_since_address = 0
 
     def lines(self, what: ProgressEvent) -> list[Line]:
         """Return the lines of an event, or an empty list for events that are not shown."""
+        shown: list[Line] = []  # nothing for a metric: the line that contains it has just been shown
         match what:
             case StageChange():
-                return [_stage(what)]
+                shown = [_stage(what)]
             case Note():
-                return self._note(what)
-            case RankLine(rank=rank, text=text):
-                return [("    ", ColoredText(f"[rank {rank}]", _RANK_COLOURS[rank % len(_RANK_COLOURS)]), f" {text}")]
+                shown = self._note(what)
+            case Activity():
+                shown = self._activity(what)
+            case RankLine() | RankOutput():
+                shown = self._output([what] if isinstance(what, RankLine) else list(what.each()))
+            case ServiceAddress():
+                self._addresses[what.name], self._lines_since_address = what, 0
+                shown = [f"    {what.url}"]
             case Event():
-                return _event(what)
-            case MetricValue():
-                return []  # the output line that contains the metric has just been shown
+                shown = _event(what)
+            case MetricValue() | LogFolder():
+                pass
+        return shown
+
+    def _output(self, lines: Sequence[RankLine]) -> list[Line]:
+        """Return output of a rank. The addresses of services are repeated regularly, so that they stay easy to find."""
+        shown = [rank_line(line) for line in lines]
+        self._lines_since_address += len(lines)
+        if self._addresses and self._lines_since_address >= _LINES_PER_ADDRESS:
+            self._lines_since_address = 0
+            shown += [address_line(address) for address in self._addresses.values()]
+        return shown
+
+    def _activity(self, activity: Activity) -> list[Line]:
+        """Return a line about the work if none was printed for a while."""
+        key, now = (activity.name, activity.node), self._now()
+        began, printed = self._activities.get(key, (now, now))
+        if activity.finished:
+            self._activities.pop(key, None)
+            return []
+        due = now - printed >= _ACTIVITY_S
+        self._activities[key] = began, now if due else printed
+        return [f"    {activity_text(activity, now - began)}"] if due else []
 
     def _note(self, note: Note) -> list[Line]:
         text = note.text if note.node is None or self._verbose else installer_line(note.text)
         if not text:
             return []
         return [f"    {'' if note.node is None else f'node {note.node}: '}{text}"]
+
+
+def rank_line(line: RankLine) -> Line:
+    """Return a line of a rank's output, with the rank's number unless the run has only one rank."""
+    if line.alone:
+        return f"    {line.text}"
+    return ("    ", ColoredText(f"[rank {line.rank}]", _RANK_COLOURS[line.rank % len(_RANK_COLOURS)]), f" {line.text}")
+
+
+def address_line(address: ServiceAddress) -> Line:
+    """Return the line with the address of a service that is ready."""
+    return (f"    {address.name} is ready: ", ColoredText(address.url, "cyan"))
+
+
+def rank_prefix(rank: int, *, alone: bool) -> str:
+    """Return what `rank_line` puts before the text of a line, without colors."""
+    return "    " if alone else f"    [rank {rank}] "
 
 
 def _stage(stage: StageChange) -> Line:
@@ -98,7 +158,7 @@ def resource_words(token: str) -> str:
 
 
 def shorten_aws_error(detail: str) -> str:
-    """Shorten an AWS error to its code and first sentence: `InsufficientInstanceCapacity: launching 2 instances`."""
+    """Shorten an AWS error to its code and first sentence. A text without an error code is returned unchanged."""
     match = _CODE.match(detail)
     if match is None:
         return detail
@@ -106,7 +166,7 @@ def shorten_aws_error(detail: str) -> str:
 
 
 def installer_line(text: str) -> str:
-    """Return a shortened line of `uv` or `pip` output; empty for lines about single packages."""
+    """Return a line of `uv` or `pip` output, shortened if it lists packages; empty for a progress message."""
     for pattern, word in ((_PIP_DONE, "installed"), (_PIP_ABOUT, "installing")):
         match = pattern.match(text)
         if match is not None:
@@ -117,6 +177,6 @@ def installer_line(text: str) -> str:
 
 def _waiting(event: Event) -> str:
     if event.type == "pulumi:log":
-        return f"program message: {event.detail}"
+        return f"engine message: {event.detail}"
     doing = "the deletion of " if event.operation == "delete" else ""
     return f"waiting for {doing}{resource_words(event.type)} {event.name}, {event.detail}"

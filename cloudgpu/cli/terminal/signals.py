@@ -35,16 +35,16 @@ class Interruptions:
         self._still_running: Callable[[], list[str]] | None = None
 
     def tell(self, still_running: Callable[[], list[str]]) -> None:
-        """Set the function that returns the report on what is still running, to be called after a signal."""
+        """Set the function that returns lines about the resources that are still running, for use after a signal."""
         self._still_running = still_running
 
     @property
     def may_ask(self) -> bool:
-        """Whether the user can still be asked: after Ctrl-C, but not after SIGTERM or SIGHUP."""
+        """Whether the user can still answer prompts: True before any signal and after Ctrl-C, otherwise False."""
         return self.first in (None, signal.SIGINT)
 
     def exit_code(self, code: int) -> int:
-        """Return 129, 130 or 143 for a command that a signal interrupted, and any other code unchanged."""
+        """Return 128 plus the signal number (129, 130 or 143) if a signal interrupted the command, otherwise `code`."""
         ended = code == INTERRUPTED or (code == _UNREAD and self.first == signal.SIGHUP)
         return 128 + int(self.first) if ended and self.first is not None else code
 
@@ -69,13 +69,13 @@ class Interruptions:
                 signal.signal(signal_number, handler)
 
     def lines(self) -> list[str]:
-        """Return the report on what is still running; empty if the command starts nothing or there was no signal."""
+        """Return lines about the resources still running; empty if there was no signal or `tell` was not called."""
         if self.first is None or self._still_running is None:
             return []
         try:
             return self._still_running()
         except Exception as err:  # noqa: BLE001 - the command must exit even if the records are damaged
-            return [f"what is still running is unknown: {err}", "    to list it: cloudgpu status --refresh"]
+            return [f"cannot tell what is still running: {err}", "    to list clusters: cloudgpu status --refresh"]
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
         if self.first is None:

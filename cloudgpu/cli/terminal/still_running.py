@@ -1,24 +1,24 @@
-"""Choose what the command reports as still running after a signal."""
+"""Choose which resources a command reports as still running if a signal interrupts it."""
 
 from collections.abc import Sequence
 
 from cloudgpu.app.clusters.still_running import StillRunning, storage_lines, swept_clusters_lines
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.cli.terminal.signals import interruptions
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.storage_records import StorageRecords
 
 
 def report_clusters_on_signal(records: RecordStore, *clusters: str) -> None:
-    """After a signal, report which clusters are still running: these and any that the command creates."""
+    """After a signal, report these clusters and any clusters that the command has created, if still recorded."""
     interruptions.tell(StillRunning(records, clusters).lines)
 
 
 def report_storage_on_signal(records: StorageRecords, name: str) -> None:
-    """After a signal, report the state of this storage."""
+    """After a signal, report whether this storage still exists."""
     interruptions.tell(lambda: storage_lines(records, name))
 
 
-def report_sweep_on_signal(clusters: Sequence[ClusterResources]) -> None:
-    """After a signal, report which of these clusters might still exist."""
-    interruptions.tell(lambda: swept_clusters_lines(clusters))
+def report_sweep_on_signal(clusters: Sequence[ClusterResources], again: str) -> None:
+    """After a signal, report that these clusters might still exist, and print the command that deletes them."""
+    interruptions.tell(lambda: swept_clusters_lines(clusters, again))

@@ -9,25 +9,25 @@ from cloudgpu.engine.direct.diff import reject_protected
 from cloudgpu.engine.direct.intent_search import HOURLY_BILLED_TYPES, adopt, existing_resources, unanswered_creates
 from cloudgpu.engine.direct.journal_state import Intent, Resource
 from cloudgpu.errors import CloudGpuError, TeardownError
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 _FOLLOWS: Final = "a resource that depends on it was not deleted"
 
 Key = tuple[str, str]
-"""URN and physical ID: a replaced resource and its replacement have the same URN."""
+"""URN and physical ID. The URN alone is not unique, because a resource and its replacement have the same URN."""
 
 
 def delete_all_resources(deployment: Deployment) -> None:
-    """Delete every resource in the journal and every resource that an unanswered call created.
+    """Delete every resource in the journal and every resource that an interrupted call may have created.
 
     Raises:
-        TeardownError: Either a resource is protected and nothing was deleted, or a resource could not be deleted or its
-            state is unknown; in that case all other resources were deleted, except those that it depends on.
+        TeardownError: A resource is protected, so nothing was deleted. Or some resources could not be deleted, or their
+            state is unknown; all others were deleted, except those on which the remaining resources depend.
     """
     protected = [resource for resource in existing_resources(deployment) if resource.meta.protect]
     if protected:
-        plural = "s" if len(protected) > 1 else ""
-        message = f"nothing was deleted: {deployment.stack.name} has {len(protected)} protected resource{plural}"
+        count = plural(len(protected), "protected resource")
+        message = f"nothing was deleted: {deployment.stack.name} has {count}"
         hint = "remove `protect` from these resources in the program and run `up` once"
         raise TeardownError(message, left=[_shown(resource) for resource in protected], hint=hint)
     intents = unanswered_creates(deployment)
@@ -43,7 +43,7 @@ def delete_all_resources(deployment: Deployment) -> None:
 
 
 def delete_resources(deployment: Deployment, resources: Sequence[Resource]) -> list[str]:
-    """Delete resources, dependents first; return a line for each resource that was not deleted."""
+    """Delete resources, dependents first. Return one line for each resource that was not deleted."""
     nodes = {(resource.urn, resource.id): resource for resource in resources}
     hosted = _hosted(nodes)
     order = _order(nodes, hosted)
@@ -53,10 +53,13 @@ def delete_resources(deployment: Deployment, resources: Sequence[Resource]) -> l
 
 
 def delete_resource(deployment: Deployment, resource: Resource) -> None:
-    """Delete one resource and wait for the cloud to confirm it.
+    """Delete one resource and wait until the cloud confirms the deletion.
+
+    A resource with the `retain_on_delete` option is only removed from the journal.
 
     Raises:
-        CloudGpuError: The resource may still exist.
+        BadRequestError: The resource is protected.
+        CloudGpuError: The deletion failed; the resource may still exist.
     """
     reject_protected(resource, "deleted")
     if resource.meta.retain:
@@ -78,9 +81,9 @@ def delete_resource(deployment: Deployment, resource: Resource) -> None:
 
 
 def adopt_all(deployment: Deployment, intents: Sequence[Intent], *, ending: bool = False) -> list[str]:
-    """Adopt the resources that these intents created; return a line for each search that failed.
+    """Find and adopt the resources that these intents created. Return one line for each search that failed.
 
-    If `ending` is true, also wait for calls that have not yet taken effect.
+    If `ending` is true, also wait for calls that have not taken effect yet.
     """
     by_seq = {intent.seq: intent for intent in intents}
     failures = run_in_dependency_order(
@@ -98,12 +101,12 @@ def raise_if_undeleted(deployment: Deployment, left: Sequence[str]) -> None:
     if left:
         shown = [deployment.redactor.redact_text(line) for line in left]
         name = deployment.stack.name
-        message = f"{len(shown)} resource{'s' if len(shown) > 1 else ''} of {name} not deleted: {_cause(shown)}"
+        message = f"could not delete {plural(len(shown), 'resource')} of {name}: {_cause(shown)}"
         raise TeardownError(message, left=shown, hint=f"run `{command('cloudgpu', 'down', name)}` to continue")
 
 
 def _cause(left: Sequence[str]) -> str:
-    """Return the first line that names a cause, not a consequence of another failure; if none does, the first line."""
+    """Return the first line that is not a consequence of another failure, or else the first line."""
     return next((line for line in left if not line.endswith(_FOLLOWS)), left[0])
 
 
@@ -134,7 +137,7 @@ def _record_deleted(deployment: Deployment, resource: Resource, detail: str) -> 
 
 
 def _hosted(nodes: dict[Key, Resource]) -> dict[Key, Key]:
-    """Map each resource with a `deleted_with` option (the guest) to the resource that it is deleted with (the host)."""
+    """Map each resource with a `deleted_with` option (guest) to the resource whose deletion also deletes it (host)."""
     hosts = {
         resource.urn: key
         for key, resource in nodes.items()
@@ -148,9 +151,9 @@ def _hosted(nodes: dict[Key, Resource]) -> dict[Key, Key]:
 
 
 def _order(nodes: dict[Key, Resource], hosted: dict[Key, Key]) -> dict[Key, set[Key]]:
-    """Map each key to the dependents that must be deleted first.
+    """Map each key to the dependents that must be deleted before it.
 
-    Guests are omitted. The dependents of a guest are deleted before its host.
+    Guests are omitted. A guest's dependents are deleted before its host.
     """
     by_urn: dict[str, list[Key]] = {}
     for key in nodes:
@@ -166,7 +169,7 @@ def _order(nodes: dict[Key, Resource], hosted: dict[Key, Key]) -> dict[Key, set[
 def _needed(
     resource: Resource, nodes: dict[Key, Resource], by_urn: dict[str, list[Key]], hosted: dict[Key, Key]
 ) -> set[Key]:
-    """Return the keys that a resource depends on, with each guest replaced by its dependencies and its host."""
+    """Return the keys on which a resource depends, with each guest replaced by its dependencies and its host."""
     needed: set[Key] = set()
     seen: set[str] = {resource.urn}
     pending = list(resource.meta.dependencies)

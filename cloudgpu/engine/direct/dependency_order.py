@@ -48,7 +48,7 @@ def _ready(waiting: Mapping[K, set[K]], *, idle: bool, failed: Mapping[K, CloudG
     ready = [key for key, before in waiting.items() if not before]
     if ready or not idle or failed:
         return ready
-    # a cycle can only come from a damaged journal; still try to delete the billed resources in it
+    # only a damaged journal contains a cycle; still try to delete its resources, which may be billed
     return list(waiting)
 
 

@@ -86,7 +86,7 @@ class Deployment:
         return HandlerContext(self.clients_for(region), clock or self.clock, token, self.tags)
 
     def watched_clock(self, operation: Operation, about: Subject) -> WatchedClock:
-        """Return a clock that reports when a handler waits."""
+        """Return a clock that emits a `waiting` event while a handler waits."""
 
         def waiting(elapsed_s: float) -> None:
             self.report.emit("waiting", operation, about, detail=f"after {elapsed_s:.0f} s", seconds=elapsed_s)
@@ -102,7 +102,7 @@ class Deployment:
 
 
 def is_definite_failure(err: CloudGpuError) -> bool:
-    """Return True if the error proves that the cloud changed nothing; a lost connection does not prove that."""
+    """Return True if the cloud rejected the call. After other errors, the outcome is unknown."""
     return isinstance(err, LaunchError | BadRequestError | AuthError | UnsupportedError)
 
 
@@ -114,7 +114,7 @@ def mask_outputs(redactor: Redactor, inputs: Properties, outputs: Properties) ->
 def completion_row(redactor: Redactor, intent: Intent, physical: ExistingResource, *, tainted: bool = False) -> Row:
     """Return the journal row that completes an intent whose resource exists.
 
-    A tainted resource is deleted later; an unsettled resource is completed by an update.
+    A tainted resource is deleted later. If `physical` is not settled, a later update completes it.
     """
     outputs = mask_outputs(redactor, intent.inputs, physical.outputs)
     row: Row = {"row": "done", "seq": intent.seq, "id": physical.id, "outputs": outputs, "tainted": tainted}

@@ -13,7 +13,7 @@ from cloudgpu.engine.direct.program.resource_options import Options
 from cloudgpu.engine.redaction import is_masked
 from cloudgpu.errors import BadRequestError
 
-_TOKEN_LENGTH = 56  # AWS accepts 64 ASCII characters; handlers that send several calls append a suffix
+_TOKEN_LENGTH = 56  # AWS accepts 64 characters, and handlers that send several calls append a suffix
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ResourceRequest:
 
     @property
     def meta(self) -> Meta:
-        """Return the options that the journal stores."""
+        """The options that the journal stores."""
         return self.options.meta
 
 
@@ -71,7 +71,7 @@ def apply_ignore_changes(
     For an ignored secret, the handler receives the program's value, because the journal contains only a mask.
 
     Raises:
-        BadRequestError: An option is not a valid property path.
+        BadRequestError: An `ignore_changes` path is not a valid property path.
     """
     inputs = dict(checked)
     for path in options.ignore_changes:
@@ -81,7 +81,7 @@ def apply_ignore_changes(
 
 
 def client_token(cluster_token: str, urn: str, digest: str, attempt: int) -> str:
-    """Return a request's client token, which is the same for retries of an attempt and differs between attempts."""
+    """Return the client token of an attempt. Retries of an attempt reuse its token; the next attempt gets a new one."""
     text = "\n".join((cluster_token, urn, digest, str(attempt)))
     return hashlib.sha256(text.encode()).hexdigest()[:_TOKEN_LENGTH]
 

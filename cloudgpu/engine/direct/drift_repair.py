@@ -13,7 +13,7 @@ class DriftHandler(Protocol):
     """A handler that can detect drift."""
 
     def drift(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> tuple[str, ...]:
-        """Describe every difference between the actual resource and these inputs."""
+        """Return one line for each difference between the actual resource and these inputs."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class DriftCheckedResource:
 def find_drift(
     recorded: Iterable[DriftCheckedResource], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
-    """Describe how security groups differ from their recorded state, without changing anything.
+    """Return one line for each difference between a security group and its recorded state. Change nothing.
 
     Raises:
         CloudGpuError: A cloud API call failed.
@@ -42,7 +42,7 @@ def find_drift(
 def repair_drift(
     recorded: Iterable[DriftCheckedResource], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
-    """Revert every difference and return the descriptions. The recorded state does not change.
+    """Revert every difference from the recorded state, which does not change. Return one line for each difference.
 
     Raises:
         CloudGpuError: A cloud API call failed.

@@ -70,7 +70,7 @@ class DirectEngine:
             CapacityError: The zone lacks capacity. Like every resource error, this error is raised only after the
                 operations in progress have finished and been recorded.
             StateError: The journal cannot be written, is damaged, or belongs to another account or endpoint.
-            TeardownError: The program succeeded, but a resource that it no longer contains could not be deleted.
+            TeardownError: The program succeeded, but a resource that was removed from the program could not be deleted.
         """
         with Journal(stack.journal, self._identity, self._clock) as journal:
             deployment = self._deployment(stack, journal, on_event)
@@ -117,11 +117,11 @@ class DirectEngine:
             return _applied(journal.state, deployment.report)
 
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
-        """Delete every resource in the journal and every resource that an unanswered call may have created.
+        """Delete every resource in the journal and every resource that an interrupted call may have created.
 
         Raises:
-            TeardownError: Some resources could not be deleted. All others were deleted, except those on which the
-                remaining resources depend.
+            TeardownError: A resource is protected, so nothing was deleted. Or some resources could not be deleted; all
+                others were deleted, except those on which the remaining resources depend.
             StateError: The journal is damaged, or belongs to another account or endpoint.
         """
         if not stack.journal.exists():
@@ -132,10 +132,11 @@ class DirectEngine:
                 journal.add({"row": "outputs", "values": {}})
 
     def close(self, stack: Stack) -> None:
-        """Record that a search found no resources, so that intents without an outcome are not searched for again.
+        """Record that a tag search found no resources, so that later commands do not search again.
 
         Raises:
-            CloudGpuError: The journal still lists resources, or cannot be written.
+            TeardownError: The journal still lists resources.
+            StateError: The journal is damaged or cannot be written, or belongs to another account or endpoint.
         """
         if not stack.journal.exists():
             return
@@ -210,7 +211,7 @@ class DirectEngine:
             journal.add({"row": "outputs", "values": outputs})
 
     def _delete_leftovers(self, deployment: Deployment, monitor: Monitor) -> None:
-        """Delete resources removed from the program, replaced resources, and results of intents without an outcome."""
+        """Delete replaced resources, resources removed from the program, and results of interrupted calls."""
         left = adopt_all(deployment, unanswered_creates(deployment))
         with deployment.journal.lock:
             state = deployment.journal.state
@@ -220,7 +221,7 @@ class DirectEngine:
 
 
 def delays_of(identity: JournalAccount) -> Delays:
-    """Return the delays to assume for the endpoint of this account."""
+    """Return the delays to assume for this account's endpoint."""
     return delays_at(identity.endpoint)
 
 

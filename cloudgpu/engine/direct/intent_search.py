@@ -1,9 +1,9 @@
-"""Search for the resource created by an unanswered intent, a recorded call that received no response.
+"""Search for the resource that an interrupted create call may have created.
 
-A call may take effect after its caller was killed, and a tag search finds the new resource only some time later, so one
-empty search proves nothing. A deletion therefore searches until the call can no longer take effect and any resource
-that it created is visible. A retry searches only until a resource that already exists is visible, because a call with
-the same token or name does not create a second resource.
+A call may take effect after its caller was killed, and a tag search finds a new resource only after a delay, so one
+empty search proves nothing. A deletion therefore searches until the call can no longer take effect and its resource
+must be visible. A retry searches only until an existing resource must be visible, because repeating the call with the
+same token or name does not create a second resource.
 """
 
 from datetime import datetime, timedelta
@@ -22,16 +22,16 @@ _LONGEST_PAUSE_S = 5.0
 _FEWEST_SEARCHES = 2
 _REPORT_EVERY_S = 20.0
 HOURLY_BILLED_TYPES: Final = frozenset({"aws:ec2/fleet:Fleet", "aws:ec2/instance:Instance"})
-"""Resource types that launch instances, which appear slowly in searches and are billed while the caller waits."""
+"""Resource types that launch instances, which appear slowly in searches and cost money while the caller waits."""
 
 
 def find_created_resource(deployment: Deployment, intent: Intent, *, ending: bool = False) -> ExistingResource | None:
-    """Search for the resource of an unanswered create call until the resource is found or can no longer appear.
+    """Search until the resource of an interrupted create call is found. Return None once it can no longer appear.
 
     Args:
-        deployment: The deployment that sent the call.
-        intent: The unanswered creation.
-        ending: Also wait for a call that has not yet taken effect, as a deletion must.
+        deployment: The current deployment.
+        intent: The recorded create call.
+        ending: Also wait for a call that has not taken effect yet. Deletions set this.
 
     Raises:
         CloudGpuError: A cloud API call failed.
@@ -53,7 +53,9 @@ def find_created_resource(deployment: Deployment, intent: Intent, *, ending: boo
 
 
 def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bool:
-    """Add the resource of an unanswered intent to the journal. Return False if there is none.
+    """Search for the resource that an interrupted create call created, and add the resource to the journal.
+
+    Return False if there is no such resource.
 
     Raises:
         CloudGpuError: A cloud API call failed.
@@ -71,12 +73,12 @@ def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bo
 
 
 def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
-    """Return the time by which any resource created by this call is visible, even if the clock was set back since."""
+    """Return the time by which the call's resource must be visible, even if the clock was set back since the call."""
     delays, now = deployment.delays, deployment.clock.now()
     try:
         sent_at = bounds.parse_time(intent.at)
     except ValueError:
-        sent_at = now  # send time unreadable: wait as if the call was sent now
+        sent_at = now  # the recorded time is unreadable: assume that the call was sent just now
     if not ending:
         return min(sent_at, now) + timedelta(seconds=delays.showing_s)
     if intent.type in HOURLY_BILLED_TYPES:
@@ -85,10 +87,10 @@ def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
 
 
 def _watched_clock(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClock:
-    """Return a clock that reports the unanswered call and the deadline of the search."""
+    """Return a clock whose `waiting` events state the reason for the search and its deadline."""
 
     def waiting(elapsed_s: float) -> None:
-        detail = f"its create call received no response and may still take effect until {until:%H:%M:%S} UTC"
+        detail = f"its create call received no response; the resource may still appear until {until:%H:%M:%S} UTC"
         deployment.report.emit("waiting", "adopt", intent, detail=detail, seconds=elapsed_s)
 
     what = f"adopt of {intent.type} {intent.name!r}"

@@ -1,7 +1,7 @@
 """The journal: a durable record of each operation, written before its API call is sent.
 
-Each line is a JSON object with a checksum. The first line contains the account and the endpoint. An incomplete last
-line, left by a killed process, is removed; any other invalid line means that the journal is damaged.
+Each line is a JSON object with a checksum. The first line contains the account and the endpoint. A killed process may
+leave an incomplete last line, which is removed. Any other invalid line means that the journal is damaged.
 """
 
 import json
@@ -30,7 +30,7 @@ _CHECKSUM: Final = ',"crc":"00000000"}'
 
 @dataclass(frozen=True)
 class JournalAccount:
-    """The AWS account ID and the endpoint URL (empty for real AWS) of a journal's resources."""
+    """The AWS account of the resources in a journal. `endpoint` is the rehearsal cloud's ID; empty for real AWS."""
 
     account: str
     endpoint: str = ""
@@ -47,12 +47,12 @@ class JournalContent:
 
     @property
     def salt(self) -> str:
-        """Return the salt used to hash secrets, or a new salt if the journal has no header."""
+        """The salt for hashing secrets, or a new salt if the journal has no header."""
         return str(self.header["salt"]) if self.header else secrets.token_hex(16)
 
 
 def load(path: Path, identity: JournalAccount) -> JournalContent:
-    """Read a journal without changing it. A missing journal is empty.
+    """Read a journal without changing it. If the file does not exist, return an empty state.
 
     Raises:
         StateError: The journal is damaged or unreadable, has an unsupported version, or belongs to another account or
@@ -77,8 +77,8 @@ class Journal:
     def __init__(self, path: Path, identity: JournalAccount, clock: Clock, *, required: bool = True) -> None:
         """Open or create a journal and remove a truncated last line.
 
-        If `required` is False, write failures are ignored. Set it to False only for deletions: the next command that
-        uses the journal checks unrecorded deletions against the cloud.
+        If `required` is False, write errors set `problem` instead of being raised. Pass False only for deletions:
+        the next command that uses the journal checks with the cloud whether the listed resources still exist.
 
         Raises:
             StateError: The journal cannot be loaded (see `load`), or it is required and cannot be written.
@@ -116,7 +116,7 @@ class Journal:
 
     @property
     def lock(self) -> threading.Lock:
-        """Return the lock to hold while reading `state` as a whole."""
+        """The lock to hold while reading several parts of `state`."""
         return self._lock
 
     def next_seq(self) -> int:
@@ -130,7 +130,7 @@ class Journal:
         """Append a row durably.
 
         Raises:
-            StateError: The row could not be written; the operation that it records must not start.
+            StateError: The row could not be written, so the caller must not start the operation.
             BusyError: Another process is writing to this journal.
         """
         with self._lock:
@@ -147,7 +147,7 @@ class Journal:
         loaded = load(self.path, self._identity)
         header = loaded.header
         if header is not None and not _same(header, self._identity):
-            # the journal is closed and empty, so starting over for the new account cannot lose track of a resource
+            # the journal is closed and empty, so restarting it for the new account loses no resource
             self._truncate(0)
             loaded, header = JournalContent(State(), None, 0), None
         self.state = loaded.state
@@ -269,7 +269,7 @@ def _damaged(path: Path, number: int, why: str) -> StateError:
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and text of each complete line. Trailing zero bytes, left by a power failure, are dropped."""
+    """Yield the number and text of each complete line. Drop trailing zero bytes, which a power failure may leave."""
     finished = data.rstrip(b"\0").rpartition(b"\n")[0]
     if b"\n" in data:
         yield from enumerate(finished.split(b"\n"), start=1)
@@ -277,8 +277,8 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _checked_header(path: Path, row: Row) -> Row:
     if row.get("version") != _VERSION:
-        message = f"the journal {path} has version {row.get('version')}, but this cloudgpu reads version {_VERSION}"
-        raise StateError(message, hint="use the cloudgpu version that wrote it")
+        message = f"the journal {path} has version {row.get('version')}, but this version of cloudgpu reads {_VERSION}"
+        raise StateError(message, hint="use the version of cloudgpu that wrote the journal")
     decode_as(str, row["salt"])
     # a header without an endpoint belongs to real AWS, the default of `JournalAccount`
     return {**row, **asdict(decode_as(JournalAccount, row))}

@@ -1,4 +1,4 @@
-"""The state recorded in a journal: existing resources, resources to delete, and intents without a recorded outcome."""
+"""The state recorded in a journal: existing resources, resources to delete, and calls whose outcome is unknown."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ IntentOperation = Literal["create", "update", "delete"]
 class Meta:
     """Metadata that the engine stores for a resource: its dependencies and deletion options.
 
-    Version 0.1 also stored options that no program sets. They are ignored when its journals are read.
+    Some journals contain further options, which earlier versions stored. These options are ignored.
     """
 
     dependencies: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Resource:
     deleting: bool = False
     """Whether a deletion was started and its outcome is unknown."""
     unsettled: bool = False
-    """Whether an update was started and its outcome is unknown, or creation still has to be completed by an update."""
+    """Whether an update was started and its outcome is unknown, or an update must complete the creation."""
 
     def shown(self) -> ResourceState:
         """Return the fields that callers of the engine see."""
@@ -109,7 +109,7 @@ class State:
 
     @property
     def empty(self) -> bool:
-        """Return True if the journal lists no resources and no unfinished creates."""
+        """Whether the journal lists no resources and no create calls whose outcome is unknown."""
         created = any(intent.operation == "create" for intent in self.open.values())
         return not (self.live or self.condemned or created)
 
@@ -118,7 +118,7 @@ class State:
         return [*self.live.values(), *self.condemned]
 
     def unanswered_creates_of(self, urn: str) -> list[Intent]:
-        """Return the unanswered creations of a resource, oldest first."""
+        """Return the create calls for a URN whose outcome is unknown, oldest first."""
         return [intent for intent in self.open.values() if intent.urn == urn and intent.operation == "create"]
 
     def apply(self, row: Row) -> None:
@@ -223,7 +223,7 @@ class State:
         self._close_superseded(urn, physical_id)
 
     def _close_superseded(self, urn: str, physical_id: str) -> None:
-        """Close earlier unanswered updates and deletions of a resource after a later operation succeeded."""
+        """Close a resource's earlier updates and deletions whose outcome is unknown, because a later one succeeded."""
         superseded = [seq for seq, intent in self.open.items() if (intent.urn, intent.id) == (urn, physical_id)]
         for seq in superseded:
             del self.open[seq]

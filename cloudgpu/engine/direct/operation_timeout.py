@@ -1,4 +1,4 @@
-"""A clock for handlers that reports waits and enforces the operation's timeout."""
+"""A clock that reports how long a handler has been waiting and enforces the operation's timeout."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -11,9 +11,9 @@ _REPORT_EVERY_S: Final = 5.0
 
 
 class WatchedClock:
-    """A clock that wraps another clock and reports waits.
+    """A clock for one operation. It wraps another clock and reports waits.
 
-    `sleep` calls `on_wait` with the elapsed seconds, at most once every `say_every_s` seconds.
+    `sleep` calls `on_wait` with the seconds since the operation started, at most once every `say_every_s` seconds.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class WatchedClock:
         self._last_report = self._started
 
     def now(self) -> datetime:
-        """Return the current time, UTC."""
+        """Return the current time, timezone-aware, in UTC."""
         return self._clock.now()
 
     def monotonic(self) -> float:
-        """Return the monotonic time in seconds."""
+        """Return monotonic seconds from an arbitrary start."""
         return self._clock.monotonic()
 
     def elapsed(self) -> float:

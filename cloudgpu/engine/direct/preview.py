@@ -28,11 +28,11 @@ class PreviewHandler:
         self._state.apply({"row": "renamed", "from": old, "to": urn, "name": name})
 
     def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
-        """Record the step for a registration and return the predicted outputs."""
+        """Add the step for a registration to `steps`, and return the predicted outputs."""
         decision = decide_operation(request, present, handler)
         operation = decision.operation
         if present is None and self._state.unanswered_creates_of(request.urn):
-            operation = "adopt"  # if the search finds nothing, `up` creates the resource with the same token
+            operation = "adopt"  # if the search finds no resource, `up` creates one with the same token
         self.steps.append(PreviewStep(operation, request.urn, request.type, request.name, decision.changed))
         if present is None or operation == "replace":
             return Registered("", dict(request.inputs))

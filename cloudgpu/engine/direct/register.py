@@ -27,7 +27,7 @@ from cloudgpu.errors import BadRequestError, CloudGpuError, StateError
 
 @dataclass(frozen=True)
 class Registered:
-    """The result of a registration. `id` is empty while it is unknown."""
+    """The result of a registration. `id` is empty in previews of resources that `up` would create."""
 
     id: str
     outputs: Mapping[str, Any]
@@ -47,7 +47,8 @@ class Registrar:
     def present(self, urn: str) -> Resource | None:
         """Settle interrupted operations, then return the recorded resource, or None if there is none.
 
-        A resource that a killed run may have created is adopted, and an interrupted deletion is finished.
+        If an earlier command was killed, a resource that it may have created is adopted, and a deletion that it started
+        is finished.
 
         Raises:
             CloudGpuError: A cloud API call failed.
@@ -64,18 +65,18 @@ class Registrar:
         return present
 
     def rename(self, old: str, urn: str, name: str) -> None:
-        """Record the new URN and name of the resource `old`, as an alias in the program requires."""
+        """Record the new URN and name of the resource `old`, which the program now declares under another name."""
         self._journal.add({"row": "renamed", "from": old, "to": urn, "name": name})
 
     def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
         """Create, update or replace the resource, or keep it.
 
         Raises:
-            CloudGpuError: The operation failed; the journal lists what was created.
+            CloudGpuError: The operation failed. The journal lists any resource that it created.
         """
         if is_unknown(request.inputs):
-            message = f"{request.type} {request.name!r}: an input is still unknown"
-            raise BadRequestError(message, hint="correct the program: all outputs are known during `up`")
+            message = f"{request.type} {request.name!r}: the value of an input is unknown"
+            raise BadRequestError(message, hint="correct the program: during `up`, it must not pass placeholder values")
         decision = decide_operation(request, present, handler)
         if present is None:
             return self._create("create", request, handler)
@@ -125,13 +126,13 @@ class Registrar:
         return self._registered(request, physical)
 
     def _not_created(self, intent: Intent, handler: Handler, context: HandlerContext, err: CloudGpuError) -> None:
-        """Close the intent if the cloud definitely rejected it, or record a partially created resource as tainted."""
+        """After a rejected create call, record the failure, or the partially created resource as tainted."""
         if not is_definite_failure(err):
             return
         try:
             partial = handler.find(context, intent.inputs)
         except CloudGpuError:
-            return  # the intent stays open, so that the next run searches again
+            return  # the intent stays open, so that the next command searches again
         if partial is None:
             self._journal.add({"row": "failed", "seq": intent.seq, "error": type(err).__name__})
         else:
@@ -154,7 +155,7 @@ class Registrar:
         return self._registered(request, physical)
 
     def _actual_inputs(self, handler: Handler, context: HandlerContext, present: Resource) -> Mapping[str, Any]:
-        """Return the inputs as the cloud reports them after an update whose outcome is unknown."""
+        """Return the inputs with the values that the cloud reports, after an update whose outcome is unknown."""
         physical = handler.read(context, present.id)
         actual = {} if physical is None else physical.outputs
         return {name: actual.get(name, value) for name, value in present.inputs.items()}
@@ -191,14 +192,14 @@ class Registrar:
         return bool(handler.diff(other.inputs, {**other.inputs, **dict.fromkeys(changed, UNKNOWN)}).replace)
 
     def _delete_partial(self, urn: str) -> None:
-        """Delete resources that an earlier failure left partially created, because their names may conflict."""
+        """Delete partially created resources of earlier attempts, whose names may conflict with the new resource."""
         with self._journal.lock:
             partial = [old for old in self._journal.state.condemned if old.urn == urn and old.urn not in self._replaced]
         for resource in partial:
             delete_resource(self._deployment, resource)
 
     def _reusable(self, request: ResourceRequest) -> Intent | None:
-        """Return an unanswered intent for the same inputs, whose token makes the retry idempotent."""
+        """Return an interrupted create call with the same inputs. Its token makes the retry idempotent."""
         with self._journal.lock:
             unanswered = self._journal.state.unanswered_creates_of(request.urn)
         return next((intent for intent in unanswered if intent.digest == request.digest), None)

@@ -1,4 +1,4 @@
-"""A gate for work in threads: once it is closed, no new work starts, and the caller can wait for the work in progress.
+"""A gate for work in threads. After it is closed, no new work starts, and callers can wait for the work in progress.
 
 A thread pool does not guarantee this: an interrupt during `submit` may leave a thread that the pool does not track.
 """
@@ -8,7 +8,7 @@ from types import TracebackType
 
 
 class StoppedError(Exception):
-    """The gate is closed, so new work was rejected. Instead of this error, report what closed the gate."""
+    """The gate is closed, so new work was rejected. Report the error that closed the gate instead of this one."""
 
 
 class Gate:

@@ -1,4 +1,4 @@
-"""The time that a resource may take to appear after a create call that received no response."""
+"""The time that a resource may take to appear after an interrupted create call."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,19 +24,19 @@ class Delays:
 
 
 AWS_DELAYS: Final = Delays(landing_s=60.0, launch_s=180.0, showing_s=20.0)
-"""Delays for real AWS: the time limits of these calls, and the time that EC2 may take to list a new resource."""
+"""Delays for real AWS, based on the calls' time limits and on the time until EC2 lists a new resource."""
 
 OTHER_ENDPOINT_DELAYS: Final = Delays(landing_s=1.0, launch_s=1.0, showing_s=1.0)
 """Delays for other endpoints, such as the rehearsal cloud, which lists new resources immediately."""
 
 
 def delays_at(endpoint: str) -> Delays:
-    """Return the delays of the cloud at this endpoint; an empty endpoint is real AWS."""
+    """Return the delays to assume for the cloud at this endpoint. An empty endpoint means real AWS."""
     return OTHER_ENDPOINT_DELAYS if endpoint else AWS_DELAYS
 
 
 def launch_visible_by(recorded_at: datetime, now: datetime, delays: Delays) -> datetime:
-    """Return the time by which a tag search finds the nodes of a launch whose caller has exited.
+    """Return the time by which a tag search must find the nodes of a launch whose caller has exited.
 
     Args:
         recorded_at: Time at which the launch was recorded, before its call was sent.

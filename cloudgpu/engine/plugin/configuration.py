@@ -27,7 +27,7 @@ class Configuration:
 
 
 def reject_ignored_settings(values: Mapping[str, Any]) -> None:
-    """Reject provider settings that would be ignored.
+    """Reject provider settings that the plugin would silently ignore.
 
     Raises:
         UnsupportedError: A setting is not supported; the message contains its name.
@@ -57,7 +57,7 @@ def read_configuration(values: Mapping[str, Any], environ: Mapping[str, str]) ->
 
 
 def loopback_endpoint(environ: Mapping[str, str]) -> CloudEndpoint:
-    """Return the rehearsal cloud that the environment specifies.
+    """Return the endpoint and access key of the rehearsal cloud from the environment.
 
     Raises:
         BadRequestError: The endpoint is not set or is not on this machine. Real AWS requires Pulumi's own plugin.

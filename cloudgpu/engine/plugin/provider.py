@@ -22,7 +22,7 @@ from cloudgpu.engine.redaction import Redactor, is_masked
 from cloudgpu.errors import CloudGpuError
 
 _REGION: Final = "region"
-"""Property that every resource and function of the provider accepts in addition to its own properties."""
+"""Property that every resource and function of the provider accepts in addition to its specific ones."""
 _SEARCHES: Final = 3
 _SEARCH_PAUSE_S: Final = 0.5
 
@@ -49,15 +49,15 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self._configuration = Configuration("")
 
     def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
-        """Ask for plain references and outputs, and for marked secrets, so that values derived from secrets stay so."""
+        """Accept secrets, so that values derived from them stay secret. Decline resource references and outputs."""
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, accept_resources=False, accept_outputs=False)
 
     def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
-        """Return the version of the AWS SDK package that this plugin replaces."""
+        """Return the version of the `pulumi-aws` package, whose plugin this plugin replaces."""
         return plugin_pb2.PluginInfo(version=self._version)
 
     def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Reject provider settings that would be ignored."""
+        """Reject provider settings that the plugin would silently ignore."""
         with _encoded_errors(context):
             reject_ignored_settings(to_plain(request.news).values)
         return provider_pb2.CheckResponse(inputs=request.news)
@@ -75,7 +75,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Fill in defaults, and reject unknown properties with an error that names them."""
+        """Return the inputs with defaults filled in. Reject unknown properties."""
         with _encoded_errors(context):
             handler, region, properties = self._parsed(request.urn, request.news)
             inputs = {**handler.check(properties), _REGION: region}
@@ -97,7 +97,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Create(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Create the resource with a deterministic token, so that a retry adopts what an interrupted call created."""
+        """Create the resource with a deterministic token, so that a retry adopts an interrupted call's resource."""
         if request.preview:
             return provider_pb2.CreateResponse(properties=request.properties)
         with _encoded_errors(context):
@@ -109,7 +109,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Read(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Return the recorded state updated with the current state, or an empty response for a missing resource."""
+        """Return the recorded properties, updated from the cloud; or an empty response if the resource is missing."""
         with _encoded_errors(context):
             handler, region, inputs = self._parsed(request.urn, request.inputs)
             recorded = to_plain(request.properties).values
@@ -139,7 +139,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Delete the resource and wait until AWS confirms it."""
+        """Delete the resource and wait until the cloud confirms the deletion."""
         with _encoded_errors(context):
             handler, region, outputs = self._parsed(request.urn, request.properties)
             handler.delete(self._context(region, "", request), request.id, outputs)
@@ -181,7 +181,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return None
 
     def _clear(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> None:
-        """Delete the resource that a failed attempt created but Pulumi's state does not list; end the attempt."""
+        """Delete what the failed attempt created, because Pulumi's state does not list it, and end the attempt."""
         partial = handler.find(ctx, inputs)
         if partial is not None:
             handler.delete(ctx, partial.id, partial.outputs)
@@ -200,12 +200,12 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
 
 def _type(urn: str) -> str:
-    """Return the type token: the last of the qualified types in a URN."""
+    """Return the type token of a URN, without the types of its parents."""
     return urn.split("::")[2].rpartition("$")[2]
 
 
 def _sealed(values: Mapping[str, Any], *sources: Any) -> Any:  # noqa: ANN401
-    """Encode properties; mark as secret every property that is secret in `sources` or contains a secret from them."""
+    """Encode properties. Mark a property as secret if it is secret in `sources` or contains a secret from `sources`."""
     redactor = Redactor("")
     paths: set[Path] = set()
     for source in sources:
@@ -223,7 +223,7 @@ def _accepted(handler: Handler) -> frozenset[str]:
 
 @contextmanager
 def _encoded_errors(context: grpc.ServicerContext) -> Iterator[None]:
-    """Abort the call with an encoded typed error; other exceptions leave a traceback in the plugin's log."""
+    """Abort the gRPC call with an encoded error if the body raises CloudGpuError. Other exceptions propagate."""
     try:
         yield
     except CloudGpuError as err:

@@ -1,8 +1,8 @@
 """Client tokens for the resources that the plugin creates. A repeated request gets the same token.
 
-A new attempt after a rejection or deletion needs a new token, because AWS repeats its earlier response for a known
-token. The number of finished attempts is stored in a small file per resource, because a plugin process serves only one
-command.
+A new attempt after a rejection or deletion needs a new token, because AWS responds to a repeated token with the
+earlier response. The number of finished attempts is stored in one small file per resource, because a plugin process
+exists only during one command.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ class Tokens:
         return client_token(_cluster_token(urn, inputs), urn, digest, self._finished_attempts(urn))
 
     def end(self, urn: str) -> None:
-        """Record that the attempt is finished, so that the next request gets a new token.
+        """Record that the resource's current attempt is finished, so that its next request gets a new token.
 
         Raises:
             StateError: The directory cannot be written.
@@ -66,7 +66,7 @@ class Tokens:
             raise unwritable_error(self._directory, err) from err
 
     def _write_once(self, path: Path, text: str) -> None:
-        """Write a file unless it exists. Resources are created concurrently and must all use the same salt."""
+        """Write a file unless it exists, so that resources created concurrently all use the same salt."""
         temporary = self._temporary(path)
         try:
             self._put(temporary, text)

@@ -26,7 +26,7 @@ OnOutput = Callable[[str], Any]
 
 _OLDEST: Final = VersionInfo(3, 200, 0)
 _STOPPED_WITHIN_S: Final = 180.0
-"""Time in seconds that an abandoned CLI gets to record its operations in progress."""
+"""Time in seconds in which an interrupted CLI can finish and record its operations."""
 _KILLED_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
 _NON_INTERACTIVE: Final = "--non-interactive"
@@ -42,7 +42,8 @@ fi
 printf '{"pid": %d, "start": "%s"}' "$$" "$start" >"$note.$$" && mv "$note.$$" "$note" || exit 73
 exec "$@"
 """
-"""Shell script that records its process ID and then execs the CLI, because the parent may be killed at any time."""
+"""Shell script that records its process ID and then executes the CLI with the same ID. The parent process could be
+killed before it records the ID itself."""
 
 
 class PulumiCommand(SdkCommand):
@@ -73,7 +74,8 @@ class PulumiCommand(SdkCommand):
 
         Raises:
             CommandError: The CLI failed.
-            KeyboardInterrupt: The user interrupted the CLI. Operations in progress have finished and were recorded.
+            KeyboardInterrupt: The user interrupted the CLI. Operations in progress have finished and were recorded,
+                unless a second interrupt killed the CLI.
         """
         return self._run(args, cwd, additional_env, (on_output, on_error))
 
@@ -93,7 +95,7 @@ class PulumiCommand(SdkCommand):
         listeners: tuple[OnOutput | None, OnOutput | None],
         text: str = "",
     ) -> CommandResult:
-        # If a CLI that this command ran earlier was killed, its lock must still be removed.
+        # If an earlier CLI was killed, keep the note, because the next command must remove that CLI's lock.
         killed_before = was_command_killed(self._note)
         prefix = [] if _NON_INTERACTIVE in args else [_NON_INTERACTIVE]
         process = subprocess.Popen(
@@ -114,7 +116,7 @@ class PulumiCommand(SdkCommand):
         try:
             out, err = _followed(process, listeners, text)
         finally:
-            # Remove the note only if the CLI exited normally: a remaining note means that the CLI was killed.
+            # Remove the note only if the CLI exited normally. A note that remains means that the CLI was killed.
             if process.returncode is not None and process.returncode >= 0 and not killed_before:
                 self._note.unlink(missing_ok=True)
         result = CommandResult(out, err, process.returncode)
@@ -125,7 +127,7 @@ class PulumiCommand(SdkCommand):
     def _version(self) -> VersionInfo:
         done = subprocess.run([self.command, "version"], env=self._environ, capture_output=True, text=True, check=False)
         if done.returncode < 0:
-            # Not the error for a missing CLI, after which `down` would continue.
+            # Do not raise the error for a missing CLI, after which `down` would continue without the CLI.
             message = f"the Pulumi CLI {self.command} was killed by signal {-done.returncode}"
             raise CloudError(message, code="PulumiKilled", hint="run the same command again")
         output = done.stdout.strip()
@@ -133,7 +135,7 @@ class PulumiCommand(SdkCommand):
             version = VersionInfo.parse(output.removeprefix("v"))
         except ValueError as err:
             message = f"{self.command} does not report a valid version: {output[:80]!r}"
-            raise UsageError(message, hint="install the Pulumi CLI again") from err
+            raise UsageError(message, hint="reinstall the Pulumi CLI") from err
         if version < _OLDEST:
             message = f"the Pulumi CLI {self.command} has version {version}, but {_OLDEST} or later is required"
             raise UsageError(message, hint="update the Pulumi CLI: https://www.pulumi.com/docs/install")
@@ -156,7 +158,7 @@ def stop_abandoned_cli(note: Path, clock: Clock, on_wait: Callable[[int], None])
     Raises:
         BusyError: The process cannot be stopped.
     """
-    # Even a truncated note proves that a CLI ran in this directory.
+    # Even a truncated note proves that a CLI ran in this directory, so search for its process.
     process = _recorded_process(note) or find_cli_process(note.parent)
     if process is None:
         return
@@ -177,7 +179,7 @@ def stop_abandoned_cli(note: Path, clock: Clock, on_wait: Callable[[int], None])
 def _followed(
     process: "subprocess.Popen[str]", listeners: tuple[OnOutput | None, OnOutput | None], text: str
 ) -> tuple[str, str]:
-    """Write the input and read all output. The first Ctrl-C interrupts the CLI, the second kills it."""
+    """Write the input and return all output. The first Ctrl-C interrupts the CLI, and the second kills it."""
     streams = (process.stdout, process.stderr)
     chunks: tuple[list[str], list[str]] = ([], [])
     readers = [
@@ -185,7 +187,7 @@ def _followed(
         for stream, listener, lines in zip(streams, listeners, chunks, strict=True)
     ]
     interrupt: KeyboardInterrupt | None = None
-    # Ctrl-C may arrive before the first of these calls, so all of them run inside the loop.
+    # Make these calls inside the loop, because Ctrl-C may arrive before or between them.
     pending_starts: list[Callable[[], None]] = [
         *(reader.start for reader in readers),
         lambda: _feed(process, text),
@@ -199,7 +201,7 @@ def _followed(
             _signal(process.pid, signal.SIGKILL if interrupt else signal.SIGINT)
             interrupt = err
     if process.returncode < 0:
-        # The CLI's child processes keep the pipes open, so the readers would wait until the children exit.
+        # The CLI's child processes keep the pipes open, and the readers would wait for them.
         kill_cli_children(process.pid)
     for reader in readers:
         if reader.ident is not None:
@@ -264,8 +266,8 @@ _SESSION = 3
 def kill_cli_children(leader: int) -> None:
     """Kill the children of a CLI that has exited. Its language host may take five minutes to notice the exit.
 
-    The kernel does not reuse a session ID while a process of the session is alive. On systems without
-    `/proc`, nothing is killed and the children exit later.
+    The session identifies the children: the kernel does not reuse a session ID while a process of the session is alive.
+    On systems without `/proc`, nothing is killed, and the children exit later.
     """
     if process_start(leader):
         return
@@ -281,7 +283,7 @@ def kill_cli_children(leader: int) -> None:
 
 
 def find_cli_process(folder: Path) -> tuple[int, str] | None:
-    """Return the process ID and start time of a CLI whose working directory is `folder`, or None."""
+    """Return the process ID and start time of a CLI whose working directory is `folder`, or None if there is none."""
     for process in _processes():
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")

@@ -25,7 +25,7 @@ from cloudgpu.engine.pulumi_cli.stacks import Document, StackPort
 from cloudgpu.engine.pulumi_cli.state import drift_checked_groups, recorded_fleets, resources
 from cloudgpu.engine.redaction import REDACTED
 from cloudgpu.errors import CloudGpuError, TeardownError, ThrottledError
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 _NAMESPACE: Final = "cloudgpu"
 _RETRIES: Final = 5
@@ -35,9 +35,9 @@ _FIRST_PAUSE_S: Final = 2.0
 def delete_unrecorded_nodes(
     clients: Clients, tags: Mapping[str, str], known: Collection[str], clock: Clock
 ) -> tuple[str, ...]:
-    """Delete the cluster's fleets that are not in `known`, and instances outside the known fleets; return their IDs.
+    """Delete the cluster's fleets and instances that do not belong to a fleet in `known`. Return their IDs.
 
-    This must happen before `pulumi destroy`, because AWS does not delete a security group that nodes use.
+    Call this before `pulumi destroy`, because AWS does not delete a security group that nodes use.
 
     Args:
         clients: AWS clients of the region.
@@ -68,7 +68,7 @@ class Cli:
 
     Attributes:
         simulated: Whether the cloud is the rehearsal cloud, whose plugin runs cloudgpu's handlers.
-        open: Opens a stack, given the stack, the layout and the notes that record its running CLI.
+        open: Function that opens a stack, given the stack, the layout, and the notes that record its running CLI.
     """
 
     layout: Layout
@@ -78,7 +78,7 @@ class Cli:
 
 @dataclass(frozen=True)
 class CloudAccess:
-    """Cloud access for adopting resources and for finding failure reasons that Pulumi's plugin does not report."""
+    """Access to the cloud, to adopt or delete unrecorded resources and to find the reasons for incomplete launches."""
 
     clients_for: Callable[[str], Clients]
     handlers: Registry
@@ -120,7 +120,7 @@ class PulumiEngine:
         port, recovery = self._opened(stack, on_event)
         recovery.settle(port, self._searcher(stack))
         if not self._cli.simulated and recovery.may_be_incomplete():
-            # Pulumi's own plugin sends no client token: it would repeat an interrupted launch.
+            # Pulumi's own plugin sends no client token, so it would repeat an interrupted launch.
             self._delete_unrecorded(stack, port, recovery, on_event)
         listener = Listener(stack, on_event, self._clock)
         try:
@@ -166,7 +166,7 @@ class PulumiEngine:
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
         """Delete every resource in Pulumi's state and every resource that an interrupted operation may have created.
 
-        When this returns, the cloud lists every resource created so far, so that a search by tag is complete.
+        When this method returns, the cloud lists every resource created so far, so that a search by tag is complete.
 
         Raises:
             TeardownError: Some resources could not be deleted.
@@ -211,7 +211,7 @@ class PulumiEngine:
         return port, recovery
 
     def _up_with_retries(self, port: StackPort, listener: Listener) -> Mapping[str, tuple[Any, bool]]:
-        """Run `up`, and retry when AWS throttles. Resources in the state are not created twice."""
+        """Run `up`, and retry if AWS throttles a call. Resources in the state are not created again."""
         pause_s = _FIRST_PAUSE_S
         for _ in range(_RETRIES):
             try:
@@ -238,7 +238,7 @@ class PulumiEngine:
             if not left:
                 raise
             name = stack.name
-            message = f"{len(left)} resource{'s' if len(left) > 1 else ''} of {name} not deleted: {err.message}"
+            message = f"could not delete {plural(len(left), 'resource')} of {name}: {err.message}"
             raise TeardownError(
                 message, left=left, hint=f"run `{command('cloudgpu', 'down', name)}` to continue"
             ) from err
@@ -250,7 +250,7 @@ class PulumiEngine:
         if self._site.tags:
             provider["aws:defaultTags"] = {"tags": dict(self._site.tags)}
         if not self._cli.simulated:
-            # Otherwise the plugin retries a launch without capacity for up to an hour. `up` retries throttled calls.
+            # By default, the plugin retries a launch without capacity for up to an hour. `up` retries throttled calls.
             provider["aws:maxRetries"] = "1"
         return {**read_project(stack.program).defaults, **provider, **own}
 
@@ -272,12 +272,12 @@ def _ignore(_event: object) -> None:
 def delete_incomplete_fleets(
     stack: StackPort, document: Document, clients: Clients, listener: Callable[[], Listener]
 ) -> None:
-    """Delete every incomplete fleet, then raise an error with the reason for the first one.
+    """Delete every fleet that launched too few instances, then raise an error with the first fleet's reason.
 
     Raises:
-        CapacityError: The zone lacks capacity for all nodes. The fleet was deleted.
-        LaunchError: The launch failed for another reason. The fleet was deleted.
-        CloudGpuError: The fleet could not be deleted, or the AWS API call failed.
+        CapacityError: The zone lacks capacity for all nodes. The incomplete fleets were deleted.
+        LaunchError: The launch failed for another reason. The incomplete fleets were deleted.
+        CloudGpuError: A fleet could not be deleted, or an AWS API call failed.
     """
     incomplete = [gang for gang in recorded_fleets(document) if gang.launched < gang.target]
     if not incomplete:

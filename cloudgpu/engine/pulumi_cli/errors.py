@@ -12,7 +12,7 @@ from cloudgpu.errors import BadRequestError, BusyError, CloudError, CloudGpuErro
 from cloudgpu.plan.launch_error_codes import Skips, rule_for_error
 
 _WIDEST: Final[tuple[Skips, ...]] = ("stop", "type", "region", "pool", "zone", "again")
-"""When several resources fail, the error that rules out the most candidates wins."""
+"""If several resources fail, the error whose rule comes first in this list is raised. See `Skips`."""
 _STDERR: Final = re.compile(r"^ stderr: (?P<output>.*)", re.DOTALL | re.MULTILINE)
 _ERROR: Final = re.compile(r"^error: ", re.MULTILINE)
 _PASSPHRASE: Final = re.compile(r"incorrect passphrase|passphrase must be set|constructing secrets manager")
@@ -33,12 +33,13 @@ def error_of_failed_run(errors: Sequence[tuple[str, str]], err: CommandError, do
     """
     if isinstance(err, ConcurrentUpdateError):
         return BusyError(
-            f"{doing}: another Pulumi process has the stack locked",
+            f"{doing}: another Pulumi process has locked the stack",
             hint="wait for that process to finish, then try again",
         )
     if isinstance(err, StackNotFoundError):
         return StateError(
-            f"{doing}: the stack does not exist in Pulumi's state", hint="check the setting `pulumi_backend`"
+            f"{doing}: the stack does not exist in Pulumi's state",
+            hint="set `pulumi_backend` to the backend that contains the stack",
         )
     typed = [fault for urn, message in errors if (fault := decode_error(message, _resource_label(urn))) is not None]
     if typed:
@@ -50,7 +51,7 @@ def error_of_failed_run(errors: Sequence[tuple[str, str]], err: CommandError, do
 def _untyped(errors: Sequence[tuple[str, str]], diagnostic: str, doing: str) -> CloudGpuError:
     if _PASSPHRASE.search(diagnostic):
         message = f"{doing}: the passphrase does not match Pulumi's state: {diagnostic}"
-        return StateError(message, hint="restore the file `passphrase` in the state home")
+        return StateError(message, hint="restore the file `passphrase` below `pulumi` in the state home")
     if _DAMAGED.search(diagnostic):
         # A StateError, so that `down` continues with a search by tag.
         message = f"{doing}: Pulumi's state is damaged: {diagnostic}"
@@ -58,7 +59,7 @@ def _untyped(errors: Sequence[tuple[str, str]], diagnostic: str, doing: str) -> 
         return StateError(message, hint=hint)
     if _PLUGIN.search(diagnostic):
         return CloudError(
-            f"{doing}: {diagnostic}", code="NoPlugin", hint="check the network: Pulumi has to download its AWS plugin"
+            f"{doing}: {diagnostic}", code="NoPlugin", hint="check the network: Pulumi must download its AWS plugin"
         )
     if errors and all(_is_program(urn) for urn, _ in errors):
         hint = "fix the program or its settings"
@@ -79,7 +80,7 @@ def _diagnostic(errors: Sequence[tuple[str, str]], err: CommandError) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Shorten a long text to its end, because a Python traceback ends with its cause."""
+    """Keep only the end of a long text, because a Python traceback ends with the cause."""
     return text if len(text) <= _LONGEST else f"... {text[-_LONGEST:]}"
 
 

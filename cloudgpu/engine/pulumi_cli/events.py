@@ -24,16 +24,16 @@ _OPERATIONS: Final[Mapping[str, Operation]] = {
 }
 """CLI operations that count as steps. `replace` is omitted, because it only announces two other operations."""
 _QUIET: Final = frozenset({"same", "read"})
-"""Operations that are counted but not reported as events."""
+"""Operations that are counted but not emitted as events."""
 _COLOR_MARKUP: Final = re.compile(r"<\{%.*?%\}>")
 _REPEATED: Final = re.compile(r"^(update|destroy|refresh|preview) failed$|^resource (plugin|provider) ")
 """Final messages from the CLI that only repeat earlier errors."""
 
 
 class Listener:
-    """The listener for the events of one CLI run. Known secrets are removed from messages.
+    """The listener for the events of one CLI run. It replaces known secrets in messages.
 
-    Events are received on the event stream's thread.
+    `on_event` is called on the Automation API's event thread.
     """
 
     def __init__(self, stack: Stack, on_event: OnEvent, clock: Clock) -> None:
@@ -42,7 +42,7 @@ class Listener:
         self.errors: list[tuple[str, str]] = []
         """A (URN, message) pair for every reported error."""
         self.failure: BaseException | None = None
-        """Exception raised while processing an event, kept for the calling thread."""
+        """First exception raised while processing an event. The thread that waits for the run raises it again."""
         self._stack = stack.name
         self._redactor = Redactor("", (stack.config[key] for key in stack.secrets if key in stack.config))
         self._on_event = on_event
@@ -55,7 +55,7 @@ class Listener:
         with self._lock:
             try:
                 self._process(event)
-            except BaseException as err:  # noqa: BLE001  raised again in the thread that waits for the run
+            except BaseException as err:  # noqa: BLE001  the thread that waits for the run raises it again
                 self.failure = self.failure or err
 
     def _process(self, event: Any) -> None:  # noqa: ANN401
@@ -110,7 +110,7 @@ class Listener:
 
 
 def _operation(metadata: Any) -> Operation | None:  # noqa: ANN401
-    """Return the operation on a cloud resource; None for components, providers and the stack."""
+    """Return the operation on a cloud resource; None for components, providers, the stack and ignored operations."""
     state = metadata.new or metadata.old
     if metadata.type == STACK_TYPE or metadata.type.startswith("pulumi:providers:"):
         return None

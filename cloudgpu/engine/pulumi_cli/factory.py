@@ -45,7 +45,7 @@ def pulumi_engine(
     environ: Mapping[str, str],
     clock: Clock,
 ) -> PulumiEngine:
-    """Return the engine for one cloud. Find the CLI now, so that a missing CLI is reported before any launch.
+    """Return the engine for one cloud. Find the CLI immediately, so that a missing CLI is reported before any launch.
 
     Args:
         root: Directory for Pulumi's files in the state home.
@@ -97,7 +97,7 @@ def cli_environment(
     """
     variables = {name: value for name, value in environ.items() if _passes(name, rehearsal=bool(endpoint.url))}
     if backend.startswith(("https://", "http://")) and _ACCESS_TOKEN in environ:
-        # The only Pulumi variable that is passed to the CLI, because logging in to a Pulumi service requires it.
+        # The caller's only PULUMI_ variable that the CLI receives, because logging in to a Pulumi service requires it.
         variables[_ACCESS_TOKEN] = environ[_ACCESS_TOKEN]
     path = [str(command.parent), str(Path(sys.executable).parent), variables.get("PATH", os.defpath)]
     return {

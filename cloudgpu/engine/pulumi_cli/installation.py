@@ -22,13 +22,13 @@ _HINT: Final = (
 
 
 def find_pulumi_cli(named: Path | None, root: Path, environ: Mapping[str, str], install: Install | None = None) -> Path:
-    """Return the path of the CLI from the settings, the PATH or the state home; install the CLI if none is found.
+    """Return the path of the CLI from the settings, the PATH or the state home. If there is none, install the CLI.
 
     Args:
         named: The path from the settings.
         root: The directory that `--install-pulumi` installs into.
         environ: The caller's environment.
-        install: Installs the CLI below `root`; None if the user did not consent.
+        install: Function that installs the CLI below `root`; None if the user did not allow installation.
 
     Raises:
         UsageError: The CLI is missing, or lacks its Python language host.

@@ -27,32 +27,32 @@ class Layout:
 
     @property
     def pulumi_home(self) -> Path:
-        """Return the value of `PULUMI_HOME` for the CLI."""
+        """The value of `PULUMI_HOME` for the CLI."""
         return self.root / "home"
 
     @property
     def passphrase(self) -> Path:
-        """Return the path of the file that contains the state's passphrase; only its owner can read the file."""
+        """The file that contains the passphrase of Pulumi's state; readable only by its owner."""
         return self.root / "passphrase"
 
     @property
     def state(self) -> Path:
-        """Return the directory of the file backend."""
+        """The directory of Pulumi's file backend."""
         return self.root / "state"
 
     @property
     def notes(self) -> Path:
-        """Return the directory in which the rehearsal plugin keeps data between commands."""
+        """The directory in which the rehearsal plugin stores data between commands."""
         return self.root / "notes"
 
     @property
     def plugin(self) -> Path:
-        """Return the path at which the CLI looks for the plugin version that matches the SDK."""
+        """The path at which the CLI looks for the AWS plugin version that the SDK requires."""
         name = f"resource-aws-v{version('pulumi-aws')}"
         return self.pulumi_home / "plugins" / name / "pulumi-resource-aws"
 
     def project(self, stack: Stack) -> Path:
-        """Return the project directory of a stack. The CLI writes settings there, not to the program's directory."""
+        """Return the project directory of a stack. The CLI writes settings there, not in the program's directory."""
         return self.root / "projects" / stack_name(stack)
 
     def prepare(self, stack: Stack) -> Path:
@@ -104,7 +104,7 @@ class Layout:
 
 
 def stack_name(stack: Stack) -> str:
-    """Return a name that is unique per cluster, region and token, so that a new cluster never inherits old state."""
+    """Return the stack's name. It includes the token, so that a new cluster never inherits old state."""
     token = stack.config.get("token", "")[:_TOKEN_LETTERS]
     return ".".join(part for part in (stack.name, stack.region, token) if part)
 

@@ -25,7 +25,7 @@ from cloudgpu.paths import unwritable_error
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 5.0
 _UNREAD_DOUBT: Final = timedelta(minutes=10)
-"""Assumed time until the cloud lists every new resource, if the note is unreadable; longer than any cloud takes."""
+"""Time within which the cloud is assumed to list every new resource if the time in the note is unreadable."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def notes_in(folder: Path) -> Notes:
 
 @dataclass(frozen=True)
 class Searcher:
-    """A search for the resource of an interrupted creation, by the client token that the rehearsal plugin sent.
+    """Searches for the resource of an interrupted create operation by the client token that the rehearsal plugin sent.
 
     Attributes:
         region: The stack's region, for resources that do not set their own.
@@ -106,7 +106,7 @@ class Searcher:
 
 
 class Recovery:
-    """The recovery of one stack after a killed command. The caller holds the cluster's lease."""
+    """Recovers one stack after a killed command. The caller must hold the cluster's lease."""
 
     def __init__(self, notes: Notes, clock: Clock, delays: Delays, on_event: OnEvent) -> None:
         self._notes = notes
@@ -128,12 +128,12 @@ class Recovery:
         return self._notes.incomplete_until() is not None
 
     def settle(self, stack: StackPort, searcher: Searcher | None) -> None:
-        """Add the resources of interrupted creations to the state and remove every pending operation.
+        """Add resources that interrupted operations created to the state, and remove every pending operation.
 
         Args:
             stack: The stack.
-            searcher: Finds resources by client token. None for Pulumi's own AWS plugin, which sends no client token;
-                the search by tag then deletes the created resources.
+            searcher: Finds resources by client token. None for Pulumi's own AWS plugin, which sends no client token.
+                The caller then finds the created resources by their tags and deletes them.
 
         Raises:
             CloudGpuError: A cloud API call failed, or the state cannot be written.
@@ -148,7 +148,7 @@ class Recovery:
         stack.replace(resolve_pending_operations(document, made))
 
     def mark_incomplete(self, *, launching: bool = False) -> datetime:
-        """Record that an operation may still take effect; return the time until which an empty search proves nothing.
+        """Record that an operation may still take effect. Return the time until which an empty search proves nothing.
 
         Raises:
             StateError: The note cannot be written.
@@ -167,7 +167,7 @@ class Recovery:
         self._notes.clear()
 
     def wait(self) -> None:
-        """Sleep until the time by which the cloud should list every resource created so far."""
+        """Sleep until the recorded time by which the cloud lists every resource created so far."""
         until = self._notes.incomplete_until()
         if until is not None:
             left_s = (until - self._clock.now()).total_seconds()

@@ -42,13 +42,13 @@ class StackPort(Protocol):
         """Write the settings, with secrets encrypted."""
 
     def preview(self, listener: Listener) -> None:
-        """Preview what `up` would do."""
+        """Run a preview. The listener collects the steps."""
 
     def up(self, listener: Listener) -> Mapping[str, tuple[Any, bool]]:
         """Run the program. Return the outputs and whether each is secret."""
 
     def refresh(self, listener: Listener) -> None:
-        """Read every resource again."""
+        """Update the state by reading every resource from the cloud."""
 
     def destroy(self, listener: Listener, urns: list[str] | None = None) -> None:
         """Delete all resources, or only the resources `urns` and their dependents."""
@@ -60,7 +60,7 @@ class StackPort(Protocol):
         """Return the state with secrets in plain text. Never write it to disk."""
 
     def replace(self, document: Document) -> None:
-        """Replace the state."""
+        """Replace the state with a modified document."""
 
     def unlock(self) -> None:
         """Remove the lock of a CLI that no longer runs."""
@@ -108,7 +108,7 @@ class CliStack:
             self._call(f"encrypting the setting {name}", partial(self._feed, arguments, text))
 
     def preview(self, listener: Listener) -> None:
-        """Preview what `up` would do."""
+        """Run a preview. The listener collects the steps."""
         self._run("preview", listener, lambda opened: opened.preview(on_event=listener.on_event, **_QUIETLY))
 
     def up(self, listener: Listener) -> Mapping[str, tuple[Any, bool]]:
@@ -119,7 +119,7 @@ class CliStack:
         return {name: (value.value, value.secret) for name, value in result.outputs.items()}
 
     def refresh(self, listener: Listener) -> None:
-        """Read every resource again."""
+        """Update the state by reading every resource from the cloud."""
         self._run(
             "refresh",
             listener,
@@ -146,7 +146,7 @@ class CliStack:
         return {"version": exported.version, "deployment": exported.deployment}
 
     def replace(self, document: Document) -> None:
-        """Replace the state through standard input, because the SDK would write it to a temporary file."""
+        """Import the state from standard input. The SDK would write the plain-text secrets to a temporary file."""
         arguments = ["stack", "import", "--stack", self._name]
         text = json.dumps(Deployment(**document).__dict__)
         self._call("recording the resources of a killed command in", lambda: self._feed(arguments, text))

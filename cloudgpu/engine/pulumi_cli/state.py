@@ -45,7 +45,7 @@ def _unreadable(why: str) -> StateError:
 
 @dataclass(frozen=True)
 class Pending:
-    """A pending operation: it was started, but its completion is not recorded."""
+    """A pending operation, which was started but whose completion is not recorded."""
 
     kind: str
     """Operation type in Pulumi's state, for example `creating`, `updating` or `deleting`."""
@@ -61,7 +61,7 @@ class Pending:
 
 @dataclass(frozen=True)
 class RecordedFleet:
-    """A recorded fleet: its target capacity and the number of instances it launched."""
+    """A fleet in the state, with its target capacity and the number of instances that it launched."""
 
     urn: str
     id: str
@@ -81,7 +81,7 @@ def resources(document: Document) -> tuple[ResourceState, ...]:
 
 @_readable
 def drift_checked_groups(document: Document, region: str) -> list[DriftCheckedResource]:
-    """Return the security groups with the inputs that the program set, for drift repair."""
+    """Return the security groups in the state, with the inputs that the program set."""
     return [
         DriftCheckedResource(
             row["type"], row["urn"].rpartition("::")[2], str(row.get("id", "")), region, "", _inputs(row)
@@ -119,7 +119,7 @@ def recorded_fleets(document: Document) -> tuple[RecordedFleet, ...]:
 
 @_readable
 def resolve_pending_operations(document: Document, made: Mapping[str, ExistingResource]) -> Document:
-    """Return the state with these resources (by URN) added and no pending operations.
+    """Return the state with the resources in `made` (by URN) added and all pending operations removed.
 
     A resource that a pending creation would have replaced is marked for deletion.
     """
@@ -141,7 +141,7 @@ def resolve_pending_operations(document: Document, made: Mapping[str, ExistingRe
 
 
 def _secrets(value: Any) -> set[str]:  # noqa: ANN401
-    """Return every string that occurs in the secrets among these inputs."""
+    """Return every non-empty string in the secrets among these inputs."""
     if isinstance(value, dict):
         if _is_secret(value):
             return {leaf for _, leaf in iter_scalars(parse_json(value[_SECRET])) if isinstance(leaf, str) and leaf}
@@ -187,7 +187,7 @@ def _all(document: Document) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Return the value with secrets unwrapped; Pulumi wraps a secret as JSON text."""
+    """Return the value with secrets unwrapped. Pulumi stores a secret as JSON text in a wrapper."""
     if isinstance(value, dict):
         if _is_secret(value):
             return _plain(parse_json(value[_SECRET]))

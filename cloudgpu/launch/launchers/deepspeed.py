@@ -1,7 +1,7 @@
-"""The `deepspeed` launcher: a command on the head node that logs in to all nodes with a hostfile and an `ssh` wrapper.
+"""The `deepspeed` launcher: a command on the head node that starts the ranks on all nodes over SSH.
 
-DeepSpeed's runner and similar runners start `ssh` by name, directly or through pdsh, even for the head node. The first
-`ssh` on their PATH is the wrapper, which uses the run's key, ports and host keys.
+DeepSpeed's runner and similar runners read the nodes from a hostfile. They start `ssh` by name, directly or through
+pdsh, even for the head node. The first `ssh` on their PATH is a wrapper that uses the run's key, ports and host keys.
 """
 
 from cloudgpu.launch.command import rank_command
@@ -19,7 +19,10 @@ from cloudgpu.recipe.schema import Recipe
 
 STARTER = "deepspeed/with-ssh"
 ENVIRONMENT = "deepspeed/environment"
-"""File with the variables that DeepSpeed exports on every node. The head node's other variables are not exported."""
+"""File with the variables that DeepSpeed exports on every node.
+
+DeepSpeed exports variables that are not in this file only if their names have certain prefixes, such as `PYTHON`.
+"""
 _PER_PROCESS = frozenset({"CLOUDGPU_RANK", "CLOUDGPU_NODE_RANK", "CLOUDGPU_GPUS_PER_NODE"})
 
 
@@ -35,7 +38,7 @@ def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
     slots = {node.private_address: ranks_on(recipe, node) for node in inventory.nodes}
     world = sum(slots.values())
     fixed = {**run_variables(inventory, ctx, world), **process_variables(inventory, head, 0)}
-    shared = rank_environment(recipe, inventory, head, fixed, world)
+    shared = rank_environment(recipe, inventory, head, ctx, fixed, world)
     env = {
         **shared,
         "DS_ENV_FILE": f"{ctx.run_dir}/{ENVIRONMENT}",
@@ -61,6 +64,6 @@ def _starter(directory: str) -> NodeFile:
 
 
 def _exported(env: dict[str, str]) -> NodeFile:
-    """Return the environment in DeepSpeed's format, one line per variable. Values with several lines are omitted."""
+    """Return the environment in DeepSpeed's format, one line per variable, without multi-line values."""
     lines = (f"{name}={value}\n" for name, value in env.items() if name not in _PER_PROCESS and "\n" not in value)
     return NodeFile(ENVIRONMENT, "".join(lines))

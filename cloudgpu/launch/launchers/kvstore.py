@@ -1,6 +1,7 @@
 """The `kvstore` launcher: MXNet's KVStore, whose workers communicate through ps-lite's servers and scheduler.
 
-Servers and the scheduler run the same command as the workers. MXNet reads the process's role when it is imported.
+Servers and the scheduler run the same command as the workers. When MXNet is imported, it reads the role of the process
+from the environment.
 """
 
 from collections.abc import Mapping

@@ -25,7 +25,7 @@ from cloudgpu.recipe.schema import Recipe
 STARTER = "mpi/mpirun"
 AGENT = "mpi/rsh"
 _PLACES = ("/opt/amazon/openmpi/bin", "/usr/local/mpi/bin", "/opt/hpcx/ompi/bin", "/usr/lib64/openmpi/bin")
-"""Open MPI's directories in AWS and NVIDIA images, HPC-X and Fedora. Non-interactive logins do not search them."""
+"""Open MPI's directories in AWS and NVIDIA images, HPC-X and Fedora. The PATH of non-interactive logins lacks them."""
 _PATH = f"PATH=$PATH:{':'.join(_PLACES)}; export PATH"
 
 
@@ -40,8 +40,9 @@ def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
     slots = _slots(recipe, inventory)
     world = sum(slots.values())
     run = run_variables(inventory, ctx, world)
-    env, *others = (_environment(recipe, inventory, node, run) for node in inventory.nodes)
-    # Variables with the same value on all nodes are passed by name; others are set on a node before its daemon starts.
+    env, *others = (_environment(recipe, inventory, node, ctx, run) for node in inventory.nodes)
+    # Variables with the same value on all nodes are passed by name. The other variables are set on each node before its
+    # daemon starts.
     common = [name for name in env if all(other.get(name) == env[name] for other in others)]
     exported = [*(name for name in common if not name.startswith("OMPI_")), *recipe.environment.secrets]
     argv = (
@@ -64,23 +65,25 @@ def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
     agent = _agent(remotes, ctx)
     files = (*files, ssh_config(inventory, ctx.run_dir), agent)
     reaches = tuple(remote.node.index for remote in remotes)
-    # A daemon starts no further daemons, but still looks for the agent script and does not start without it.
+    # A daemon does not use the agent script, but it exits if the script does not exist.
     rest = (NodeLaunch(remote.node.index, (), (agent,)) for remote in remotes)
     return (NodeLaunch(inventory.head.index, (rank,), files, reaches), *rest)
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A node on which mpirun starts a daemon, and the variables that are specific to the node."""
+    """A node on which mpirun starts a daemon, and the variables whose values differ between nodes."""
 
     node: Node
     env: Mapping[str, str]
 
 
-def _environment(recipe: Recipe, inventory: Inventory, node: Node, run: Mapping[str, str]) -> dict[str, str]:
+def _environment(
+    recipe: Recipe, inventory: Inventory, node: Node, ctx: LaunchContext, run: Mapping[str, str]
+) -> dict[str, str]:
     """Return the environment of a node's ranks. Open MPI itself sets the rank."""
     about = {name: value for name, value in process_variables(inventory, node, 0).items() if name != "CLOUDGPU_RANK"}
-    return rank_environment(recipe, inventory, node, {**run, **about}, ranks_on(recipe, node))
+    return rank_environment(recipe, inventory, node, ctx, {**run, **about}, ranks_on(recipe, node))
 
 
 def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
@@ -111,7 +114,8 @@ def _open_mpi(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> Mappi
         **interfaces,
         **efa,
         "OMPI_MCA_plm_rsh_agent": f"{ctx.run_dir}/{AGENT}",
-        # Only the head node has the key, so it must start every daemon. Attached sessions show the daemons' errors.
+        # Only the head node has the key, so mpirun must start every daemon from there. Attached sessions show the
+        # daemons' errors.
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
         "OMPI_MCA_orte_leave_session_attached": "1",
     }
@@ -136,8 +140,9 @@ def _agent(remotes: Sequence[Remote], ctx: LaunchContext) -> NodeFile:
     config = shlex.quote(f"{ctx.run_dir}/{SSH_CONFIG}")
     lines = (
         "#!/bin/sh",
+        "# shellcheck disable=SC2016 # the other node expands these variables",
         "command -v ssh >/dev/null || {",
-        '  echo "cloudgpu: ssh: not found: mpirun needs an OpenSSH client, also inside the container" >&2',
+        '  echo "cloudgpu: ssh: not found: install an OpenSSH client on the nodes or in the container image" >&2',
         "  exit 127",
         "}",
         "node=$1; shift",
@@ -152,7 +157,7 @@ def _agent(remotes: Sequence[Remote], ctx: LaunchContext) -> NodeFile:
 
 
 def _exports(remote: Remote) -> str:
-    """Return the shell commands that set a node's variables before its daemon starts. The ranks inherit them."""
+    """Return the shell commands that set a node's variables before its daemon starts. Ranks inherit the variables."""
     set_here = "".join(f"export {name}={shlex.quote(value)}; " for name, value in remote.env.items())
     return f"{_PATH}; {set_here}"
 

@@ -8,7 +8,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def each_node(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the command for every node, with the node's position as its rank.
+    """Return the command for every node, with the node's position in the inventory as the rank.
 
     Raises:
         RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
@@ -33,7 +33,7 @@ def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, node: Nod
     rank = inventory.nodes.index(node)
     fixed = {**run_variables(inventory, ctx, world), **process_variables(inventory, node, rank)}
     argv = rank_command(recipe, inventory, ctx, rank)
-    return RankLaunch(rank, 0, argv, rank_environment(recipe, inventory, node, fixed, 1))
+    return RankLaunch(rank, 0, argv, rank_environment(recipe, inventory, node, ctx, fixed, 1))
 
 
 def service(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:

@@ -32,7 +32,7 @@ def launcher(name: str) -> Launcher:
     """Return the launcher with this name.
 
     Raises:
-        UsageError: There is no such launcher; the message suggests the nearest name.
+        UsageError: There is no such launcher. The message suggests the nearest name or lists all names.
     """
     if name not in LAUNCHERS:
         known = suggestion(name, LAUNCHERS) or f"; known: {', '.join(LAUNCHERS)}"
@@ -44,7 +44,7 @@ def launch(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
     """Return every rank's command and environment, as computed by the recipe's launcher.
 
     Raises:
-        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
-        UsageError: One rank per GPU is requested on nodes without GPUs.
+        RecipeError: The launcher rejected the recipe, for example because it sets a reserved variable.
+        UsageError: The launcher is unknown, or one rank per GPU is requested on nodes without GPUs.
     """
     return launcher(recipe.launch.launcher)(recipe, inventory, ctx)

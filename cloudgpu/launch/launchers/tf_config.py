@@ -17,7 +17,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def tf_config(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return every process, with its own task and the addresses of all processes in `TF_CONFIG`.
+    """Return every process. Each `TF_CONFIG` contains the process's own task and the addresses of all processes.
 
     Raises:
         RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.

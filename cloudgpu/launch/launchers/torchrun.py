@@ -1,4 +1,4 @@
-"""The `torchrun` launcher: one process per rank, with the environment that torchrun gives its workers.
+"""The `torchrun` launcher: one process per rank, with the environment that torchrun sets for its workers.
 
 The rendezvous is static because the nodes are known in advance: it needs only the head node's address and a port. See
 `docs/decisions/0003-ranks-are-started-by-the-agent.md`.
@@ -47,7 +47,7 @@ def _ranks(
         rank = first + local
         own = {"LOCAL_RANK": str(local), "RANK": str(rank), "ROLE_RANK": str(rank)}
         fixed = {**rendezvous, **own, **process_variables(inventory, node, rank)}
-        return RankLaunch(rank, local, argv, rank_environment(recipe, inventory, node, fixed, counts[position]))
+        return RankLaunch(rank, local, argv, rank_environment(recipe, inventory, node, ctx, fixed, counts[position]))
 
     return tuple(rank_launch(local) for local in range(counts[position]))
 
@@ -65,6 +65,6 @@ def _rendezvous(inventory: Inventory, ctx: LaunchContext, position: int, counts:
         "TORCHELASTIC_RUN_ID": ctx.run_id,
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
-        # Rank 0 serves the store. With True, every rank would wait for a store that no agent serves.
+        # Rank 0 serves the store. With True, every rank would wait for a store that torchrun's agent would serve.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }

@@ -1,6 +1,8 @@
-"""The agent that runs on each node. Standard library only, Python 3.8+; copied as one file (see `node.payload`).
+"""The agent that runs on each node.
 
-It imports nothing else from the project, and its modules use relative imports only, because the package has a
-different name on the node. Each verb (listed in `main`) reads one JSON object from standard input and writes JSON lines
-to standard output; the last line of a failed call is `{"error": ..., "hint": ..., "code": ...}`.
+The agent needs only Python 3.8 or later and the standard library, and is copied as one file (see `node.payload`). It
+imports nothing else from the project, and its modules import each other with relative imports, because the package has
+a different name on the node. `main` lists the verbs. Each verb except `probe` reads one JSON object from standard
+input, and all verbs write JSON lines to standard output. The last line of a failed call is
+`{"error": ..., "hint": ..., "code": ...}`.
 """

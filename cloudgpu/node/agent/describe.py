@@ -18,7 +18,7 @@ def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Print the host's facts."""
     facts: list[dict[str, Any]] = []
     probe.verb({}, facts.append)
-    copied = ("python", "hostname", "cpus", "memory_mib", "disk_free_mib", "gpus", "gpu_error", "utc")
+    copied = ("python", "hostname", "cpus", "memory_mib", "disk_free_mib", "gpus", "gpu_error", "cuda", "utc")
     emit(
         {
             **{name: facts[0][name] for name in copied},

@@ -17,7 +17,7 @@ def write_json(path: str, value: dict[str, Any]) -> None:
     """Replace a JSON file atomically and durably: readers see the old or the new content, even after a crash.
 
     Raises:
-        OSError: The disk is full or the directory is missing; the old file is kept.
+        OSError: The file cannot be written, for example because the disk is full. The old file is unchanged.
     """
     folder = os.path.dirname(path)
     handle, temporary = tempfile.mkstemp(prefix=".new-", dir=folder)  # mode 0600
@@ -49,7 +49,7 @@ def read_json(path: str) -> dict[str, Any] | None:
 
 
 def lock_file(path: str) -> int:
-    """Open a file and wait for its lock. The lock is released when the last copy of the handle is closed."""
+    """Open or create a file and wait for its lock. The lock is released when the last copy of the handle is closed."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     wait_lock(handle)
     return handle

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from typing import Sequence
 
+from . import bounded_tool
 from .errors import AgentError
 from .leases.store import user_name
 
@@ -42,7 +42,7 @@ def gpu_ids() -> dict[str, int]:
 
 
 def gpu_processes(ids: dict[str, int]) -> list[GpuProcess]:
-    """Return every compute process on a GPU. If this user may not see the owner, `user` is `another user`.
+    """Return the compute processes on these GPUs. `user` is `another user` if the owner cannot be determined.
 
     Raises:
         AgentError: `nvidia-smi` is missing, fails or does not respond.
@@ -56,7 +56,7 @@ def _process(row: Sequence[str], ids: dict[str, int]) -> GpuProcess:
 
 
 def _is_number(word: str) -> bool:
-    """Return True for ASCII digits only: `str.isdigit` also accepts digits that `int` rejects."""
+    """Return True for fewer than 19 ASCII digits. `str.isdigit` alone also accepts characters that `int` rejects."""
     return word.isascii() and word.isdigit() and len(word) < _DIGITS
 
 
@@ -64,20 +64,18 @@ def _owner(pid: int) -> str:
     try:
         return user_name(os.stat(f"/proc/{pid}").st_uid)
     except OSError:
-        return "another user"  # in another container, or the process has just exited
+        return "another user"  # the process is in another container or has just exited
 
 
 def _query(query: str) -> list[list[str]]:
     if shutil.which("nvidia-smi") is None:
         raise AgentError("nvidia-smi is not installed on this host", code="no-gpu", hint="install the NVIDIA driver")
     try:
-        done = subprocess.run(
-            ["nvidia-smi", query, _FORMAT], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=_TOOL_S, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise AgentError(f"nvidia-smi did not respond within {_TOOL_S:.0f} s", code="no-gpu") from None
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise AgentError(f"nvidia-smi: {lines[-1] if lines else done.returncode}", code="no-gpu")
-    return [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+        exit_code, text = bounded_tool.run(("nvidia-smi", query, _FORMAT), _TOOL_S)
+    except OSError as error:
+        raise AgentError(f"nvidia-smi cannot be started: {error.strerror}", code="no-gpu") from None
+    if exit_code == bounded_tool.TIMED_OUT:
+        raise AgentError(f"nvidia-smi did not respond within {_TOOL_S:.0f} s", code="no-gpu")
+    if exit_code:
+        raise AgentError(f"nvidia-smi: {bounded_tool.last_line(text) or f'exit code {exit_code}'}", code="no-gpu")
+    return [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.strip()]

@@ -13,15 +13,17 @@ from typing import Any
 EVERY_S = 15.0
 LINE = b'\n{"alive":true}\n'
 """Heartbeat line. The leading newline separates it from output of the login shell."""
-LONG_VERBS = frozenset({"env", "fetch", "follow", "forget", "hand", "image", "keep", "leave", "mount", "stop"})
-"""Verbs that may be silent for longer than the caller's timeout for a line."""
+LONG_VERBS = frozenset(
+    {"env", "fetch", "follow", "forget", "hand", "image", "keep", "kept", "leave", "mount", "setup", "stop"}
+)
+"""Verbs that may print nothing for longer than the caller waits for a line."""
 
 
 class Heartbeat:
     """A timer that writes a heartbeat line every `EVERY_S` seconds.
 
-    It uses a timer signal instead of a thread, because several verbs fork and a forked child does not inherit the
-    timer.
+    The timer is a signal instead of a thread, because several verbs fork: a forked child does not inherit the timer,
+    and forking a process with several threads is unsafe.
     """
 
     def __init__(self) -> None:
@@ -44,8 +46,8 @@ class Heartbeat:
     def write(self, text: str) -> None:
         """Write a line of the verb's output.
 
-        The timer signal is blocked during the write: a signal can cut a write short, and unbuffered output drops the
-        rest.
+        The timer signal is blocked during the write, because a signal can interrupt a write after some of the bytes,
+        and unbuffered standard output drops the remaining bytes.
         """
         if self._running:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})

@@ -12,11 +12,12 @@ from .errors import AgentError
 from .heartbeat import LONG_VERBS, Heartbeat
 from .untrusted_data import parse_json
 
-# Imported on demand, so that a status check does not pay for the download modules.
+# The modules are imported on demand, so that `status` does not wait for the imports of the download modules.
 _VERBS = {
     "probe": "probe:verb",
     "describe": "describe:verb",
     "env": "environments.environment:verb",
+    "setup": "environments.setup:verb",
     "image": "containers.image:verb",
     "fetch": "fetch.download:verb",
     "forget": "fetch.dataset_index:verb",
@@ -27,6 +28,7 @@ _VERBS = {
     "unmount": "mounts.mount:unmount",
     "start": "gang.start:verb",
     "status": "gang.status:verb",
+    "busy": "gang.busy:verb",
     "follow": "gang.follow:verb",
     "stop": "gang.stop:verb",
     "lease": "leases.lease:verb",

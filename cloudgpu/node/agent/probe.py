@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable
 
+from . import bounded_tool, cuda
 from .untrusted_data import MALFORMED, parse_json_object, require_integer, require_number, text
 from .utc import now
 
@@ -21,14 +23,19 @@ _NVIDIA_SMI = (
     "--format=csv,noheader,nounits",
 )
 _TOOL_S = 30.0
-"""Time limit for a tool, in seconds. With a broken driver, tools hang, but the probe must still respond."""
+"""Time limit for a tool, in seconds. The probe must respond even if a broken driver makes a tool hang."""
 _FI_INFO = ("/opt/amazon/efa/bin/fi_info", "fi_info")
 _MIB = 1 << 20
 
 
 def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Print the node's facts. The response reports broken hardware; the probe itself does not fail."""
-    gpus, gpu_error = _gpus()
+    """Print the node's facts. Broken hardware is one of these facts and does not make the probe fail.
+
+    As long as the bootstrap runs, the hardware is left alone: `nvidia-smi` could load a half-installed driver.
+    """
+    bootstrap = bootstrap_state(_root())
+    unfinished = bootstrap["bootstrap"] in ("running", "rebooting")
+    gpus, gpu_error = ([], "") if unfinished else _gpus()
     emit(
         {
             "python": sys.version.split()[0],
@@ -38,18 +45,40 @@ def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
             "disk_free_mib": shutil.disk_usage(os.path.expanduser("~")).free // _MIB,
             "gpus": gpus,
             "gpu_error": gpu_error,
-            "efa": _efa(),
+            "cuda": _cuda(gpus, bootstrap["bootstrap"]),
+            "efa": [] if unfinished else _efa(),
+            "new_groups": new_groups(),
             "utc": now(),
-            **bootstrap_state(_root()),
+            **bootstrap,
         }
     )
+
+
+def new_groups() -> list[str]:
+    """Return the groups of the login user that this process lacks, because the user was added to them after the login.
+
+    The result is empty for a user that the user database does not list.
+    """
+    try:
+        user = pwd.getpwuid(os.getuid())
+    except KeyError:
+        return []
+    missing = set(os.getgrouplist(user.pw_name, user.pw_gid)) - {*os.getgroups(), os.getgid()}
+    return sorted(_group_name(group_id) for group_id in missing)
+
+
+def _group_name(group_id: int) -> str:
+    try:
+        return grp.getgrgid(group_id).gr_name
+    except KeyError:
+        return str(group_id)
 
 
 def parse_gpus(text: str) -> list[dict[str, Any]]:
     """Parse the CSV output of `nvidia-smi`.
 
     Raises:
-        ValueError: The text is not CSV, for example an error message.
+        ValueError: The text is not the expected CSV, for example because it is an error message.
     """
     gpus = []
     for line in text.splitlines():
@@ -71,9 +100,9 @@ def parse_fi_info(text: str) -> list[str]:
 def bootstrap_state(root: str) -> dict[str, Any]:
     """Return the bootstrap state: `done`, `running`, `rebooting`, `failed` (with step and reason) or `none`.
 
-    A node accepts SSH before cloud-init reaches the bootstrap, so an unfinished cloud-init is also `running`.
-    `bootstrap_step_s` is the number of seconds since the current step began, or 0 unless the bootstrap is running;
-    `bootstrap_steps` lists the result and duration of each step.
+    A node accepts SSH before cloud-init starts the bootstrap, so the state is also `running` while the node waits for
+    cloud-init. `bootstrap_step_s` is the number of seconds since the current step began, or 0 if the bootstrap is not
+    running. `bootstrap_steps` lists the result and duration of each step.
     """
     path = Path(f"{root}/var/lib/cloudgpu/bootstrap.json")
     instance = Path(f"{root}/var/lib/cloud/instance")
@@ -91,7 +120,7 @@ def _stored(stored: dict[str, Any]) -> dict[str, Any]:
     facts = _bootstrap_facts(
         *(text(stored.get(name, default)) for name, default in (("state", "none"), ("step", ""), ("error", "")))
     )
-    # For display only, so a malformed step list is omitted instead of failing the probe.
+    # The steps are only displayed, so a malformed list is omitted and does not make the probe fail.
     with suppress(*MALFORMED):
         facts["bootstrap_steps"] = [_step(step) for step in stored.get("steps", [])]
     with suppress(*MALFORMED):
@@ -113,13 +142,21 @@ def _bootstrap_facts(state: str, step: str = "", error: str = "") -> dict[str, A
 def _gpus() -> tuple[list[dict[str, Any]], str]:
     if shutil.which(_NVIDIA_SMI[0]) is None:
         return [], ""
-    exit_code, text = _run(_NVIDIA_SMI)
+    exit_code, text = bounded_tool.run(_NVIDIA_SMI, _TOOL_S)
     if exit_code:
-        return [], f"nvidia-smi: {_last_line(text) or f'exit code {exit_code}'}"
+        return [], f"nvidia-smi: {bounded_tool.last_line(text) or f'exit code {exit_code}'}"
     try:
         return parse_gpus(text), ""
     except ValueError:
-        return [], f"nvidia-smi: {_last_line(text)}"
+        return [], f"nvidia-smi: {bounded_tool.last_line(text)}"
+
+
+def _cuda(gpus: list[dict[str, Any]], bootstrap: str) -> dict[str, Any]:
+    if not gpus:
+        return cuda.unknown("nvidia-smi lists no GPU")
+    if bootstrap in ("running", "rebooting"):
+        return cuda.unknown("the bootstrap is running")
+    return cuda.check(_root(), gpus[0]["driver"])
 
 
 def _efa() -> list[str]:
@@ -132,24 +169,8 @@ def _efa() -> list[str]:
     tool = next((tool for tool in _FI_INFO if shutil.which(tool)), None)
     if devices or tool is None:
         return devices
-    exit_code, text = _run((tool, "-p", "efa", "-t", "FI_EP_RDM"))
+    exit_code, text = bounded_tool.run((tool, "-p", "efa", "-t", "FI_EP_RDM"), _TOOL_S)
     return [] if exit_code else parse_fi_info(text)
-
-
-def _run(argv: tuple[str, ...]) -> tuple[int, str]:
-    """Return a tool's exit code and output. A tool that hangs is killed."""
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as tool:
-        try:
-            output, _ = tool.communicate(timeout=_TOOL_S)
-        except subprocess.TimeoutExpired:
-            tool.kill()
-            return 1, f"no response within {_TOOL_S:.0f} s"
-    return tool.returncode, output.decode("utf-8", "replace")
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1].strip() if lines else ""
 
 
 def _root() -> str:

@@ -58,19 +58,19 @@ class DeathSignal:
     """Parent death signal: the kernel kills the children when their parent dies. It has no effect outside Linux."""
 
     def __init__(self) -> None:
-        # Resolved before any fork: a child should do as little as possible between fork and exec.
+        # `prctl` is looked up before any fork, because a child should do as little as possible between fork and exec.
         self._prctl: Any | None = ctypes.CDLL(None, use_errno=True).prctl if _LINUX else None
 
     def adopt_orphans(self) -> None:
         """Become the subreaper for orphaned descendants.
 
-        In a container, init may not reap them, and a process group that contains only zombies still counts as alive.
+        In a container, PID 1 may not reap orphans, and a process group that contains only zombies still appears alive.
         """
         if self._prctl is not None:
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def arm(self, parent: int) -> None:
-        """Request the signal in a child. Exit if the parent has already died, because no signal would arrive."""
+        """Request the signal in a child. Exit if the parent has already died, because the signal would never arrive."""
         if self._prctl is not None:
             self._prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
@@ -89,7 +89,7 @@ def is_group_alive(group: int) -> bool:
 
 
 def signal_group(group: int, number: int) -> None:
-    """Signal every remaining member of a process group."""
+    """Signal a process group. Ignore a group that no longer exists or that this user may not signal."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -97,7 +97,7 @@ def signal_group(group: int, number: int) -> None:
 
 
 def marked_processes(mark: str) -> list[int]:
-    """Return every other process that has the run's mark in its environment, in any group or session. Linux only."""
+    """Return the PIDs of all processes with the run's mark in their environment, except this process. Linux only."""
     needle = f"{MARK}={mark}".encode()
     pids = []
     for entry in os.listdir("/proc") if _LINUX else ():
@@ -107,7 +107,7 @@ def marked_processes(mark: str) -> list[int]:
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process of a run. Try up to 50 times, because the processes may fork while they are being killed."""
+    """Kill every process with this mark. Try up to 50 times, because processes may fork while they are being killed."""
     for _ in range(50):
         pids = marked_processes(mark)
         for pid in pids:

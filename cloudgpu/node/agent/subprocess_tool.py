@@ -8,6 +8,7 @@ import selectors
 import subprocess
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
 from . import proc
@@ -19,8 +20,37 @@ _PROGRESS_S = 10.0
 _CREDENTIALS = re.compile(r"(\w+://)[^/\s@]+@")
 
 
-def run(argv: Sequence[str], what: str, progress: Callable[[str], None], *, holds: int, env: Mapping[str, str]) -> None:
-    """Run a tool and wait for it. The tool inherits the locked handle `holds`, so the lock survives this process.
+@dataclass(frozen=True)
+class ToolOptions:
+    """How a tool runs.
+
+    Attributes:
+        cwd: Working directory; None for this process's.
+        mask: Function that masks secrets in a line of output.
+        hint: Hint for a failure of unknown cause.
+    """
+
+    cwd: str | None = None
+    mask: Callable[[bytes], bytes] = bytes
+    hint: str = "to find the cause, install the same requirements manually on the node"
+
+
+_DEFAULTS = ToolOptions()
+
+
+def run(
+    argv: Sequence[str],
+    what: str,
+    progress: Callable[[str], None],
+    *,
+    holds: int,
+    env: Mapping[str, str],
+    options: ToolOptions = _DEFAULTS,
+) -> None:
+    """Run a tool and wait for it.
+
+    The tool inherits the locked file handle `holds`. If this process dies, the file stays locked until the tool and its
+    child processes have exited too.
 
     Raises:
         AgentError: The tool cannot be started, or it failed; the message contains its last output lines.
@@ -34,17 +64,18 @@ def run(argv: Sequence[str], what: str, progress: Callable[[str], None], *, hold
             stderr=subprocess.STDOUT,
             pass_fds=(holds,),
             env=dict(env),
+            cwd=options.cwd,
             preexec_fn=lambda: death.arm(parent),  # noqa: PLW1509 - this process has one thread
         )
     except OSError as error:
         raise AgentError(f"cannot run {argv[0]}: {error.strerror}") from error
     with tool:
-        last_lines = _show(tool, what, progress)
+        last_lines = _show(tool, what, progress, options.mask)
     if tool.returncode:
         raise AgentError(
             f"{what} failed ({argv[0].rpartition('/')[2]}: exit code {tool.returncode}): " + "\n".join(last_lines),
             code="tool",
-            hint=_hint("\n".join(last_lines)),
+            hint=_hint("\n".join(last_lines), options.hint),
         )
 
 
@@ -53,14 +84,16 @@ def mask_url_credentials(line: str) -> str:
     return _CREDENTIALS.sub(r"\1***@", line)
 
 
-def _show(tool: subprocess.Popen[bytes], what: str, progress: Callable[[str], None]) -> deque[str]:
+def _show(
+    tool: subprocess.Popen[bytes], what: str, progress: Callable[[str], None], mask: Callable[[bytes], bytes]
+) -> deque[str]:
     last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
     began = time.monotonic()
     for data in _chunks(tool.stdout):
         if data is None:
             progress(f"{what}: still running after {time.monotonic() - began:.0f} s")
             continue
-        for line in data.decode("utf-8", "replace").splitlines():
+        for line in mask(data).decode("utf-8", "replace").splitlines():
             shown = mask_url_credentials(line).strip()[:_SHOWN_CHARACTERS]
             if shown:
                 last_lines.append(shown)
@@ -69,7 +102,7 @@ def _show(tool: subprocess.Popen[bytes], what: str, progress: Callable[[str], No
 
 
 def _chunks(stream: Any) -> Any:  # noqa: ANN401 - yields bytes, or None as a heartbeat
-    """Yield complete lines as they arrive, and None after each period of silence."""
+    """Yield complete lines as they arrive, and None after every `_PROGRESS_S` seconds of silence."""
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
@@ -85,9 +118,9 @@ def _chunks(stream: Any) -> Any:  # noqa: ANN401 - yields bytes, or None as a he
     yield pending
 
 
-def _hint(text: str) -> str:
+def _hint(text: str, otherwise: str) -> str:
     if "No space left" in text or "os error 28" in text:
-        return "set CLOUDGPU_ENVS to a directory with more free space, or use a larger disk: resources.disk"
+        return "on the node, set CLOUDGPU_ENVS to a directory with more free space, or increase resources.disk"
     if "ensurepip" in text:
-        return "install python3-venv (apt-get install python3-venv), or uv"
-    return "to find the cause, install the same requirements manually on the node"
+        return "on the node, install python3-venv (apt-get install python3-venv) or uv"
+    return otherwise

@@ -1,7 +1,7 @@
 """Run commands as root with a time limit, and kill the processes that they leave behind.
 
-A mount program forks a server into a new session. This process adopts such orphans, so that it can kill every process
-of a mount that hangs.
+A mount program forks a server into a new session. This process adopts such orphans, so that it can find and kill every
+process of a mount that hangs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _SUDO = ("sudo", "-n")
 
 @dataclass(frozen=True)
 class CommandResult:
-    """Result of a command: its exit code and the end of its output."""
+    """Exit code of a command and the end of its output.
+
+    The exit code is 124 if the command timed out, and 127 if it could not be started.
+    """
 
     code: int
     text: str
@@ -34,10 +37,10 @@ class CommandResult:
 
 
 def run(argv: Sequence[str], within_s: float) -> CommandResult:
-    """Run a command as root. After `within_s` seconds, kill its process group."""
+    """Run a command as root, and kill its process group if it has not exited after `within_s` seconds."""
     command = [*([] if os.geteuid() == 0 else _SUDO), *argv]
     env = {**os.environ, "PATH": _search_path()}
-    # A file instead of a pipe: a server that the command leaves behind would keep a pipe open.
+    # The output goes to a file, because a server that the command leaves behind would keep a pipe open.
     with tempfile.TemporaryFile() as output:
         try:
             child = subprocess.Popen(
@@ -54,7 +57,7 @@ def run(argv: Sequence[str], within_s: float) -> CommandResult:
 
 
 def has_program(program: str) -> bool:
-    """Return True if a program is on root's PATH."""
+    """Return True if a program is on the PATH that `run` sets for commands."""
     return any(os.access(os.path.join(folder, program), os.X_OK) for folder in _search_path().split(":"))
 
 
@@ -66,7 +69,7 @@ def adopt_orphans() -> Iterator[None]:
 
 
 def descendants() -> set[int]:
-    """Return all descendants of this process."""
+    """Return the PIDs of all descendants of this process."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if entry.isdigit():
@@ -124,7 +127,7 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
     try:
         child.wait(_AFTER_KILL_S)
     except subprocess.TimeoutExpired:
-        return  # blocked in the kernel; a lazy unmount releases it
+        return  # the process is blocked in the kernel, and a lazy unmount releases it
 
 
 def _parent(pid: int) -> int:

@@ -79,14 +79,14 @@ def text(value: object) -> str:
 
 @contextmanager
 def raise_malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
-    """Convert the exceptions that a malformed document causes in the block; `error` receives a one-line reason.
+    """Convert exceptions that a malformed document causes in the block. `error` receives a one-line reason.
 
     Raises:
-        Exception: The document is malformed. `error` returns the exception to raise.
+        Exception: The document is malformed. The exception is the one that `error` returned.
     """
     try:
         yield
     except MALFORMED as malformed:
-        # Show only the exception type: its text may repeat the input, which may contain a secret.
+        # Show a missing key or the exception's type, but not its text, which may repeat a secret from the input.
         why = f"missing {malformed}" if isinstance(malformed, KeyError) else type(malformed).__name__
         raise error(why) from None

@@ -1,4 +1,4 @@
-"""Bootstrap of a new node: steps with a check and an action, rendered as one script per kind of node."""
+"""Bootstrap of a new node. The script for each kind of node is a list of steps, each with a check and an action."""
 
 from cloudgpu.node.bootstrap.packing import pack_script
 from cloudgpu.node.bootstrap.rendering import NodeKind, bootstrap_script, image_cleanup_script

@@ -1,7 +1,7 @@
 """Render the bootstrap script of an Ubuntu node. Pure: node properties in, shell text out.
 
-The script is the second part of the user data; the first part arms the expiry timer. Every path starts with
-`${CLOUDGPU_NODE_ROOT:-}`, so that the script also runs on nodes without a separate file system.
+The script is the second part of the user data; the first part arms the expiry timer. The script prefixes system paths
+with `${CLOUDGPU_NODE_ROOT:-}`, so that it also runs on simulated nodes without a separate file system.
 """
 
 from collections.abc import Iterator
@@ -12,14 +12,18 @@ from cloudgpu.catalog.images import driver_for
 from cloudgpu.node.bootstrap.storage_mounts import Mount, mount_functions
 
 EFA_INSTALLER = "1.50.0"
-"""Version of the EFA installer in the machine images of September 2026."""
+"""EFA installer version, the same as in AWS's machine images of September 2026."""
 _STEPS: dict[str, tuple[str, ...]] = {
     "containers": ("containers", "docker_data"),
     "mounts": (),
 }
-"""Bootstrap steps by part. A part that is not listed has one step of the same name. Each mount is a separate step."""
+"""Names of the bootstrap steps in each part of the script.
+
+A part that is not listed has one step, with the part's name. `mounts` has no step, because it only defines functions:
+every mount adds its own step.
+"""
 _NVSWITCH = ("A100", "H100", "H200", "B200", "B300", "GB200")
-"""GPUs that need the fabric manager on nodes with NVSwitch. On other nodes, the fabric manager just exits."""
+"""GPUs that need Fabric Manager on nodes with NVSwitch."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class NodeKind:
         containers: True if the node runs containers.
         pdsh: True if the node starts programs on other nodes with pdsh, as DeepSpeed's runner does.
         mounts: Storage to mount at every boot.
-        driver_branch: Requested NVIDIA driver branch; None for the recommended one.
+        driver_branch: Requested NVIDIA driver branch; None for the architecture's default branch.
     """
 
     gpu: str
@@ -46,14 +50,19 @@ class NodeKind:
 
 
 def bootstrap_script(kind: NodeKind) -> str:
-    """Return the bootstrap script of a node."""
+    """Return the bootstrap script for a kind of node.
+
+    Raises:
+        RecipeError: The GPU architecture is not in the catalog.
+    """
     parts = list(_parts(kind))
     steps = [step for part in parts for step in _STEPS.get(part, (part,))]
-    body = "\n".join(_text(part) for part in ("head", *parts))
+    body = "\n".join(_text(part) for part in ("head", "host_keys", "internet", *parts))
     mounts = [mount_functions(mount) for mount in kind.mounts]
     steps += [mount.step for mount in kind.mounts]
     settings = _settings(kind)
-    return "\n".join([body, *mounts, *settings, "at_every_boot", *(f"step {name}" for name in steps), "finish", ""])
+    called = ["print_host_keys", "at_every_boot", *(f"step {name}" for name in steps), "finish"]
+    return "\n".join([body, *mounts, *settings, *called, ""])
 
 
 def image_cleanup_script() -> str:
@@ -66,6 +75,8 @@ def _parts(kind: NodeKind) -> Iterator[str]:
     yield from ("quiet", "python", "store")
     if kind.gpu:
         yield "driver"
+        if kind.gpu in _NVSWITCH:
+            yield "fabric"
     if kind.containers:
         yield "containers"
     if kind.pdsh:
@@ -89,7 +100,9 @@ def _settings(kind: NodeKind) -> list[str]:
             f"driver_flavour={driver.flavour}",
             f"driver_fabric={fabric}",
         ]
-    return [*lines, f"efa_version={EFA_INSTALLER}"] if kind.efa else lines
+    # An image brings its own libfabric and plugin.
+    plugin = "no" if kind.containers else "yes"
+    return [*lines, f"efa_version={EFA_INSTALLER}", f"efa_plugin={plugin}"] if kind.efa else lines
 
 
 def _text(part: str) -> str:

@@ -6,11 +6,10 @@ The steps run at every boot.
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from cloudgpu.node.mounts.options import LUSTRE, MOUNTPOINT_PACKAGE, NFS, lustre_source, s3_endpoint
-
-Kind = Literal["efs", "lustre", "ebs", "s3"]
+from cloudgpu.recipe.storage_kinds import StorageKind
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Mount:
     """
 
     name: str
-    kind: Kind
+    kind: StorageKind
     to: str
     source: str
     region: str
@@ -38,8 +37,8 @@ class Mount:
         return f"mount_{self.name.replace('-', '_')}"
 
 
-def parse_kind(text: str) -> Kind:
-    """Parse the storage kind in a tag.
+def parse_kind(text: str) -> StorageKind:
+    """Return the storage kind that a tag value specifies.
 
     Raises:
         ValueError: The kind is unknown.
@@ -66,7 +65,7 @@ def mount_functions(mount: Mount) -> str:
 
 
 def volume_device_path(volume_id: str) -> str:
-    """Return the device path of a volume on a Nitro node. It does not depend on the NVMe controller number."""
+    """Return a volume's device path on a Nitro node. The path does not depend on the NVMe controller number."""
     return f"/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"
 
 
@@ -101,7 +100,7 @@ def _s3(mount: Mount, where: str) -> Iterator[str]:
     yield (f"mount-s3 --allow-other {rights} --dir-mode 0777 --file-mode 0666 --region {region} {bucket} {where}")
 
 
-_LINES: Final[Mapping[Kind, Callable[[Mount, str], Iterator[str]]]] = {
+_LINES: Final[Mapping[StorageKind, Callable[[Mount, str], Iterator[str]]]] = {
     "efs": _efs,
     "lustre": _lustre,
     "ebs": _ebs,

@@ -11,6 +11,7 @@ from cloudgpu.recipe.units import SizeGib
 
 _GIB: Final = 2**30
 _MIB: Final = 2**20
+RDMA_FOLDER: Final = "/dev/infiniband/"
 _HUGE_PAGES: Final = "/dev/hugepages"
 
 
@@ -19,11 +20,11 @@ class Hardware:
     """Node hardware that a container can use.
 
     Attributes:
-        gpus: True if the container gets GPUs; False on a simulated node, which has no GPUs.
-        subset: Indices of the GPUs, if the container gets only some of them.
-        gpu_runtime: Use NVIDIA's runtime, as set up by nvidia-docker2, instead of `--gpus`.
-        devices: RDMA devices, `/dev/infiniband/...`.
-        huge_pages: True if the container gets the huge pages of the node.
+        gpus: True if the container gets GPUs; always False on a simulated node, which has none.
+        subset: Indices of the GPUs that the container gets; empty for all.
+        gpu_runtime: True to use the `nvidia` runtime, which nvidia-docker2 sets up, instead of `--gpus`.
+        devices: Paths of RDMA devices, such as `/dev/infiniband/uverbs0`, and of GDRCopy's device, `/dev/gdrdrv`.
+        huge_pages: True to mount the node's `/dev/hugepages` in the container.
     """
 
     gpus: bool = False
@@ -39,8 +40,8 @@ class ContainerLaunch:
 
     Attributes:
         image: Image reference, with the digest if it is known.
-        labels: Labels that identify the container later.
-        agent_files: Directory on the node in which programs in the container write their process IDs.
+        labels: Docker labels that identify the container's run and cluster.
+        agent_files: Directory on the node to which programs in the container write their process IDs.
     """
 
     name: str
@@ -53,14 +54,14 @@ class ContainerLaunch:
 def run_line(container: Container, hardware: Hardware, holding: ContainerLaunch) -> tuple[str, ...]:
     """Return the `docker` arguments that start an idle container for the ranks.
 
-    The command does not set the recipe's environment variables. `docker exec` passes them to each rank.
+    The command does not set the recipe's environment variables, because `docker exec` passes them to each rank.
     """
     return (
         "run",
         "--detach",
         "--rm",  # removes the container when it exits, even if the node reboots
         "--init",  # reaps the processes that the ranks leave behind
-        "--pull=never",  # the image is already on the node, pinned by its digest
+        "--pull=never",  # the agent has already put the image on the node
         f"--name={holding.name}",
         *(f"--label={name}={value}" for name, value in holding.labels),
         "--network=host",

@@ -1,4 +1,4 @@
-"""Build the commands with which a node's agent mounts file systems and buckets."""
+"""Build the commands that a node's agent runs to mount file systems and buckets."""
 
 from cloudgpu.node.mounts.command import DataMount, MountOrder, build_mount_order
 

@@ -1,4 +1,4 @@
-"""Build the command with which a node's agent mounts a dataset."""
+"""Build the command that a node's agent runs to mount a dataset."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,8 +25,9 @@ _S3FS: Final = (
 )
 """Script that mounts a bucket with s3fs.
 
-s3fs 1.90 requests the role's name without the IMDSv2 token that nodes require, so the script passes the name. Newer
-versions need `compat_dir` to show directories that have no marker object; older versions do not support this option.
+s3fs 1.90 looks up the name of the node's IAM role without the IMDSv2 token that nodes require, so the script looks up
+the name and passes it to s3fs. Newer versions need `compat_dir` to show directories that have no marker object; older
+versions do not support this option.
 """
 
 
@@ -35,9 +36,9 @@ class DataMount:
     """A dataset to mount.
 
     Attributes:
-        to: Mount point on the node, including the path prefix of a rehearsal node.
+        to: Mount point on the node, including the path prefix of a simulated node.
         region: Region of the bucket or of the EFS file system.
-        endpoint: Endpoint of the bucket; empty for AWS.
+        endpoint: URL of the bucket's endpoint; empty for AWS.
         options: Mount options from the recipe, which are added after the default options.
         within_s: Time limit for the mount, in seconds.
     """
@@ -71,10 +72,10 @@ class MountOrder:
 
 
 def build_mount_order(mount: DataMount) -> MountOrder:
-    """Return the request for a mount.
+    """Return the agent's request to mount a dataset.
 
     Raises:
-        ValueError: The source cannot be mounted.
+        ValueError: This kind of source can only be copied.
     """
     if mount.source.kind not in _ORDERS:
         message = f"{mount.source.text} cannot be mounted, only copied"
@@ -116,7 +117,7 @@ def _s3fs(mount: DataMount) -> MountOrder:
         "umask=0000" if mount.writable else "umask=0222",
         f"endpoint={mount.region}",
         f"url={mount.endpoint or s3_endpoint(mount.region)}",
-        # A bucket outside AWS may have no DNS name.
+        # Outside AWS, a bucket may not have its own host name.
         *(["use_path_request_style"] if mount.endpoint else []),
         *([] if mount.writable else ["ro"]),
         *([mount.options] if mount.options else []),

@@ -13,12 +13,12 @@ _NAS_DOMAIN: Final = ".nas.aliyuncs.com"
 
 
 def nfs_options(host: str) -> str:
-    """Return the NFS options for a server: version 3 for Alibaba's NAS, 4.1 for others."""
+    """Return the NFS mount options for a server: NFS 3 for Alibaba Cloud NAS, NFS 4.1 for all other servers."""
     return NAS if host.partition(":")[0].endswith(_NAS_DOMAIN) else NFS
 
 
 def efs_address(file_system: str, region: str) -> str:
-    """Return the DNS name of an EFS file system. A node resolves it to the mount target in its own zone."""
+    """Return the DNS name of an EFS file system. In a VPC, the name resolves to the mount target in the node's zone."""
     return f"{file_system}.efs.{region}.amazonaws.com"
 
 

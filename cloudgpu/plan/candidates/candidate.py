@@ -37,9 +37,9 @@ class Candidate:
     public_address: PublicAddress = "auto"
     """Kind of public address that the nodes get."""
     reservation: str = ""
-    """Capacity reservation to launch the nodes into."""
+    """ID of the capacity reservation to launch the nodes into; empty if there is none."""
     beside: tuple[CostItem, ...] = ()
-    """Costs other than the nodes: disks, addresses, NAT gateway, data transfer."""
+    """Costs other than the nodes: disks, addresses, NAT gateway, storage and data transfer."""
     source: str = ""
     """Source of the node price."""
 
@@ -87,8 +87,8 @@ class Candidate:
         """Create a candidate from its `as_json` form.
 
         Raises:
-            ValueError: A field has the wrong type.
-            LookupError: A field is missing.
+            ValueError: A field is missing or has the wrong type.
+            LookupError: `price_source` or `reservation` is missing.
         """
         fields = {**stored, "source": stored["price_source"], "reservation": stored["reservation"] or ""}
         return decode_as(cls, fields)

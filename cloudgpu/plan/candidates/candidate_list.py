@@ -84,7 +84,7 @@ def _candidates(question: PlannerInput, instance_type: InstanceType, region: str
 def candidate_price(
     question: PlannerInput, instance_type: InstanceType, region: str, zone: str, market: Market
 ) -> tuple[Decimal, date, str]:
-    """Return the price in USD per hour, the date on which it was read, and its source.
+    """Return a node's price in USD per hour, the date on which the price was read, and its source.
 
     The exclusion rules guarantee that a price exists. Without a current quote, the price of a spot candidate is the
     highest observed spot price or, if there is none, the on-demand price, which spot prices cannot exceed. A Capacity
@@ -105,7 +105,7 @@ SortKey = tuple[Decimal | int, ...]
 
 
 def sort_candidates(question: PlannerInput, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Sort candidates, given in the recipe's order, into the order in which they are tried.
+    """Sort candidates from the recipe's order into the order in which they are tried.
 
     Candidates that recently had no capacity come last.
     """

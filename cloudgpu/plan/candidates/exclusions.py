@@ -16,7 +16,7 @@ from cloudgpu.plan.network_access import elastic_ips
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.reservations import unsuitable_reasons
 from cloudgpu.plan.storage import can_mount
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def zone_exclusions(question: PlannerInput, region: str, zone: str) -> list[Excl
 
 
 def usable_zones(question: PlannerInput, instance_type: InstanceType, region: str) -> tuple[str, ...]:
-    """Return the zones that offer the type and that no rule excludes, in the recipe's order if it lists zones."""
+    """Return the zones that offer the type and that no rule excludes, in the order of the recipe's zones, if any."""
     offering = question.zones_offering(instance_type, region)
     usable = [
         zone for zone in offering if not any(True for rule in ZONE_RULES for _ in rule.find(question, region, zone))
@@ -99,7 +99,7 @@ def retired(_question: PlannerInput, instance_type: InstanceType) -> Iterator[Re
 
 @type_rule("efa", "A recipe that requires EFA never falls back to TCP.")
 def lacks_efa(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
-    """Exclude types without EFA if the recipe requires it."""
+    """Exclude types without EFA if the recipe requires EFA."""
     if question.wants_efa(instance_type) and instance_type.efa_interfaces == 0:
         with_efa = [other for other in question.catalog.types.values() if other.efa_interfaces and not other.retired]
         same = sorted((other for other in with_efa if other.gpu == instance_type.gpu), key=lambda other: other.gpus)
@@ -125,11 +125,11 @@ def reservation_mismatch(question: PlannerInput, instance_type: InstanceType) ->
 
 @region_rule("address", "EC2 does not assign public addresses to nodes with several network interfaces.")
 def unreachable(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
-    """Exclude regions with too few Elastic IPs because nodes that cannot be reached would still cost money."""
+    """Exclude regions with too few Elastic IPs, because nodes that cannot be reached would still cost money."""
     needed = elastic_ips(question.public_address(instance_type, region), question.recipe.resources.nodes)
     free = question.free_addresses(region)
     if needed > free:
-        message = f"{instance_type.name} needs {needed} Elastic IP{'' if needed == 1 else 's'} in {region}"
+        message = f"{instance_type.name} needs {plural(needed, 'Elastic IP')} in {region}"
         fix = "request a higher quota in Service Quotas (L-0263D0A3), or release unused Elastic IPs"
         yield Reason(f"{message}, but the account can allocate only {free} more there", fix)
 
@@ -147,9 +147,9 @@ def reserved_elsewhere(question: PlannerInput, instance_type: InstanceType, regi
         yield Reason(f"{where}, which is not in {region} or is excluded by the recipe's zones or storage")
 
 
-@region_rule("offered", "AWS offers a type only in some regions, and there only in some zones.")
+@region_rule("offered", "AWS offers a type only in some regions, and only in some zones of these regions.")
 def not_offered(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
-    """Exclude regions that do not offer the type in any allowed zone."""
+    """Exclude regions that do not offer the type in any zone that the recipe allows."""
     offering = question.zones_offering(instance_type, region)
     if not offering:
         elsewhere = [name for name, zones in instance_type.zones.items() if zones and name != region]

@@ -14,7 +14,7 @@ from cloudgpu.plan.planner_input import PlannerInput
 ORDER_DESCRIPTIONS: Final = {
     "order": "hardware, regions and zones in the order of the recipe",
     "price": "the lowest hourly price of the whole cluster first",
-    "speed": "the highest peak FP16 rate of a node first, then the faster network",
+    "speed": "the highest peak FP16 rate per node first, then the fastest network",
     "region": "regions in the order of the recipe, then hardware",
     "spot": "spot before on-demand",
 }
@@ -49,7 +49,7 @@ class CandidateExplanation:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented JSON form. A null region, zone or market means that the decision applies to all."""
+        """Return the documented JSON form. A null region, zone or market means all regions, zones or markets."""
         return {name: value if value != "" else None for name, value in vars(self).items()} | {"why": self.why}
 
 

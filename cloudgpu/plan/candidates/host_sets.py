@@ -148,7 +148,7 @@ def _rate_of_gpus(host: OwnHost, count: int) -> Decimal | None:
 
 
 def _in_order(question: PlannerInput, sets: list[HostSet]) -> list[HostSet]:
-    """Sort by price if the recipe prefers it, sets with unrated hosts last. Otherwise keep the given order."""
+    """Sort by price with `prefer: price`, sets with unrated hosts last. Otherwise keep the given order."""
     if question.recipe.resources.prefer != "price":
         return sets
     return sorted(sets, key=lambda host_set: (None in host_set.rates, host_set.node_hourly_usd))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
+from cloudgpu.plan.named_resources import SPOT_ROLE
 
 
 @check("named", "error", "A missing key, role or network is reported before anything is launched.")
@@ -24,3 +25,17 @@ def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
             yield Issue(
                 f"cannot tell whether {resource.kind} {resource.name} exists{where}: {resource.why}", severity="unknown"
             )
+
+
+@check("spot-role", "warning", "Without the service-linked role of EC2 Spot, an identity that may not create it fails.")
+def spot_role_exists(case: CheckInput) -> Iterator[Issue]:
+    """Report a missing service-linked role for spot. AWS creates it at the first launch, if the caller may do so."""
+    survey = case.question.quotes.survey
+    if "spot" not in case.question.markets:
+        return
+    if survey.service_roles_unknown:
+        message = f"cannot tell whether the account has the role {SPOT_ROLE}: {survey.service_roles_unknown}"
+        yield Issue(message, severity="unknown")
+    elif survey.service_roles is not None and SPOT_ROLE not in survey.service_roles:
+        message = f"the account has no role {SPOT_ROLE}: spot launches fail, unless your identity may create it"
+        yield Issue(message, "run `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com` once")

@@ -6,7 +6,7 @@ from datetime import timedelta
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.money import breakdown, longest_expiry_within, unpriced_suffix
 from cloudgpu.recipe.units import DurationS
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 PRICES_STALE = timedelta(days=30)
 SHORTEST_RUN_S = 600
@@ -40,7 +40,7 @@ def prices_fresh(case: CheckInput) -> Iterator[Issue]:
     stale = [day for day in read_on if question.today - day > PRICES_STALE]
     if stale:
         age = (question.today - min(stale)).days
-        message = f"prices were read on {min(stale).isoformat()}, {age} days ago"
+        message = f"the oldest price was read on {min(stale).isoformat()}, {plural(age, 'day')} ago"
         yield Issue(message, severity="note" if question.rehearsed else "warning")
 
 

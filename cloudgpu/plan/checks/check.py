@@ -10,7 +10,7 @@ from cloudgpu.plan.planner_input import PlannerInput
 
 @dataclass(frozen=True)
 class CheckInput:
-    """Input of a check: the question, the remaining candidates, and the plan."""
+    """Input of a check: the planner's input, the candidates with the exclusions, and the plan."""
 
     question: PlannerInput
     field: CandidateList
@@ -41,7 +41,7 @@ class Check:
     """A named check: its maximum severity, purpose and function.
 
     Attributes:
-        severity: The highest severity of its findings, which is also their default.
+        severity: Default severity of the findings, which no finding exceeds.
         about: Purpose of the check, in one sentence.
     """
 
@@ -57,5 +57,5 @@ class Check:
 
 
 def check(name: str, severity: Severity, about: str) -> Callable[[Find], Check]:
-    """Turn a function into a check. It takes effect once it is listed in `registry.CHECKS`."""
+    """Turn a function into a check. Only checks in `registry.CHECKS` are run."""
     return lambda find: Check(name, severity, about, find)

@@ -8,17 +8,17 @@ from cloudgpu.recipe.rules.container_flags import flag_problems, hides_the_syste
 
 @check("container", "warning", "Runs in a container are not started on nodes that cannot run containers.")
 def container_runs(case: CheckInput) -> Iterator[Issue]:
-    """Report containers on the rehearsal cloud, whose nodes cannot run them."""
+    """Report a container in a rehearsal, whose nodes cannot run containers."""
     container = case.question.recipe.environment.container
     if container is not None and case.question.rehearsed:
         fix = "add a rehearsal section with another environment to the recipe"
-        yield Issue(f"not run: needs {container.image}", fix)
+        yield Issue(f"the command is not run, because rehearsal nodes cannot run containers: {container.image}", fix)
 
 
 @check(
     "container-flags",
     "error",
-    "Options that cloudgpu sets itself make the container fail at startup or outlive the run.",
+    "Flags that conflict with cloudgpu's own make the container fail at startup or outlive the run.",
 )
 def flags_fit(case: CheckInput) -> Iterator[Issue]:
     """Report entries of `environment.container.flags` that are invalid or that cloudgpu sets itself."""

@@ -23,7 +23,7 @@ def data_reachable(case: CheckInput) -> Iterator[Issue]:
         kind = source_of(data.source).kind
         if case.question.rehearsed and kind in _NOT_REHEARSED:
             message = f"dataset {data.name}: the rehearsal cannot provide {data.source}"
-            fix = f"rehearsal: {{objects: {{'{data.source}': PATH}}}} in the recipe uses local files instead"
+            fix = f"add rehearsal: {{objects: {{'{data.source}': PATH}}}} to the recipe to use local files instead"
             yield Issue(message, fix)
         elif case.question.hosts is not None and kind == "efs":
             message = f"dataset {data.name}: {data.source} can only be reached from inside AWS"
@@ -33,7 +33,7 @@ def data_reachable(case: CheckInput) -> Iterator[Issue]:
             yield Issue(message, f"set mode: copy for {data.name}, which uses your own credentials")
 
 
-@check("data-role", "warning", "A role that you provide may lack permission to read the data.")
+@check("data-role", "warning", "A role that you provide may lack permission to read or write the data.")
 def role_permissions(case: CheckInput) -> Iterator[Issue]:
     """Report which permissions a role named in the settings needs for the buckets that nodes mount or write to."""
     roles = [resource.name for resource in case.question.quotes.survey.named if resource.kind == "role"]
@@ -43,13 +43,16 @@ def role_permissions(case: CheckInput) -> Iterator[Issue]:
         for data in mounted:
             more = ", s3:PutObject" if data.writable else ""
             yield Issue(
-                f"role {role} needs s3:ListBucket, s3:GetObject{more} for {data.source}, which cloudgpu does not grant"
+                f"role {role} must allow s3:ListBucket, s3:GetObject{more} for {data.source}: "
+                "cloudgpu does not change existing roles"
             )
         for to in filter(None, (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)):
-            yield Issue(f"role {role} needs s3:PutObject for {to}, which cloudgpu does not grant")
+            yield Issue(f"role {role} must allow s3:PutObject for {to}: cloudgpu does not change existing roles")
 
 
-@check("dataset", "error", "Missing data is reported before any node is launched and waits for it.")
+@check(
+    "dataset", "error", "Missing data is reported before nodes are launched and billed while they wait for the data."
+)
 def datasets_exist(case: CheckInput) -> Iterator[Issue]:
     """Report datasets that are missing or could not be checked."""
     for name, dataset in case.question.quotes.survey.datasets.items():
@@ -83,7 +86,7 @@ def _transfer_cost(dataset: DatasetSeen, nodes: int) -> str:
         return "the price of the transfer is unknown"
     rate = f"{price.usd} USD/GB"
     if dataset.size_bytes is None:
-        return f"the transfer costs {rate} per node, but the size is unknown"
+        return f"each copy costs {rate}, but the size is unknown"
     usd = (price.usd * nodes * dataset.size_bytes / 10**9).quantize(_CENT, rounding=ROUND_CEILING)
     at_least = "" if dataset.whole else "at least "
     copies = "one copy" if nodes == 1 else f"{nodes} copies"
@@ -92,7 +95,7 @@ def _transfer_cost(dataset: DatasetSeen, nodes: int) -> str:
 
 
 def _use_region_of_data(case: CheckInput, region: str) -> str:
-    """Return the option that moves the cluster to the data's region; empty if that region offers none of its types."""
+    """Return the option that moves the cluster to the data's region; empty if no candidate's type is offered there."""
     catalog = case.question.catalog
     names = dict.fromkeys(candidate.instance_type for candidate in case.field.candidates)
     types = [catalog.types[name] for name in names]

@@ -21,6 +21,22 @@ _ARCHIVED: Final = 3
 """Copies of the unpacked image on disk: the image itself, Docker's copy, and the archive sent to the other nodes."""
 
 
+@check("root-disk", "error", "AWS rejects a root disk that is smaller than the snapshot of the machine image.")
+def machine_image_fits(case: CheckInput) -> Iterator[Issue]:
+    """Report a root disk that is smaller than the snapshot of a candidate's machine image."""
+    question, disk = case.question, int(case.question.recipe.resources.disk)
+    images = dict.fromkeys(
+        (question.image(question.catalog.types[candidate.instance_type], candidate.region), candidate.region)
+        for candidate in case.field.candidates
+    )
+    sizes = [(*key, question.quotes.root_disks.get(key, 0)) for key in images]
+    needed = max((gib for _, _, gib in sizes), default=0)
+    for image, region, gib in sizes:
+        if gib > disk:
+            message = f"the disk has {disk} GiB, but {image} in {region} needs at least {gib} GiB"
+            yield Issue(message, command("--set", f"resources.disk={needed}GiB"))
+
+
 @check("image-size", "error", "A container that does not fit on the disk fails only after minutes of pulling.")
 def container_fits(case: CheckInput) -> Iterator[Issue]:
     """Report a disk that is too small for the system and the image during the pull."""
@@ -41,7 +57,7 @@ def container_fits(case: CheckInput) -> Iterator[Issue]:
             yield Issue(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
     elif size is None:
         if disk < CONTAINERS_GIB:
-            message = f"the size of {container.image} is unknown, so {disk} GiB of disk may be too little"
+            message = f"the size of {container.image} is unknown, so a disk of {disk} GiB may be too small"
             yield Issue(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"), "unknown")
     elif SYSTEM_GIB + 2 * size > disk:
         message = (
@@ -55,7 +71,7 @@ def _archive_fits(case: CheckInput, image: str) -> Iterator[Issue]:
     unpacked, disk = _container_gib(case), int(case.question.recipe.resources.disk)
     needed = SYSTEM_GIB + _ARCHIVED * unpacked
     if not unpacked and disk < CONTAINERS_GIB:
-        message = f"the size of {image} is unknown, so {disk} GiB of disk may be too little"
+        message = f"the size of {image} is unknown, so a disk of {disk} GiB may be too small"
         yield Issue(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"), "unknown")
     elif needed > disk:
         message = (
@@ -104,7 +120,7 @@ def _container_gib(case: CheckInput) -> int:
 
 
 def _packed_bytes(case: CheckInput) -> int | None:
-    """Return the compressed size of the recipe's image; None if the registry was not queried or did not report it."""
+    """Return the compressed size of the recipe's image; None if the registry was not queried or reported no size."""
     container = case.question.recipe.environment.container
     image = None if container is None else case.question.quotes.survey.of_image(container.image)
     return None if image is None else image.packed_bytes

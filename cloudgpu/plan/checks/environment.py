@@ -30,12 +30,13 @@ _SECRET_NAME: Final = re.compile(r"(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|ACCE
 _KEYLIKE: Final = re.compile(r"^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/_=.-]{16,}$")
 
 
-@check("secrets", "note", "Shows which of your environment variables are passed to the run.")
+@check("secrets", "note", "Shows which of your environment variables the run uses.")
 def required_secrets(case: CheckInput) -> Iterator[Issue]:
-    """Report the secrets that the caller's environment must provide."""
-    secrets = _required_variables(case.question.recipe)
+    """Report the secrets that the caller's environment must provide, except the missing ones."""
+    known = case.question.quotes.survey.set_variables
+    secrets = [name for name in required_variables(case.question.recipe) if known is None or name in known]
     if secrets:
-        yield Issue(f"taken from your environment and never stored: {', '.join(secrets)}")
+        yield Issue(f"read from your environment and never stored: {', '.join(secrets)}")
 
 
 @check("secret-missing", "warning", "A secret that is not set would make the run fail after the launch.")
@@ -44,10 +45,12 @@ def secrets_set(case: CheckInput) -> Iterator[Issue]:
     set_variables = case.question.quotes.survey.set_variables
     if set_variables is None:
         return
-    missing = [name for name in _required_variables(case.question.recipe) if name not in set_variables]
+    missing = [name for name in required_variables(case.question.recipe) if name not in set_variables]
     if missing:
         export = command("export", f"{missing[0]}=...")
-        yield Issue(f"not set in your environment: {', '.join(missing)}", f"run `{export}` before you start the run")
+        yield Issue(
+            f"not set in your environment: {', '.join(missing)}", f"run `{export}`, or type it when `train` asks"
+        )
 
 
 @check(
@@ -56,7 +59,7 @@ def secrets_set(case: CheckInput) -> Iterator[Issue]:
     "A key in a recipe is copied to logs, records and repositories, from which it cannot be removed.",
 )
 def no_credentials_in_recipe(case: CheckInput) -> Iterator[Issue]:
-    """Report values that look like credentials, without showing the value."""
+    """Report values that look like credentials, without showing them."""
     for field, name, value in _texts(case.question.recipe):
         kind = next((kind for kind, pattern in _KEYS if pattern.search(value)), "")
         if not kind and _SECRET_NAME.search(name) and _KEYLIKE.match(value):
@@ -68,11 +71,15 @@ def no_credentials_in_recipe(case: CheckInput) -> Iterator[Issue]:
                 else ""
             )
             yield Issue(
-                f"{field} contains what looks like {kind}", fix or "list a variable under environment.secrets instead"
+                f"{field} appears to contain {kind}", fix or "list a variable under environment.secrets instead"
             )
 
 
-@check("variables", "error", "Ranks that disagree about world size or rendezvous address wait for each other forever.")
+@check(
+    "variables",
+    "error",
+    "Ranks that disagree about the world size or the rendezvous address wait for each other forever.",
+)
 def launcher_variables(case: CheckInput) -> Iterator[Issue]:
     """Report variables in `env` or `secrets` that the launcher sets itself."""
     recipe = case.question.recipe
@@ -89,18 +96,18 @@ def registry_login(case: CheckInput) -> Iterator[Issue]:
         return
     if container.login is not None and not secrets and container.password is None:
         message = (
-            f"{container.image} is pulled as {container.login}, but the recipe names no variable with the password"
+            f"{container.image} is pulled as {container.login}, but the recipe specifies no variable for the password"
         )
         yield Issue(message, "set environment.container.password to the name of that variable")
     elif container.login is None and container.password is not None:
-        message = f"environment.container.password names {container.password}, but login is not set"
+        message = f"environment.container.password names the variable {container.password}, but login is not set"
         yield Issue(message, "set environment.container.login, for example $oauthtoken for NGC")
     elif container.login is None and _PRIVATE.match(container.image) and not container.image.startswith(_PUBLIC):
         message = f"the registry of {container.image} requires a login, but the recipe sets none"
         yield Issue(message, "set environment.container.login and password", "warning")
 
 
-def _required_variables(recipe: Recipe) -> tuple[str, ...]:
+def required_variables(recipe: Recipe) -> tuple[str, ...]:
     """Return the caller's environment variables that the run uses."""
     container = recipe.environment.container
     password = container.password if container is not None else None
@@ -108,12 +115,12 @@ def _required_variables(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _texts(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
-    """Yield (field, variable name or empty, text) for every text in a recipe that reaches a node."""
+    """Yield (field, variable name or empty, text) for the fields that are searched for credentials."""
     for name, text in recipe.environment.env.items():
         yield f"environment.env.{name}", name, text
     for name, value in recipe.params.items():
         yield f"params.{name}", name, str(value)
-    yield "launch.command", "", recipe.launch.command
+    yield ("launch.run" if recipe.launch.run else "launch.command"), "", recipe.launch.text
     for flag in recipe.environment.container.flags if recipe.environment.container else ():
         yield "environment.container.flags", "", flag
     for data in recipe.data:

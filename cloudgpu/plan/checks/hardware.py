@@ -8,7 +8,7 @@ from cloudgpu.recipe.name_suggestions import nearest_name, suggestion
 from cloudgpu.text import command
 
 
-@check("instance-type", "error", "An unknown instance type is reported as unknown, not as unavailable.")
+@check("instance-type", "error", "A mistyped instance type is reported as unknown, not as unavailable.")
 def instance_types_known(case: CheckInput) -> Iterator[Issue]:
     """Report instance types that are not in the catalog or not offered by AWS."""
     for spec in case.question.specs:

@@ -18,7 +18,7 @@ from cloudgpu.plan.checks.software_torch import torch_unfit
 from cloudgpu.plan.plan import Severity
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.name_suggestions import suggestion
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 _RULES: Final = (driver_unfit, cuda_unfit, container_unfit, torch_unfit)
 
@@ -61,14 +61,14 @@ def hosts_fit(case: CheckInput) -> Iterator[Issue]:
         elif largest < recipe.resources.nodes:
             count = len(groups_of_hosts)
             same = "" if count == 1 else f" of the same kind ({count} kinds or pools, which a cluster cannot mix)"
-            requested = f"{recipe.resources.nodes} hosts with {spec} are requested"
+            requested = f"{plural(recipe.resources.nodes, 'host')} with {spec} are requested"
             message = f"{requested}, but the inventory has only {largest}{pool}{same}"
             yield Issue(message, command("--set", f"resources.nodes={largest}"))
 
 
 @check("host-free", "error", "A run never uses GPUs that another user or program is using.")
 def hosts_free(case: CheckInput) -> Iterator[Issue]:
-    """Report hosts that do not respond, lack GPUs or are in use. These are errors only if too few hosts are left."""
+    """Report hosts that do not respond, lack GPUs or are in use: as errors only if too few other hosts are usable."""
     view = _view(case)
     if view is None:
         return
@@ -81,9 +81,7 @@ def hosts_free(case: CheckInput) -> Iterator[Issue]:
             fix = "" if enough else "cloudgpu hosts check"
             yield Issue(f"{host.name}: {state.problem}", fix, _severity(enough=enough))
         elif state.gpus < host.gpus:
-            message = (
-                f"{host.name} has {state.gpus} GPU{'' if state.gpus == 1 else 's'}, but the inventory lists {host.gpus}"
-            )
+            message = f"{host.name} has {plural(state.gpus, 'GPU')}, but the inventory lists {host.gpus}"
             yield Issue(message, "cloudgpu hosts scan", _severity(enough=enough))
         for line in state.taken:
             yield Issue(f"{host.name}: {line}", severity="note" if enough else "error")
@@ -107,7 +105,7 @@ def driver_supports_cuda(case: CheckInput) -> Iterator[Issue]:
                     yield Issue(message, "" if "resources.driver" in reason.fix else reason.fix)
 
 
-@check("host-unknown", "unknown", "Hosts that were not checked count as unknown, not as passed.")
+@check("host-unknown", "unknown", "Hosts that were not checked are reported as unknown, not as usable.")
 def hosts_contacted(case: CheckInput) -> Iterator[Issue]:
     """Report hosts that were not contacted or whose driver is unknown."""
     view = _view(case)
@@ -163,7 +161,7 @@ def _usable_spec(view: HostsView) -> str:
 
 
 def _with_driver(question: PlannerInput, host: OwnHost) -> PlannerInput:
-    """Return the question with the host's driver as the recipe's driver, so that the driver rules check it."""
+    """Return the planner's input with the host's driver as the recipe's driver, which the driver rules then check."""
     branch = int(host.driver.partition(".")[0]) if host.driver else None
     resources = question.recipe.resources.model_copy(update={"driver": branch, "image": None})
     return replace(question, recipe=question.recipe.model_copy(update={"resources": resources}))

@@ -1,4 +1,4 @@
-"""Check the recipe's image with its registry before the launch."""
+"""Check that the registry has the recipe's container image and that the image is built for the nodes."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -48,7 +48,8 @@ def _image(case: CheckInput) -> ImageSeen | None:
 def _issue(case: CheckInput, image: ImageSeen, message: str, fix: str) -> Issue:
     """Return an issue, with a lower severity if nodes may still be able to run the image.
 
-    This is the case if the name refers to a different registry on the nodes, or if they may already have the image.
+    The severity is lower if the image name refers to a different registry on the nodes, or if the nodes may already
+    have the image.
     """
     recipe, severity = case.question.recipe, None
     may_have_image = case.question.hosts is not None or bool(recipe.resources.image)

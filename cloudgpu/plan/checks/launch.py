@@ -11,7 +11,7 @@ from cloudgpu.recipe.batch import samples_per_step
 from cloudgpu.recipe.rules.reserved_names import RUN_PORTS
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.launch import HEAD_LAUNCHERS, LOCAL_KINDS, RANK_PER_NODE_LAUNCHERS, kvstore_kind
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 RANKS_ON_ONE_MACHINE = 16
 _SSH_PORT: Final = 22
@@ -78,7 +78,7 @@ def ranks_fit(case: CheckInput) -> Iterator[Issue]:
     sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in case.field.candidates}
     for name, gpus in sizes.items():
         if ranks != "gpus" and ranks > gpus:
-            message = f"{ranks} ranks per node, but {name} has {gpus} GPU{'s' if gpus > 1 else ''}"
+            message = f"{plural(ranks, 'rank')} per node, but {name} has {plural(gpus, 'GPU')}"
             yield Issue(message, "--set launch.ranks_per_node=gpus")
     if ranks == "gpus" and len(set(sizes.values())) > 1:
         listed = ", ".join(f"{gpus} on {name}" for name, gpus in sizes.items())
@@ -94,7 +94,7 @@ def every_gpu_used(case: CheckInput) -> Iterator[Issue]:
     sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in case.field.candidates}
     for name, gpus in sizes.items():
         if ranks < gpus:
-            message = f"{ranks} rank{'s' if ranks > 1 else ''} per node, but {name} has {gpus} GPUs"
+            message = f"{plural(ranks, 'rank')} per node, but {name} has {plural(gpus, 'GPU')}"
             idle = ": the other GPUs are idle unless the program uses them itself"
             severity: Severity = "note" if ranks == 1 and nodes == 1 else "warning"
             yield Issue(f"{message}{idle}", "--set launch.ranks_per_node=gpus", severity)
@@ -110,10 +110,12 @@ def batch_divisible(case: CheckInput) -> Iterator[Issue]:
         return
     for world_size, name in _world_sizes(case).items():
         if batch < world_size:
-            message = f"a batch of {batch} is too small for {world_size} ranks ({name}): some ranks get no samples"
+            message = (
+                f"a batch of {batch} is too small for {plural(world_size, 'rank')} ({name}): some ranks get no samples"
+            )
             yield Issue(message, _batch_set(case.question.recipe, world_size))
         elif batch % world_size:
-            message = f"a batch of {batch} does not divide evenly over {world_size} ranks ({name})"
+            message = f"a batch of {batch} does not divide evenly over {plural(world_size, 'rank')} ({name})"
             remainder = f"{message}: {batch % world_size} left over"
             yield Issue(remainder, _batch_set(case.question.recipe, batch // world_size * world_size), "warning")
 
@@ -184,7 +186,7 @@ def _mpirun(case: CheckInput) -> Iterator[Issue]:
             fix = "use a container with Open MPI, for example one from NGC, or your own machine image"
             yield Issue(message, fix, "error")
     if case.question.rehearsed and case.plan.nodes > 1:
-        yield Issue("to Open MPI, all simulated nodes are one machine: all ranks run on node 0", severity="note")
+        yield Issue("Open MPI treats all simulated nodes as one machine: all ranks run on node 0", severity="note")
 
 
 def _deepspeed(case: CheckInput) -> Iterator[Issue]:
@@ -196,7 +198,9 @@ def _deepspeed(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, "--set launch.with=torchrun", "error")
     if recipe.environment.secrets:
         listed = ", ".join(recipe.environment.secrets)
-        message = f"only the process on the head node receives these secrets, not those on other nodes: {listed}"
+        message = (
+            f"the process on the head node receives these secrets, but the processes on other nodes do not: {listed}"
+        )
         yield Issue(message, severity="warning")
 
 
@@ -218,7 +222,7 @@ _LAUNCHERS: Final[Mapping[str, Callable[[CheckInput], Iterator[Issue]]]] = {
 
 
 def _world_sizes(case: CheckInput) -> dict[int, str]:
-    """Return each possible number of ranks, with the nodes or ranks per node that result in it."""
+    """Return the possible total numbers of ranks, each with a description such as `2 x p3dn.24xlarge`."""
     nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks
     if case.question.recipe.launch.launcher in HEAD_LAUNCHERS:
         return {1: "one process"}
@@ -245,5 +249,5 @@ def _ports(recipe: Recipe) -> Iterator[tuple[str, int]]:
     for name, value in recipe.params.items():
         if _PORT_NAME.search(name) and isinstance(value, int):
             yield f"params.{name}", value
-    for option, port in _PORT_OPTION.findall(recipe.launch.command):
+    for option, port in _PORT_OPTION.findall(recipe.launch.text):
         yield f"{option} in the command", int(port)

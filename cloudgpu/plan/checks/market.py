@@ -38,7 +38,7 @@ def reservation_terms(case: CheckInput) -> Iterator[Issue]:
         return
     if not case.field.candidates:
         return
-    if case.plan.expiry_s < SHORTEST_RUN_S:
+    if case.plan.expiry_s < min(SHORTEST_RUN_S, int(question.recipe.budget.expiry)):
         yield Issue(f"{reservation.id} ends too soon for a run: AWS terminates its nodes 30 minutes before the end")
     for line in reservation_notes(reservation, now, int(question.recipe.budget.expiry)):
         yield Issue(line, severity="note")
@@ -71,6 +71,23 @@ def checkpoint_in_time(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, "--set checkpoint.grace=90s")
     if grace >= case.plan.expiry_s:
         yield Issue(f"checkpoint.grace is {grace}, but the nodes terminate after {DurationS(case.plan.expiry_s)}")
+
+
+@check("all-or-none", "error", "A launch of several nodes must not leave, and bill, only some of them.")
+def gang_launch_possible(case: CheckInput) -> Iterator[Issue]:
+    """Report several spot nodes under the pulumi engine.
+
+    Pulumi's AWS provider takes `min_target_capacity`, `single_instance_type` and `single_availability_zone` of spot
+    options but does not send them: `expandSpotOptionsRequest` in internal/service/ec2/ec2_fleet.go of
+    hashicorp/terraform-provider-aws, on which the provider is built.
+    """
+    question, nodes = case.question, case.plan.nodes
+    if question.engine != "pulumi" or nodes == 1 or "spot" not in question.markets:
+        return
+    message = f"the pulumi engine cannot launch {nodes} spot nodes all or none: the provider sends no minimum for spot"
+    direct = "--engine direct"
+    fix = f"{direct}, or --set resources.market=on-demand" if question.market == "spot" else direct
+    yield Issue(f"{message}, so a partial launch would be billed", fix)
 
 
 @check(

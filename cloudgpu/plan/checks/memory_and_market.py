@@ -1,4 +1,4 @@
-"""Rules for a type: it has enough GPU memory and AWS offers it in the requested market."""
+"""Rules for a type: its GPUs must have enough memory, and AWS must offer the type in the requested market."""
 
 from collections.abc import Iterator
 from decimal import Decimal

@@ -8,9 +8,9 @@ from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.network_access import PublicAddress, access_notes, find_contradiction, several_interfaces
 
 
-@check("address", "error", "Nodes that cannot be reached still cost money, and so do addresses.")
+@check("address", "error", "Nodes that cannot be reached still cost money, and so do addresses that outlive the nodes.")
 def reachable(case: CheckInput) -> Iterator[Issue]:
-    """Report how nodes without a public address from EC2 are reached, and what is not deleted at expiry."""
+    """Report how nodes without a public address from EC2 are reached, and which resources outlive the expiry."""
     conflict = find_contradiction(case.question.network)
     if conflict:
         yield Issue(conflict, "change one of the settings: `cloudgpu config`")
@@ -55,8 +55,8 @@ def tcp_network(case: CheckInput) -> Iterator[Issue]:
 _REPLACEMENT: Final[Mapping[PublicAddress, str]] = {
     "auto": "an Elastic IP or a private address is needed",
     "elastic": "each node gets an Elastic IP",
-    "nat": "the first node gets an Elastic IP, and the other nodes are reached through it",
-    "private": "it is reached by its private address",
-    "private-nat": "it has only a private address and is reached through Session Manager",
+    "nat": "the first node gets an Elastic IP, and the other nodes are reached through that node",
+    "private": "nodes are reached at their private addresses",
+    "private-nat": "nodes have only private addresses and are reached through Session Manager",
 }
 """Kind of address -> what replaces the public address that EC2 does not assign."""

@@ -48,7 +48,7 @@ def account_queried(case: CheckInput) -> Iterator[Issue]:
     checked = quotes.survey.datasets
     in_s3 = any(data.name not in checked for data in case.question.recipe.data if data.source.startswith("s3://"))
     skipped = ["zones", "machine images", *([] if quotes.quotas else ["quotas"]), *(["data in S3"] if in_s3 else [])]
-    yield Issue(f"planned offline: {', '.join(skipped)} were not queried", "plan without --offline")
+    yield Issue(f"planned offline, without querying {', '.join(skipped)}", "plan without --offline")
 
 
 @check("zones", "unknown", "The catalog's zones may differ from this account's zones.")
@@ -56,4 +56,4 @@ def zones_queried(case: CheckInput) -> Iterator[Issue]:
     """Report regions whose zones could not be queried."""
     for region, why in case.question.quotes.zones_unknown.items():
         if any(candidate.region == region for candidate in case.field.candidates):
-            yield Issue(f"cannot tell which zones of {region} offer the type, so the catalog's zones are tried: {why}")
+            yield Issue(f"cannot tell which zones of {region} offer the types, so the catalog's zones are tried: {why}")

@@ -15,7 +15,9 @@ def region_not_enabled(question: PlannerInput, _instance_type: InstanceType, reg
     """Exclude regions that the account has not enabled."""
     enabled = question.quotes.survey.enabled_regions
     if enabled is not None and region not in enabled:
-        yield Reason(f"{region} is not enabled for this account", "enable it in the console under Account, AWS Regions")
+        enable = command("aws", "account", "enable-region", "--region-name", region)
+        fix = f"`{enable}`, or choose another region"
+        yield Reason(f"{region} is not enabled for this account", fix)
 
 
 @region_rule("quota", "A cluster above the account's quota fails in every zone of the region.")
@@ -42,4 +44,6 @@ def quota_too_small(question: PlannerInput, instance_type: InstanceType, region:
         message = (
             f"{nodes} x {instance_type.name} need {needed} vCPUs in {region}, but {quota} allow only {limit}{since}"
         )
-        yield Reason(message, f"{fewer}request a quota of {needed} vCPUs at {quota.console(region)}")
+        request = quota.increase_command(region, needed)
+        asked = f"with `{request}`" if request else f"at {quota.console(region)}"
+        yield Reason(message, f"{fewer}request a quota of {needed} vCPUs {asked}")

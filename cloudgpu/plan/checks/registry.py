@@ -14,6 +14,7 @@ from cloudgpu.plan.checks import (
     hosts,
     image_lookup,
     launch,
+    local_files,
     market,
     network,
     quota,
@@ -45,7 +46,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     network.several_network_cards,
     network.tcp_network,
     account.named_resources_exist,
+    account.spot_role_exists,
     market.reservation_terms,
+    market.gang_launch_possible,
     market.placement_possible,
     budget.within_budget,
     budget.expiry_long_enough,
@@ -56,7 +59,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     environment.registry_login,
     image_lookup.image_exists,
     image_lookup.image_fits_machine,
+    disk_space.machine_image_fits,
     disk_space.container_fits,
+    local_files.local_files_exist,
     data.data_reachable,
     data.role_permissions,
     data.datasets_exist,
@@ -84,6 +89,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     results.checkpoint_outlives_spot,
     results.outputs_collected,
     results.results_collected,
+    results.limits_fit_direction,
     budget.prices_fresh,
     environment.required_secrets,
     environment.secrets_set,
@@ -108,6 +114,7 @@ NOT_ON_HOSTS: Final = frozenset(
         market.no_capacity_lately.name,
         market.reservation_terms.name,
         market.spot_is_safe.name,
+        market.gang_launch_possible.name,
         market.placement_possible.name,
         quota.quota_sufficient.name,
         quota.account_queried.name,
@@ -116,8 +123,10 @@ NOT_ON_HOSTS: Final = frozenset(
         network.several_network_cards.name,
         network.tcp_network.name,
         account.named_resources_exist.name,
+        account.spot_role_exists.name,
         budget.prices_fresh.name,
         budget.expiry_long_enough.name,
+        disk_space.machine_image_fits.name,
         disk_space.container_fits.name,
         disk_space.data_fits.name,
         data.data_in_same_region.name,
@@ -138,7 +147,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note"
 
 
 def findings(question: PlannerInput, field: CandidateList, plan: Plan) -> tuple[Finding, ...]:
-    """Return the findings of every check without duplicates, errors first."""
+    """Return the findings of every check that applies to the target, without duplicates, errors first."""
     case = CheckInput(question, field, plan)
     is_self_managed = question.hosts is not None
     checks = [check for check in CHECKS if not (is_self_managed and check.name in NOT_ON_HOSTS)]

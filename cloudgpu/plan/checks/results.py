@@ -11,6 +11,7 @@ from cloudgpu.errors import RecipeError
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.recipe import template
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.scripts import variable_name
 
 _WRITES: Final = re.compile(
     r"^--?(?:[a-z0-9]+[-_])*(?:out|outputs?|save|results?|logs?|logdir|ckpts?|checkpoints?)(?:[-_]?(?:dir|path|file|folder|to))?$"
@@ -23,14 +24,13 @@ _OUTPUTS: Final = re.compile(r"(?<!\{)\{outputs\}")
 def outputs_collected(case: CheckInput) -> Iterator[Issue]:
     """Report output paths outside the work directory, and `{outputs}` if `outputs` does not list its directory."""
     recipe = case.question.recipe
-    if _OUTPUTS.search(recipe.launch.command) and not any(_includes_outputs(output) for output in recipe.outputs):
-        message = "the command writes to {outputs}, but `outputs` does not list that directory, so its files are lost"
+    written = _outputs_mentioned(recipe)
+    if written and not any(_includes_outputs(output) for output in recipe.outputs):
+        what = "script" if recipe.launch.run else "command"
+        message = f"the {what} writes to {written}, but `outputs` does not list that directory, so its files are lost"
         yield Issue(message, "add outputs/ to `outputs`")
-    mounted = [storage.to for storage in recipe.storage]
-    for option, path in _written_paths(recipe):
-        if not any(PurePosixPath(path).is_relative_to(to) for to in mounted):
-            message = f"{option} {path} is outside the work directory, on a disk that is lost with the node"
-            yield Issue(message, "write below the work directory and list the path under outputs, or use {outputs}")
+    for message in paths_outside(recipe):
+        yield Issue(message, "write below the work directory and list the path under outputs, or use {outputs}")
 
 
 @check("nothing-kept", "note", "A run without outputs is reported before it costs anything.")
@@ -44,22 +44,49 @@ def results_collected(case: CheckInput) -> Iterator[Issue]:
 
 @check("checkpoint-kept", "warning", "A checkpoint on a spot node's local disk is lost with the node.")
 def checkpoint_outlives_spot(case: CheckInput) -> Iterator[Issue]:
-    """Report spot nodes whose checkpoints are not copied anywhere."""
+    """Report checkpoints that are not uploaded while the run is in progress. Outputs are downloaded only at its end."""
     checkpoint, recipe = case.question.recipe.checkpoint, case.question.recipe
     if checkpoint is None or not any(candidate.market == "spot" for candidate in case.field.candidates):
         return
-    if checkpoint.to is None and not any(_includes(output, checkpoint.path) for output in recipe.outputs):
-        message = f"checkpoints in {checkpoint.path} are stored only on the spot nodes' disks"
-        yield Issue(message, f"add {checkpoint.path}/ to outputs")
+    mounted = any(checkpoint.path.is_relative_to(storage.to) for storage in recipe.storage)
+    if checkpoint.to is None and not mounted:
+        message = f"checkpoints in {checkpoint.path} are stored only on the spot nodes' disks, and lost with a node"
+        yield Issue(message, "--set checkpoint.to=s3://BUCKET/PREFIX")
+
+
+@check("metric-limit", "warning", "A limit on the wrong side fails the best runs.")
+def limits_fit_direction(case: CheckInput) -> Iterator[Issue]:
+    """Report `at_least` on a metric that is better when lower, and `at_most` on one that is better when higher."""
+    for name, metric in case.question.recipe.metrics.items():
+        wrong, right = ("at_least", "at_most") if metric.better == "lower" else ("at_most", "at_least")
+        limit = getattr(metric, wrong)
+        if limit is not None and getattr(metric, right) is None:
+            worse = "lower" if wrong == "at_least" else "higher"
+            message = (
+                f"metrics.{name} is better when {metric.better}, but the run fails if it is {worse} than {limit:g}"
+            )
+            yield Issue(message, f"use {right} instead of {wrong}")
+
+
+def paths_outside(recipe: Recipe) -> Iterator[str]:
+    """Yield a sentence for every option of the command that writes outside the work directory and all storage."""
+    mounted = [storage.to for storage in recipe.storage]
+    for option, path in _written_paths(recipe):
+        if not any(PurePosixPath(path).is_relative_to(to) for to in mounted):
+            yield f"{option} {path} is outside the work directory, on a disk that is lost with the node"
+
+
+def _outputs_mentioned(recipe: Recipe) -> str:
+    """Return the name by which the command or script mentions its directory for outputs; empty if it does not."""
+    if recipe.launch.run:
+        variable = variable_name("outputs")
+        return f"${variable}" if variable in recipe.launch.run else ""
+    return "{outputs}" if _OUTPUTS.search(recipe.launch.command) else ""
 
 
 def _includes_outputs(output: str) -> bool:
-    """Return True if a pattern matches the directory `outputs` or something in it."""
+    """Return True if a pattern matches the directory `outputs` or a path below it."""
     return fnmatch("outputs", PurePosixPath(output).parts[0])
-
-
-def _includes(output: str, path: PurePosixPath) -> bool:
-    return path.is_relative_to(output) or fnmatch(path.as_posix(), output)
 
 
 def _written_paths(recipe: Recipe) -> Iterator[tuple[str, str]]:
@@ -67,7 +94,7 @@ def _written_paths(recipe: Recipe) -> Iterator[tuple[str, str]]:
     try:
         words = shlex.split(recipe.launch.command)
     except ValueError:
-        return  # reported by the validation of the recipe
+        return  # recipe validation reports this problem
     for index, word in enumerate(words):
         option, equals, value = word.partition("=")
         if _WRITES.match(option) and (equals or index + 1 < len(words)):

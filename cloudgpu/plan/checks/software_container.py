@@ -1,6 +1,7 @@
 """Rule: exclude types whose GPU cannot run the container image.
 
-The rule covers NVIDIA's monthly NGC containers and images whose compiled GPU code the catalog lists.
+The rule covers NVIDIA's monthly NGC containers, images whose compiled GPU code the catalog lists, and images whose tag
+contains a CUDA version.
 """
 
 from collections.abc import Iterator
@@ -72,16 +73,16 @@ def _of_month(month: str, release: NgcMonth | None, gpu: Gpu, catalog: Catalog) 
         needs = ""
         if release is not None and release.lowest is not None:
             needs = f"{month} needs compute capability {release.lowest}, but {gpu.name} has {gpu.compute_capability}; "
-        return ImageSupport("no", f"{needs}the last NGC release that supports it is {gpu.last_ngc}")
+        return ImageSupport("no", f"{needs}the last NGC release that supports this GPU is {gpu.last_ngc}")
     if gpu.first_ngc is None:
-        return ImageSupport("no", "no NGC release supports it")
+        return ImageSupport("no", "no NGC release supports this GPU")
     if month >= gpu.first_ngc:
         return ImageSupport("native")
-    first = f"the first NGC release that supports it is {gpu.first_ngc}"
+    first = f"the first NGC release that supports this GPU is {gpu.first_ngc}"
     older = _older_gpu(gpu, month, catalog)
     if older is None:
         return ImageSupport("no", first)
-    return ImageSupport("untuned", f"{first}; in this image it runs code compiled for {older.compute_capability}")
+    return ImageSupport("untuned", f"{first}; in this image, the GPU runs code compiled for {older.compute_capability}")
 
 
 def _older_gpu(gpu: Gpu, month: str, catalog: Catalog) -> Gpu | None:
@@ -98,7 +99,7 @@ def _of_tag(image: str, gpu: Gpu, software: Software) -> ImageSupport | None:
         return None
     if gpu.last_cuda_major is not None and int(tag.cuda.split(".")[0]) > gpu.last_cuda_major:
         return ImageSupport(
-            "no", f"it contains CUDA {tag.cuda}, but CUDA {gpu.last_cuda_major} is the last that supports {gpu.name}"
+            "no", f"it contains CUDA {tag.cuda}, but {gpu.name} is supported only up to CUDA {gpu.last_cuda_major}"
         )
     wheels = wheels_named(tag.build, tag.torch, software.torch) if tag.torch else None
     if wheels is None:
@@ -160,7 +161,7 @@ def _months(image: str) -> int:
 
 
 def _exists(image: str, question: PlannerInput) -> bool:
-    """Return False if the catalog lists the repository, but no release of this variant that is at least as new."""
+    """Return False if the catalog lists the repository but no release of this variant that is as new as the image."""
     listed = [row.image for row in question.software.images if repository(row.image) == repository(image)]
     same_variant = [tag for tag in listed if _variant(tag) == _variant(image)]
     return not listed or any(_months(tag) >= _months(image) for tag in same_variant)

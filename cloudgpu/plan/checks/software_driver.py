@@ -86,7 +86,7 @@ def _cuda_requirements(question: PlannerInput, gpu: Gpu) -> Iterator[tuple[str, 
             yield image, month.cuda, frozenset({month.driver, *month.other_drivers})
         elif tag.cuda is not None:
             yield image, tag.cuda, frozenset()
-    # The `torch` rule excludes wheels that do not support the GPU, because no driver can run them.
+    # No driver can run wheels that do not support the GPU: the `torch` rule reports them.
     releases, python = question.software.torch, environment.python
     if python is not None and not question.rehearsed and not torch_misfit(python, gpu, releases):
         wheels = wheels_of(python, releases)

@@ -59,7 +59,7 @@ def torch_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator
 
 
 def torch_misfit(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
-    """Explain why the required PyTorch release does not run on a GPU. Return an empty string if it does or may run."""
+    """Explain why the required PyTorch release does not run on a GPU. Return an empty string otherwise."""
     bounds = torch_bounds(python.requirements)
     if bounds is None or not releases:
         return ""
@@ -137,7 +137,7 @@ def runs_code(code: str, gpu: Gpu) -> bool:
 
 
 def torch_bounds(requirements: Iterable[str]) -> Bounds | None:
-    """Return the version bounds of the PyTorch requirement; None if there is none or it names a file."""
+    """Return the version bounds of the PyTorch requirement; None if there is none or if it specifies a file or URL."""
     for requirement in requirements:
         match = _TORCH.match(requirement)
         if match is not None:
@@ -194,7 +194,7 @@ def _no_match_reason(backend: str | None, releases: Sequence[TorchWheels]) -> st
     if backend is None or not rows:
         return ""
     lasts = [row.last for row in rows]
-    until = "" if None in lasts else f"; the last one is {max((last for last in lasts if last), key=_version)}"
+    until = "" if None in lasts else f"; its last release is {max((last for last in lasts if last), key=_version)}"
     return f"the {backend} index has no PyTorch release that these requirements allow{until}"
 
 

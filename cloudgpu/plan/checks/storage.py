@@ -1,4 +1,4 @@
-"""Check that storage exists and that nodes can mount it, and report how it restricts the plan's zones."""
+"""Check that storage exists and that nodes can mount it, and report how the storage restricts the plan's zones."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ def storage_exists(case: CheckInput) -> Iterator[Issue]:
     for storage in possibly_existing_storage(recipe):
         if storage.name not in existing:
             if storage.make is None:
-                message = f"cannot tell whether storage {storage.name} exists, and in which zone: it was not queried"
-                yield Issue(message, "plan without --offline", "unknown")
+                unknown = f"cannot tell whether storage {storage.name} exists or which zone it is in"
+                yield Issue(f"{unknown}: the cloud was not queried", "plan without --offline", "unknown")
         elif not existing[storage.name] and storage.make is None:
             create = command("cloudgpu", "storage", "create", storage.name)
             hint = f"{create}, or add `make` to the storage in the recipe"
@@ -59,11 +59,13 @@ def _unfit(case: CheckInput, location: StorageSeen) -> Iterator[Issue]:
         message = f"storage {location.name} in {location.place} is not available"
         yield Issue(message, "`cloudgpu storage list` shows its state")
     if location.kind == "ebs" and nodes > 1:
-        message = f"storage {location.name} is an EBS volume, which only one node can mount, but there are {nodes}"
+        message = (
+            f"storage {location.name} is an EBS volume, which only one node can mount, but the cluster has {nodes}"
+        )
         yield Issue(message, "--set resources.nodes=1")
     if location.kind == "ebs" and location.users:
         message = f"storage {location.name} is attached to {', '.join(location.users)}"
-        yield Issue(message, "delete that cluster first, unless this run uses it", "warning")
+        yield Issue(message, "first delete the cluster that uses it, unless this run reuses that cluster", "warning")
     addresses = {candidate.public_address for candidate in case.field.candidates if candidate.region == location.region}
     if location.kind in GROUPED and addresses & {"nat", "private-nat"}:
         message = f"storage {location.name} cannot be reached from the VPC that is created for nodes behind NAT"

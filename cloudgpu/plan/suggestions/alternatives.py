@@ -16,7 +16,7 @@ _OTHER_MARKET = {"on-demand": "spot", "spot": "on-demand"}
 def alternatives(plan: Plan, catalog: Catalog, bound: Set[Quota] = frozenset()) -> tuple[str, ...]:
     """Return `--set` options that select another market, more regions or a similar type; empty without candidates.
 
-    Types whose quota is in `bound`, or that cannot run the recipe's software, are not suggested.
+    Types that cannot run the recipe's software or whose quota is in `bound`, the exhausted quotas, are not suggested.
     """
     if not plan.candidates:
         return ()

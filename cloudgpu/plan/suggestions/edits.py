@@ -33,7 +33,7 @@ _WEIGHTS: Final = {
     "resources.nodes": 4,
     "budget.max_usd": 4,
 }
-"""How far changing each field departs from the request: 1 (minor) to 5 (major); if absent, `_DEFAULT_WEIGHT`."""
+"""Field -> how far a change of its value departs from the request, from 1 (minor) to 5 (major)."""
 _TYPE_WEIGHTS: Final[dict[Kinship, int]] = {
     "same GPU": 2,
     "other number": 4,
@@ -96,7 +96,7 @@ def edits_in_fixes(fixes: Iterable[str]) -> Iterator[Edit]:
 
 
 def candidate_edits(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
-    """Yield the single changes that may resolve the errors of these checks."""
+    """Yield the single changes that may resolve the errors of the checks in `refused`."""
     yield from _drivers(question, refused)
     yield from _containers(question, refused)
     yield from _wheels(question, refused)

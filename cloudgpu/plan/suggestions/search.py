@@ -56,7 +56,7 @@ class Trial:
 
 
 def with_remedies(plan: Plan, question: PlannerInput, planned: Planner) -> Plan:
-    """Return the plan with remedies for each of its errors and for all of them together."""
+    """Return the plan with remedies for each error, and with remedies that fix all errors."""
     if not plan.errors:
         return plan
     start = Trial(Edit((), 0, ""), question, plan)

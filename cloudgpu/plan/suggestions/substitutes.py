@@ -21,7 +21,7 @@ _REGIONS: Final = 3
 def substitutes(question: PlannerInput) -> Iterator[tuple[Kinship, InstanceType]]:
     """Yield the best few types for each relation, among types that the recipe's regions offer and no rule excludes.
 
-    Yield nothing if the recipe does not name a known type.
+    Yield nothing if the recipe requests no known type.
     """
     requested = first_requested_type(question)
     if requested is None:

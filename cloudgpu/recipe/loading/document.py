@@ -49,7 +49,7 @@ class Document:
 
 @dataclass(frozen=True)
 class _UnfitError(Exception):
-    """Raised if YAML text violates the limits on recipes. `line` is the number of the offending line."""
+    """YAML text exceeds a limit or uses an unsupported feature. `line` is the line number, counted from 1."""
 
     line: int
     message: str
@@ -74,7 +74,7 @@ def parse(text: str) -> Document:
 def as_yaml(recipe: Recipe) -> str:
     """Return the recipe as YAML that loads back into an equal recipe."""
     yaml = YAML(typ="rt")
-    yaml.width = 10_000  # keeps commands on one line because users copy them from here
+    yaml.width = 10_000  # keeps commands on one line, so that users can copy them
     yaml.default_flow_style = False
     yaml.indent(mapping=2, sequence=4, offset=2)
     values, text = to_plain_values(recipe), io.StringIO()
@@ -86,7 +86,7 @@ def as_yaml(recipe: Recipe) -> str:
 
 
 def _yaml() -> YAML:
-    """Return the safe parser. The round-trip parser is not used because it leaves markers inside folded text."""
+    """Return the safe parser. The round-trip parser would leave markers inside folded text."""
     return YAML(typ="safe", pure=True)
 
 
@@ -98,7 +98,7 @@ def _root(text: str) -> Node:
 
 
 def _check_events(text: str) -> None:
-    """Limit depth, aliases and tags before any value is built."""
+    """Reject text with too many values, levels or aliases, with tags, or with a YAML version other than 1.2."""
     depth = aliases = 0
     for count, event in enumerate(_yaml().parse(text)):
         kind = type(event).__name__
@@ -156,7 +156,7 @@ class _Builder:
                     (line, Problem((*path, "<<"), "merge keys are not supported; write out the fields"))
                 )
             elif key.value in first:
-                message = f"duplicate field, first given on line {first[key.value]}"
+                message = f"duplicate field, first set on line {first[key.value]}"
                 self.problems.append((line, Problem((*path, key.value), message)))
             else:
                 first[key.value] = line

@@ -24,7 +24,7 @@ def is_url(source: str) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Return True if the path is a regular file; an invalid file name returns False."""
+    """Return True if the path is a regular file. Return False for an invalid file name."""
     try:
         return path.is_file()
     except OSError:
@@ -32,7 +32,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_directory(path: Path) -> bool:
-    """Return True if the path is a directory; an invalid file name returns False."""
+    """Return True if the path is a directory. Return False for an invalid file name."""
     try:
         return path.is_dir()
     except OSError:

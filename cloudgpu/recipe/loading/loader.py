@@ -35,7 +35,7 @@ def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
     """Return the file of a recipe, given as a directory, a file, or a bare name below one of `roots`.
 
     Raises:
-        RecipeError: The recipe does not exist; the message suggests the nearest name.
+        RecipeError: The recipe does not exist. For a bare name, the message suggests a similar name if there is one.
     """
     if not name_or_path:
         raise _not_found(name_or_path, roots)
@@ -52,7 +52,7 @@ def find_all(name_or_path: str, *, roots: Sequence[Path]) -> tuple[Path, ...]:
     """Return the file of a recipe, or the files of all recipes in a directory of recipes.
 
     Raises:
-        RecipeError: The recipe does not exist; the message suggests the nearest name.
+        RecipeError: The recipe does not exist. For a bare name, the message suggests a similar name if there is one.
     """
     folder = Path(name_or_path).expanduser() if name_or_path else None
     if folder is not None and files.is_directory(folder) and not files.is_file(folder / FILE_NAME):
@@ -66,7 +66,8 @@ def load(path: Path) -> LoadedRecipe:
     """Load and validate one recipe file.
 
     Raises:
-        RecipeError: The recipe is invalid; `problems` contains one `file:line: field: message` text per problem.
+        RecipeError: The file cannot be read, or the recipe is invalid; `problems` then contains one
+            `file:line: field: message` text per problem.
     """
     shown = display_path(path)
     document = parse(_text(path, shown))
@@ -78,8 +79,23 @@ def load(path: Path) -> LoadedRecipe:
     return LoadedRecipe(recipe, path, path.parent)
 
 
+def located(path: Path, problems: Sequence[Problem]) -> tuple[str, ...]:
+    """Return problems of a recipe file that can be loaded, as `file:line: field: message`.
+
+    Raises:
+        RecipeError: The file cannot be read.
+    """
+    shown = display_path(path)
+    document = parse(_text(path, shown))
+    lines = ((document.line(problem.path), problem) for problem in problems)
+    return tuple(f"{shown}:{line}: {problem.text}" for line, problem in sorted(lines, key=lambda item: item[0]))
+
+
 def validate_recipe(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]]:
-    """Build a recipe from plain values and return it with all its problems; None if the schema rejects the values."""
+    """Build a recipe from plain values and return it with all its problems.
+
+    The recipe is None if the values contain unusable text or do not match the schema.
+    """
     if not isinstance(value, dict):
         return None, (Problem((), "expected a mapping of fields, starting with schema: 1"),)
     unfit = tuple(text_rules.text_problems(value))
@@ -105,7 +121,7 @@ def display_path(path: Path) -> str:
 
 
 def _beyond_schema(value: dict[str, Any], base: Path, wrong: set[str]) -> Iterator[Problem]:
-    """Yield the problems that the rules find in the sections that match the schema."""
+    """Yield the rule violations and missing files in the sections that match the schema."""
     sections: dict[str, Any] = {}
     for name, info in Recipe.model_fields.items():
         written = info.alias or name

@@ -5,7 +5,7 @@ from typing import Any
 
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.loading.loader import LoadedRecipe, validate_recipe
-from cloudgpu.recipe.loading.set_option import assign
+from cloudgpu.recipe.loading.set_option import assign, set_launch_field
 from cloudgpu.recipe.plain_values import to_plain_values
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
@@ -45,9 +45,11 @@ def _rehearse(values: dict[str, Any]) -> None:
     section = values.get("rehearsal") or {}
     if section.get("environment") is not None:
         values["environment"] = section["environment"]
-    for field in ("command", "ranks_per_node"):
+    if section.get("setup") is not None:
+        values["setup"] = section["setup"]
+    for field in ("command", "run", "ranks_per_node"):
         if section.get(field) is not None:
-            values["launch"][field] = section[field]
+            set_launch_field(values["launch"], field, section[field])
     values.setdefault("params", {}).update(section.get("params") or {})
     for data in values.get("data") or []:
         _replace_source(data, section.get("objects") or {})

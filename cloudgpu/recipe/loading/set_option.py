@@ -13,21 +13,26 @@ from cloudgpu.recipe.loading.document import scalar
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import FieldPath
 from cloudgpu.recipe.schema import Scalar
+from cloudgpu.text import command
 
 _HARDWARE = ("gpu", "any_of", "instance_type")
 _FIELDS = "cloudgpu recipe show RECIPE lists the parameters and fields with their current values"
 
 
 def assign(values: dict[str, Any], name: str, text: str) -> FieldPath:
-    """Apply one assignment to the plain values of a recipe.
+    """Apply one assignment to the plain values of a recipe, and return the path of the changed field.
 
     A parameter takes precedence over a field with the same name. Setting one of gpu, any_of or instance_type removes
-    the other two.
+    the other two, and setting launch.command or launch.run removes the other. A name that ends with `+` adds entries to
+    a list.
 
     Raises:
-        RecipeError: The parameter or field does not exist, or `--set` cannot change it.
+        RecipeError: The parameter or field does not exist, `--set` cannot change it, or a parameter's value has the
+            wrong type.
     """
     params: Mapping[str, Scalar] = values.get("params", {})
+    if name.endswith("+"):
+        return _add(values, name.removesuffix("+"), text)
     if name.removeprefix("params.") in params:
         name = name.removeprefix("params.")
         values["params"][name] = _convert_like(params[name], text, name)
@@ -36,12 +41,41 @@ def assign(values: dict[str, Any], name: str, text: str) -> FieldPath:
     if path[:1] == ("resources",) and path[-1] in _HARDWARE:
         for other in _HARDWARE:
             values["resources"].pop(other, None)
-    _write(values, path, _field_value(path, text, name))
+    value = _field_value(path, text, name)
+    if path[:1] == ("launch",) and path[1:] in (("command",), ("run",)):
+        set_launch_field(values["launch"], str(path[1]), value)
+    else:
+        _write(values, path, value)
     return path
 
 
+def _add(values: dict[str, Any], name: str, text: str) -> FieldPath:
+    """Add entries to a list field, except those that it already has.
+
+    Raises:
+        RecipeError: The field does not exist or is not a list.
+    """
+    path = _path(name, ())
+    entries = _field_value(path, text, name)
+    if not isinstance(entries, list):
+        message = f"--set {name}+=: {name} is not a list"
+        raise RecipeError(message, problems=[message], hint=f"replace the value: {command('--set', f'{name}=...')}")
+    present: Any = values
+    for part in path:
+        present = present.get(part) if isinstance(present, dict) else None
+    _write(values, path, list(dict.fromkeys([*(present or ()), *entries])))
+    return path
+
+
+def set_launch_field(launch: dict[str, Any], field: str, value: object) -> None:
+    """Set a field of the launch section. `command` and `run` replace each other, because a rank has only one."""
+    if field in ("command", "run"):
+        launch.pop("run" if field == "command" else "command", None)
+    launch[field] = value
+
+
 def _path(name: str, params: tuple[str, ...]) -> FieldPath:
-    """Return the field path for a dotted name.
+    """Return the path of the parameter or field with a dotted name.
 
     Raises:
         RecipeError: The parameter or field does not exist.
@@ -84,7 +118,7 @@ def _field_value(path: FieldPath, text: str, name: str) -> Any:  # noqa: ANN401 
     """
     types = list(options(annotation_at(path)))
     if section_at(path) is not None or _is_mapping(path) or section_at((*path, 0)) is not None:
-        message = f"--set {name}: this is a section; set one of its fields"
+        message = f"--set {name}: cannot be set as a whole; set a single field"
         raise RecipeError(message, problems=[message], hint=_FIELDS)
     if any(get_origin(option) is tuple for option in types):
         return [part.strip() for part in text.split(",") if part.strip()]

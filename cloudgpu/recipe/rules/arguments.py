@@ -1,7 +1,7 @@
 """Validate that a recipe's commands and environment variables fit the limits of `execve`.
 
-Linux rejects any argument or NAME=VALUE string of 128 KiB (MAX_ARG_STRLEN), and a total above a quarter of the stack
-limit. A recipe that exceeds either would fail on every node after the launch.
+Linux rejects any argument or NAME=VALUE string of 128 KiB or more (MAX_ARG_STRLEN), and a total above a quarter of the
+stack limit. A recipe that exceeds either limit would fail on every node after the launch.
 """
 
 import shlex
@@ -74,7 +74,8 @@ def _ssh_argument_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _commands(recipe: Recipe) -> Iterator[tuple[FieldPath, str]]:
-    yield ("launch", "command"), recipe.launch.command
+    if recipe.launch.command:
+        yield ("launch", "command"), recipe.launch.command
     for index, service in enumerate(recipe.launch.beside):
         yield ("launch", "beside", index, "command"), service.command
     if recipe.rehearsal and recipe.rehearsal.command is not None:

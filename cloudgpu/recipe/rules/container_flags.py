@@ -52,7 +52,7 @@ def flag_problems(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield a (flag, problem) pair for every flag that a recipe may not add."""
     for flag in flags:
         if not _FORM.fullmatch(flag):
-            yield flag, "expected one `docker run` option in a single word, for example --cap-add=SYS_PTRACE"
+            yield flag, "expected one `docker run` option as a single word, for example --cap-add=SYS_PTRACE"
             continue
         name = flag.partition("=")[0]
         if not name.startswith("--"):

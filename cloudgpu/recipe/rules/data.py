@@ -18,13 +18,13 @@ _SYSTEM_DIRECTORIES: Final = frozenset(
 _S3: Final = "s3://"
 _OSS_KEYS: Final = ("ram_role", "passwd_file", "public_bucket")
 _COPY_FIELDS: Final = (
-    ("manifest", "mounted data is not verified; remove it, or use mode: copy"),
-    ("sha256", "mounted data is not verified; remove it, or use mode: copy"),
-    ("share", "mounted data is always shared; remove it"),
-    ("keep", "a mount is always removed when its run ends; remove it"),
+    ("manifest", "mounted data is not verified; remove this field, or use mode: copy"),
+    ("sha256", "mounted data is not verified; remove this field, or use mode: copy"),
+    ("share", "mounted data is always shared; remove this field"),
+    ("keep", "a mount is always removed when its run ends; remove this field"),
 )
 _MOUNT_FIELDS: Final = tuple(
-    (name, "applies only to mounted data; remove it, or use mode: mount")
+    (name, "applies only to mounted data; remove this field, or use mode: mount")
     for name in ("writable", "endpoint", "options")
 )
 """Fields that apply to only one mode, each with the message for the other mode."""
@@ -67,13 +67,13 @@ def data_source_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def checkpoint_target_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require `checkpoint.to` to be in S3, where the nodes' IAM role can write without the caller."""
+    """Require `checkpoint.to` to be an S3 URL, to which nodes can write with their IAM role."""
     if recipe.checkpoint and recipe.checkpoint.to is not None:
         yield from _s3_target_problems(recipe.checkpoint.to, ("checkpoint", "to"))
 
 
 def outputs_target_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require `outputs_to` to be in S3, and `outputs` not to be empty."""
+    """Require `outputs_to` to be an S3 URL, and `outputs` not to be empty."""
     if recipe.outputs_to is None:
         return
     yield from _s3_target_problems(recipe.outputs_to, ("outputs_to",))

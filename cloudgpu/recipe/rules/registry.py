@@ -26,6 +26,7 @@ from cloudgpu.recipe.rules.launch import (
     parameter_server_problems,
     ranks_per_node_problems,
 )
+from cloudgpu.recipe.rules.scripts import script_problems, setup_problems
 from cloudgpu.recipe.rules.services import service_launcher_problems, service_name_problems, service_reference_problems
 from cloudgpu.recipe.rules.storage import storage_make_problems, storage_mount_problems
 from cloudgpu.recipe.schema import Environment, Recipe
@@ -47,7 +48,7 @@ class RecipeRule:
 
 
 def rule_problems(recipe: Recipe, *, without: Set[str] = frozenset()) -> Iterator[Problem]:
-    """Yield the problems that the rules find. Rules that read a section in `without` are skipped."""
+    """Yield the problems that the rules find. Rules that read a section listed in `without` are skipped."""
     for rule in RULES:
         if not rule.sections & without:
             yield from rule.find(recipe)
@@ -115,7 +116,9 @@ def _output_path_problems(recipe: Recipe) -> Iterator[Problem]:
     if recipe.checkpoint:
         paths.append((("checkpoint", "path"), recipe.checkpoint.path))
     for path, relative in paths:
-        if relative.is_absolute() or ".." in relative.parts or not relative.parts:
+        # `~` and variables are not expanded, so they would be looked for below the work directory.
+        outside = relative.is_absolute() or ".." in relative.parts or not relative.parts
+        if outside or relative.parts[0].startswith(("~", "$")):
             yield Problem(path, f"expected a path below the work directory, got {relative}")
 
 
@@ -131,8 +134,27 @@ def _param_name_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _command_problems(recipe: Recipe) -> Iterator[Problem]:
-    for message in template.placeholder_problems(recipe.launch.command, template.placeholders(recipe)):
-        yield Problem(("launch", "command"), message)
+    launch = recipe.launch
+    if launch.command and launch.run:
+        yield Problem(("launch", "run"), "launch.command is already set; set either command or run")
+    elif not launch.command and not launch.run:
+        yield Problem(("launch", "command"), "expected a command, got nothing; write one, or a script in launch.run")
+    elif launch.run:
+        yield from script_problems(launch.run, recipe, ("launch", "run"))
+    else:
+        for message in template.placeholder_problems(launch.command, template.placeholders(recipe)):
+            yield Problem(("launch", "command"), message)
+
+
+def _setup_problems(recipe: Recipe) -> Iterator[Problem]:
+    yield from setup_problems(recipe.setup, recipe, ("setup",))
+    if recipe.setup and recipe.environment.container is not None:
+        message = (
+            "runs outside the container, so the container lacks what it installs; use launch.run, or build an image"
+        )
+        yield Problem(("setup",), message)
+    if recipe.rehearsal and recipe.rehearsal.setup:
+        yield from setup_problems(recipe.rehearsal.setup, recipe, ("rehearsal", "setup"))
 
 
 def _batch_problems(recipe: Recipe) -> Iterator[Problem]:
@@ -146,8 +168,15 @@ def _batch_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _rehearsal_command_problems(recipe: Recipe) -> Iterator[Problem]:
-    if recipe.rehearsal and recipe.rehearsal.command is not None:
-        for message in template.placeholder_problems(recipe.rehearsal.command, template.placeholders(recipe)):
+    rehearsal = recipe.rehearsal
+    if rehearsal is None:
+        return
+    if rehearsal.command is not None and rehearsal.run is not None:
+        yield Problem(("rehearsal", "run"), "rehearsal.command is already set; set either command or run")
+    elif rehearsal.run is not None:
+        yield from script_problems(rehearsal.run, recipe, ("rehearsal", "run"))
+    elif rehearsal.command is not None:
+        for message in template.placeholder_problems(rehearsal.command, template.placeholders(recipe)):
             yield Problem(("rehearsal", "command"), message)
 
 
@@ -165,6 +194,9 @@ def _metric_problems(recipe: Recipe) -> Iterator[Problem]:
         except re.error as err:
             yield Problem(path, f"not a regular expression: {err}")
             continue
+        if metric.at_least is not None and metric.at_most is not None and metric.at_least > metric.at_most:
+            message = f"no value is at least {metric.at_least:g} and at most {metric.at_most:g}"
+            yield Problem(("metrics", name, "at_most"), message)
         if "value" not in groups:
             yield Problem(path, "expected a group named `value`, for example acc=(?P<value>[0-9.]+)")
 
@@ -189,7 +221,8 @@ def _work_problems(recipe: Recipe) -> Iterator[Problem]:
         unit = metric.unit or "no unit"
         yield Problem(("work", "metric"), f"{recipe.work.metric} is not a rate; expected a unit like img/s, got {unit}")
     elif metric.reference is None or metric.reference.value <= 0:
-        yield Problem(("work", "metric"), f"{recipe.work.metric} has no reference above zero to estimate from")
+        message = f"the estimate needs a reference value above zero for {recipe.work.metric}"
+        yield Problem(("work", "metric"), message)
     elif recipe.work.amount > Decimal(str(metric.reference.value)) * _LONGEST_WORK_S:
         message = f"at {metric.reference.value:g} {metric.unit} this takes more than 100 years; check the unit"
         yield Problem(("work", "amount"), message)
@@ -214,6 +247,9 @@ RULES = (
     _make_rule(_output_path_problems, "outputs", "checkpoint"),
     _make_rule(_param_name_problems, "params"),
     _make_rule(_command_problems, "launch", "params", "data", "storage", "checkpoint"),
+    _make_rule(
+        _setup_problems, "setup", "launch", "params", "data", "storage", "checkpoint", "environment", "rehearsal"
+    ),
     _make_rule(
         argument_size_problems,
         "launch",

@@ -1,4 +1,4 @@
-"""Ports and environment variables that are reserved for cloudgpu, so that a recipe may not set them."""
+"""Ports and environment variables that cloudgpu reserves and a recipe must not use."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -63,4 +63,4 @@ LAUNCHER_VARIABLES: Final[Mapping[str, frozenset[str]]] = {
     "head-only": _EVERY,
     "service": _EVERY,
 }
-"""Launcher -> variables that a recipe may not set, because conflicting values would keep the ranks from connecting."""
+"""Launcher -> variables that cloudgpu or the launcher sets for every rank, so that a recipe must not set them."""

@@ -8,9 +8,8 @@ from cloudgpu.bounds import MAX_VOLUME_GIB
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.storage import Make
+from cloudgpu.recipe.storage_kinds import LUSTRE_STEP_GIB, SMALLEST_LUSTRE_GIB, is_lustre_size
 
-SMALLEST_LUSTRE_GIB: Final = 1200
-LUSTRE_STEP_GIB: Final = 2400
 _SYSTEM_DIRECTORIES: Final = frozenset(
     {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "var"}
 )
@@ -72,7 +71,7 @@ def _make_problems(make: Make, path: FieldPath) -> Iterator[Problem]:
         if getattr(make, name) is not None:
             yield Problem((*path, name), f"not supported for {make.kind}")
     size = int(make.size or 0)
-    if make.kind == "lustre" and not (size == SMALLEST_LUSTRE_GIB or (size and size % LUSTRE_STEP_GIB == 0)):
+    if make.kind == "lustre" and not is_lustre_size(size):
         message = f"expected {SMALLEST_LUSTRE_GIB}GiB or a multiple of {LUSTRE_STEP_GIB}GiB for Lustre"
         yield Problem((*path, "size"), message)
     if make.kind == "ebs" and size > MAX_VOLUME_GIB:

@@ -12,14 +12,14 @@ from cloudgpu import bounds
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.text import printable
 
-_PROSE: Final = frozenset({"description", "command", "pattern", "on", "source"})
+_PROSE: Final = frozenset({"description", "command", "run", "setup", "pattern", "on", "source"})
 """Names of fields that may contain several lines, in any section."""
 _VALUES: Final = frozenset({"env", "params"})
 """Mappings whose values may contain several lines."""
 
 
 def text_problems(value: object, path: FieldPath = ()) -> Iterator[Problem]:
-    """Yield a problem for every string or field name in a recipe that cannot be passed to a node."""
+    """Yield a problem for every text, field name or whole number in a recipe that cannot be passed to a node."""
     if isinstance(value, dict):
         for name, item in value.items():
             fault = bounds.text_fault(name)

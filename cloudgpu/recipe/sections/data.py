@@ -13,10 +13,11 @@ class Data(Section):
     """A dataset that is copied to the nodes or mounted on them."""
 
     name: Name
-    """Name of the dataset in `{data.NAME}`, the rehearsal section and messages."""
+    """Name of the dataset in `{data.NAME}` and in messages."""
     source: str = Field(alias="from")
     """Source: `s3://bucket/prefix/`, `s3://bucket/key`, `https://host/file`, `nfs://host/path`, `efs://fs-0123`,
-    `lustre://host/name`, `oss://bucket/prefix`, or a path relative to the recipe."""
+    `lustre://host/name`, `oss://bucket/prefix`, or a path relative to the recipe. A path in the work directory is
+    copied once: the nodes' work directory has a link to it, unless there is a manifest."""
     to: PurePosixPath
     """Target directory on every node, an absolute path."""
     mode: Literal["copy", "mount"] = "copy"
@@ -61,6 +62,6 @@ class Checkpoint(Section):
     """S3 URL of the checkpoints to resume from, for example `s3://bucket/runs/OLD-RUN`. They are downloaded to `path`
     before the ranks start."""
     signal: Literal["SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT"] = "SIGTERM"
-    """Signal that tells the ranks to write a checkpoint."""
+    """Signal that the ranks receive when you stop the run, so that they can write a checkpoint."""
     grace: DurationS = DurationS(90)
-    """Time that the ranks are given to write the checkpoint, for example `90s`."""
+    """Time between `signal` and SIGKILL, during which the ranks can write the checkpoint, for example `90s`."""

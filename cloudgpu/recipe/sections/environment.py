@@ -55,7 +55,8 @@ class PythonEnvironment(Section):
     version: str | None = Field(default=None, pattern=r"^3\.[0-9]{1,3}$")
     """Python version, for example `3.11`. Default: the node's Python."""
     requirements: tuple[str, ...] = ()
-    """Requirements in pip syntax, for example `torch>=2.6`."""
+    """Requirements in pip syntax, for example `torch>=2.6`, or `-r requirements.txt` for a file in the work
+    directory."""
     torch_backend: str | None = Field(default=None, pattern=r"^cu[0-9]{2,3}$")
     """CUDA build of PyTorch, for example `cu126`, installed from PyTorch's package index. Default: PyTorch's default
     build. Ignored in a rehearsal, which has no GPU."""
@@ -71,5 +72,5 @@ class Environment(Section):
     env: dict[EnvName, str] = Field(default_factory=dict)
     """Environment variables of every rank."""
     secrets: tuple[EnvName, ...] = ()
-    """Names of environment variables to pass to the ranks. Their values are taken from your environment and never
-    stored."""
+    """Names of environment variables to pass to the ranks. Their values are taken from your environment or `--secret`,
+    never stored on a disk, and masked in the output of the ranks."""

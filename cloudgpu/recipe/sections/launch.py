@@ -11,7 +11,7 @@ from cloudgpu.recipe.sections.service import Service, SideService
 LauncherName = Literal["torchrun", "mpirun", "deepspeed", "kvstore", "tf-config", "each-node", "head-only", "service"]
 
 HEAD_LAUNCHERS: Final = frozenset({"head-only", "service"})
-"""Launchers that start a single process, on the head node. It must start any processes on other nodes itself."""
+"""Launchers that start a single process, on the head node. That process must start any processes on other nodes."""
 RANK_PER_GPU_LAUNCHERS: Final = frozenset({"torchrun", "mpirun", "deepspeed"})
 """Launchers that default to one rank per GPU."""
 RANK_PER_NODE_LAUNCHERS: Final = frozenset({*HEAD_LAUNCHERS, "each-node"})
@@ -36,11 +36,15 @@ class Launch(Section):
 
     launcher: LauncherName = Field(alias="with")
     """Launcher, which starts the ranks and sets their environment variables."""
-    command: str
-    """Command of every rank, run without a shell. Placeholders: `{NAME}` for a parameter, `{data.NAME}`,
-    `{storage.NAME}`, `{run}`, `{outputs}`, `{checkpoint}`, `{node_rank}`, `{num_nodes}`, `{head_address}`,
-    `{master_port}`, `{hostfile}` with `mpirun` and `deepspeed`, and `{service.port}` and `{service.address}` with
-    `service`. Write `{{` and `}}` for literal braces."""
+    command: str = ""
+    """Command of every rank, run without a shell; either `command` or `run` is required. Placeholders: `{NAME}` for a
+    parameter, `{data.NAME}`, `{storage.NAME}`, `{run}`, `{outputs}`, `{checkpoint}`, `{node_rank}`, `{num_nodes}`,
+    `{head_address}`, `{master_port}`, `{hostfile}` with `mpirun` and `deepspeed`, and `{service.port}` and
+    `{service.address}` with `service`. Write `{{` and `}}` for literal braces."""
+    run: str = ""
+    """Shell script of every rank, instead of `command`. Runs with `bash -eo pipefail` in the work directory, and
+    nothing in it is replaced: parameters, datasets and storage are environment variables, for example
+    `$CLOUDGPU_PARAM_EPOCHS`, `$CLOUDGPU_DATA_IMAGES` and `$CLOUDGPU_STORAGE_SCRATCH`."""
     ranks_per_node: Annotated[int, Field(strict=True, ge=1, le=64)] | Literal["gpus"] | None = None
     """Ranks on each node; `gpus` means one per GPU. Default: `gpus` with `torchrun`, `mpirun` and
     `deepspeed`, otherwise 1."""
@@ -58,6 +62,11 @@ class Launch(Section):
     """With `service`: the port, readiness check and page of the service."""
     beside: tuple[SideService, ...] = ()
     """Services that run on the head node next to the ranks, for example TensorBoard."""
+
+    @property
+    def text(self) -> str:
+        """The command or script of every rank, as written."""
+        return self.run or self.command
 
     @property
     def ranks(self) -> int | Literal["gpus"]:

@@ -39,7 +39,9 @@ class Metric(Section):
     reference: Reference | None = None
     """Published value for comparison."""
     at_least: Figure | None = None
-    """Minimum value; the run fails if the metric is lower."""
+    """Minimum value; the run fails if the metric is lower. Usually with `better: higher`."""
+    at_most: Figure | None = None
+    """Maximum value; the run fails if the metric is higher. Usually with `better: lower`."""
 
 
 class Work(Section):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from cloudgpu.recipe.sections.section import Section
+from cloudgpu.recipe.storage_kinds import Deployment, StorageKind
 from cloudgpu.recipe.units import SizeGib
 
 StorageName = Annotated[str, StringConstraints(pattern=r"^[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?$")]
@@ -14,12 +15,12 @@ StorageName = Annotated[str, StringConstraints(pattern=r"^[a-z](?:[a-z0-9-]{0,37
 class Make(Section):
     """Storage that is created with the cluster."""
 
-    kind: Literal["efs", "lustre", "ebs", "s3"]
+    kind: StorageKind
     """`efs` is a shared file system, `lustre` a parallel file system in one zone, `ebs` a volume for one node in one
     zone, `s3` a bucket."""
     size: SizeGib | None = None
     """Size of a volume or Lustre file system, for example `1200GiB`. `efs` and `s3` grow as needed."""
-    deployment: Literal["scratch_2", "persistent_2"] | None = None
+    deployment: Deployment | None = None
     """Lustre deployment type: `scratch_2` (the default) is cheaper and not replicated, `persistent_2` is replicated."""
     linked: str | None = Field(default=None, pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/\S*)?$")
     """S3 bucket or prefix whose objects a Lustre file system presents as files."""

@@ -1,11 +1,13 @@
-"""Eventual consistency: calls cannot find a resource for a short time after it is created."""
+"""Eventual consistency: the first calls that refer to a new resource cannot find it."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
 from cloudgpu.rehearsal.aws_api.rules import AwsError
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
+from cloudgpu.rehearsal.server.error_wording import not_found_message
 
 _CODES: Mapping[str, str] = {
     "i": "InvalidInstanceID.NotFound",
@@ -36,12 +38,24 @@ _PREFIX_BY_ACTION: Mapping[str, str] = {
     "CreateNatGateway": "nat",
     "CreateVpcEndpoint": "vpce",
 }
+_NAMED: Mapping[str, str] = {
+    "CreateKeyPair": "KeyName",
+    "ImportKeyPair": "KeyName",
+    "CreatePlacementGroup": "GroupName",
+}
+"""Create action -> parameter with the name by which launches refer to the new resource."""
 
 
-def record_new_resources(behaviour: ActiveConditions, action: str, body: str | bytes) -> None:
-    """Record the ids of the new resources in the response to a create call."""
+def record_new_resources(
+    behaviour: ActiveConditions, action: str, params: Mapping[str, Any], body: str | bytes
+) -> None:
+    """Record the names and the ids of the new resources in a create call and its response."""
+    if not (behaviour.now.unseen_calls or behaviour.now.unseen_launches):
+        return
+    if action in _NAMED:
+        behaviour.made(str(params.get(_NAMED[action]) or ""))
     prefix = _PREFIX_BY_ACTION.get(action)
-    if prefix is None or not behaviour.now.unseen_calls:
+    if prefix is None:
         return
     text = body.decode() if isinstance(body, bytes) else body
     for resource_id in set(re.findall(rf">({prefix}-[0-9a-f]{{8,17}})<", text)):
@@ -59,7 +73,27 @@ def reject_invisible(behaviour: ActiveConditions, params: Any) -> None:  # noqa:
     for text in dict.fromkeys(_texts(params)):
         code = _CODES.get(text.partition("-")[0])
         if code and behaviour.unseen(text):
-            raise AwsError(code, f"The ID '{text}' does not exist")
+            raise AwsError(code, not_found_message(code, [text]))
+
+
+def invisible_in_launch(behaviour: ActiveConditions, request: MergedLaunchRequest) -> AwsError | None:
+    """Count a fleet launch and return the error of the first resource that it cannot find yet, or None.
+
+    As in a fleet's `Errors`, only what the launch template and the override name counts, not the template itself.
+    """
+    if not behaviour.now.unseen_launches:
+        return None
+    groups = [*request.group_ids, *(str(name) for row in request.interfaces for name in row.get("Groups") or [])]
+    errors = {
+        **{name: AwsError("InvalidGroup.NotFound", f"The security group '{name}' does not exist") for name in groups},
+        request.subnet_id: AwsError("InvalidSubnetID.NotFound", f"The subnet ID '{request.subnet_id}' does not exist"),
+        request.key_name: AwsError("InvalidKeyPair.NotFound", f"The key pair '{request.key_name}' does not exist"),
+        request.placement_group: AwsError(
+            "InvalidPlacementGroup.Unknown", f"The Placement Group '{request.placement_group}' is unknown."
+        ),
+    }
+    unseen = [error for name, error in errors.items() if behaviour.unseen_in_launch(name)]
+    return unseen[0] if unseen else None
 
 
 def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - wire data

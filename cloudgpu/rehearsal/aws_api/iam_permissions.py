@@ -1,7 +1,8 @@
-"""Evaluate a role's policies; only the policy features that cloudgpu uses are supported."""
+"""Evaluate a role's policies, with the policy features that cloudgpu uses and explicit denies."""
 
-from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
@@ -20,24 +21,28 @@ def find_role(arn: str) -> Any:  # noqa: ANN401 - moto's role
 
 def trusts(role: Any, service: str, source_arn: str) -> bool:  # noqa: ANN401
     """Return True if this service may assume the role on behalf of this resource."""
-    for statement in _statements(role.assume_role_policy_document):
-        principal = statement.get("Principal") or {}
-        services = _as_list(principal.get("Service")) if isinstance(principal, dict) else []
-        if service in services and _conditions_match(statement, {"aws:SourceArn": source_arn}):
-            return True
-    return False
+    context = {"aws:SourceArn": source_arn}
+    statements = list(_statements(role.assume_role_policy_document))
+    return _decide(statements, lambda statement: _names_service(statement, service), context)
 
 
 def allows(role: Any, action: str, arn: str, tags: Mapping[str, str]) -> bool:  # noqa: ANN401
-    """Return True if an inline policy of the role allows this action on this resource."""
+    """Return True if an inline policy of the role allows this action on this resource, and none denies it."""
     context = {f"{prefix}{key}": value for prefix in _TAG_KEYS for key, value in tags.items()}
-    return any(
-        _matches(statement.get("Action"), action)
-        and _matches(statement.get("Resource"), arn)
-        and _conditions_match(statement, context)
-        for document in role.policies.values()
-        for statement in _statements(document)
-    )
+    statements = [statement for document in role.policies.values() for statement in _statements(document)]
+    return _decide(statements, lambda statement: _covers(statement, action, arn), context)
+
+
+def _decide(
+    statements: Iterable[dict[str, Any]], applies: Callable[[dict[str, Any]], bool], context: Mapping[str, str]
+) -> bool:
+    """Return True if a statement allows and none denies: an explicit deny overrides every allow."""
+    effects = {
+        statement.get("Effect")
+        for statement in statements
+        if applies(statement) and _conditions_match(statement, context)
+    }
+    return "Allow" in effects and "Deny" not in effects
 
 
 def _statements(document: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - text or mapping
@@ -47,31 +52,71 @@ def _statements(document: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - te
         return
     statements = policy.get("Statement") if isinstance(policy, dict) else None
     for statement in statements if isinstance(statements, list) else [statements]:
-        if isinstance(statement, dict) and statement.get("Effect") == "Allow":
+        if isinstance(statement, dict):
             yield statement
 
 
-def _conditions_match(statement: Mapping[str, Any], context: Mapping[str, str]) -> bool:
-    """Return True if the conditions match.
+def _names_service(statement: Mapping[str, Any], service: str) -> bool:
+    principal = statement.get("Principal") or {}
+    return service in (_as_list(principal.get("Service")) if isinstance(principal, dict) else [])
 
-    An unknown condition never matches, so that the simulation is never more permissive than AWS.
+
+def _covers(statement: Mapping[str, Any], action: str, arn: str) -> bool:
+    """Return True if a statement is about this action and resource.
+
+    `NotAction` and `NotResource` are supported only as far as a deny with them always applies.
     """
-    conditions = statement.get("Condition") or {}
-    if not isinstance(conditions, dict) or not all(isinstance(keys, dict) for keys in conditions.values()):
-        return False
+    denies = statement.get("Effect") == "Deny"
     return all(
-        operator in ("StringEquals", "ArnEquals", "StringLike", "ArnLike")
-        and any(fnmatchcase(context.get(key, ""), pattern) for pattern in _as_list(value))
-        for operator, keys in conditions.items()
-        for key, value in keys.items()
+        _matches(statement.get(member), value) or (denies and f"Not{member}" in statement)
+        for member, value in (("Action", action), ("Resource", arn))
     )
 
 
+def _conditions_match(statement: Mapping[str, Any], context: Mapping[str, str]) -> bool:
+    """Return True if all conditions of a statement match.
+
+    Of a condition with an unsupported operator, the worse is assumed: an allow does not apply, and a deny does.
+    """
+    conditions, unsupported = statement.get("Condition") or {}, statement.get("Effect") == "Deny"
+    if not isinstance(conditions, dict) or not all(isinstance(keys, dict) for keys in conditions.values()):
+        return unsupported
+    return all(
+        _condition_matches(_OPERATORS[name], keys, context) if name in _OPERATORS else unsupported
+        for name, keys in conditions.items()
+    )
+
+
+def _condition_matches(
+    compare: Callable[[str, str], bool], keys: Mapping[str, Any], context: Mapping[str, str]
+) -> bool:
+    """Return True if each key has one of its values. A key that the request lacks does not match."""
+    return all(
+        key in context and any(compare(context[key], expected) for expected in _as_list(values))
+        for key, values in keys.items()
+    )
+
+
+def _is_like(text: str, pattern: str) -> bool:
+    """Compare with a pattern in which only `*` and `?` are special."""
+    parts = (".*" if part == "*" else "." if part == "?" else re.escape(part) for part in re.split(r"([*?])", pattern))
+    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
+
+
 def _matches(patterns: Any, text: str) -> bool:  # noqa: ANN401 - text or list
-    return any(fnmatchcase(text, pattern) for pattern in _as_list(patterns))
+    return any(_is_like(text, pattern) for pattern in _as_list(patterns))
 
 
 def _as_list(value: Any) -> list[str]:  # noqa: ANN401
     if value is None:
         return []
     return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+
+
+_OPERATORS: Mapping[str, Callable[[str, str], bool]] = {
+    "StringEquals": operator.eq,
+    "StringLike": _is_like,
+    "ArnEquals": _is_like,
+    "ArnLike": _is_like,
+}
+"""Comparison by condition operator. The two for ARNs are the same, as IAM documents."""

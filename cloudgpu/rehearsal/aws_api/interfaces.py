@@ -17,22 +17,22 @@ from cloudgpu.rehearsal.simulated_time import SimulatedTime
 
 
 class NodeHost(Protocol):
-    """The process that runs the nodes; implemented by `cloudgpu.rehearsal.nodes.host_client`."""
+    """The node host, which is the process that runs the nodes. `NodeHostClient` implements this interface."""
 
     def start(self, spec: NodeSpec) -> StartedNode:
-        """Boot a node, or adopt the node that already has this instance id."""
+        """Boot a node unless it is already running. Return the address, port and host key of its SSH server."""
 
     def stop(self, instance_id: str) -> None:
         """Stop a node; return once all its processes have exited and its disk has been deleted."""
 
     def power_off(self, instance_id: str) -> None:
-        """Kill a node's processes and keep its disk."""
+        """Kill a node's processes but keep its disk."""
 
     def reboot(self, instance_id: str) -> None:
         """Reboot a node from the same disk."""
 
     def forget(self, instance_id: str) -> None:
-        """Remove the node's record and console."""
+        """Stop a node and remove its record, console and disk."""
 
     def set_credentials(self, credentials: RoleCredentials) -> None:
         """Set the credentials that the metadata service returns to nodes with a role."""
@@ -50,10 +50,10 @@ class NodeHost(Protocol):
         """Advance the clock of power-off timers."""
 
     def set_access(self, instance_id: str, opened: Opened) -> None:
-        """Set who can reach a node, whether it can reach the internet, and what it may mount."""
+        """Set whether callers can reach a node by SSH, whether it can reach the internet, and what it may mount."""
 
     def record_image_packages(self, instance_id: str, image_id: str) -> None:
-        """Record the packages installed on a node, so that nodes booted from the image have them too."""
+        """Record a node's installed packages as the packages of an image created from the node."""
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace all node faults."""
@@ -63,7 +63,7 @@ class NodeHost(Protocol):
 
 
 class InstanceWorker(Protocol):
-    """A worker that applies instance changes to nodes in the background. Callers hold the lock of `Parts`."""
+    """A worker that applies instance changes to nodes in the background. Rules call it while they hold `Parts.lock`."""
 
     def boot(self, region: str, instance_ids: list[str]) -> None:
         """Boot the nodes of pending instances."""
@@ -95,10 +95,11 @@ class Parts:
 
 @dataclass(frozen=True)
 class World:
-    """The state and services that rules may use."""
+    """The components of the server that API rules may use. `time` is the time that `rehearsal advance` moves."""
 
     clock: Clock
     market: Market
     host: NodeHost
     keeper: InstanceWorker
     behaviour: ActiveConditions
+    time: SimulatedTime

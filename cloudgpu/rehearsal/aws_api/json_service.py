@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.aws_api.interfaces import World
 
 _MAX_PAGE_SIZE = 1000
 Action = Callable[[World, str, Mapping[str, Any]], dict[str, Any]]
-"""Function that takes the world and a call's region and parameters, and returns the members of the response."""
+"""Function that takes the `World`, the region and the call's parameters, and returns the response's members."""
 
 
 class JsonError(Exception):
@@ -36,7 +36,7 @@ def answer(actions: Mapping[str, Action], world: World, region: str, target: str
 
 
 def paginate(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tuple[list[Any], dict[str, str]]:
-    """Return one page of a listing, and the response members that point to the next page.
+    """Return one page of a listing, and a mapping that contains `NextToken` unless this is the last page.
 
     Raises:
         JsonError: The pagination token is invalid, or `MaxResults` is out of range.

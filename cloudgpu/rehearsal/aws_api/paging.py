@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.aws_api.rules import paginate_rows
 
 @cache
 def _listings() -> dict[str, dict[str, Any]]:
-    """Return botocore's paginator definitions by action. Each one names the response member with the list."""
+    """Return botocore's paginator definitions by action; `result_key` is the response member that contains the list."""
     rows: dict[str, dict[str, Any]] = Loader().load_service_model("ec2", "paginators-1")["pagination"]
     return {
         action: row for action, row in rows.items() if row.get("limit_key") == "MaxResults" and _is_single_list(row)
@@ -25,7 +25,8 @@ def _is_single_list(row: dict[str, Any]) -> bool:
 def paginate_response(action: str, params: dict[str, Any], response: ActionResult) -> ActionResult:
     """Return the requested page of a response.
 
-    The response is returned unchanged if it already has a token or the request does not specify a page.
+    The response is returned unchanged if it already has a token, the request does not specify a page, or AWS does not
+    paginate the action with `MaxResults`.
 
     Raises:
         AwsError: The pagination token is invalid.

@@ -1,4 +1,4 @@
-"""The AWS price list: the catalog's on-demand prices, or prices that the user set, in the format of `GetProducts`."""
+"""The AWS Price List API: returns the catalog's on-demand prices, or the prices that the user set."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -80,7 +80,7 @@ def _paged(rows: list[Any], params: Mapping[str, Any]) -> tuple[list[Any], dict[
 
 
 def _rows(world: World, type_and_region: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield price rows, including those of retired types: AWS keeps types in the price list after their retirement."""
+    """Yield price rows, including the rows of retired types, which AWS keeps in the price list."""
     for instance_type in catalog.load().types.values():
         if instance_type.provider != "aws" or type_and_region.get(_TYPE, instance_type.name) != instance_type.name:
             continue

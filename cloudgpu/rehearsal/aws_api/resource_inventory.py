@@ -1,4 +1,7 @@
-"""List every billable or leftover resource in every region, from the endpoint's internal state."""
+"""List resources that may cost money or be left over, in every region, from the internal state of the services.
+
+Images, snapshots and capacity reservations are not listed.
+"""
 
 from typing import Any
 
@@ -13,17 +16,19 @@ from cloudgpu.rehearsal.state.records import records_of
 
 
 def list_resources() -> dict[str, list[dict[str, Any]]]:
-    """Return the resources by type, excluding default networks, AWS-managed roles and terminated instances."""
+    """Return the resources by type, excluding default networks and inactive resources such as terminated instances."""
     resources: dict[str, list[dict[str, Any]]] = {resource_type: [] for resource_type in _RESOURCE_TYPES}
     for _, _, backend in list(ec2_backends.iter_backends()):
         for resource_type, rows in _of_region(backend).items():
             resources[resource_type] += [{"region": backend.region_name, **row} for row in rows]
     for _, _, backend in _iter(iam_backends):
-        resources["roles"] += [_tagged(role.name, role) for role in backend.roles.values()]
+        # Service-linked roles belong to the account.
+        own = [role for role in backend.roles.values() if not role._linked_service]
+        resources["roles"] += [_tagged(role.name, role) for role in own]
         resources["instance_profiles"] += [_tagged(row.name, row) for row in backend.instance_profiles.values()]
     for _, _, backend in _iter(scheduler_backends):
         for group in [group for group in backend.schedule_groups.values() if group.name != "default"]:
-            # AWS does not tag schedules, only their group, so report the tags of the group.
+            # On AWS, schedule groups have tags but schedules do not, so report the group's tags for its schedules.
             row = {"region": backend.region_name, "tags": backend.tagger.get_tag_dict_for_resource(group.arn)}
             resources["schedule_groups"].append({"id": group.name, **row})
             resources["schedules"] += [{"id": f"{group.name}/{name}", **row} for name in group.schedules]

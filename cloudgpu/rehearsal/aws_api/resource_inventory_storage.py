@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.aws_api.fsx.records import region_file_systems
 
 
 def file_systems() -> list[dict[str, Any]]:
-    """Return all EFS and Lustre file systems, including file systems that are being deleted."""
+    """Return all EFS and Lustre file systems, including Lustre file systems that are being deleted."""
     rows: list[dict[str, Any]] = []
     for _, region, backend in _iter(ec2_backends):
         rows += [

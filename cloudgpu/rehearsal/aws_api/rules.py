@@ -53,7 +53,10 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(action: str) -> Callable[[Rule], Rule]:
-    """Register the decorated function, which returns the members of the response, for an EC2 action."""
+    """Return a decorator that registers a function as the rule for an EC2 action.
+
+    The function returns the members of the response, or moto's `ActionResult`.
+    """
 
     def register(function: Rule) -> Rule:
         RULES[action] = function

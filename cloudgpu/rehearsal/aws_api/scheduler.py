@@ -8,11 +8,13 @@ from moto.core.exceptions import JsonRESTError
 from moto.scheduler.responses import EventBridgeSchedulerResponse
 
 from cloudgpu.rehearsal.aws_api.iam_permissions import find_role, trusts
+from cloudgpu.rehearsal.aws_api.schedule_expressions import is_valid_expression
 
 SERVICE = "scheduler.amazonaws.com"
 _NAME = re.compile(r"[0-9a-zA-Z-_.]{1,64}")
-_ONCE = re.compile(r"at\(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\)")
 _TOKENS = "rehearsal_tokens"
+_SUMMARY_MEMBERS = ("Arn", "CreationDate", "GroupName", "LastModificationDate", "Name", "State", "Target")
+"""Members of a schedule in a listing. Its expression and time window are returned by GetSchedule only."""
 
 
 class SchedulerError(JsonRESTError):
@@ -57,41 +59,61 @@ class StrictScheduler(EventBridgeSchedulerResponse):
         return str(super().tag_resource())
 
     def create_schedule(self) -> str:
-        """Create a schedule after validating its group, role and expression."""
-        name, group = _validated_name(self._resource_name()), self._group()
+        """Create a schedule after validating its parameters, its group and its role, in this order."""
+        name = _validated_name(self._resource_name())
+        self._check_parameters()
+        group = self._group()
         if name in group.schedules and self._is_repeated("schedule", f"{group.name}/{name}"):
             return json.dumps({"ScheduleArn": group.schedules[name].arn})
         if name in group.schedules:
             raise SchedulerError("ConflictException", f"Schedule {name} already exists.", 409)
-        self._check(group)
+        self._check_role(group)
         self._save_token("schedule", f"{group.name}/{name}")
-        return str(super().create_schedule())
+        response = str(super().create_schedule())
+        self._set_default_action(group.schedules[name])
+        return response
 
     def update_schedule(self) -> str:
         """Update a schedule; omitted fields are reset to their defaults."""
+        self._check_parameters()
         group = self._group()
-        self._check(group)
+        self._check_role(group)
         response = str(super().update_schedule())
-        # moto does not update ActionAfterCompletion; its default on AWS is NONE.
         schedule = group.schedules[self._resource_name()]
-        schedule.action_after_completion = self._get_param("ActionAfterCompletion") or "NONE"
+        self._set_default_action(schedule)
         schedule.state = self._get_param("State") or "ENABLED"
         return response
+
+    def list_schedules(self) -> str:
+        """List schedules, with the members of a summary only."""
+        listing = json.loads(super().list_schedules())
+        rows = [{name: row[name] for name in _SUMMARY_MEMBERS if name in row} for row in listing["Schedules"]]
+        return json.dumps({**listing, "Schedules": rows})
 
     def _group(self) -> Any:  # noqa: ANN401 - moto's group
         return self.scheduler_backend.get_schedule_group(self._get_param("GroupName"))
 
-    def _check(self, group: Any) -> None:  # noqa: ANN401
+    def _check_parameters(self) -> None:
+        """Check what AWS checks before the group and the role.
+
+        Source of the order: localstack, tests/aws/services/scheduler/test_scheduler.py, invalid expressions together
+        with a role that does not exist.
+        """
         expression = str(self._get_param("ScheduleExpression"))
-        if expression.startswith("at(") and not _ONCE.fullmatch(expression):
+        if not is_valid_expression(expression):
             raise SchedulerError("ValidationException", f"Invalid Schedule Expression {expression}.")
         if (self._get_param("FlexibleTimeWindow") or {}).get("Mode") not in ("OFF", "FLEXIBLE"):
             raise SchedulerError("ValidationException", "FlexibleTimeWindow.Mode must be OFF or FLEXIBLE.")
-        target = self._get_param("Target") or {}
-        role = find_role(str(target.get("RoleArn")))
+
+    def _check_role(self, group: Any) -> None:  # noqa: ANN401
+        role = find_role(str((self._get_param("Target") or {}).get("RoleArn")))
         if role is None or not trusts(role, SERVICE, group.arn):
             text = "The execution role you provide must allow AWS EventBridge Scheduler to assume the role."
             raise SchedulerError("ValidationException", text)
+
+    def _set_default_action(self, schedule: Any) -> None:  # noqa: ANN401 - moto's schedule
+        """Set ActionAfterCompletion, which is NONE by default on AWS and which moto does not update."""
+        schedule.action_after_completion = self._get_param("ActionAfterCompletion") or "NONE"
 
     def _require_group(self) -> None:
         arn = self._unquoted_arn()

@@ -43,30 +43,34 @@ class SimulatedCloud:
         self._keeper = NodeKeeper(parts)
         self._search_lag = SearchLag(parts.clock)
         self._services = Services(
-            World(parts.clock, parts.market, parts.host, self._keeper, parts.behaviour), SsmSessions(parts.files.nodes)
+            World(parts.clock, parts.market, parts.host, self._keeper, parts.behaviour, parts.time),
+            SsmSessions(parts.files.nodes),
         )
 
     def restore(self) -> None:
         """Load the state and reconcile nodes and instances.
 
         Raises:
-            StateError: The saved state is damaged.
+            StateError: The saved state is damaged, or another version wrote it.
+            RehearsalError: The node host did not respond.
         """
         self._store.load()
-        with contextlib.suppress(StateError):  # every later call retries
+        with contextlib.suppress(StateError):  # `admit` tries again
             self._reserve.hold()
         if any(True for _ in self._instances()):
             self._keeper.reconcile()
 
     def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float = 0.0) -> HttpResponse:
-        """Execute a verified request. Resources appear in tag searches only `lag_s` seconds after their creation."""
+        """Execute a verified request. Tag searches find a resource only `lag_s` seconds after it was first tagged."""
         with self._search_lag.hide_recent_tags(request.body, lag_s):
             response = self._services.answer(request, scope)
         self._search_lag.note()
         return response
 
     def admit(self, *, frees: bool) -> None:
-        """Reject a call before it starts if the disk is full. Calls that free resources may use the disk reserve.
+        """Save pending node changes, and reject a call if the disk is full.
+
+        Calls that free resources may use the disk reserve.
 
         Raises:
             NotSavedError: The disk is full or not writable.
@@ -81,6 +85,8 @@ class SimulatedCloud:
     def save(self, *, mutated: bool) -> None:
         """Save the effect of a call. If saving fails, undo the call: a restart must not lose state that clients saw.
 
+        If the call changed nothing, a failure is only logged.
+
         Raises:
             NotSavedError: The disk is full or not writable.
         """
@@ -90,7 +96,7 @@ class SimulatedCloud:
             if mutated:
                 self._restore_saved_state()
                 raise not_saved(err) from err
-            _log.warning("cannot save the state of a newly used region yet: %s", err.message)
+            _log.warning("cannot save the state of a newly used region; the next call tries again: %s", err.message)
 
     def _restore_saved_state(self) -> None:
         """Restore the last saved state, so that background work queued by the failed call has no effect."""
@@ -108,7 +114,7 @@ class SimulatedCloud:
         return {str(row["region"]) for rows in list_resources().values() for row in rows if row.get("region")}
 
     def list_resources(self) -> dict[str, list[dict[str, Any]]]:
-        """Return every billable or leftover resource."""
+        """Return the resources that may cost money or be left over, by type."""
         return list_resources()
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -117,7 +123,7 @@ class SimulatedCloud:
             return [_shown(instance) for instance in self._instances() if instance.state != "terminated"]
 
     def housekeep(self) -> None:
-        """Delete data from deleted storage, drop old terminated instances, run due schedules, and save node changes."""
+        """Delete data of deleted storage, remove old terminated instances, run due schedules, and save node changes."""
         with self._lock:
             delete_orphaned_folders(self._shared, data_resource_ids())
         self._keeper.remove_old_instances()
@@ -131,7 +137,11 @@ class SimulatedCloud:
             self._save_nodes()
 
     def close(self, *, end_nodes: bool) -> None:
-        """Stop background work and save the state. With `end_nodes`, first mark every instance as terminated."""
+        """Stop background work and save pending changes. With `end_nodes`, first mark every instance as terminated.
+
+        Raises:
+            StateError: The disk is full or not writable.
+        """
         self._keeper.close()
         if end_nodes:
             self._keeper.terminate_all()

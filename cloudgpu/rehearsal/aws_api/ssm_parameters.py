@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moto.core.responses import ActionResult
+from moto.ssm.exceptions import ParameterNotFound
 from moto.ssm.responses import SimpleSystemManagerResponse
 
-from cloudgpu.rehearsal.aws_api.ec2.public_images import ami_of_parameter
+from cloudgpu.rehearsal.aws_api.ec2.public_images import IMAGE_FOLDERS, ami_of_parameter
 
 _LAST_MODIFIED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -16,7 +17,10 @@ class StrictSsm(SimpleSystemManagerResponse):
 
     def get_parameter(self) -> ActionResult:
         """Return a public image parameter, or a parameter stored in moto."""
-        parameter = self._public(str(self._get_param("Name")))
+        name = str(self._get_param("Name"))
+        parameter = self._public(name)
+        if parameter is None and name.startswith(IMAGE_FOLDERS):
+            raise ParameterNotFound(f"Parameter {name} not found.")
         return ActionResult({"Parameter": parameter}) if parameter else super().get_parameter()
 
     def get_parameters(self) -> ActionResult:
@@ -25,7 +29,8 @@ class StrictSsm(SimpleSystemManagerResponse):
         public = [row for row in (self._public(name) for name in names) if row]
         public_names = {row["Name"] for row in public}
         stored_names = [name for name in names if name not in public_names]
-        stored = self.ssm_backend.get_parameters(stored_names) if stored_names else {}
+        readable = [name for name in stored_names if not name.startswith(IMAGE_FOLDERS)]
+        stored = self.ssm_backend.get_parameters(readable) if readable else {}
         descriptions = [row.response_object(self._get_param("WithDecryption"), self.region) for row in stored.values()]
         missing = [name for name in stored_names if name not in stored]
         return ActionResult({"Parameters": [*public, *descriptions], "InvalidParameters": missing})

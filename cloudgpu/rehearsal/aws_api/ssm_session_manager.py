@@ -1,4 +1,4 @@
-"""`ssm:StartSession` for SSH; fails unless the node's SSM agent could connect to the service."""
+"""Simulate `ssm:StartSession` for SSH. The call fails unless the node's SSM agent can connect to the service."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -30,7 +30,7 @@ def start_session(sessions: SsmSessions, region: str, params: Mapping[str, Any])
 
     Raises:
         JsonError: The document or port is not simulated, or the agent is not connected. As on AWS, the message does
-            not contain the reason.
+            not say why the agent is not connected.
     """
     if params.get("DocumentName") != _DOCUMENT:
         raise JsonError(
@@ -46,7 +46,7 @@ def start_session(sessions: SsmSessions, region: str, params: Mapping[str, Any])
 
 
 def _is_connected(sessions: SsmSessions, region: str, target: str) -> bool:
-    """Return True if the node's agent is running, its role allows the agent's calls, and the service is reachable."""
+    """Return True if the agent is running, the node's role allows the agent's calls, and the service is reachable."""
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
     running = (instance for instance in backend.all_instances() if instance.state == "running")
     instance = next((instance for instance in running if instance.id == target), None)

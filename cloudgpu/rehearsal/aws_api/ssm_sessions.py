@@ -1,7 +1,8 @@
 """Session Manager data channels: streams to a node's SSH server, even if the node is not reachable from outside.
 
 Every session has a separate listener on 127.0.0.1, which accepts one client that sends the session's token. The
-listener forwards to a socket that the node serves, as AWS's agent does, so security groups and addresses do not matter.
+listener forwards the stream to the socket of the node's simulated SSM agent, so the stream does not depend on security
+groups or public addresses.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ class SsmSessions:
         self._nodes = nodes
 
     def is_agent_connected(self, instance_id: str) -> bool:
-        """Return True if the agent of the node is connected."""
+        """Return True if the agent's socket exists on the node."""
         return self._agent(instance_id).exists()
 
     def open(self, instance_id: str) -> Channel:

@@ -18,7 +18,7 @@ _PARTS: Mapping[str, type] = {
 
 @dataclass
 class ActiveFaults:
-    """The active faults of one server. Only market limits are saved to disk; all other faults are kept in memory."""
+    """The active faults of one server. Only the capacity and quota tables are saved to disk."""
 
     faults: FaultRules
     market: Market
@@ -33,7 +33,7 @@ class ActiveFaults:
 
         Raises:
             ValueError: A part is not valid. The market limits may already have been replaced.
-            CloudGpuError: The node host did not respond.
+            CloudGpuError: The market limits cannot be saved, or the node host did not respond.
         """
         parts = {name: row.get(name, kind()) for name, kind in _PARTS.items()}
         for name, kind in _PARTS.items():
@@ -52,7 +52,7 @@ class ActiveFaults:
         self.nodes = nodes
 
     def shown(self) -> dict[str, Any]:
-        """Return the active faults as JSON values."""
+        """Return the active faults and the number of calls that conditions affected, as JSON values."""
         return {
             "names": self.names,
             "rules": self.faults.shown()["rules"],

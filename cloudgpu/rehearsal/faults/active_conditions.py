@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.faults.conditions import Conditions
 
 
 class ActiveConditions:
-    """The active conditions, which API rules query on every call. Thread-safe."""
+    """The active conditions and their counters, which the API rules query and update. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -32,17 +32,30 @@ class ActiveConditions:
         return self._clock.now() + timedelta(seconds=self.now.clock_skew_s)
 
     def made(self, resource_id: str) -> None:
-        """Register a new resource, so that `unseen` hides it from the next calls."""
-        if self.now.unseen_calls:
-            with self._lock:
+        """Register a new resource by ID or name.
+
+        `unseen` then returns True for the next `unseen_calls` calls that refer to it, and `unseen_in_launch` for the
+        next `unseen_launches` fleet launches.
+        """
+        with self._lock:
+            if self.now.unseen_calls:
                 self._left["id", resource_id] = self.now.unseen_calls
+            if self.now.unseen_launches:
+                self._left["launch", resource_id] = self.now.unseen_launches
 
     def unseen(self, resource_id: str) -> bool:
         """Count a call that refers to this resource. Return True if the call must not find the resource yet."""
         return self._spent("id", resource_id)
 
+    def unseen_in_launch(self, name: str) -> bool:
+        """Count a fleet launch that refers to this resource. Return True if the launch must not find it yet."""
+        return self._spent("launch", name)
+
     def is_profile_unknown(self, profile_id: str, made: datetime) -> bool:
-        """Count a launch with this instance profile. Return True if EC2 does not find the profile yet."""
+        """Count a launch with this instance profile. Return True if EC2 does not find the profile yet.
+
+        Profiles that were created before the conditions became active are always found.
+        """
         if not self.now.profile_calls or made < self.since:
             return False
         with self._lock:
@@ -80,7 +93,7 @@ class ActiveConditions:
             self.times_applied += 1
 
     def _spent(self, kind: str, name: str) -> bool:
-        """Count down the remaining calls of a resource. Return False if none was left."""
+        """Decrement the count of calls that a condition still affects for a resource. Return False if none was left."""
         with self._lock:
             left = self._left.get((kind, name), 0)
             if left:
@@ -90,7 +103,7 @@ class ActiveConditions:
 
 
 class SkewedClock:
-    """A clock whose `now` returns the simulated AWS's time; its other methods use the machine's clock."""
+    """A clock whose `now` returns the time of the simulated AWS. All other methods use the machine's clock."""
 
     def __init__(self, clock: Clock, behaviour: ActiveConditions) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Rules that make an API call fail, hang, lag or lose its connection, before or after it takes effect."""
+"""Fault rules: make API calls fail, wait or lose the connection, delay tag searches, or kill the server."""
 
 import re
 import threading
@@ -29,12 +29,12 @@ _KEYS = frozenset(
 ) | {"drop"}
 _FREEING = re.compile("Delete|Terminate|Detach|Disassociate|Revoke|Remove|Release|Cancel|Deregister|Abort|Untag")
 _EFFECTS = ("error", "drop", "hold", "delay", "die", "lag")
-"""`lag`: tag searches do not find resources tagged less than `seconds` ago."""
+"""`lag`: tag searches do not find resources that were first tagged less than `seconds` ago."""
 
 
 @dataclass(frozen=True)
 class MatchedCall:
-    """An API call that is matched against rules. `facts` contains properties such as `zone`, if they are known."""
+    """An API call that is matched against rules. `facts` contains parameters of the call, such as `zone`."""
 
     service: str
     action: str
@@ -44,7 +44,7 @@ class MatchedCall:
 
     @property
     def releases_resources(self) -> bool:
-        """Return True if the call releases resources; such calls are accepted even when the disk is full."""
+        """Whether the call releases resources. Such calls are accepted even when the disk is full."""
         return bool(_FREEING.match(self.action))
 
 
@@ -66,12 +66,12 @@ class FaultRule:
     http: int = 500
     seconds: float = 0.0
     drop: bool = False
-    """With `hold`: drop the connection on release instead of continuing."""
+    """With `hold`: drop the connection when the call is released, instead of continuing."""
     seen: int = 0
     fired: int = 0
 
     def applies(self, call: MatchedCall, phase: Phase) -> bool:
-        """Count a matching call. Return True if the fault occurs now."""
+        """Count the call if it matches the rule. Return True if the fault applies to this call."""
         if phase != self.phase or not self._matches(call):
             return False
         self.seen += 1
@@ -95,7 +95,7 @@ def rule_from(row: Mapping[str, Any], position: int) -> FaultRule:
     """Parse one rule of a fault script.
 
     Raises:
-        ValueError: A key is unknown or a value is not valid; the message names the rule and the key.
+        ValueError: `row` is not a mapping, a key is unknown, or a value is not valid. The message contains `position`.
     """
     if not isinstance(row, Mapping):
         message = f"fault rule {position} is not a mapping"
@@ -140,7 +140,11 @@ class FaultRules:
             self._release_held()
 
     def find(self, call: MatchedCall, phase: Phase) -> FaultRule | None:
-        """Count the call. Return the first rule that applies to the call in this phase, or None."""
+        """Return the rule to apply to the call in this phase, or None. `lag` rules are excluded.
+
+        The call is counted once, in the phase `before`. If several rules apply, only the first of these rules takes
+        effect, but all of them count the call as a match.
+        """
         with self._change:
             if phase == "before":
                 self._calls += 1
@@ -149,7 +153,10 @@ class FaultRules:
             return applicable[0] if applicable else None
 
     def lag_s(self, call: MatchedCall) -> float:
-        """Count the call. Return the age, in seconds, below which tags are hidden if the call searches by tag."""
+        """Return the age in seconds below which tag searches do not find tags, or 0 if no `lag` rule applies.
+
+        Every matching `lag` rule counts the call.
+        """
         with self._change:
             return max(
                 (rule.seconds for rule in self._rules if rule.do == "lag" and rule.applies(call, "before")), default=0

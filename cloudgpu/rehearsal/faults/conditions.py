@@ -12,37 +12,42 @@ _TYPES: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions of a fault script. Fields named `*_calls` or `*_looks` count API calls."""
+    """The conditions of a fault script. Fields named `*_calls` or `*_looks` are numbers of API calls."""
 
     unseen_calls: int = 0
     """Number of calls that do not find a new resource yet (eventual consistency)."""
+    unseen_launches: int = 0
+    """Number of fleet launches that do not find a new resource that their launch template or override names."""
     profile_calls: int = 0
     """Number of launches that do not find a new instance profile yet."""
     terminate_looks: int = 0
     """Number of describe calls that show a terminated instance as `shutting-down`."""
     console_calls: int = 0
-    """Number of reads for which a console is still empty."""
+    """Number of reads of an instance's console that return no output yet."""
     console_empty: bool = False
     """Whether all consoles stay empty."""
     calls_per_s: float = 0.0
-    """Sustained rate of EC2 calls in a region; 0 means no limit."""
+    """Maximum sustained rate of EC2 calls in a region, in calls per second; 0 means no limit."""
     burst: int = 20
     """Number of EC2 calls that a region accepts in a burst."""
     clock_skew_s: float = 0.0
     """Seconds by which AWS's clock is ahead of this machine's clock."""
     fleet_short_by: int = 0
-    """Number of instances that a fleet does not launch despite free capacity, even if it then misses its minimum."""
+    """Number of instances that a fleet fails to launch despite free capacity, even if fewer than its minimum remain."""
     retired: tuple[str, ...] = ()
     """Patterns of instance types that AWS no longer offers."""
     free_addresses: Mapping[str, int] = field(default_factory=dict)
-    """Zone pattern -> number of free private addresses in the zone's subnets."""
+    """Zone pattern -> maximum number of free private addresses in each subnet of a matching zone."""
+
+    absent_service_roles: tuple[str, ...] = ()
+    """Services, such as `spot.amazonaws.com`, whose service-linked roles the account lacks."""
 
     def is_retired(self, instance_type: str) -> bool:
         """Return True if AWS no longer offers this instance type."""
         return any(fnmatchcase(instance_type, pattern) for pattern in self.retired)
 
     def addresses_in(self, zone: str) -> int | None:
-        """Return the number of free addresses in a zone's subnets, or None if no condition limits it."""
+        """Return the maximum number of free addresses in each subnet of a zone, or None if there is no limit."""
         return min((free for pattern, free in self.free_addresses.items() if fnmatchcase(zone, pattern)), default=None)
 
 
@@ -66,7 +71,7 @@ def conditions_from(row: Mapping[str, Any]) -> Conditions:
     return decode_as(Conditions, dict(row))
 
 
-def _type_name(annotation: Any) -> str:  # noqa: ANN401 - a type, or text for one
+def _type_name(annotation: Any) -> str:  # noqa: ANN401 - a type, or its name
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 

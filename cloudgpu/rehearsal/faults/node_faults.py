@@ -19,27 +19,56 @@ NodeFaultKind = Literal[
     "spot-notice",
     "rebalance",
     "bare-image",
+    "newer-libraries",
+    "driver-late",
+    "cuda-fails",
+    "fabric-manager-down",
 ]
-BOOT_FAULTS = frozenset({"boot-fails", "boot-hangs", "disk-full", "clock-skew", "bare-image"})
+BOOT_FAULTS = frozenset(
+    {
+        "boot-fails",
+        "boot-hangs",
+        "disk-full",
+        "clock-skew",
+        "bare-image",
+        "newer-libraries",
+        "driver-late",
+        "cuda-fails",
+        "fabric-manager-down",
+    }
+)
 """Faults that take effect only at boot. All other faults also affect running nodes immediately."""
 _SPOT = frozenset({"spot-notice", "rebalance"})
+_LARGEST_CUDA_ERROR = 9999
 _FACTS = ("instance_id", "instance_type", "region", "zone")
 
 
 @dataclass(frozen=True)
 class NodeFault:
-    """A node fault. `count` is the maximum number of affected nodes; each node is affected at most once."""
+    """A node fault.
+
+    `count` is the maximum number of affected nodes, or None for no limit. A node counts once, even if the fault affects
+    every boot of the node.
+    """
 
     do: NodeFaultKind
     match: Mapping[str, str] = field(default_factory=dict)
     count: int | None = None
     seconds: float = 0.0
-    """For `spot-notice`: time until the interruption. For `clock-skew`: how far the node's clock is ahead."""
+    """Time until the interruption (`spot-notice`) or until the driver is loaded (`driver-late`); or how far ahead the
+    node's clock is (`clock-skew`)."""
     kib: int = 64
-    """For `disk-full`: free space in the login user's home directory, in KiB."""
+    """For `disk-full`: maximum size of the login user's home directory, in KiB."""
+    error: int = 999
+    """For `cuda-fails`: the error of CUDA's initialisation."""
 
     def can_affect(self, spec: NodeSpec) -> bool:
-        """Return True if the fault can affect this node."""
+        """Return True if the fault matches this node. Spot faults match only nodes of spot instances.
+
+        `fabric-manager-down` matches only nodes with NVSwitch, because other nodes do not need Fabric Manager.
+        """
+        if self.do == "fabric-manager-down" and not spec.has_nvswitch:
+            return False
         if self.do in _SPOT and not spec.spot:
             return False
         return all(fnmatchcase(str(getattr(spec, name)), pattern) for name, pattern in self.match.items())
@@ -65,11 +94,7 @@ def node_fault_from(row: Mapping[str, Any]) -> NodeFault:
     if unknown_facts:
         message = f"node fault: `match` accepts {', '.join(_FACTS)}, not {unknown_facts[0]}"
         raise ValueError(message)
-    for name in ("count", "seconds", "kib"):
-        value = row.get(name)
-        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
-            message = f"node fault: {name} {row[name]!r} is not a number"
-            raise ValueError(message)
+    _require_numbers(row)
     try:
         return decode_as(NodeFault, dict(row))
     except ValueError as err:
@@ -77,6 +102,23 @@ def node_fault_from(row: Mapping[str, Any]) -> NodeFault:
         raise ValueError(message) from err
 
 
+def _require_numbers(row: Mapping[str, Any]) -> None:
+    """Check the numbers of a fault.
+
+    Raises:
+        ValueError: A value is not a number or out of range.
+    """
+    for name in ("count", "seconds", "kib", "error"):
+        value = row.get(name)
+        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
+            message = f"node fault: {name} {row[name]!r} is not a number"
+            raise ValueError(message)
+    if not 1 <= (row.get("error", 1) or 0) <= _LARGEST_CUDA_ERROR:
+        message = f"node fault: error {row['error']} is not between 1 and {_LARGEST_CUDA_ERROR}"
+        raise ValueError(message)
+
+
 def node_fault_json(fault: NodeFault) -> dict[str, Any]:
-    """Return the JSON form that `node_fault_from` parses."""
-    return asdict(fault)
+    """Return the JSON form that `node_fault_from` parses. Node hosts of earlier versions know no `error`."""
+    row = asdict(fault)
+    return row if fault.do == "cuda-fails" else {name: value for name, value in row.items() if name != "error"}

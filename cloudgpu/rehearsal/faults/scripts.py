@@ -22,7 +22,10 @@ _PARTS: Mapping[str, type] = {"rules": list, "capacity": dict, "quotas": dict, "
 
 @dataclass(frozen=True)
 class FaultScript:
-    """A fault script as written; values may contain `{parameter}` placeholders."""
+    """A fault script as written.
+
+    `parts` may contain `{parameter}` placeholders; `parameters` maps the parameter names to their default values.
+    """
 
     name: str
     description: str = ""
@@ -33,7 +36,7 @@ class FaultScript:
         """Return the parts, with each placeholder replaced by its value in `overrides` or by the parameter's default.
 
         Raises:
-            UsageError: A value does not have the type of its default.
+            UsageError: An override is not a number, but the parameter's default is.
         """
         values = dict(self.parameters)
         for name, text in overrides.items():
@@ -62,12 +65,12 @@ def find_script(name_or_file: str) -> FaultScript:
     path = Path(name_or_file)
     if path.suffix not in (".yaml", ".yml", ".json") and not path.is_file():
         message = f"unknown fault script {name_or_file}{suggestion(name_or_file, builtin_scripts())}"
-        raise UsageError(message, hint="list them with `cloudgpu rehearsal fault list`, or specify the path to a file")
+        raise UsageError(message, hint="list the scripts with `cloudgpu rehearsal fault list`, or specify a file")
     try:
         return parse_script(path.name, read_text(path, SETTINGS_BYTES))
     except OSError as err:
         message = f"cannot read the fault script {path}: {err}"
-        raise UsageError(message, hint="see the example in docs/reference/faults.md") from err
+        raise UsageError(message, hint="check the path, or use a script from `cloudgpu rehearsal fault list`") from err
 
 
 def parse_script(name: str, text: str) -> FaultScript:
@@ -98,13 +101,13 @@ def combine_scripts(scripts: Sequence[FaultScript], overrides: Mapping[str, str]
     """Combine several scripts: concatenate lists and merge mappings. For repeated keys, the last value wins.
 
     Raises:
-        UsageError: A parameter is not in any of the scripts, or a part is not valid.
+        UsageError: An override is for a parameter that no script has, or an override or a part is not valid.
     """
     known = {name for script in scripts for name in script.parameters}
     for name in overrides:
         if name not in known:
             message = f"none of these fault scripts has a parameter {name}"
-            hint = f"choose from: {', '.join(sorted(known))}" if known else "they have no parameters: omit --set"
+            hint = f"choose from: {', '.join(sorted(known))}" if known else "the scripts have no parameters: omit --set"
             raise UsageError(message, hint=hint)
     combined: dict[str, Any] = {name: kind() for name, kind in _PARTS.items()}
     for script in scripts:

@@ -24,7 +24,10 @@ class SearchLag:
 
     @contextmanager
     def hide_recent_tags(self, body: bytes, lag_s: float) -> Iterator[None]:
-        """Hide the tags of resources first tagged within the last `lag_s` seconds while a tag search is handled."""
+        """If the request is a tag search, hide the tags of resources first tagged less than `lag_s` seconds ago.
+
+        The tags are restored when the context exits.
+        """
         hidden = self._hide(lag_s) if lag_s > 0 and _searches_by_tag(body) else []
         try:
             yield

@@ -17,7 +17,7 @@ _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 @dataclass(frozen=True)
 class BoundAddress:
-    """A loopback address with its two bound sockets. The metadata socket already listens to reserve the address."""
+    """A loopback address with its two bound sockets. The metadata socket already listens, to reserve the address."""
 
     address: str
     ssh: socket.socket
@@ -25,12 +25,12 @@ class BoundAddress:
 
     @property
     def port(self) -> int:
-        """Return the port of the SSH server."""
+        """Port of the SSH server."""
         return int(self.ssh.getsockname()[1])
 
     @property
     def metadata_port(self) -> int:
-        """Return the port of the metadata service."""
+        """Port of the metadata service."""
         return int(self.metadata.getsockname()[1])
 
     def close(self) -> None:
@@ -40,10 +40,10 @@ class BoundAddress:
 
 
 def claim_free_address(directory: Path, preferred: str, used: set[str]) -> BoundAddress:
-    """Bind the preferred address if it is free, else this state home's next free address, else ports on 127.0.0.1.
+    """Bind the preferred address if it is free, else this state home's next free address, else free ports on 127.0.0.1.
 
     Raises:
-        RehearsalError: No address can be bound.
+        RehearsalError: No address is free, or binding failed for another reason.
     """
     for address in (*((preferred,) if preferred else ()), *_candidates(directory)):
         if address in used:
@@ -62,10 +62,10 @@ def claim_free_address(directory: Path, preferred: str, used: set[str]) -> Bound
 
 
 def bind_address(address: str, port: int, metadata_port: int) -> BoundAddress:
-    """Bind both sockets of an address.
+    """Bind the SSH and metadata sockets of an address, and listen on the metadata socket.
 
     Raises:
-        OSError: Another process uses one of the ports.
+        OSError: Another process uses one of the ports, or the address is not available on this machine.
     """
     metadata = _bound(address, metadata_port)
     try:
@@ -77,7 +77,7 @@ def bind_address(address: str, port: int, metadata_port: int) -> BoundAddress:
 
 
 def rebind_ssh_port(old: BoundAddress, port: int) -> BoundAddress:
-    """Bind the SSH port of an address again, because closing a server closes its socket.
+    """Bind an address's SSH port again, because closing the SSH server closed the socket.
 
     Raises:
         OSError: Another process uses the port.

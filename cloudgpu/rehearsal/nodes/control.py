@@ -26,7 +26,7 @@ _LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class ControlServer:
-    """The server of the control API, which accepts requests only from processes of the same user or root."""
+    """A server for the control API that accepts requests only from processes of the same user or root."""
 
     def __init__(self, fleet: NodeFleet, save: Callable[[], None]) -> None:
         """Create the server without listening.
@@ -39,7 +39,7 @@ class ControlServer:
         self._save = save
         self._listeners: dict[asyncio.StreamWriter, asyncio.Event] = {}
         self.over = asyncio.Event()
-        """Set when a client requests the shutdown of the host."""
+        """Set when a client or a signal requests that the host shut down."""
         self.last_asked_s = time.monotonic()
         fleet.changed = self._tell
         self._operations: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
@@ -68,7 +68,7 @@ class ControlServer:
 
     @property
     def has_event_listener(self) -> bool:
-        """Return True if a client is waiting for events."""
+        """True while a client is waiting for events."""
         return bool(self._listeners)
 
     def release(self) -> None:
@@ -98,14 +98,14 @@ class ControlServer:
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         operation = self._operations.get(str(request.get("op")))
         if operation is None:
-            return {"error": f"unknown operation of the node host: {request.get('op')!r}"}
+            return {"error": f"the node host does not support the operation {request.get('op')!r}"}
         try:
             return {"result": await operation(request)}
         except CloudGpuError as err:
             return {"error": err.message, "hint": err.hint}
         except MALFORMED as err:
             _LOG.warning("bad request", exc_info=err)
-            return {"error": f"the node host cannot parse the request: {type(err).__name__}: {err}"}
+            return {"error": f"the node host rejected the request: {type(err).__name__}: {err}"}
         except OSError as err:
             _LOG.warning("failed request", exc_info=err)
             return {"error": f"the node host cannot carry out the request: {err}"}
@@ -138,7 +138,7 @@ class ControlServer:
         await self._fleet.put_faults([node_fault_from(row) for row in request["faults"]])
 
     async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Send unacknowledged events one at a time. If one is not acknowledged, the next listener receives it."""
+        """Send unacknowledged events one at a time. The next listener receives any event that is not acknowledged."""
         changed = self._listeners[writer] = asyncio.Event()
         answer = asyncio.ensure_future(reader.readline())
         try:
@@ -175,7 +175,10 @@ def _request(line: bytes) -> dict[str, Any]:
 
 
 def _same_user(writer: asyncio.StreamWriter) -> bool:
-    """Return True unless the peer is another user. Needed because some file systems ignore a socket's file mode."""
+    """Return True if the peer is this user or root, or if the system is not Linux.
+
+    Some file systems ignore a socket's file mode, so the mode alone does not keep other users out.
+    """
     peer = writer.get_extra_info("socket")
     if sys.platform != "linux" or peer is None:
         return True

@@ -1,4 +1,4 @@
-"""Injected node faults: the nodes that each fault of a host affects, and the faults that affect one node."""
+"""Track which nodes each injected fault has affected, and which faults are active on one node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,25 +7,31 @@ from cloudgpu.rehearsal.faults.node_faults import BOOT_FAULTS, NodeFault, NodeFa
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.record import SimulatedNodeRecord
 
+_SYSTEM_NOT_READY = 802
+"""CUDA's error on nodes with NVSwitch while Fabric Manager is not ready."""
+
 
 class FaultInjector:
-    """The active faults of one node host. Each fault affects at most `count` nodes, and each node at most once."""
+    """The active node faults of one node host. A fault affects at most `count` nodes; None means no limit."""
 
     def __init__(self) -> None:
         self._faults: list[tuple[NodeFault, set[str]]] = []
 
     def put(self, faults: Sequence[NodeFault]) -> None:
-        """Replace all faults and forget which nodes were affected."""
+        """Replace all faults. The new faults have not affected any node yet."""
         self._faults = [(fault, set()) for fault in faults]
 
     def at_boot(self, spec: NodeSpec) -> tuple[NodeFault, ...]:
-        """Return the faults that affect a booting node, including faults that already affected the node."""
+        """Return the faults that affect a booting node, including those that affected the node earlier."""
         return tuple(
             fault for fault, affected in self._faults if spec.instance_id in affected or _claim(fault, affected, spec)
         )
 
     def now(self, spec: NodeSpec) -> tuple[NodeFault, ...]:
-        """Return the faults that newly affect a running node."""
+        """Return the faults that begin to affect a running node, and record the node as affected.
+
+        Faults that take effect only at boot are excluded.
+        """
         return tuple(
             fault
             for fault, affected in self._faults
@@ -42,7 +48,7 @@ def _claim(fault: NodeFault, affected: set[str], spec: NodeSpec) -> bool:
 
 @dataclass(frozen=True)
 class NodeFaults:
-    """The faults of one node: those of its current boot or, while the node is off, those of its next boot."""
+    """The faults that have affected one node since the node last booted."""
 
     active: tuple[NodeFault, ...] = ()
 
@@ -55,23 +61,29 @@ class NodeFaults:
         return self.find(kind) is not None
 
     def plus(self, added: Sequence[NodeFault]) -> "NodeFaults":
-        """Return these faults and the added ones."""
+        """Return a copy with these faults added."""
         return NodeFaults((*self.active, *added))
 
     @property
     def clock_skew_s(self) -> float:
-        """Return how far the node's clock is ahead of the cloud's, in seconds."""
+        """Seconds by which the node's clock is ahead of the cloud's clock."""
         skew = self.find("clock-skew")
         return skew.seconds if skew else 0.0
 
     @property
     def home_limit_kib(self) -> int:
-        """Return the limit for the size of the login user's home directory, or 0 for no limit."""
+        """Maximum size of the login user's home directory in KiB, or 0 for no limit."""
         full = self.find("disk-full")
         return full.kib if full else 0
 
+    @property
+    def cuda_error(self) -> int:
+        """Error of CUDA's initialisation, or 0 if CUDA is not affected."""
+        failing = self.find("cuda-fails")
+        return failing.error if failing else _SYSTEM_NOT_READY if self.has("fabric-manager-down") else 0
+
     def new_notices(self, record: SimulatedNodeRecord, now_s: float) -> dict[str, float]:
-        """Return the changes to the record that announce a spot interruption or recommend a rebalance, once each."""
+        """Return the record fields to set for a spot notice or rebalance recommendation that is not recorded yet."""
         changes: dict[str, float] = {}
         notice = self.find("spot-notice")
         if notice and not record.spot_end_epoch_s:

@@ -61,14 +61,17 @@ class NodeFleet:
         self.offset_s = offset_s
         self.credentials: RoleCredentials | None = None
         self.changed: Callable[[], None] = lambda: None
-        """Function that is called when a node has powered itself off."""
+        """Function that is called after a node has powered itself off."""
 
     async def adopt(self) -> None:
-        """Adopt an earlier host process's nodes. Boot a node again if it was running but its init has exited.
+        """Adopt an earlier host process's nodes, and delete nodes without a usable record.
+
+        Reboot a node that was running if its init has exited or its boot did not finish.
 
         Raises:
             OSError: The directory cannot be read or written.
-            NewerFormatError: A newer version wrote a record. Its node must not be deleted like one without a record.
+            NewerFormatError: A newer version wrote a record. No node has been deleted.
+            RehearsalError: A node's address cannot be bound, or a node cannot be booted.
         """
         self._instances.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in sorted(self._instances.iterdir()):
@@ -85,10 +88,11 @@ class NodeFleet:
         await asyncio.gather(*(self._adopt(node) for node in self._nodes.values()))
 
     async def start(self, spec: NodeSpec) -> StartedNode:
-        """Boot a node unless it is already running. Return its address.
+        """Boot a node unless it is already running. Return its address and host key.
 
         Raises:
             RehearsalError: The spec is not valid, or the node cannot be booted.
+            OSError: A file of the node cannot be written.
         """
         if not _NAME.fullmatch(spec.instance_id) or not _USER.fullmatch(spec.user):
             raise RehearsalError(f"invalid node name {spec.instance_id!r} or user {spec.user!r}")
@@ -108,6 +112,7 @@ class NodeFleet:
 
         Raises:
             RehearsalError: A process did not exit.
+            OSError: The record cannot be written, or a file cannot be removed.
         """
         async with self._lock(instance_id):
             node = self._nodes.get(instance_id)
@@ -125,6 +130,7 @@ class NodeFleet:
 
         Raises:
             RehearsalError: A process did not exit.
+            OSError: The record cannot be written.
         """
         async with self._lock(instance_id):
             node = self._nodes.get(instance_id)
@@ -135,12 +141,13 @@ class NodeFleet:
         """Reboot a running node from its disk.
 
         Raises:
-            RehearsalError: The node is not running.
+            RehearsalError: The node does not exist, is not running or does not boot.
+            OSError: The record cannot be written.
         """
         async with self._lock(instance_id):
             node = self.find(instance_id)
             if node.record.state != "running":
-                raise RehearsalError(f"node {instance_id} is off")
+                raise RehearsalError(f"cannot reboot node {instance_id}: the node is off")
             await node.power_off("it was rebooted", unheard=False)
             await self._power_on(node)
 
@@ -149,6 +156,7 @@ class NodeFleet:
 
         Raises:
             RehearsalError: A process did not exit.
+            OSError: The record cannot be written, or a file cannot be removed.
         """
         await self.stop(instance_id)
         async with self._lock(instance_id):
@@ -157,10 +165,11 @@ class NodeFleet:
                 shutil.rmtree(node.paths.root, ignore_errors=True)
 
     async def stop_all(self) -> None:
-        """Stop all nodes in parallel.
+        """Stop all nodes in parallel and remove their disks.
 
         Raises:
             RehearsalError: A process did not exit.
+            OSError: A record cannot be written, or a file cannot be removed.
         """
         await asyncio.gather(*(self.stop(name) for name in tuple(self._nodes)))
 
@@ -207,7 +216,7 @@ class NodeFleet:
             ValueError: The timer clock would be too far from the machine's clock.
         """
         if not shift_within_limits(self.offset_s + seconds):
-            message = f"the timer clock can be at most {LIMIT_DAYS} days from this machine's clock"
+            message = f"the timer clock can differ from this machine's clock by at most {LIMIT_DAYS} days"
             raise ValueError(message)
         self.offset_s += seconds
         for node in self._nodes.values():
@@ -235,6 +244,8 @@ class NodeFleet:
 
     async def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace all node faults. Faults that can affect running nodes take effect immediately.
+
+        A running node that a previous fault has affected stays affected until the node boots again.
 
         Raises:
             OSError: A record cannot be written, or a port is in use.
@@ -336,7 +347,7 @@ class NodeFleet:
             return
         await node.body.power_off()
         if stored.state == "running":
-            _LOG.warning("%s: the init exited or the boot did not finish, booting it again", stored.spec.instance_id)
+            _LOG.warning("%s: the init exited or the boot did not finish; rebooting", stored.spec.instance_id)
             await self._power_on(node)
 
     def _ended(self, node: SimulatedNode, action: Action, reason: str) -> None:

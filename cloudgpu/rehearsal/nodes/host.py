@@ -43,12 +43,12 @@ class HostOptions:
 
     @property
     def state(self) -> Path:
-        """Return the path of the file with the state that the next host process takes over."""
+        """File that contains the state for the next host process."""
         return self.directory / "host.json"
 
 
 def main(arguments: list[str]) -> int:
-    """Start the host in the background unless it is running. Return 0 if a host is running."""
+    """Start the host in the background unless a host is already running. Return 0 if a host is running, else 1."""
     settings = _settings(arguments)
     try:
         settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,7 +63,8 @@ def main(arguments: list[str]) -> int:
     ready, notify = os.pipe()
     if os.fork() != 0:
         os.close(notify)
-        # If the child exits early, no data is received, and the child has written the reason to standard error.
+        # If the child exits early, no data is received. The child has written the reason to standard error, or to the
+        # log if it had already detached.
         return 0 if os.read(ready, 1) else 1
     os.close(ready)
     os.setsid()
@@ -94,7 +95,7 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     seen = visible_paths.find_visible_paths(
         settings.home, settings.envs, os.environ, shared_storage.create_shared_folder(settings.directory)
     )
-    # Check before detaching, while the caller can still read the error.
+    # Check for records of a newer version before detaching, while the caller can still read the error.
     record.refuse_newer(settings.directory / "instances")
     stored = host_state.load(settings.state)
     fleet = NodeFleet(settings.directory, seen, isolation, stored.offset_s)
@@ -112,7 +113,7 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, control.over.set)
     await _until_shutdown(settings, control, fleet, lock)
-    # Remove the socket first, so that new clients do not reach this host: they retry until they can start another one.
+    # Remove the socket first, so that new clients do not reach this host: they retry until they can start a new host.
     (settings.directory / "host.sock").unlink(missing_ok=True)
     server.close()
     await fleet.stop_all()
@@ -122,7 +123,7 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
 
 
 async def _until_shutdown(settings: HostOptions, control: ControlServer, fleet: NodeFleet, lock: int) -> None:
-    """Wait until a client requests the shutdown, the state home is deleted, or the host has been idle for too long."""
+    """Wait until a client or signal requests a shutdown, the lock file is deleted, or the host is idle for too long."""
     while not control.over.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(control.over.wait(), _CHECK_INTERVAL_S)
@@ -156,7 +157,7 @@ def _isolation(settings: HostOptions) -> str:
         message = f"nodes cannot be isolated on this machine: {refusal}"
         raise CloudGpuError(message)
     if refusal:
-        _LOG.warning("nodes share this machine's files: %s", refusal)
+        _LOG.warning("nodes are not isolated and share this machine's files: %s", refusal)
     return "plain" if refusal else "cage"
 
 

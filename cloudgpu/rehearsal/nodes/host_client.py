@@ -1,4 +1,4 @@
-"""Client of the node host. Uses only the standard library, and starts the host if it is not running."""
+"""Client for the node host. It needs no third-party package, and starts the host if no host is running."""
 
 import base64
 import io
@@ -36,7 +36,7 @@ _NOT_TWICE = frozenset({"advance", "reboot"})
 
 
 class NodeHostClient:
-    """Client of one state home's node host. Thread-safe: every call has its own connection."""
+    """Client for one state home's node host. Thread-safe: every call opens its own connection."""
 
     def __init__(
         self,
@@ -50,9 +50,10 @@ class NodeHostClient:
 
         Args:
             directory: Directory of the host's socket, log, records and disks.
-            home: State home, which is hidden from nodes; default: the directory that contains `rehearsal`.
-            envs: Shared Python environments; default `<home>/envs`.
-            isolation: Isolation of the nodes if this client starts the host; it does not affect a running host.
+            home: State home, which is hidden from nodes. Default: the parent of the `rehearsal` directory around
+                `directory`, or `directory` itself if it is not inside a `rehearsal` directory.
+            envs: Directory of the shared Python environments; default `<home>/envs`.
+            isolation: Isolation of the nodes if this client starts the host; has no effect on a running host.
         """
         self.directory = directory.absolute()
         self._home = (home or _home_around(self.directory)).absolute()
@@ -62,7 +63,8 @@ class NodeHostClient:
     def start(self, spec: NodeSpec) -> StartedNode:
         """Boot a new node or a node that is off. Return once its SSH server listens.
 
-        If the node is already running, only return its address. Boot hooks may delay the return by at most a minute.
+        If the node is already running, only return its address. If boot hooks take longer than a minute, return before
+        the SSH server listens.
 
         Raises:
             RehearsalError: The node did not start.
@@ -78,7 +80,7 @@ class NodeHostClient:
         self._call("stop", instance_id=instance_id)
 
     def power_off(self, instance_id: str) -> None:
-        """Kill all processes of a node but keep its disk, like StopInstances; `start` boots it again.
+        """Kill all processes of a node but keep its disk, like StopInstances. `start` boots the node again.
 
         Raises:
             RehearsalError: The node could not be stopped.
@@ -89,7 +91,7 @@ class NodeHostClient:
         """Kill all processes of a node and boot it from the same disk.
 
         Raises:
-            RehearsalError: The node does not exist or is not running.
+            RehearsalError: The node does not exist, is not running or does not boot.
         """
         self._call("reboot", instance_id=instance_id)
 
@@ -102,7 +104,7 @@ class NodeHostClient:
         self._call("forget", instance_id=instance_id)
 
     def list(self) -> tuple[NodeReport, ...]:
-        """Return a report on every node that was not forgotten, including nodes that are off.
+        """Return a report on every node, including nodes that are off but not nodes removed with `forget`.
 
         Raises:
             RehearsalError: The host did not respond.
@@ -110,7 +112,7 @@ class NodeHostClient:
         return tuple(NodeReport(**item) for item in self._call("list"))
 
     def console(self, instance_id: str) -> bytes:
-        """Return the last 64 KiB of a node's console with CR LF line ends, as on a serial port.
+        """Return the last 64 KiB of a node's console with CR LF line endings, as on a serial port.
 
         Raises:
             RehearsalError: The node does not exist.
@@ -118,10 +120,10 @@ class NodeHostClient:
         return base64.b64decode(self._call("console", instance_id=instance_id))
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock of power-off timers.
+        """Advance the clock for the nodes' timers and spot interruptions.
 
         Raises:
-            RehearsalError: The host did not respond.
+            RehearsalError: The clock would be too far from the machine's clock, or the host did not respond.
         """
         self._call("advance", seconds=seconds)
 
@@ -142,7 +144,7 @@ class NodeHostClient:
         self._call("reach", instance_id=instance_id, **asdict(opened))
 
     def record_image_packages(self, instance_id: str, image_id: str) -> None:
-        """Record the packages now installed on a node as the packages of an image.
+        """Record a node's installed packages as the packages of an image created from the node.
 
         Raises:
             RehearsalError: There is no such node.
@@ -150,7 +152,7 @@ class NodeHostClient:
         self._call("keep_image", instance_id=instance_id, image_id=image_id)
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
-        """Replace all node faults. They are lost when the host exits.
+        """Replace all node faults. The host keeps faults only in memory, so a new host has no faults.
 
         Raises:
             RehearsalError: The host did not respond.
@@ -158,10 +160,11 @@ class NodeHostClient:
         self._call("faults", faults=[node_fault_json(fault) for fault in faults])
 
     def events(self) -> Iterator[PoweredOff]:
-        """Yield an event for each node that powers itself off, first the unacknowledged ones. Blocks between events.
+        """Yield an event for each node that powers itself off, starting with earlier unacknowledged events.
 
-        Requesting the next event acknowledges the previous event. If the client exits before that, the host sends
-        the event again to the next client. The iterator ends when the host shuts down.
+        The iterator blocks until the next event, and ends when the host shuts down. Requesting the next event
+        acknowledges the previous event. If the client exits without acknowledging an event, the host sends the event
+        to the next client.
 
         Raises:
             RehearsalError: The host cannot be started.
@@ -184,7 +187,7 @@ class NodeHostClient:
         return True
 
     def shutdown(self) -> None:
-        """Stop all nodes and the host. Return once the host process has exited. Idempotent.
+        """Stop all nodes, remove their disks, and stop the host. Return once the host releases its lock. Idempotent.
 
         Raises:
             RehearsalError: The host did not exit in time.
@@ -205,7 +208,7 @@ class NodeHostClient:
     def _socket(self) -> Path:
         return self.directory / "host.sock"
 
-    def _call(self, operation: str, **arguments: object) -> Any:  # noqa: ANN401 - as JSON has it
+    def _call(self, operation: str, **arguments: object) -> Any:  # noqa: ANN401 - any JSON value
         line = b""
         for attempts_left in range(_ATTEMPTS if operation not in _NOT_TWICE else 1, 0, -1):
             try:
@@ -262,7 +265,7 @@ class NodeHostClient:
         except subprocess.TimeoutExpired as err:
             raise RehearsalError("the node host did not start in time", hint=self._log_hint) from err
         if done.returncode != 0:
-            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no error message"]
             raise RehearsalError(f"the node host did not start: {last[0]}", hint=self._log_hint)
 
     @property

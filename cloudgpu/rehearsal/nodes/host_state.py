@@ -1,4 +1,4 @@
-"""The state that a node host passes to its next process: the offset of the timer clock and the role's credentials."""
+"""State that one node host process saves for the next one: the timer clock's offset and the role's credentials."""
 
 import logging
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HostState:
-    """The stored state. Nodes with a role have no credentials until a server sends them."""
+    """The stored state. `credentials` is None until the rehearsal server has sent the role's credentials."""
 
     offset_s: float = 0.0
     credentials: RoleCredentials | None = None
 
 
 def load(path: Path) -> HostState:
-    """Read the state. A value that is missing or not valid takes its default.
+    """Read the state. A missing or invalid value is replaced by its default.
 
     Raises:
         NewerFormatError: A newer version wrote the file.
@@ -62,4 +62,4 @@ def _credentials(values: dict[str, object], path: Path) -> RoleCredentials | Non
         return decode_as(RoleCredentials, stored)
     except ValueError as err:
         _LOG.warning("%s: cannot read the role credentials: %s", path, err)
-        return None  # the server sends them again
+        return None  # the rehearsal server sends the credentials again

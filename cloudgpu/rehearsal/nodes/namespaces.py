@@ -1,6 +1,7 @@
 """A node with its own mount, PID, UTS and IPC namespaces. Requires root on Linux."""
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -26,7 +27,7 @@ _REPLACED = ("/usr", "/bin", "/sbin", "/lib", "/etc", "/opt", "/var", "/var/log"
 
 
 class CagedBody:
-    """The namespaces of one node, which its init process keeps alive."""
+    """The namespaces of one node, which the node's init process keeps alive."""
 
     def __init__(self, cage: namespace_script.NamespacePaths) -> None:
         """Create the runtime without starting a process.
@@ -58,15 +59,18 @@ class CagedBody:
         return [*enter, *session, "/bin/sh", "-c", _ENTER, cwd, *argv]
 
     def entering(self) -> list[str]:
-        """Return the prefix that enters the node with the host's privileges."""
+        """Return the command prefix that runs a program in the node's namespaces with the host's privileges."""
         return ["nsenter", "--target", str(self.process[0]), *_NAMESPACES, "--"]
 
     @property
     def take_terminal(self) -> None:
-        """Return None: `setsid --ctty` acquires the terminal inside the node, provided that no session owns it yet."""
+        """Always None, because the `setsid --ctty` in the command acquires the terminal.
+
+        `setsid --ctty` would fail if the new process had already acquired the terminal for another session.
+        """
 
     def open_terminal(self) -> tuple[int, int]:
-        """Open a terminal in the node's own `/dev/pts`, so that `tty` and `/dev/tty` work inside.
+        """Open a terminal in the node's own `/dev/pts`, so that `tty` and `/dev/tty` work inside the node.
 
         Raises:
             OSError: No terminal is available, or the node is off.
@@ -80,7 +84,7 @@ class CagedBody:
             raise
 
     def send_signal(self, pid: int, number: signal.Signals) -> None:
-        """Signal the process group of `nsenter`'s only child, which leads its own session."""
+        """Send a signal to the process group of `nsenter`'s only child, which is the leader of its own session."""
         try:
             for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
                 os.killpg(int(child), number)
@@ -132,7 +136,7 @@ class CagedBody:
             os.close(descriptor)
 
     async def power_off(self) -> None:
-        """Kill the init. The kernel first kills and reaps all other processes in its namespace.
+        """Kill the init. Before the init exits, the kernel kills and reaps all other processes in its PID namespace.
 
         Raises:
             RehearsalError: The init did not exit in time.
@@ -154,7 +158,7 @@ class CagedBody:
         for name in ("upper", "work", "merged", "own", "own/home"):
             (disk / name).mkdir(exist_ok=True)
         image_home = disk / "upper" / "home"
-        # At the first boot only, move the login user's home directory to the place from which the node mounts it.
+        # At the first boot only, move the login user's home directory to the directory from which the node mounts it.
         if not image_home.is_symlink() and image_home.is_dir() and not any((disk / "own" / "home").iterdir()):
             for home in image_home.iterdir():
                 home.rename(disk / "own" / "home" / home.name)
@@ -178,7 +182,8 @@ def kill_unrecorded_inits(instances: Path, known: set[int]) -> None:
         ours = words[0].endswith(b"unshare") and any(word.startswith(marker) for word in words)
         if ours and not known & {int(child) for child in children}:
             _LOG.warning("killing process %s, which started an unrecorded node init", folder.name)
-            os.kill(int(folder.name), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the process exited by itself
+                os.kill(int(folder.name), signal.SIGKILL)
 
 
 async def _until_ready(process: asyncio.subprocess.Process) -> int:
@@ -207,13 +212,13 @@ def _started(pid: int) -> int:
 def unsupported_reason(probe: Path) -> str:
     """Return why nodes cannot have namespaces on this machine, or an empty string if they can.
 
-    The check creates namespaces that use the empty directory `probe`.
+    The check creates namespaces whose root is in the directory `probe`.
 
     Raises:
         OSError: The directory cannot be written.
     """
     if sys.platform != "linux" or os.geteuid() != 0:
-        return "namespaces require root on Linux"
+        return "namespaces require Linux and root privileges"
     points = namespace_script.machine_mounts(Path("/proc/self/mountinfo").read_text())
     separate = [point for point in points if point in _REPLACED]
     if separate:

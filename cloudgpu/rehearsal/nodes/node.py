@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from cloudgpu.rehearsal.nodes import addresses, superuser
 from cloudgpu.rehearsal.nodes.boot.base_image import NO_EGRESS_FILE
 from cloudgpu.rehearsal.nodes.boot.boot import NodeBoot
 from cloudgpu.rehearsal.nodes.boot.console import Console
+from cloudgpu.rehearsal.nodes.boot.cuda_library import LIBRARY_FILE, installation_command
 from cloudgpu.rehearsal.nodes.faults import NodeFaults
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
 from cloudgpu.rehearsal.nodes.mounts.s3_views import Views
@@ -25,6 +27,7 @@ from cloudgpu.rehearsal.nodes.record import NodePaths, SimulatedNodeRecord, Stor
 from cloudgpu.rehearsal.nodes.servers import command_answers, spot_notices
 from cloudgpu.rehearsal.nodes.servers.command_stubs import StandInServer
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, hostname
+from cloudgpu.rehearsal.nodes.servers.package_answers import Archive
 from cloudgpu.rehearsal.nodes.servers.power_commands import Action
 from cloudgpu.rehearsal.nodes.servers.sshd import LoginUser, NodeSshServer, SshDoors
 from cloudgpu.rehearsal.nodes.timers import NodeTimers
@@ -36,7 +39,7 @@ _HOOK_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class HostServices:
-    """The node host's services that a node uses."""
+    """Services that the node host provides to a node."""
 
     now_s: Callable[[], float]
     credentials: Callable[[], RoleCredentials | None]
@@ -46,13 +49,13 @@ class HostServices:
 
 
 class SimulatedNode:
-    """A simulated instance. `NodeFleet` serializes the calls to its methods.
+    """A simulated instance. `NodeFleet` serializes calls to a node's asynchronous methods.
 
     Attributes:
         paths: Files of the node.
         body: Runtime of the node's processes.
         console: Console output of the node.
-        faults: Faults that affect the current boot or, while the node is off, the next boot.
+        faults: Faults that have affected the node since it last booted.
     """
 
     def __init__(self, stored: SimulatedNodeRecord, paths: NodePaths, body: NodeRuntime, host: HostServices) -> None:
@@ -78,17 +81,20 @@ class SimulatedNode:
         self._doors = SshDoors(self.paths.run)
         self._listening = asyncio.Event()
         self._metadata: MetadataService | None = None
-        self._views = Views(body, host.shared, self._run, host.credentials)
+        self._views = Views(body, host.shared, self._run, self._role_credentials)
         self._standins = StandInServer(self._simulate, self._after_reply)
         self._tasks: set[asyncio.Task[int | None]] = set()
+        self._powered_on_s = time.monotonic()
 
     @property
     def record(self) -> SimulatedNodeRecord:
-        """Return the node's current record."""
+        """The node's current record."""
         return self._stored.current
 
     async def power_on(self, claim: addresses.BoundAddress) -> None:
-        """Boot the node. Return once SSH listens, or after a minute if a boot hook takes longer.
+        """Boot the node. Return once SSH listens, or after a minute if the boot hooks take longer.
+
+        With the `boot-hangs` fault, start no process and return immediately.
 
         Raises:
             RehearsalError: The node's processes cannot be started on this machine.
@@ -96,6 +102,7 @@ class SimulatedNode:
         """
         self._boot.begin()
         self._listening.clear()
+        self._powered_on_s = time.monotonic()
         self.console.write("")
         hangs = self.faults.has("boot-hangs")
         if not hangs:
@@ -108,6 +115,7 @@ class SimulatedNode:
         await self._serve(claim)
         self._show_egress()
         await self._show_disks()
+        await self._show_cuda()
         await self.apply_faults(())
         self._spawn(self._boot.run(self._environment(), lambda: self._listen(claim)))
         waiting = asyncio.ensure_future(self._listening.wait())
@@ -154,7 +162,7 @@ class SimulatedNode:
         self._stored.change(disk=False)
 
     async def apply_faults(self, added: Sequence[NodeFault]) -> None:
-        """Add faults to the running node, then apply all its faults that can affect a running node.
+        """Add faults to the running node, then apply all of the node's faults that can affect a running node.
 
         Raises:
             OSError: The record cannot be written, or another process uses the port.
@@ -173,7 +181,7 @@ class SimulatedNode:
             self.arm()
 
     async def set_access(self, opened: Opened) -> None:
-        """Allow or block SSH, internet access and storage access. Open connections are kept.
+        """Allow or block SSH, internet access and storage access. Open SSH connections are kept.
 
         Raises:
             OSError: The record cannot be written, or another process uses the port.
@@ -192,7 +200,7 @@ class SimulatedNode:
             await self._listen_again()
 
     def arm(self) -> None:
-        """Reschedule all timers after a timer or the clock changed."""
+        """Reschedule all timers. Call this after a timer or the clock has changed."""
         self._timers.arm()
 
     def acknowledge(self) -> None:
@@ -203,13 +211,13 @@ class SimulatedNode:
         """
         self._stored.change(unheard=False)
 
-    # Servers and what the node can reach.
+    # Servers, internet access and disks.
 
     async def _serve(self, claim: addresses.BoundAddress) -> None:
         self._claim = claim
         self._metadata = MetadataService(
             self.record.spec, claim.address, claim.metadata_port,
-            now_s=self._host.now_s, credentials=self._host.credentials, notices=self._notices,
+            now_s=self._host.now_s, credentials=self._role_credentials, notices=self._notices,
         )  # fmt: skip
         await self._metadata.listen(claim.metadata)
         await self._standins.listen(self.paths.run)
@@ -233,7 +241,7 @@ class SimulatedNode:
         self._listening.set()
 
     def _shown_key(self) -> asyncssh.SSHKey:
-        """Return the host key that the console printed, or a new key if the `host-key-changes` fault is active."""
+        """Return the host key that the console shows, or a new key if the `host-key-changes` fault is active."""
         if self.faults.has("host-key-changes"):
             return asyncssh.generate_private_key("ssh-ed25519")
         return asyncssh.read_private_key(self.paths.host_key)
@@ -253,10 +261,20 @@ class SimulatedNode:
             mark.touch()
 
     async def _show_disks(self) -> None:
-        """Make attached volumes appear as devices."""
+        """Create devices for attached volumes in the node's `/dev`."""
         command = shared_folders.device_creation_command(dict(self.record.spec.mountable), self.body.layer.shown)
         if command:
             await self._run(command)
+
+    async def _show_cuda(self) -> None:
+        """Install the CUDA library whose initialisation fails, or remove it if the fault was cleared."""
+        error = self.faults.cuda_error
+        if error or (self.body.layer.folder / LIBRARY_FILE).exists():
+            await self._run(installation_command(self.body.layer.shown, error))
+
+    def _role_credentials(self) -> RoleCredentials | None:
+        """Return the credentials of the node's role, or None if the node has no role."""
+        return self._host.credentials() if self.record.spec.role else None
 
     def _notices(self) -> Mapping[str, str]:
         return spot_notices.notice_entries(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)
@@ -265,7 +283,9 @@ class SimulatedNode:
         endpoint = f"http://{self.record.address}:{self.record.metadata_port}"
         root = "/root" if not self.body.layer.shown else self.body.layer.shown
         own = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint, "HOME": root, "USER": "root", "LOGNAME": "root"}
-        return self.body.environment() | own
+        # CUDA that an injected fault affects does not recover, so that the bootstrap does not wait for it.
+        waits = {"CLOUDGPU_FABRIC_S": "0"} if self.faults.cuda_error else {}
+        return self.body.environment() | own | waits
 
     async def _watch(self) -> None:
         await self.body.ended()
@@ -296,7 +316,7 @@ class SimulatedNode:
         return reply
 
     def _after_reply(self, reply: command_answers.Reply) -> None:
-        """Apply a reply after it was sent to the command, because applying it may power off the node."""
+        """Apply a reply's effects, which may power off the node, after the command has received the reply."""
         if reply.run:
             self._start_command(reply.run)
         if reply.arm is not None or reply.disarm:
@@ -310,8 +330,14 @@ class SimulatedNode:
         return command_answers.CommandContext(
             spec, now, self.record.timers, boot_finished=not self._boot.running, boot_failed=self._boot.failed,
             installed=self.record.installed, bare=self.faults.has("bare-image"),
+            archive=Archive(newer_libraries=self.faults.has("newer-libraries")), driver_loading=self._driver_loading(),
+            fabric_manager_down=self.faults.has("fabric-manager-down"),
             disks=shared_folders.NodeMounts(dict(spec.mountable), mounted, root, self._host.shared.formatted()),
         )  # fmt: skip
+
+    def _driver_loading(self) -> bool:
+        late = self.faults.find("driver-late")
+        return late is not None and time.monotonic() - self._powered_on_s < late.seconds
 
     def _now_s(self) -> float:
         """Return the node's time, which a fault may skew."""

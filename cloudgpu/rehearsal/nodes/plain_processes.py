@@ -21,14 +21,14 @@ _ENTER = 'cd "$0" 2>/dev/null || cd /; exec "$@"'
 
 
 class PlainBody:
-    """The processes of one node. The node's files are below `CLOUDGPU_NODE_ROOT`."""
+    """The processes of one node without namespaces. The node's files are in `CLOUDGPU_NODE_ROOT`."""
 
     def __init__(self, root: Path, run: Path, surroundings: VisiblePaths) -> None:
         """Create the runtime without starting a process.
 
         Args:
             root: Directory that serves as the node's `/`.
-            run: Directory that contains the socket to the host.
+            run: Directory that contains the sockets shared by the node and the host.
             surroundings: Paths on this machine that the node may see.
         """
         self._root = root
@@ -65,11 +65,11 @@ class PlainBody:
 
     @property
     def take_terminal(self) -> Callable[[], None]:
-        """Return a function that makes standard input the controlling terminal of a new process's session."""
+        """Function that makes standard input the controlling terminal of a new process's session."""
         return _take_terminal
 
     def open_terminal(self) -> tuple[int, int]:
-        """Open a pseudo-terminal on this machine.
+        """Open a pseudo-terminal on this machine. Return its master and slave descriptors.
 
         Raises:
             OSError: No terminal is available.
@@ -77,7 +77,7 @@ class PlainBody:
         return pty.openpty()
 
     def send_signal(self, pid: int, number: signal.Signals) -> None:
-        """Signal the process group of a command."""
+        """Send a signal to a command's process group, if the group still exists."""
         try:
             os.killpg(pid, number)
         except (ProcessLookupError, PermissionError):
@@ -87,7 +87,7 @@ class PlainBody:
         """Do nothing, because there is no init."""
 
     def adopt(self, process: tuple[int, int]) -> bool:
-        """Return True, because running processes are found by their environment."""
+        """Return True: there is no init to take over, and `power_off` finds running processes by their environment."""
         del process
         return True
 

@@ -1,4 +1,4 @@
-"""Interface for running a node's processes, which are either in namespaces (a cage) or plain processes."""
+"""Interface for running a node's processes, either in namespaces (a cage) or as plain processes."""
 
 import signal
 from collections.abc import Callable
@@ -12,11 +12,11 @@ class NodeRuntime(Protocol):
 
     @property
     def layer(self) -> Layer:
-        """Return the location of the node's files, on this machine and inside the node."""
+        """Location of the node's files, on this machine and inside the node."""
 
     @property
     def process(self) -> tuple[int, int]:
-        """Return the pid and start time of the init, or (0, 0) if there is no init."""
+        """Pid and start time of the init, or (0, 0) if there is no init."""
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables for the node's processes."""
@@ -25,17 +25,17 @@ class NodeRuntime(Protocol):
         """Return the login user's home directory as seen inside the node."""
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
-        """Return the command on this machine that runs `argv` in the node, with a new terminal if requested."""
+        """Return a command that runs `argv` in the node. Set `terminal` if standard input is the node's terminal."""
 
     def entering(self) -> list[str]:
-        """Return the prefix for a command that the host runs inside the node with the host's privileges.
+        """Return the prefix of a command that the host runs inside the node with the host's privileges.
 
         The prefix is empty if the node has no namespaces.
         """
 
     @property
     def take_terminal(self) -> Callable[[], None] | None:
-        """Return the function with which a new process acquires its terminal, or None if `command` does so."""
+        """Function that a new process calls to acquire its terminal, or None if `command` includes that step."""
 
     def open_terminal(self) -> tuple[int, int]:
         """Open a new pseudo-terminal of the node. Return its master and slave descriptors.
@@ -45,7 +45,7 @@ class NodeRuntime(Protocol):
         """
 
     def send_signal(self, pid: int, number: signal.Signals) -> None:
-        """Signal the process group of a command started with `command`. Processes that have exited are ignored."""
+        """Send a signal to the process group of a command started with `command`, unless the command has exited."""
 
     def limit_home(self, kib: int) -> None:
         """Limit the size of the login user's home directory from the next boot on. No effect without namespaces."""
@@ -58,7 +58,7 @@ class NodeRuntime(Protocol):
         """
 
     def adopt(self, process: tuple[int, int]) -> bool:
-        """Take over the init that an earlier host started. Return False if the init has exited."""
+        """Take over the init that an earlier host process started. Return False if the init has exited."""
 
     async def ended(self) -> None:
         """Wait until the node's init exits, or forever if there is no init."""

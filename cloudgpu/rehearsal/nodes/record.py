@@ -1,4 +1,4 @@
-"""The stored record of a node, which the next host process needs to adopt the node."""
+"""A node's stored record, from which the next host process adopts the node."""
 
 import contextlib
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from cloudgpu.rehearsal.state.document import DocumentFormat
 
 _FORMAT: Final = DocumentFormat("node record")
 _LARGEST: Final = 253_402_300_799
-"""The last second that a date can represent. All valid numbers in a record are far smaller."""
+"""The latest Unix time that `datetime` can represent, in seconds. Records with larger numbers are rejected."""
 _SHOWN_CHARACTERS: Final = 40
 
 
 @dataclass(frozen=True)
 class Timer:
-    """A unit that fires at an absolute time on the timer clock; `command` runs inside the node."""
+    """A simulated systemd timer, which runs `command` inside the node at a Unix time on the node's clock."""
 
     unit: str
     due_epoch_s: float
@@ -54,7 +54,7 @@ class Changes(Protocol):
 
 @dataclass(frozen=True)
 class SimulatedNodeRecord:
-    """The record of a node. `pid` and `pid_started` identify the node's init; they are 0 if it has no init."""
+    """The record of a node. `pid` and `pid_started` identify the node's init, or are 0 if the node has no init."""
 
     spec: NodeSpec
     address: str
@@ -65,10 +65,10 @@ class SimulatedNodeRecord:
     state: PowerState = "off"
     reason: str = ""
     unheard: bool = False
-    """Whether the node powered itself off and no client has acknowledged the event yet."""
+    """True if the node powered itself off and no client has acknowledged the event yet."""
     scripts_done: bool = False
     booted: bool = False
-    """Whether the boot finished; otherwise a new host process boots the node again."""
+    """True once the boot has finished. The next host process reboots a running node whose boot has not finished."""
     disk: bool = True
     pid: int = 0
     pid_started: int = 0
@@ -76,14 +76,14 @@ class SimulatedNodeRecord:
     mounted: tuple[Mounted, ...] = ()
     """Active mounts; powering off the node clears them."""
     installed: tuple[str, ...] = ()
-    """Simulated packages installed on the node, initially those in the image; lost with the disk."""
+    """Simulated packages installed on the node. A node with a new disk has only its image's packages."""
     spot_end_epoch_s: float = 0.0
-    """Time of the spot interruption; 0 if none is scheduled."""
+    """Unix time of the spot interruption, or 0 if no interruption is scheduled."""
     rebalance_epoch_s: float = 0.0
-    """Time of the rebalance recommendation; 0 if there was none."""
+    """Unix time of the rebalance recommendation, or 0 if the node has not received a recommendation."""
 
     def report(self) -> NodeReport:
-        """Return the node's report, in the form sent to clients."""
+        """Return the node's report for clients, without its injected faults."""
         return NodeReport(
             instance_id=self.spec.instance_id,
             state=self.state,
@@ -95,7 +95,7 @@ class SimulatedNodeRecord:
         )
 
     def after(self, reply: Changes) -> "SimulatedNodeRecord":
-        """Return the record with the changes of a simulated command applied."""
+        """Return a copy of the record with a simulated command's changes applied."""
         timers = tuple(timer for timer in self.timers if timer.unit != reply.disarm)
         if reply.arm is not None:
             timers = (*(timer for timer in timers if timer.unit != reply.arm.unit), reply.arm)
@@ -105,7 +105,7 @@ class SimulatedNodeRecord:
         return replace(self, timers=timers, mounted=mounted, installed=installed)
 
     def off(self, reason: str, *, unheard: bool) -> "SimulatedNodeRecord":
-        """Return the record of the node after power-off."""
+        """Return a copy of the record as it is after the node powers off."""
         return replace(
             self,
             state="off",
@@ -128,31 +128,31 @@ class NodePaths:
 
     @property
     def record(self) -> Path:
-        """Return the file that stores the node's record."""
+        """File that stores the node's record."""
         return self.root / "record.json"
 
     @property
     def console(self) -> Path:
-        """Return the file with the console output of the node."""
+        """File that contains the node's console output."""
         return self.root / "console.log"
 
     @property
     def host_key(self) -> Path:
-        """Return the file with the SSH server's private key."""
+        """File that contains the SSH server's private host key."""
         return self.root / "host_key"
 
     @property
     def disk(self) -> Path:
-        """Return the directory of the node's own files, which is deleted with the node."""
+        """Directory of the node's own files, which is deleted with the node."""
         return self.root / "disk"
 
     @property
     def run(self) -> Path:
-        """Return the directory shared with the node: sockets, and the file `alive`, whose deletion stops the init."""
+        """Directory shared with the node. It contains sockets and the file `alive`, whose deletion stops the init."""
         return self.root / "run"
 
     def create(self) -> None:
-        """Create the directories, accessible only to their owner.
+        """Create the directories, accessible only to their owner, and the file `alive`.
 
         Raises:
             OSError: The disk is full or not writable.
@@ -166,10 +166,10 @@ class StoredRecord:
     """The current record of a node. Every change is written to the node's record file."""
 
     def __init__(self, record: SimulatedNodeRecord, path: Path, process: Callable[[], tuple[int, int]]) -> None:
-        """Store the arguments without writing the file.
+        """Create the object without writing the file.
 
         Args:
-            record: The record as it is on disk.
+            record: The node's current record.
             path: The record file.
             process: Function that returns the pid and start time of the node's init.
         """
@@ -178,7 +178,7 @@ class StoredRecord:
         self._process = process
 
     def change(self, **changes: object) -> None:
-        """Change fields of the record, and record the init that runs now.
+        """Change fields of the record, and update the pid and start time of the node's init.
 
         Raises:
             OSError: The file cannot be written.
@@ -227,7 +227,7 @@ def load_in(folder: Path) -> SimulatedNodeRecord:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The record is damaged or incomplete, or it belongs to another node.
+        ValueError: The record is damaged or incomplete, or is the record of another node.
         NewerFormatError: A newer version wrote the record.
     """
     record = load(folder / "record.json")
@@ -238,7 +238,7 @@ def load_in(folder: Path) -> SimulatedNodeRecord:
 
 
 def refuse_newer(instances: Path) -> None:
-    """Reject the records of a newer version in the nodes' directories. Damaged records are ignored here.
+    """Raise an error if a newer version wrote a node's record. Damaged records are ignored here.
 
     Raises:
         NewerFormatError: A newer version wrote at least one record.

@@ -1,4 +1,4 @@
-"""Unix sockets at paths of any length, although the kernel limits socket paths to 108 bytes."""
+"""Bind and connect Unix sockets. On Linux, paths may exceed the kernel's limit for socket paths."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from pathlib import Path
 from cloudgpu.errors import RehearsalError
 
 AGENT_SOCKET = "agent.sock"
-"""Socket in a node's run directory through which the SSM agent reaches SSH, regardless of security group rules."""
+"""Socket in a node's run directory. The SSM agent uses it to reach the SSH server despite security group rules."""
 _LIMIT_BYTES = 100
 """Maximum length of a path that is used directly. The kernel's limit is 107 bytes on Linux and 103 on macOS."""
 
@@ -33,7 +33,7 @@ def connect(path: Path, timeout_s: float | None) -> socket.socket:
 
 
 def bind(path: Path) -> socket.socket:
-    """Bind a non-blocking stream socket to which only the current user may connect. Replace an existing file.
+    """Bind a non-blocking stream socket that only the current user may connect to. An existing file is replaced.
 
     Raises:
         OSError: The directory cannot be written.
@@ -59,7 +59,7 @@ def _short(path: Path) -> Iterator[str]:
         return
     if not Path("/proc/self/fd").is_dir():
         message = f"the path {path} is too long for a socket on this system"
-        raise RehearsalError(message, hint="set CLOUDGPU_HOME to a shorter directory")
+        raise RehearsalError(message, hint="set CLOUDGPU_HOME to a directory with a shorter path")
     parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{parent}/{path.name}"

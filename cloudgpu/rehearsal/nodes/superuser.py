@@ -14,7 +14,7 @@ async def run(
     """Run one command and return its exit status. If `stdin` is None, standard input is empty.
 
     Raises:
-        OSError: The console cannot be written.
+        OSError: The console cannot be opened, or the command cannot be started.
     """
     output = console.open()
     try:

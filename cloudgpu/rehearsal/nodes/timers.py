@@ -1,4 +1,4 @@
-"""The timers of a node: the expiry and other scheduled commands, a delayed shutdown and the spot interruption."""
+"""A node's timers: the expiry and other scheduled commands, a delayed shutdown and the spot interruption."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -8,11 +8,11 @@ from cloudgpu.rehearsal.nodes.servers.power_commands import Action, immediate_ac
 from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_RECLAIM_REASON
 
 _LONGEST_SLEEP_S = 3600.0
-"""Limit for a wait, because a suspended machine stops the event loop's clock; the timers are then checked again."""
+"""Maximum wait between checks. The event loop's clock stops while the machine is suspended, so long waits fire late."""
 
 
 class NodeTimers:
-    """The timers of one running node. Their times are in the node's record, so they survive the node host."""
+    """The timers of one running node. The node's record contains the due times, so timers outlive the node host."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class NodeTimers:
         Args:
             stored: Record of the node.
             now_s: Function that returns the node's time, which a fault may skew.
-            cloud_now_s: Function that returns the cloud's time, at which AWS interrupts spot instances.
+            cloud_now_s: Function that returns the cloud's time, which determines when spot instances are interrupted.
             run: Function that runs a command in the node.
             end: Function that powers off or reboots the node; called with the action and the reason.
         """
@@ -40,7 +40,7 @@ class NodeTimers:
         self._waiting: list[asyncio.TimerHandle] = []
 
     def arm(self) -> None:
-        """Schedule all timers again after one of them or a clock changed. Timers that are due fire immediately."""
+        """Reschedule all timers after a timer or a clock has changed. Timers that are due fire immediately."""
         self.disarm()
         record, now_s = self._stored.current, self._now_s()
         waits_s = [timer.due_epoch_s - now_s for timer in record.timers]
@@ -50,7 +50,7 @@ class NodeTimers:
         self._waiting = [loop.call_later(min(max(0.0, wait_s), _LONGEST_SLEEP_S), self._fire_due) for wait_s in waits_s]
 
     def disarm(self) -> None:
-        """Cancel all timers. The record keeps their times."""
+        """Cancel all timers. Their due times stay in the node's record."""
         for handle in self._waiting:
             handle.cancel()
         self._waiting = []

@@ -11,7 +11,8 @@ from cloudgpu.rehearsal.node_spec import NodeSpec
 
 PowerState = Literal["running", "off"]
 Isolation = Literal["auto", "cage", "plain"]
-"""`cage`: namespaces with a separate root. `plain`: only simulated commands on PATH. `auto`: `cage` if permitted."""
+"""`cage`: namespaces with a separate root. `plain`: ordinary processes, with simulated commands first on PATH.
+`auto`: `cage` if the machine permits it, else `plain`."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class StartedNode:
 
 @dataclass(frozen=True)
 class NodeReport:
-    """The state of a node. `reason` is why the node is off; it is empty while the node is running."""
+    """The state of a node. `reason` explains why the node is off, and is empty while the node is running."""
 
     instance_id: str
     state: PowerState
@@ -35,12 +36,12 @@ class NodeReport:
     host_key: str
     reason: str = ""
     befallen: tuple[str, ...] = ()
-    """Kinds of the faults that were injected into the node. This name is part of the protocol with older node hosts."""
+    """Kinds of the faults injected into the node. The field name is kept because older node hosts send it."""
 
 
 @dataclass(frozen=True)
 class PoweredOff:
-    """The event for a node that powered itself off through a timer, a command or the exit of its init."""
+    """The event that a node powered off because of a timer, a command, a spot interruption or the exit of its init."""
 
     instance_id: str
     reason: str
@@ -58,7 +59,7 @@ class RoleCredentials:
 
 @dataclass(frozen=True)
 class Opened:
-    """Network and storage access of a node. `mountable` lists mount sources and their backing directories."""
+    """Network and storage access of a node. `mountable` pairs each mount source with its backing directory's name."""
 
     ssh: bool
     egress: bool

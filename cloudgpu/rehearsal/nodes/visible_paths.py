@@ -17,11 +17,14 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class VisiblePaths:
-    """The machine's visible paths. In `hidden` directories, a node sees only the `readable` and `writable` paths."""
+    """The visible paths. In `hidden` directories, a node sees only `readable`, `writable` and `shared` paths.
+
+    Nodes without namespaces can see every path.
+    """
 
     base_python: str
     commands: tuple[tuple[str, str], ...]
-    """Command names on a node's PATH, each with the program that it runs."""
+    """Pairs of a command name on a node's PATH and the path of the program that the command runs."""
     environment: tuple[tuple[str, str], ...]
     readable: tuple[Path, ...]
     writable: tuple[Path, ...]
@@ -34,7 +37,7 @@ class VisiblePaths:
 def find_visible_paths(
     home: Path, envs: Path, environment: Mapping[str, str], shared: tuple[Path, Path] | None = None
 ) -> VisiblePaths:
-    """Determine which paths of this machine and user are visible to nodes. Create missing writable directories.
+    """Return the paths of this machine and user that nodes may see, and create missing writable directories.
 
     Raises:
         OSError: A directory cannot be created.
@@ -42,7 +45,7 @@ def find_visible_paths(
     # Use real paths only: inside a node, nothing can be mounted on a path that contains a symlink.
     user_home, home, envs = _real(Path.home()), _real(home), _real(envs)
     caches = {name: str(_real(Path(path))) for name, path in _caches(user_home, envs, environment).items()}
-    # Directories below the environments are mounted with them, because hard links do not work across separate mounts.
+    # A cache inside `envs` is not mounted separately, because hard links do not work across mounts.
     writable = [envs, *(Path(path) for path in caches.values() if not Path(path).is_relative_to(envs))]
     for folder in writable:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +55,7 @@ def find_visible_paths(
     passed |= _settings(user_home, environment) | caches
     passed |= {"CLOUDGPU_ENVS": str(envs)}
     if environment.get("UV_CACHE_DIR"):
-        passed.setdefault("UV_LINK_MODE", "copy")  # hard links do not work: cache and environments are separate mounts
+        passed.setdefault("UV_LINK_MODE", "copy")  # uv cannot hard-link if the cache is a separate mount
     return VisiblePaths(
         base_python=base,
         commands=tuple(commands.items()),
@@ -74,7 +77,7 @@ def _caches(user_home: Path, envs: Path, environment: Mapping[str, str]) -> dict
     pip = mac / "pip" if sys.platform == "darwin" else cache / "pip"
     variables = {
         "PIP_CACHE_DIR": environment.get("PIP_CACHE_DIR") or str(pip),
-        # uv hard-links files on the same mount as the environments; on another mount, it would store every file twice.
+        # If the cache is on the same mount as the environments, uv hard-links files instead of copying them.
         "UV_CACHE_DIR": environment.get("UV_CACHE_DIR") or str(envs / ".uv"),
     }
     pythons = environment.get("UV_PYTHON_INSTALL_DIR") or str(user_home / ".local" / "share" / "uv" / "python")
@@ -84,7 +87,7 @@ def _caches(user_home: Path, envs: Path, environment: Mapping[str, str]) -> dict
 
 
 def _settings(user_home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with the user's pip and uv settings, because a node has a different home directory."""
+    """Return variables that point pip and uv to the user's settings, because a node has a different home directory."""
     config = Path(environment.get("XDG_CONFIG_HOME") or user_home / ".config")
     candidates = {
         "PIP_CONFIG_FILE": (config / "pip" / "pip.conf", user_home / ".pip" / "pip.conf"),
@@ -111,7 +114,7 @@ def _commands(base: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _readable(commands: Mapping[str, str], passed: Mapping[str, str], writable: list[Path]) -> set[Path]:
-    """Return the files and directories that must be visible even below a hidden directory."""
+    """Return the files and directories that nodes must be able to read even inside a hidden directory."""
     paths = {_real(Path(sys.base_prefix)), _real(Path(sys.prefix)), Path(cloudgpu.__file__).resolve().parent}
     for path in commands.values():
         paths |= _prefixes(Path(path))

@@ -21,7 +21,7 @@ _KEY_ID = re.compile(r"AKIA[A-Z2-7]{16}")
 
 @dataclass(frozen=True)
 class AccessKey:
-    """An access key: id and secret in AWS's format."""
+    """An access key, whose id and secret have AWS's format."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -29,7 +29,7 @@ class AccessKey:
 
 @dataclass(frozen=True)
 class Keyring:
-    """The access keys of one state home: the user's (`caller`), and the nodes' from the metadata service (`role`)."""
+    """One state home's access keys: `caller` is the user's, and nodes get `role` from the metadata service."""
 
     caller: AccessKey
     role: AccessKey
@@ -46,7 +46,7 @@ def load_or_create(path: Path) -> Keyring:
     """Read the state home's keys, creating them if necessary. Concurrent callers get the same keys.
 
     Raises:
-        StateError: The key file cannot be written or is damaged.
+        StateError: The key file cannot be written or is damaged, or a newer version wrote it.
     """
     if not os.path.lexists(path):
         _create(path)
@@ -73,7 +73,7 @@ def repair(path: Path, known_id: str) -> Keyring:
     """Read the state home's keys, replacing them if they are damaged.
 
     The caller must make sure that no server is running, because a running server would keep using its old keys. Cluster
-    records identify this cloud by the user's access key id, so the new key keeps that id if it is known.
+    records identify this cloud by the user's access key id, so the new key keeps `known_id` if it is a valid ID.
 
     Args:
         path: The key file.
@@ -112,13 +112,13 @@ def _create(path: Path) -> None:
 def _key(row: dict[str, str]) -> AccessKey:
     key = AccessKey(**row)
     if not all(isinstance(text, str) and text for text in asdict(key).values()):
-        message = "an access key is empty or not a string"
+        message = "an access key's id or secret is empty or not a string"
         raise ValueError(message)
     return key
 
 
 def write(path: Path, keyring: Keyring) -> None:
-    """Write the keys, replacing a damaged file.
+    """Write the keys, replacing an existing file.
 
     Raises:
         StateError: The disk is full or not writable.

@@ -1,10 +1,12 @@
-"""Process-wide cache of botocore's service models.
+"""Process-wide cache of botocore's model of EC2.
 
-Moto loads the EC2 model, the largest model, three times, each time with a new loader. Without the cache, this takes a
-third of the CPU time that the server needs to start and handle its first call.
+Moto loads this model, the largest one, three times, each time with a new loader. Without the cache, this takes a third
+of the CPU time that the server needs to start and handle its first call. Other models are not shared, because clients
+change theirs: the S3 client removes the bucket from the paths, by which the server finds a request's operation.
 """
 
 import functools
+from pathlib import PurePath
 from typing import Any
 
 from botocore.loaders import JSONFileLoader
@@ -18,5 +20,9 @@ def _read_once(path: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def share_loader_cache() -> None:
-    """Make all loaders of this process share one cache."""
-    JSONFileLoader.load_file = lambda _, path: _read_once(path)  # type: ignore[method-assign,assignment]
+    """Make all loaders of this process share what they read of EC2."""
+    JSONFileLoader.load_file = _load_file  # type: ignore[method-assign,assignment]
+
+
+def _load_file(loader: JSONFileLoader, path: str) -> Any:  # noqa: ANN401 - JSON
+    return _read_once(path) if "ec2" in PurePath(path).parts else _read(loader, path)

@@ -1,4 +1,4 @@
-"""Control API of the rehearsal cloud under `/_cloudgpu/`: faults, market tables, resources, nodes, time and stop."""
+"""The rehearsal cloud's control API under `/_cloudgpu/`: faults, market tables, resources, nodes, time, shutdown."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ class ControlTarget(Protocol):
         """Return every billable or leftover resource."""
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock of power-off timers and schedules."""
+        """Advance the clock for node timers and schedules."""
 
     def request_stop(self) -> None:
         """Request that the server terminate every node and stop, once the response to this call has been sent."""
@@ -110,7 +110,7 @@ class ControlApi:
 
 def _of_type(value: Any, expected: type[Any]) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(value, expected):
-        message = f"the request body is a JSON {type(value).__name__}, not a {expected.__name__}"
+        message = f"the request body is of type {type(value).__name__}, not {expected.__name__}"
         raise ValueError(message)  # noqa: TRY004 - the caller turns it into an HTTP response
     return value
 

@@ -33,13 +33,21 @@ class SimulatedServices(Protocol):
     """The simulated services and their state."""
 
     def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float) -> HttpResponse:
-        """Execute a verified request. Resources appear in tag searches only `lag_s` seconds after their creation."""
+        """Execute a verified request. Tag searches find a resource only `lag_s` seconds after it was first tagged."""
 
     def admit(self, *, frees: bool) -> None:
-        """Reject a mutating call before it starts if the disk is full, unless the call frees resources."""
+        """Reject a call before it starts if the disk is full. Calls that free resources may use reserved disk space.
+
+        Raises:
+            NotSavedError: The disk is full or not writable.
+        """
 
     def save(self, *, mutated: bool) -> None:
-        """Save the effect of a call. If saving fails, undo the call."""
+        """Save the effect of a call. If saving fails, undo the call.
+
+        Raises:
+            NotSavedError: The disk is full or not writable.
+        """
 
 
 @dataclass
@@ -78,7 +86,10 @@ class EndpointApplication:
         return self._execute(request, scope, identify(request, scope))
 
     def guard(self, request: HttpRequest) -> HttpResponse | None:
-        """Return an error for a large request that is not signed with this state home's key, or None to accept it."""
+        """Return an error for a large request that is not signed with this state home's keys, or None to accept it.
+
+        Large control calls are always rejected.
+        """
         refused = forbidden_response(request, self.port)
         if refused is not None or request.raw_path.startswith(PREFIX):
             return refused or HttpResponse(413, {"Content-Type": "text/plain"}, b"the request body is too large")

@@ -1,10 +1,12 @@
-"""Error responses in the format of each AWS protocol. Serializers build them, because messages may need escaping."""
+"""Error responses in each AWS protocol's format. XML and JSON serializers escape the messages."""
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Final, Literal
 from xml.etree import ElementTree as ET
 
+from cloudgpu.rehearsal.server.error_wording import aws_message
 from cloudgpu.rehearsal.server.http_message import HttpResponse
 
 Protocol = Literal["ec2", "query", "rest-xml", "json", "rest-json"]
@@ -35,15 +37,25 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
 """Protocol by service name, as used in request signatures; all other services use `query`."""
 _REQUEST_ID: Final = "rehearsal"
 INVALID_XML_CHARACTER: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 does not allow, even escaped."""
+"""Characters that XML 1.0 does not allow, even when escaped."""
 _NO_CODE: Final = re.compile(r"[^A-Za-z0-9_.:#/-]")
 _CODE: Final = re.compile(r"<Code>(.*?)</Code>", re.DOTALL)
 _MESSAGE: Final = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 _ERROR: Final = 400
 
 
-def error_response(service: str, code: str, message: str, status: int) -> HttpResponse:
-    """Return an error response in the format that clients of this service expect."""
+def error_response(
+    service: str, code: str, message: str, status: int, details: Mapping[str, str] | None = None
+) -> HttpResponse:
+    """Return an error response in the format that clients of this service expect.
+
+    Args:
+        service: The service's name in request signatures.
+        code: The error code.
+        message: The message.
+        status: The HTTP status.
+        details: Further members of an error of S3, such as `BucketName`.
+    """
     protocol = PROTOCOLS.get(service, "query")
     code = _NO_CODE.sub("_", code)
     if protocol in ("json", "rest-json"):
@@ -51,12 +63,14 @@ def error_response(service: str, code: str, message: str, status: int) -> HttpRe
         content_type = "application/json" if protocol == "rest-json" else "application/x-amz-json-1.1"
         return HttpResponse(status, {"Content-Type": content_type, "x-amzn-errortype": code}, content)
     root = _XML_FORMS.get(protocol, _query)(service, code, INVALID_XML_CHARACTER.sub("\ufffd", message))
+    for name, value in (details or {}).items():
+        ET.SubElement(root, name).text = INVALID_XML_CHARACTER.sub("\ufffd", value)
     content = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return HttpResponse(status, {"Content-Type": "text/xml"}, content)
 
 
-def repair_error_xml(service: str, status: int, headers: dict[str, str], body: bytes) -> HttpResponse:
-    """Return moto's response, but rebuild an error whose XML is not well-formed.
+def correct_error_xml(service: str, status: int, headers: dict[str, str], body: bytes) -> HttpResponse:
+    """Return moto's response; an error gets AWS's wording and well-formed XML.
 
     Moto copies messages into its XML unescaped, and a message may quote the request.
     """
@@ -64,12 +78,25 @@ def repair_error_xml(service: str, status: int, headers: dict[str, str], body: b
     if status < _ERROR or not body or PROTOCOLS.get(service, "query") in ("json", "rest-json"):
         return response
     try:
-        ET.fromstring(body)  # noqa: S314 - our own response, which declares no entities
+        root = ET.fromstring(body)  # noqa: S314 - our own response, which declares no entities
     except (ET.ParseError, ValueError):
         text = body.decode(errors="replace")
-        code, message = _CODE.search(text), _MESSAGE.search(text)
-        return error_response(service, code[1] if code else "InternalFailure", message[1] if message else text, status)
-    return response
+        code, found = _CODE.search(text), _MESSAGE.search(text)
+        return error_response(service, code[1] if code else "InternalFailure", found[1] if found else text, status)
+    code_element, message_element = _find(root, "Code"), _find(root, "Message")
+    if code_element is None or message_element is None:
+        return response
+    message = message_element.text or ""
+    worded = aws_message(service, code_element.text or "", message)
+    if worded == message:
+        return response
+    message_element.text = worded
+    return HttpResponse(status, headers, ET.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _find(root: ET.Element, name: str) -> ET.Element | None:
+    """Return the first element with this name in any namespace."""
+    return next((element for element in root.iter() if element.tag.rpartition("}")[2] == name), None)
 
 
 def _ec2(_: str, code: str, message: str) -> ET.Element:

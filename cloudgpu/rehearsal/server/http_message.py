@@ -37,12 +37,12 @@ class HttpRequest:
 
     @property
     def raw_path(self) -> str:
-        """Return the percent-encoded path."""
+        """Percent-encoded path."""
         return self.target.partition("?")[0] or "/"
 
     @property
     def raw_query(self) -> str:
-        """Return the percent-encoded query string."""
+        """Percent-encoded query string."""
         return self.target.partition("?")[2]
 
     def query(self) -> dict[str, str]:
@@ -60,7 +60,7 @@ class HttpResponse:
 
 
 class DropConnectionError(Exception):
-    """Signal to close the connection without sending a response."""
+    """Raised to close the connection without sending a response."""
 
 
 Application = Callable[[HttpRequest], HttpResponse]

@@ -44,7 +44,7 @@ class LoopbackServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Return the port on which the server listens."""
+        """Port on which the server listens."""
         return int(self.server_address[1])
 
     def begin(self) -> None:
@@ -59,7 +59,7 @@ class LoopbackServer(ThreadingHTTPServer):
             self._requests_changed.notify_all()
 
     def drain(self, limit_s: float) -> None:
-        """Wait up to `limit_s` seconds for requests in progress, which the exit of the process would interrupt."""
+        """Wait up to `limit_s` seconds for requests in progress to finish, so that the process can exit."""
         with self._requests_changed:
             self._requests_changed.wait_for(lambda: self._open_requests == 0, timeout=limit_s)
 

@@ -86,14 +86,14 @@ class RehearsalServer:
 
     @property
     def port(self) -> int:
-        """Return the server's listening port on 127.0.0.1."""
+        """Port on 127.0.0.1 on which the server listens."""
         return self._http.port
 
     def run(self) -> None:
         """Serve requests until the server is stopped or idle for too long.
 
         Raises:
-            CloudGpuError: The state cannot be loaded.
+            CloudGpuError: The state cannot be loaded, or the endpoint file cannot be written.
         """
         threading.Thread(target=self._http.serve_forever, args=(0.1,), daemon=True).start()
         threading.Thread(target=self._load, daemon=True).start()
@@ -110,7 +110,7 @@ class RehearsalServer:
             raise self._failure
 
     def health(self) -> dict[str, Any]:
-        """Return the server's identity, readiness, remaining idle time and memory use."""
+        """Return the server's pid, readiness, start-up error, regions, remaining idle time and memory use."""
         return {
             "pid": os.getpid(),
             "ready": self._loaded.is_set(),
@@ -131,7 +131,7 @@ class RehearsalServer:
         return resources
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock of power-off timers and schedules. If this fails, both keep the old time.
+        """Advance the clock for node timers and schedules. If the node host fails, schedules keep the old time.
 
         Raises:
             ValueError: The simulated time would be too far from the machine's clock.
@@ -213,7 +213,7 @@ class RehearsalServer:
             self._stop.set()
 
     def _repair_files(self) -> None:
-        """Rewrite the files that clients need to find and stop this server, if they are damaged."""
+        """Rewrite the endpoint and key files, which clients need to find and stop this server, if they are damaged."""
         try:
             intact = ENDPOINT_FORMAT.read(self._files.endpoint) == self._row
         except (OSError, ValueError, StateError):
@@ -236,7 +236,7 @@ class RehearsalServer:
         if self._cloud is not None:
             try:
                 self._cloud.close(end_nodes=self._terminate_nodes)
-            except StateError as err:  # the nodes are terminated anyway; the next server detects that
+            except StateError as err:  # shut down anyway: the next server reconciles instances with nodes
                 _log.error("cannot save the last changes: %s", err.message)
         if self._terminate_nodes or self._cloud is None or not self._cloud.nodes():
             self._host.shutdown()
@@ -283,7 +283,10 @@ def hold_server_lock(files: RehearsalFiles) -> Iterator[None]:
 
 
 def _try_lock(lock: BufferedWriter) -> bool:
-    """Return True once the lock is acquired. Retry, because commands that check for a server hold the lock briefly."""
+    """Retry for about a second to acquire the lock, because commands that check for a server hold it briefly.
+
+    Return True if the lock was acquired.
+    """
     for attempts_left in reversed(range(_LOCK_TRIES)):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -296,7 +299,7 @@ def _try_lock(lock: BufferedWriter) -> bool:
 
 
 def _clean_environment() -> None:
-    """Clear this process's AWS_* and MOTO_* variables: moto reads them and fails if a profile does not exist."""
+    """Clear this process's AWS_* and MOTO_* variables: moto reads them, and fails on an unknown AWS_PROFILE."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "MOTO_"))]:
         del os.environ[name]
     os.environ.update(

@@ -1,4 +1,4 @@
-"""Identify the API call that a request makes, for fault rules and the log, and tell mutating calls from reads."""
+"""Identify a request's API call, for fault rules and the log, and distinguish mutating calls from reads."""
 
 import re
 from urllib.parse import parse_qsl
@@ -25,7 +25,7 @@ _S3_SUBRESOURCES = {
     "versions": "ObjectVersions",
     "uploads": "MultipartUploads",
 }
-"""Mapping from a query parameter of a bucket URL to the resource part of its action's name."""
+"""Mapping from a query parameter of a bucket URL to the resource name in the action's name."""
 _S3_LISTS = ("versions", "uploads")
 _EFS = {
     ("POST", "file-systems"): "CreateFileSystem",

@@ -11,20 +11,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from cloudgpu.errors import RehearsalError
 from cloudgpu.files import open_descriptor, open_for_appending, open_for_reading
-from cloudgpu.paths import Home, unwritable_error
-from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.paths import Home, ensure_writable, unwritable_error
+from cloudgpu.rehearsal.layout import FAILURE_FORMAT, RehearsalFiles
+from cloudgpu.text import command
 
+START_BYTES: Final = 1 << 16
+"""Free disk space, in bytes, required to start the server, which writes less than this before the first API call."""
 _LOG_TAIL_LINES = 15
 _POLL_S = 0.05
 _LOG_TAIL_BYTES = 1 << 16
 _RESET_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-"""Signals to reset to their default in the server, because background jobs and `nohup` ignore some of them."""
+"""Signals to reset to their default action, because a background job or `nohup` may have set them to be ignored."""
 
 
 @contextmanager
 def hold_start_lock(files: RehearsalFiles) -> Iterator[None]:
-    """Hold the lock that a process needs to start a server; the kernel releases the lock if the process dies."""
+    """Hold the lock that a process needs to start a server; the kernel releases the lock if the process dies.
+
+    Raises:
+        StateError: The lock file cannot be written.
+    """
     try:
         files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = open_for_appending(files.start_lock)
@@ -36,7 +44,7 @@ def hold_start_lock(files: RehearsalFiles) -> Iterator[None]:
 
 
 def running_server_pid(files: RehearsalFiles) -> int | None:
-    """Return the pid of the running server, 0 if the server has not written its pid yet, or None if none is running.
+    """Return the running server's pid, 0 if the server has not written it yet, or None if no server is running.
 
     The pid is read from the lock file, so this works even if the endpoint file or the keys are damaged.
     """
@@ -56,7 +64,7 @@ def running_server_pid(files: RehearsalFiles) -> int | None:
 
 
 def kill_server(pid: int, limit_s: float) -> bool:
-    """Kill a server that does not respond. Return True once it has exited."""
+    """Kill a server that does not respond. Return True if it exits within `limit_s` seconds, else False."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -99,7 +107,7 @@ def spawn(home: Home, files: RehearsalFiles, arguments: Sequence[str]) -> int:
 
 
 def last_log_lines(log: Path) -> str:
-    """Return the last log lines of the server, joined into one line."""
+    """Return the server log's last lines, joined into one line, or `no output` if the log is empty or unreadable."""
     try:
         with open_for_reading(log) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
@@ -127,5 +135,20 @@ def _is_zombie(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except OSError:
-        return False  # exited just now, or the system has no /proc: the next check decides
+        return False  # the process just exited, which the next check detects, or the system has no /proc
     return state in {"Z", "X"}
+
+
+def start_error(files: RehearsalFiles) -> RehearsalError:
+    """Return the error that the server saved before it exited, or an error with the last lines of its log.
+
+    Raises:
+        StateError: The disk is full, so the server could not save its error.
+    """
+    try:
+        failure = FAILURE_FORMAT.read(files.failure)
+        return RehearsalError(str(failure["message"]), hint=str(failure["hint"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        ensure_writable(files.root, START_BYTES)
+        message = f"the rehearsal server exited: {last_log_lines(files.log)}"
+        return RehearsalError(message, hint=f"see {command(str(files.log))}")

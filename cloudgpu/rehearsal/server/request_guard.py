@@ -41,7 +41,7 @@ def _form_error(request: HttpRequest, service: str) -> HttpResponse | None:
         message = f"The request contains more than {_MAX_FIELDS} parameters."
         return error_response(service, "MalformedQueryString", message, 400)
     for name, value in fields:
-        # Otherwise the value would be stored, and clients could not parse any later response that contains it.
+        # If the value were stored, clients could not parse any later response that contains it.
         if INVALID_XML_CHARACTER.search(name) or INVALID_XML_CHARACTER.search(value):
             message = f"The parameter {name[:100]!a} contains a character that is not allowed."
             return error_response(service, "InvalidParameterValue", message, 400)

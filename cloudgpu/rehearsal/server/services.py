@@ -14,20 +14,34 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.request import Request
 from werkzeug.exceptions import HTTPException
 
-from cloudgpu.rehearsal.aws_api import json_service, pricing, s3_buckets, service_quotas, ssm_session_manager
+from cloudgpu.rehearsal.aws_api import (
+    json_service,
+    pricing,
+    s3_buckets,
+    s3_checks,
+    service_quotas,
+    service_roles,
+    ssm_session_manager,
+)
 from cloudgpu.rehearsal.aws_api.ec2.backend import StrictEc2
+from cloudgpu.rehearsal.aws_api.ec2.regions import disabled_region_error
+from cloudgpu.rehearsal.aws_api.efs import StrictEfs
 from cloudgpu.rehearsal.aws_api.fsx import lustre
+from cloudgpu.rehearsal.aws_api.iam_service import StrictIam
 from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.scheduler import StrictScheduler
 from cloudgpu.rehearsal.aws_api.ssm_parameters import StrictSsm
 from cloudgpu.rehearsal.aws_api.ssm_sessions import SsmSessions
-from cloudgpu.rehearsal.server.error_responses import error_response, repair_error_xml
+from cloudgpu.rehearsal.server.error_responses import correct_error_xml, error_response
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.request_guard import body_error
+from cloudgpu.rehearsal.server.response_checks import ResponseChecks
 from cloudgpu.rehearsal.server.sigv4 import Scope
 
 _GLOBAL = ("iam", "budgets", "cloudfront", "route53")
 _JSON = {"fsx": lustre.ACTIONS, "servicequotas": service_quotas.ACTIONS, "pricing": pricing.ACTIONS}
+_MOTO_HANDLERS = {"iam": StrictIam, "scheduler": StrictScheduler, "ssm": StrictSsm}
+"""Handlers that override single actions of moto's handlers."""
 
 
 class Services:
@@ -36,24 +50,36 @@ class Services:
     def __init__(self, world: World, sessions: SsmSessions) -> None:
         self._world = world
         self._sessions = sessions
+        self._checks = ResponseChecks()
 
     def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
         """Execute the request. If a service or action is not simulated, the error response contains its name."""
+        response = self._execute(request, scope)
+        self._checks.check(request, scope, response)
+        return response
+
+    def _execute(self, request: HttpRequest, scope: Scope) -> HttpResponse:
         rejection = body_error(request, scope.service)
+        disabled = disabled_region_error(scope.service, scope.region)
+        if rejection is None and disabled is not None:
+            rejection = error_response(scope.service, *disabled)
+        if rejection is None and scope.service == "s3":
+            rejection = s3_checks.rejection(request, scope.region)
         if rejection is not None:
             return rejection
         url = _url(request, scope)
         moto_request = Request.from_primitives(request.method, url, dict(request.headers), request.body)
         try:
-            status, headers, body = self._dispatch_request(moto_request, url, scope)
+            with service_roles.listed(self._world.behaviour, scope.service, request.body):
+                status, headers, body = self._dispatch_request(moto_request, url, scope)
         except HTTPException as err:
             status, headers, body = err.code or 500, dict(err.get_headers()), err.get_body()
         except (OperationNotFoundError, NotImplementedError, ExpatError, ServiceException) as err:
             return _error_of(scope.service, err)
         if scope.service == "s3":
-            s3_buckets.tag_new_bucket(request, int(status))
+            s3_buckets.apply_defaults(request, int(status))
         content = body.encode(errors="replace") if isinstance(body, str) else bytes(body)
-        return repair_error_xml(scope.service, int(status), _string_headers(headers), content)
+        return correct_error_xml(scope.service, int(status), _string_headers(headers), content)
 
     def _dispatch_request(self, request: Request, url: str, scope: Scope) -> Any:  # noqa: ANN401 - moto's triple
         if scope.service == "ec2":
@@ -62,10 +88,10 @@ class Services:
         actions = self._actions(scope.service, target.rpartition(".")[2])
         if actions is not None:
             return json_service.answer(actions, self._world, scope.region, target, request.data)
-        if scope.service == "ssm":
-            return StrictSsm()._dispatch(request, url)
-        if scope.service == "scheduler":
-            return StrictScheduler()._dispatch(request, url, request.headers)
+        if scope.service == "elasticfilesystem":
+            return StrictEfs(self._world.behaviour)._dispatch(request, url, request.headers)
+        if scope.service in _MOTO_HANDLERS:
+            return _MOTO_HANDLERS[scope.service]()._dispatch(request, url, request.headers)
         for pattern, handler in _routes(scope.service, url):
             if pattern.match(url.partition("?")[0]):
                 result = handler(request, url, request.headers)

@@ -47,7 +47,7 @@ def verify(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
     """Verify the signature of a request and return its scope.
 
     Raises:
-        SignatureError: The request is not signed, its key is unknown, or its signature is wrong or too old.
+        SignatureError: The request is not signed, its key is unknown, its signature is wrong, or its time is not valid.
     """
     if request.headers.find("authorization"):
         return _verify_header(request, secret_of, now, whole=True)

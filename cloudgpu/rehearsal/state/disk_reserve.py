@@ -10,7 +10,7 @@ from cloudgpu import files
 from cloudgpu.paths import unwritable_error
 
 SIZE: Final = 2 * files.MIB
-"""Enough bytes for the old and new snapshots of a region with hundreds of instances, and a batch that contains both."""
+"""Size of the file in bytes: enough to save a batch and new snapshots of a region with hundreds of instances."""
 
 
 class Reserve:
@@ -22,10 +22,10 @@ class Reserve:
         self._held = False
 
     def hold(self) -> None:
-        """Create the file if it does not exist.
+        """Create the file unless it exists and has the right size.
 
         Raises:
-            StateError: The disk is full or cannot be written.
+            StateError: The disk is full, or the file cannot be written.
         """
         if self._held:
             return
@@ -37,7 +37,7 @@ class Reserve:
         self._held = True
 
     def release(self) -> bool:
-        """Delete the file. Return True if this freed the reserved space."""
+        """Delete the file to free the reserved space. Return False if no space was reserved or the deletion failed."""
         if not self._held:
             return False
         self._held = False

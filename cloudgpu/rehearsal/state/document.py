@@ -1,19 +1,20 @@
-"""JSON files of the rehearsal cloud, each with the number of its format.
+"""Read and write the rehearsal cloud's JSON files, each of which contains the number of its format.
 
-Version 0.1.0 wrote no number, so a file without one has format 1. A file with a higher number than this version knows
-was written by a newer version. It is rejected, not treated as damaged, because damaged files are replaced or deleted.
+Version 0.1.0 wrote no format number, so a file without a number has format 1. A file with a higher number than this
+version knows was written by a newer version. Such a file is rejected instead of being treated as damaged, because
+damaged files are replaced or deleted.
 
     file                        written by      read by
     endpoint.json               server          commands, the next server
     keys.json                   server, command server, commands
     market.json, time.json      server          the next server
-    failure.json                server          the command that started it
+    failure.json                server          the command that started the server
     nodes/host.json             node host       the next node host
     nodes/images.json           node host       node host
     nodes/instances/ID/record.json  node host   the next node host
 
-All other state (client tokens, schedules, resources) is in the snapshots of `store.py`, whose first line names their
-format. Faults and conditions are only in memory, except for the limits in market.json.
+All other state (client tokens, schedules, resources) is in the snapshots of `store.py`, whose first line identifies
+their format. Faults and conditions are kept only in memory, except for the limits in market.json.
 """
 
 import json
@@ -28,7 +29,7 @@ from cloudgpu.state.file_format import FIRST, FORMAT, stored_format
 
 @dataclass(frozen=True)
 class DocumentFormat:
-    """The format of one kind of file: its name in messages, and the highest number that this version reads."""
+    """The format of one kind of file: the kind's name in messages, and the newest number that this version reads."""
 
     name: str
     number: int = FIRST

@@ -1,4 +1,4 @@
-"""Pickle objects that `pickle` does not support: local functions, subclasses of defaultdict, and KMS keys."""
+"""Pickle objects that `pickle` does not support: local functions, lambdas, subclasses of defaultdict, and KMS keys."""
 
 import importlib
 import marshal
@@ -25,14 +25,14 @@ def current_module(name: str) -> str:
 
 
 def take_apart(value: object) -> tuple[Any, ...] | None:
-    """Return a pickle reduction of the value, or None if `pickle` supports the value."""
+    """Return a pickle reduction of the value, or None to let `pickle` reduce the value."""
     if isinstance(value, FunctionType) and "<" in value.__qualname__:
         return _function(value)
     if isinstance(value, defaultdict) and type(value) is not defaultdict:
         arguments = (type(value), value.default_factory)
         return _bare_dictionary, arguments, value.__dict__, None, iter(list(dict.items(value)))
     if isinstance(value, get_args(PrivateKeyTypes)):
-        # A simulated KMS key, which has no value outside this cloud.
+        # A simulated KMS key protects nothing outside this cloud, so it is stored without encryption.
         return _private_key, (value.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()),)
     return None
 
@@ -48,7 +48,7 @@ def _bare_dictionary(dictionary_type: type[Any], factory: Any) -> Any:  # noqa: 
 
 
 def _function(function: FunctionType) -> tuple[Any, ...]:
-    """Reduce a function to its code and, separately, its closure, so that closures may contain cycles."""
+    """Reduce a function to its code and, separately, its closure, because a closure may refer back to the function."""
     cells = function.__closure__ or ()
     code = marshal.dumps(function.__code__)
     arguments = (function.__module__, code, function.__defaults__, len(cells))

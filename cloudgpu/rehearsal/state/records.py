@@ -1,4 +1,4 @@
-"""Records that moto lacks, stored on moto's backend object for the region so that one snapshot contains both."""
+"""Records of resources that moto lacks, stored on the region's EC2 backend and saved in its snapshot."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,13 +37,13 @@ class FleetRecord:
     deleted: bool = False
 
     def instance_ids(self) -> list[str]:
-        """Return the IDs of all launched instances, including terminated instances."""
+        """Return the IDs of all instances that the fleet launched, including terminated instances."""
         return [instance_id for row in self.instances for instance_id in row["InstanceIds"]]
 
 
 @dataclass
 class NodeRecord:
-    """The record of the simulated machine behind an instance."""
+    """The record of the node that simulates an instance."""
 
     user: str
     user_data: bytes
@@ -51,7 +51,7 @@ class NodeRecord:
     efa_interfaces: int
     role: str = ""
     reservation: str = ""
-    """Capacity reservation that the instance uses."""
+    """ID of the capacity reservation that the instance uses, or an empty string."""
     address: str = ""
     port: int = 0
     host_key: str = ""
@@ -61,12 +61,12 @@ class NodeRecord:
     opened: Opened = _OPEN
     """Access last sent to the node: SSH from outside, access to the internet, and storage that it may mount."""
     lingers: int | None = None
-    """Number of further describe calls that show the instance as `shutting-down`; None before its termination."""
+    """Number of further describe calls that show the instance as `shutting-down`; None until a caller terminates it."""
 
 
 @dataclass
 class CapacityReservation:
-    """An On-Demand Capacity Reservation or a Capacity Block, which moto does not implement. Times are UTC."""
+    """An On-Demand Capacity Reservation, a Capacity Block, or the offering of a Capacity Block. Times are in UTC."""
 
     id: str
     kind: str
@@ -91,7 +91,7 @@ class SavedAnswer:
 
 @dataclass
 class Records:
-    """One region's records of the resources that moto lacks."""
+    """One region's records of the resources that moto lacks, and the saved responses."""
 
     placement_groups: dict[str, PlacementGroup] = field(default_factory=dict)
     fleets: dict[str, FleetRecord] = field(default_factory=dict)

@@ -1,11 +1,11 @@
 """Durable state: moto's backends and our records, one snapshot file per service and region.
 
 The contents of S3 objects are stored outside the snapshots, in files that are named by digest and written only once.
-Otherwise every call after the upload of a 50 MiB object would write 50 MiB.
+Otherwise, after the upload of a 50 MiB object, every further change in S3 would write 50 MiB.
 
-A call that changes several backends (an EFS mount target has a network interface in EC2) is written first as one batch
-and then to the snapshots. Otherwise, a server that is killed between two snapshots would restart with only half of the
-call's effects.
+If a call changes several backends (creating an EFS mount target also creates a network interface in EC2), the new
+snapshots are first written to one batch file. Otherwise, a server that is killed between writing two snapshots would
+restart with only some of the call's effects.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ _OBJECT_BYTES = 5 << 30
 
 
 class Store:
-    """The snapshots on disk. Saving writes only the backends that changed; loading restores all of them."""
+    """The snapshots on disk. Saving writes only the backends that changed; loading restores all backends."""
 
     def __init__(self, state: Path, objects: Path, reserve: Reserve) -> None:
         self._state = state
@@ -61,7 +61,7 @@ class Store:
                 raise unwritable_error(directory, err) from err
 
     def save(self, *, mutated: bool) -> None:
-        """Save the current state. After a call that changed nothing, save only new backends (a region's first use).
+        """Save the current state. If `mutated` is false, save only backends without a snapshot, such as a new region's.
 
         Raises:
             StateError: The disk is full or unwritable; the files still contain the last saved state.
@@ -95,7 +95,7 @@ class Store:
                 _shelve(name, self._backend(content, path))
             except StateError:
                 raise
-            # Damaged data makes pickle raise almost any exception; in every case this file is the cause.
+            # Unpickling damaged data can raise almost any exception, so report every exception as damage to this file.
             except Exception as err:
                 raise _damaged(path, f"{type(err).__name__}: {err}") from err
             if name not in batch:
@@ -103,10 +103,10 @@ class Store:
         self._drop_orphans()
 
     def _write(self, changed: Mapping[str, bytes]) -> None:
-        """Write all of these snapshots or none of them."""
+        """Write all of these snapshots, or none if an error occurs."""
         if len(changed) > 1 or (changed and self._batch.exists()):
             write_durably(self._batch, _FORMAT + pickle.dumps(dict(changed)))
-            with contextlib.suppress(StateError):  # the batch is saved, and the next save rewrites the snapshots
+            with contextlib.suppress(StateError):  # the batch is saved, and the next save writes the snapshots
                 self._write_each(changed)
                 self._drop_batch()
         else:
@@ -118,7 +118,7 @@ class Store:
             self._written[name] = _digest(content)
 
     def _drop_batch(self) -> None:
-        """Delete the batch durably: after a power failure an old batch would undo later changes."""
+        """Delete the batch and sync the directory: a batch that survived a power failure would undo later changes."""
         try:
             self._batch.unlink(missing_ok=True)
             files.sync_directory(self._state)
@@ -142,8 +142,8 @@ class Store:
         content = files.read_bytes(path, _STATE_BYTES)
         if not content.startswith(_FORMAT):
             raise StateError(
-                f"{path} was written by another version of the rehearsal cloud",
-                hint=f"use the version that wrote it, or delete all simulated state: {_RESET}",
+                f"{path} was written by another version of cloudgpu, moto or Python",
+                hint=f"use the versions that wrote the file, or delete all simulated state: {_RESET}",
             )
         return content[len(_FORMAT) :]
 
@@ -154,7 +154,7 @@ class Store:
         return backend
 
     def _forget(self) -> None:
-        """Remove from memory every backend that a snapshot can restore."""
+        """Remove all backends from memory, except volatile backends, which no snapshot can restore."""
         registered: list[Any] = list(vars(BackendDict)["_instances"])
         for backends in registered:
             for account, region, _ in list(backends.iter_backends()):
@@ -166,7 +166,8 @@ class Store:
     def _dump(self, name: str, backend: Any) -> bytes:  # noqa: ANN401
         """Serialize a backend.
 
-        A backend that cannot be serialized is marked as volatile, so that calls still work, unless it must be durable.
+        If a backend cannot be serialized, mark it as volatile and return empty bytes, so that calls still work. If the
+        backend must be durable, raise the exception instead.
         """
         buffer = io.BytesIO()
         try:
@@ -174,13 +175,13 @@ class Store:
         except (pickle.PicklingError, TypeError, AttributeError):
             if name.startswith(_DURABLE):
                 raise
-            _log.warning("cannot save moto's %s: its state is lost when the server stops", name, exc_info=True)
+            _log.warning("moto backend %s cannot be saved and is lost when the server stops", name, exc_info=True)
             self._volatile.add(name)
             return b""
         return buffer.getvalue()
 
     def _drop_orphans(self) -> None:
-        """Delete contents that no S3 object refers to. Safe only at startup, while no call can write."""
+        """Delete contents that no S3 object refers to. Safe only while no call can store contents."""
         named = {getattr(key, _DIGEST_ATTRIBUTE, ("", 0))[0] for key in _all_keys()}
         for path in self._objects.iterdir():
             if path.name not in named:
@@ -244,13 +245,13 @@ class _Pickler(pickle.Pickler):
         self._service = service
 
     def persistent_id(self, obj: Any) -> str | tuple[str, str, str] | None:  # noqa: ANN401 - protocol of pickle
-        """Return a reference to S3 contents or to a subnet in EC2's snapshot, and None for all other objects."""
+        """Return a reference to S3 contents or to a subnet of the EC2 backend, and None for all other objects."""
         if isinstance(obj, Subnet) and self._service != "ec2":
             return str(obj.ec2_backend.account_id), str(obj.ec2_backend.region_name), str(obj.id)
         return obj.digest if isinstance(obj, _Contents) else None
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - protocol of pickle
-        """Reduce an S3 object without its contents. Unchanged contents are not read again."""
+        """Reduce an S3 object without its contents, which are stored again only if their size has changed."""
         if not isinstance(obj, FakeKey):
             return take_apart(obj) or NotImplemented
         fields = obj.__dict__
@@ -276,7 +277,7 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(current_module(module_name), global_name)
 
     def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401 - protocol of pickle
-        """Return the contents of an S3 object, or a subnet from EC2's snapshot, which is loaded first."""
+        """Return the contents of an S3 object, or a subnet of the EC2 backend, which must already be loaded."""
         if isinstance(pid, tuple):
             account, region, subnet_id = pid
             return ec2_backends[account][region].get_subnet(subnet_id)

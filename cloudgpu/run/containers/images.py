@@ -16,6 +16,7 @@ from cloudgpu.run.containers.requests import NodeImage
 from cloudgpu.run.data.peer_transfer import PeerAddress, distribute_to_peers
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
+from cloudgpu.text import plural
 
 _GIB = 2**30
 
@@ -56,7 +57,7 @@ def provide_image(
     head = min(agents, key=lambda agent: agent.host.node.index)
     digest = str(head.ask("image", {**request, "resolve": True}, _progress_relay(head, report)).get("digest") or "")
     if digest:
-        report(Note(f"image {container.image} resolved to {digest}"))
+        report(Note(f"image {container.image} resolved to {digest}", detail=True))
     if container.share == "head":
         provided = _pull_on_head(agents, head, {**request, "digest": digest}, report)
     else:
@@ -103,7 +104,7 @@ def _pull_summary(pulled: int, nodes: int) -> str:
     if pulled in (0, nodes):
         where = "on every node" if nodes > 1 else "on the node"
         return f"pulled {where}" if pulled else f"already {where}"
-    return f"pulled on {pulled} nodes, already on {nodes - pulled}"
+    return f"pulled on {plural(pulled, 'node')}, already on {nodes - pulled}"
 
 
 def _request(container: Container, name: ImageName, login: RegistryLogin | None) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def _request_on_all(agents: Sequence[Agent], request: Mapping[str, Any], report:
 def _progress_relay(agent: Agent, report: Report) -> Any:  # noqa: ANN401 - a callback
     def relay(line: Mapping[str, Any]) -> None:
         if "progress" in line:
-            report(Note(str(line["progress"]), agent.host.node.index))
+            report(Note(str(line["progress"]), agent.host.node.index, detail=True))
 
     return relay
 

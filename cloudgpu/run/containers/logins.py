@@ -1,4 +1,4 @@
-"""Registry logins: specified by the recipe or, for ECR, obtained with AWS credentials."""
+"""Registry logins, specified by the recipe or, for ECR, requested from AWS."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ class RegistryLogin:
 
 
 FetchLogin = Callable[[str], RegistryLogin]
-"""Function that returns an ECR login for a region. A login is valid for 12 hours and is renewed before it expires."""
+"""Function that returns an ECR login for a region. The login is valid for at least one more hour."""
 
 
 def password_variable(environment: Environment) -> str:

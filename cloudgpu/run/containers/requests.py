@@ -7,10 +7,12 @@ from typing import Any
 
 from cloudgpu.launch.containers import INSIDE, DockerEngine, container_name, exec_line, pid_file
 from cloudgpu.launch.inventory import Node
+from cloudgpu.launch.nccl_log import watches_network
 from cloudgpu.launch.network import uses_efa
 from cloudgpu.launch.ranks import NodeLaunch, RankLaunch
+from cloudgpu.node.agent.containers.net_plugin import NAMES_FILE, SCRIPT
 from cloudgpu.node.containers.mounts import BindMount
-from cloudgpu.node.containers.run_line import ContainerLaunch, Hardware, run_line
+from cloudgpu.node.containers.run_line import RDMA_FOLDER, ContainerLaunch, Hardware, run_line
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.environment import Container
 from cloudgpu.run.job import Job
@@ -26,7 +28,7 @@ class NodeImage:
         image: Image name with its digest, or the image ID if the digest is unknown.
         image_id: Image ID, which is the same on every node.
         entrypoint: Entry point of the image, prepended to every rank's command, as `docker run` would do.
-        devices: RDMA devices of the node.
+        devices: RDMA devices of the node, and `/dev/gdrdrv` if it exists.
     """
 
     image: str
@@ -61,7 +63,7 @@ def container_hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware
         gpus=node.gpus > 0 and not node.simulated,
         subset=tuple(str(number) for number in node.devices),
         gpu_runtime=image.gpu_runtime,
-        devices=image.devices if rdma else (),
+        devices=tuple(path for path in image.devices if rdma or not path.startswith(RDMA_FOLDER)),
         huge_pages=image.huge_pages and uses_efa(recipe, node),
     )
 
@@ -111,7 +113,25 @@ def container_order(
         "gpus": node_hardware.gpus,
         "devices": list(node_hardware.subset),
         "own": [paths.workdir, INSIDE],
+        **_plugin_check(job, node, image, paths),
     }
+
+
+def _plugin_check(job: Job, node: Node, image: NodeImage, paths: NodeRunPaths) -> dict[str, list[str]]:
+    """Return the command that looks for NCCL's EFA plugin in the container of a node that would use EFA.
+
+    It goes through the image's entry point, which may set the loader's path.
+    """
+    if not node.efa or not watches_network(job.inventory) or job.recipe.resources.network == "tcp":
+        return {}
+    line = exec_line(
+        image.engine,
+        container_name(job.run_id, node.index),
+        (*image.entrypoint, "sh", "-c", SCRIPT),
+        workdir=paths.workdir,
+        env_file=f"{paths.run_dir}/{NAMES_FILE}",
+    )
+    return {"plugin_check": list(line)}
 
 
 def wrap_in_container(job: Job, node: Node, image: NodeImage, paths: NodeRunPaths, rank: RankLaunch) -> RankLaunch:
@@ -139,5 +159,5 @@ def exec_prefixes(run_id: str, images: Mapping[int, NodeImage], workdir: str) ->
 
 
 def rank_name(rank: RankLaunch) -> str:
-    """Return the rank's name in its container, which is also the prefix of its file names."""
+    """Return the rank's name in its container, which is also the prefix of the rank's file names."""
     return f"rank-{rank.rank}"

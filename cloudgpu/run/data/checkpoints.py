@@ -14,7 +14,7 @@ from cloudgpu.run.data.copies import DistributionSettings, download_files_to
 from cloudgpu.run.data.files import Files, RemoteFile, S3Service, Services
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
-from cloudgpu.text import printable, size_text
+from cloudgpu.text import plural, printable, size_text
 
 NO_SUCH_KEY = "NoSuchKey"
 """S3 error code for a missing object."""
@@ -37,7 +37,9 @@ def checkpoint_destination(recipe: Recipe, run_id: str) -> str:
 
 
 def list_resume_files(recipe: Recipe, files: Files) -> Sequence[RemoteFile]:
-    """List the files of the checkpoint that a run resumes from. The list is empty for a first run.
+    """List the files of the checkpoint that a run resumes from.
+
+    Return no files if the run does not resume from a checkpoint, or if `checkpoint.to` does not contain one yet.
 
     Raises:
         CloudGpuError: The files cannot be listed, or the checkpoint in `resume` does not exist.
@@ -58,13 +60,14 @@ def restore(job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int
 
     Raises:
         RemoteCommandError: A node could not download the checkpoint.
+        CloudGpuError: The checkpoint's files cannot be listed.
     """
     checkpoint, origin = job.recipe.checkpoint, resume_uri(job.recipe)
     listed = list_resume_files(job.recipe, way.files)
     if checkpoint is None or not listed:
         return 0
     total = size_text(sum(file.size for file in listed))
-    way.report(Note(f"checkpoint: {len(listed)} files, {total}, from {origin}"))
+    way.report(Note(f"checkpoint: {plural(len(listed), 'file')}, {total}, from {origin}", detail=True))
 
     def fetch(agent: Agent) -> int:
         target = f"{job.workdir(agent.home)}/{checkpoint.path}"
@@ -111,7 +114,7 @@ def finish_checkpoint_upload(job: Job, head: Agent) -> str:
     if not answer.get("files"):
         return f"the run wrote no checkpoint, so nothing was uploaded to {to}"
     size = size_text(count_field(answer, "bytes"))
-    return f"checkpoint: {answer['files']} files, {size}, at {to}{skipped_files_clause(answer)}"
+    return f"checkpoint: {plural(answer['files'], 'file')}, {size}, at {to}{skipped_files_clause(answer)}"
 
 
 def skipped_files_clause(answer: Mapping[str, Any]) -> str:

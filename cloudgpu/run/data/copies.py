@@ -9,9 +9,10 @@ from cloudgpu.recipe.sections.data import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, AgentReplyError, count_field, run_on_agents
 from cloudgpu.run.data.files import Files, RemoteFile, Services
-from cloudgpu.run.progress import Note, Report
+from cloudgpu.run.progress import Note, Report, report_transfer
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Raw, RemoteCommand
+from cloudgpu.text import plural
 
 FILES_PER_REQUEST = 2000
 """Files per `fetch` request. Each file has a presigned URL of up to 2000 bytes."""
@@ -83,7 +84,8 @@ def download_files_to(
         moved += _fetch_batch(agent, dataset, batch, target, way, hand)
         if len(listed) > FILES_PER_REQUEST:
             done = min(start + FILES_PER_REQUEST, len(listed))
-            way.report(Note(f"data {dataset.name}: {done} of {len(listed)} files", agent.host.node.index))
+            text = f"data {dataset.name}: {done} of {plural(len(listed), 'file')}"
+            way.report(Note(text, agent.host.node.index, detail=True))
     return moved
 
 
@@ -98,7 +100,7 @@ def _fetch_batch(
     """Download a batch. If the presigned URLs expire, renew them and continue with the files that are missing.
 
     Raises:
-        AgentReplyError: The batch cannot be downloaded. Code `expired`: the URLs have been renewed too often.
+        AgentReplyError: The batch cannot be downloaded. The code is `expired` if the URLs were renewed too often.
     """
     common_fields = {"cache": dataset_index_key(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
     for renewal in range(_RENEWALS + 1):
@@ -135,7 +137,8 @@ def _send(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], 
     def send(agent: Agent) -> int:
         target = f"{agent.root}{dataset.to}"
         create_user_directory(agent.host, target)
-        return agent.host.send_tree(root, [file.relative for file in listed], target)
+        with report_transfer(way.report, f"data {dataset.name}", agent.host.node.index) as on_bytes:
+            return agent.host.send_tree(root, [file.relative for file in listed], target, on_bytes)
 
     return sum(run_on_agents(agents, send).values())
 

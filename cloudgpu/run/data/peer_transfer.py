@@ -1,7 +1,7 @@
-"""Peer transfer: distribute files from the first nodes to all others over the cluster network, in rounds.
+"""Peer transfer: distribute files from the first nodes to all other nodes over the cluster network, in rounds.
 
 Every node that has the files serves a few nodes that lack them: 64 nodes take three rounds, and the source is read
-once. The servers stop when the call returns.
+once. A node serves files only until its receivers have them.
 """
 
 import secrets
@@ -45,7 +45,14 @@ def distribute_to_peers(
     take: Callable[[Agent, PeerAddress], _T],
     report: Report,
 ) -> dict[int, _T]:
-    """Distribute files from the first `have` agents to all others. Return the results of `take` by node index.
+    """Distribute files from the first `have` agents to all other agents. Return the results of `take` by node index.
+
+    Args:
+        agents: Agents in the order in which they receive the files. The first `have` agents already have the files.
+        have: Number of agents that have the files.
+        what: Returns the request fields that specify the files on a serving agent.
+        take: Downloads the files on an agent from a serving node.
+        report: Called with progress messages.
 
     Raises:
         RemoteCommandError: A node could not serve or download the files.
@@ -95,11 +102,11 @@ def serve_files(agent: Agent, what: Mapping[str, Any], report: Report) -> Iterat
     stream = agent.stream("hand", {**what, "address": node.private_address, **secret})
     try:
         answer: Mapping[str, Any] = {}
-        answers = agent.answers(stream, "hand")  # keep a reference: collecting the generator closes the stream
+        answers = agent.answers(stream, "hand")  # keep a reference: garbage-collecting the generator closes the stream
         for answer in answers:
             if "port" in answer:
                 break
-            report(Note(str(answer.get("progress", "")), node.index))
+            report(Note(str(answer.get("progress", "")), node.index, detail=True))
         if "port" not in answer:
             raise RemoteCommandError(
                 f"node {node.index} ({node.instance_id}): the agent exited before it could serve files",

@@ -17,7 +17,7 @@ from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import run_on_all
-from cloudgpu.text import size_text
+from cloudgpu.text import plural, size_text
 
 
 def provide_dataset(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:
@@ -32,17 +32,16 @@ def provide_dataset(dataset: Data, job: Job, agents: Sequence[Agent], way: Distr
         return 0
     listed = way.files(dataset)
     total = sum(file.size for file in listed)
-    way.report(
-        Note(f"data {dataset.name}: {len(listed)} files, {size_text(total)}, to {dataset.to} on {_where(agents)}")
-    )
+    content = f"{plural(len(listed), 'file')} ({size_text(total)})"
+    way.report(Note(f"data {dataset.name}: copying {content} to {dataset.to} on {_where(agents)}", detail=True))
     copied = share_dataset if dataset.share == "head" and len(agents) > 1 else copy_dataset
     moved = copied(dataset, agents, listed, way)
-    way.report(Note(f"data {dataset.name}: {size_text(moved)} transferred{_verified(listed)}"))
+    way.report(Note(f"data {dataset.name}: {size_text(moved)} transferred{_verified(listed)}", detail=True))
     return moved
 
 
 def release_datasets(job: Job, agents: Sequence[Agent]) -> tuple[str, ...]:
-    """Unmount this run's datasets, and delete the copies of those that do not set `keep`.
+    """Unmount this run's mounted datasets, and delete its copied datasets unless they set `keep`.
 
     Return one message per node that failed.
     """
@@ -73,7 +72,7 @@ def _remove(dataset: Data, agent: Agent) -> None:
 
 def _mount(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> None:
     source = source_of(dataset.source)
-    way.report(Note(f"data {dataset.name}: mounting {dataset.source} at {dataset.to} on {_where(agents)}"))
+    way.report(Note(f"data {dataset.name}: mounting {dataset.source} at {dataset.to} on {_where(agents)}", detail=True))
     service = way.services(dataset.source) if source.kind == "s3" else S3Service()
 
     def mount(agent: Agent) -> None:
@@ -123,14 +122,14 @@ def _where(agents: Sequence[Agent]) -> str:
 def _progress_relay(agent: Agent, report: Report) -> Callable[[Mapping[str, Any]], None]:
     def relay(line: Mapping[str, Any]) -> None:
         if "progress" in line:
-            report(Note(str(line["progress"]), agent.host.node.index))
+            report(Note(str(line["progress"]), agent.host.node.index, detail=True))
 
     return relay
 
 
 @contextmanager
 def release_datasets_on_failure(job: Job, agents: Sequence[Agent]) -> Iterator[None]:
-    """Release the datasets if the block fails, because the run will not reach its normal cleanup."""
+    """Release the datasets if the block fails or is interrupted, because the run will not reach its normal cleanup."""
     try:
         yield
     except (CloudGpuError, KeyboardInterrupt):

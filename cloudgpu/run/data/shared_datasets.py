@@ -20,7 +20,7 @@ from cloudgpu.run.data.copies import (
 )
 from cloudgpu.run.data.files import RemoteFile
 from cloudgpu.run.data.peer_transfer import PeerAddress, distribute_to_peers
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Note, report_transfer
 from cloudgpu.ssh.transfer.transfer import manifest_of
 
 
@@ -36,7 +36,7 @@ def share_dataset(
     head, *rest = sorted(agents, key=lambda agent: agent.host.node.index)
     local = source_of(dataset.source).kind == "local"
     moved = copy_dataset(dataset, [head], listed, way)
-    way.report(Note(f"data {dataset.name}: copying from node {head.host.node.index} to the other nodes"))
+    way.report(Note(f"data {dataset.name}: copying from node {head.host.node.index} to the other nodes", detail=True))
 
     def source_of_files(agent: Agent) -> Mapping[str, Any]:
         target = _target(dataset, agent)
@@ -73,7 +73,7 @@ def _fetch_tree(
             "url": _address(source["hand"], entry.path),
             "path": f"{target}/{entry.path}",
             "size": entry.size,
-            # The other node may hold a different version of this file than the one just listed.
+            # Rejects a different version of this file on the serving node.
             "etag": f"{entry.size}-{entry.mtime_ns}",
             "mtime_ns": entry.mtime_ns,
             "mode": entry.mode,
@@ -87,9 +87,13 @@ def _fetch_tree(
             agent.ask("fetch", {"files": batch, "roots": [target], "hand": source["hand"]})
     except RemoteCommandError as err:
         way.report(
-            Note(f"data {dataset.name}: sending the rest from this machine: {err.message}", agent.host.node.index)
+            Note(
+                f"data {dataset.name}: sending the remaining files from this machine after an error: {err.message}",
+                agent.host.node.index,
+            )
         )
-    return agent.host.send_tree(root, names, target)
+    with report_transfer(way.report, f"data {dataset.name}", agent.host.node.index) as on_bytes:
+        return agent.host.send_tree(root, names, target, on_bytes)
 
 
 def _target(dataset: Data, agent: Agent) -> str:

@@ -1,7 +1,7 @@
 """Upload outputs to S3. Every node uploads its own outputs using its IAM role, even if the caller has disconnected."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.recipe.schema import Recipe
@@ -11,7 +11,7 @@ from cloudgpu.run.data.files import Services
 from cloudgpu.run.job import Job
 from cloudgpu.ssh.fanout import run_on_all
 from cloudgpu.ssh.transfer.patterns import glob_regexes
-from cloudgpu.text import size_text
+from cloudgpu.text import plural, size_text
 
 _NAME: Final = "outputs"
 """Name that distinguishes this upload from the checkpoint upload in the agent."""
@@ -56,17 +56,16 @@ def finish_uploads(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, .
         return "", ()
     by_index = {agent.host.node.index: agent for agent in agents}
 
-    def wait_for_upload(index: int) -> dict[str, Any]:
+    def wait_for_upload(index: int) -> tuple[int, int, str]:
         agent = by_index[index]
-        return agent.ask("kept", {"name": _NAME, "run_dir": job.run_dir(agent.home)})
+        answer = agent.ask("kept", {"name": _NAME, "run_dir": job.run_dir(agent.home)})
+        return count_field(answer, "files"), count_field(answer, "bytes"), skipped_files_clause(answer)
 
     answers = run_on_all([agent.host for agent in agents], lambda host: wait_for_upload(host.node.index))
     failures = tuple(answer.message for answer in answers.values() if isinstance(answer, CloudGpuError))
-    responses = [answer for answer in answers.values() if not isinstance(answer, CloudGpuError)]
-    files = sum(count_field(response, "files") for response in responses)
+    uploads = [answer for answer in answers.values() if not isinstance(answer, CloudGpuError)]
+    files = sum(count for count, _, _ in uploads)
     if not files:
         return ("" if failures else f"there were no outputs to upload to {to}"), failures
-    text = (
-        f"outputs: {files} files, {size_text(sum(count_field(response, 'bytes') for response in responses))}, at {to}"
-    )
-    return text + "".join(map(skipped_files_clause, responses)), failures
+    text = f"outputs: {plural(files, 'file')}, {size_text(sum(size for _, size, _ in uploads))}, at {to}"
+    return text + "".join(clause for _, _, clause in uploads), failures

@@ -16,8 +16,9 @@ class Contents:
 
     Attributes:
         size_bytes: Bytes to send.
-        changed: Paths of files that differed from the manifest when they were read. Files that shrank are zero-padded.
-        problem: Read error that ended the stream early, or None. The receiver discards a stream that ended early.
+        changed: Paths of files that differed from the manifest when they were read. The contents of files that shrank
+            are padded with zeros.
+        problem: Read error that ended the stream early, or None. The node then reports an interrupted transfer.
     """
 
     def __init__(self, source: Path, entries: Sequence[Entry]) -> None:

@@ -29,7 +29,7 @@ def translate(glob: bytes) -> bytes | None:
     literal = _LITERAL.match(glob)
     plain = literal.group() if literal else b""
     out = [re.escape(plain)]
-    glob = glob[len(plain) :]  # git compares the literal prefix separately, so the `**` in `a**/b` counts as alone
+    glob = glob[len(plain) :]  # git matches the literal prefix separately, so the `**` in `a**/b` spans directories
     at = 0
     while at < len(glob):
         step = _STEPS.get(glob[at : at + 1], _literal)(glob, at)
@@ -67,7 +67,7 @@ def _stars(glob: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _bracket(glob: bytes, at: int) -> tuple[bytes, int] | None:
-    """Translate a set of characters. It never matches a slash. An unclosed set makes the pattern invalid."""
+    """Translate a set of characters, which never matches a slash. An unclosed set makes the pattern invalid."""
     at += 1
     negated = glob[at : at + 1] in (b"!", b"^")
     at += negated

@@ -18,30 +18,31 @@ class IgnoreRule:
     """One line of an ignore file."""
 
     include: bool
-    """Whether the line starts with `!`."""
+    """True if the line starts with `!`."""
     directories_only: bool
     whole_path: bool
-    """Whether the pattern matches the path relative to the ignore file's directory, not just the last component."""
+    """True if the pattern matches the path relative to the ignore file's directory, not just the last component."""
     pattern: re.Pattern[bytes]
 
 
 @dataclass(frozen=True)
 class IgnoreFile:
-    """An ignore file: its rules, and its directory `below` (bytes; empty, or ending with a slash)."""
+    """An ignore file. `below` is its directory relative to the root: empty, or ending with a slash."""
 
     below: bytes
     rules: tuple[IgnoreRule, ...]
     prefix: bytes = b""
-    """Prefix of every path, for an ignore file above the root: the path from the file's directory to the root."""
+    """Path from the file's directory down to the root, for an ignore file above the root; ends with a slash."""
 
     def verdict(self, path: bytes, *, directory: bool) -> bool | None:
         """Return whether the last matching line ignores the path.
 
-        True means ignored, False means included by `!`, and None means that no line matches.
+        True means ignored, False means included by `!`, and None means that no line matches or that the path is outside
+        the ignore file's directory.
 
         Args:
             path: Path relative to the same root as `below`.
-            directory: Whether the path is a directory; False for a symlink to a directory.
+            directory: True if the path is a directory; False for a symlink to a directory.
         """
         if not path.startswith(self.below):
             return None
@@ -56,7 +57,7 @@ class IgnoreFile:
 
 
 def parse(content: bytes, below: bytes = b"", *, prefix: bytes = b"") -> IgnoreFile:
-    """Parse an ignore file. Lines that git would never match are omitted."""
+    """Parse an ignore file. Comments, and patterns that can never match, are omitted."""
     lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     rules = (_rule(line) for line in lines)
     return IgnoreFile(below, tuple(rule for rule in rules if rule is not None), prefix)

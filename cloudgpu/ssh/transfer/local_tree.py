@@ -22,7 +22,7 @@ class UnsendableFile:
 
 @dataclass(frozen=True)
 class FileListing:
-    """The files to send, sorted and relative to the directory. Bytes that are not UTF-8 are kept as surrogates."""
+    """The files to send, sorted and relative to the directory. Undecodable bytes in names become surrogates."""
 
     files: tuple[str, ...]
     bytes: int
@@ -32,11 +32,12 @@ class FileListing:
 def files_to_send(root: Path) -> FileListing:
     """List the files of a work directory, applying ignore files.
 
-    Symlinks within the directory are kept, and absolute symlinks become relative. Symlinks that point outside the
-    directory, sockets, devices and unreadable files are listed in `skipped`.
+    Symlinks to paths inside the directory are listed; absolute symlinks become relative when they are sent.
+    Symlinks that point outside the directory, sockets, devices, and unreadable files and directories are listed in
+    `skipped`.
 
     Raises:
-        UsageError: `root` is not a readable directory.
+        UsageError: `root` is not a directory.
     """
     if not root.is_dir():
         raise UsageError(f"{root} is not a directory", hint="specify an existing directory")
@@ -50,14 +51,18 @@ def files_to_send(root: Path) -> FileListing:
 
 @dataclass(frozen=True)
 class _Directory:
-    """A directory and the ignore files that apply to it. `below` is empty for the root, or ends with a slash."""
+    """A directory and the ignore files that apply to it.
+
+    Attributes:
+        below: Path relative to the root; empty for the root, otherwise ending with a slash.
+    """
 
     below: bytes
     own: tuple[IgnoreFile, ...]
     git: tuple[IgnoreFile, ...]
 
     def entered(self, entries: Sequence[os.DirEntry[bytes]]) -> "_Directory":
-        """Return this directory with the ignore files among its entries added."""
+        """Return a copy that also applies the ignore files among the directory's entries."""
         own = [file for entry in entries if entry.name == OWN_NAME for file in _read(entry, self.below)]
         git = [file for entry in entries if entry.name == GIT_NAME for file in _read(entry, self.below)]
         return _Directory(self.below, (*self.own, *own), (*self.git, *git))
@@ -99,7 +104,7 @@ class _Walk:
             status = entry.stat(follow_symlinks=False)
             problem = _problem(self.root, path, status.st_mode)
         except FileNotFoundError:
-            return  # removed since the directory was read
+            return  # deleted after the directory was listed
         if problem:
             self._skip(path, problem)
             return
@@ -124,10 +129,10 @@ def _problem(root: bytes, path: bytes, mode: int) -> str:
 
 
 def _above(root: Path) -> tuple[tuple[IgnoreFile, ...], tuple[IgnoreFile, ...]]:
-    """Return the `.cloudgpuignore` and `.gitignore` files above `root`, starting at the top of its repository.
+    """Return the `.cloudgpuignore` and `.gitignore` files above `root`, from the top of its git repository downwards.
 
-    Outside a repository, there are none. Each file matches paths relative to its directory, so that `build/` in the
-    repository's top directory also applies below `root`.
+    If `root` is not in a repository, return no files. Each file matches paths relative to its own directory, so a
+    `build/` rule in the repository's top directory also applies below `root`.
     """
     tops = [folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")]
     between = [folder for folder in root.parents if tops and folder.is_relative_to(tops[0])]
@@ -147,7 +152,7 @@ def _read(entry: os.DirEntry[bytes], below: bytes) -> Iterator[IgnoreFile]:
 
 
 def _content(path: Path) -> bytes:
-    """Return the text of an ignore file. As in git, a missing or unreadable file has no rules."""
+    """Return the content of an ignore file. As in git, a missing or unreadable file has no rules."""
     try:
         return read_bytes(path, SETTINGS_BYTES)
     except OSError:

@@ -1,8 +1,9 @@
 """The sending half of the node's program: list a directory, and read files. Sent after `node_tree.py`.
 
-`list FROM`: read patterns; return the matching entries, and the reason for each one that cannot be transferred.
+`list FROM`: read patterns; return the matching entries, and a reason for each entry that cannot be transferred.
 
-`read FROM`: read entries; for each entry, send a byte that shows whether its contents follow, then the contents.
+`read FROM`: read entries; for each entry, send a byte that shows whether its contents follow, then the contents. At the
+end, send the true sizes of files that shrank, and the read errors.
 """
 
 # File names on a node are bytes, which pathlib does not support; the lines above the marker comment are not sent.
@@ -31,9 +32,9 @@ KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "named pipe", stat.S_IFCHR: "dev
 def stays_inside(path: bytes, target: bytes) -> bool:
     """Return True if a symlink at `path` (relative to a root) with this target stays below the root.
 
-    `..` is allowed only at the start: after a name, it could follow another symlink out of the root. The text of the
-    target is sufficient, because the parents of a symlink are real directories, and every other symlink must follow the
-    same rule.
+    `..` is allowed only at the start: after a name, it could follow another symlink out of the root. Checking the
+    target's text is enough, because the parents of a symlink are real directories, and every other symlink must
+    follow the same rule.
     """
     if target.startswith(b"/") or not target:
         return False
@@ -80,7 +81,7 @@ def below(root: bytes, path: bytes) -> bool:
 
 
 def portable_entry(root: bytes, path: bytes) -> Entry | None:
-    """Return the manifest entry of the file or symlink at `path`, with the symlink made relative if possible."""
+    """Return the manifest entry of a file or symlink, otherwise None. Make symlinks relative if possible."""
     entry = entry_at(root, path)
     if entry is None or entry.link is None or stays_inside(path, encoded(entry.link)):
         return entry
@@ -93,7 +94,8 @@ def portable_entry(root: bytes, path: bytes) -> Entry | None:
 def listing(origin: str, source: IO[bytes]) -> None:
     """Send the entries that match a pattern. A matching directory includes everything below it.
 
-    Matching entries that cannot be transferred are listed as `[path, reason, whether contents are lost]`.
+    Matching entries that cannot be transferred and all unreadable directories are sent as `[path, reason, lost]`, with
+    `lost` set if contents that a pattern requests are missing.
     """
     root = place(origin)
     if not os.path.isdir(root):
@@ -127,7 +129,10 @@ def shown(path: bytes) -> str:
 
 
 def examined(root: bytes, path: bytes) -> tuple[Entry | None, str, bool]:
-    """Return the entry at `path`, or the reason why it cannot be transferred and whether contents are lost."""
+    """Return the entry at `path`, or the reason why it cannot be transferred and whether contents are lost.
+
+    If the entry was deleted in the meantime, return no entry and an empty reason.
+    """
     full = os.path.join(root, path)
     try:
         mode = os.lstat(full).st_mode
@@ -153,7 +158,7 @@ def matches(pattern: re.Pattern[bytes], path: bytes) -> bool:
 
 
 def read(origin: str, source: IO[bytes]) -> None:
-    """Send the contents of the requested files. Pad files that shrank with zeros; send their true sizes at the end."""
+    """Send the contents of the requested files. Pad files that shrank; send true sizes and errors at the end."""
     root = place(origin)
     short: dict[int, int] = {}
     failed: dict[int, str] = {}

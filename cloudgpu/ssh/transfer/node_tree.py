@@ -8,9 +8,9 @@
 
 `list FROM` and `read FROM` are in `node_read.py`, which is sent after this file when needed.
 
-A manifest is a list of entries. Every file is written next to its destination and then renamed, so that readers never
-see a partial file. The output starts with a marker, because shell start-up files may print text first. An error is
-reported as one line on standard error and exit code 1.
+A manifest is a list of entries. Every file is written to a temporary directory inside TO and then renamed, so that
+readers never see a partial file. The output starts with a marker, because shell start-up files may print text first.
+An error is reported as one line on standard error and exit code 1.
 """
 
 # File names on a node are bytes, which pathlib does not support.
@@ -34,12 +34,16 @@ from typing import IO, NamedTuple
 
 PART = b".cloudgpu-part"
 CHUNK_BYTES = 1 << 20
-SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python defines since 3.10
+SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python before 3.10 does not define
 LONGEST_MESSAGE_BYTES = 1 << 30
 MARK = b"\036cloudgpu\036"
 SECOND_NS = 1000000000
 SILENT_S = 120
-"""Maximum pause in standard input, in seconds. Shorter than the time limit of transfers that wait for our lock."""
+"""Maximum pause in standard input, in seconds.
+
+Shorter than the caller's time limit, so that a stalled transfer releases its lock before a transfer that waits for the
+lock times out.
+"""
 
 
 class RefusedError(Exception):
@@ -62,12 +66,12 @@ def encoded(path: str) -> bytes:
 
 
 def place(path: str) -> bytes:
-    """Return an absolute path. `~` and relative paths start at the login directory."""
+    """Return the real, absolute path. `~` and relative paths start at the home directory."""
     return os.path.realpath(os.path.join(os.path.expanduser(b"~"), os.path.expanduser(encoded(path))))
 
 
 def cut_off(_number: int, _frame: object) -> None:
-    """Stop waiting for a silent sender. If a router has dropped the connection, sshd would wait forever."""
+    """Stop waiting for a silent sender. Without this limit, a connection that a router dropped would block forever."""
     raise RefusedError(f"the transfer timed out: no data received for {SILENT_S} s")
 
 
@@ -86,7 +90,7 @@ def take(source: IO[bytes], count: int) -> bytes:
     pieces = []
     while count:
         with awaited():
-            piece: bytes = source.read1(count)  # type: ignore[attr-defined]  # buffered streams have it
+            piece: bytes = source.read1(count)  # type: ignore[attr-defined]  # buffered streams have read1
         if not piece:
             raise RefusedError("the transfer was interrupted")
         pieces.append(piece)
@@ -145,7 +149,7 @@ def entry_at(root: bytes, path: bytes) -> Entry | None:
 
 
 def same(expected: Entry, actual: Entry | None) -> bool:
-    """Return True if the entry need not be sent. Only whole seconds are compared if the file system stores no more."""
+    """Return True if the entry need not be sent. If the file system stores only whole seconds, ignore fractions."""
     if actual is None or expected.link != actual.link:
         return False
     if expected.link is not None:
@@ -158,7 +162,8 @@ def same(expected: Entry, actual: Entry | None) -> bool:
 def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None) -> Iterator[bytes]:
     """Yield the relative paths of all non-directories below `root`, except the transfer's temporary directory.
 
-    `unreadable` is called with directories that cannot be listed; without it, the error is raised.
+    `unreadable` is called with each directory below `root` that cannot be listed. The error is raised if there is no
+    `unreadable`, or if `root` itself cannot be listed.
     """
     pending = [b""]
     while pending:
@@ -193,24 +198,24 @@ def plan(to: str, source: IO[bytes]) -> None:
 
 
 def marker_of(root: bytes) -> bytes:
-    """Return the marker's path. It is outside the managed directory, which contains only the sent files."""
+    """Return the marker's path, which is outside `root`, because `root` contains only the sent files."""
     folder = os.path.join(os.path.expanduser(b"~"), b".cloudgpu", b"trees")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     return os.path.join(folder, hashlib.sha256(root).hexdigest()[:32].encode("ascii"))
 
 
 def check_ours(root: bytes) -> None:
-    """Reject a directory whose contents cloudgpu must not remove."""
+    """Reject the home directory, its parents, and a directory with contents that cloudgpu did not put there."""
     home = os.path.realpath(os.path.expanduser(b"~"))
     if (home + b"/").startswith(root.rstrip(b"/") + b"/"):
-        raise RefusedError("this directory contains the home directory; choose a directory below it")
+        raise RefusedError("this directory is or contains the home directory; choose another directory")
     filled = os.path.lexists(root) and not (os.path.isdir(root) and not os.listdir(root))
     if filled and not os.path.exists(marker_of(root)):
         raise RefusedError("this directory has contents that cloudgpu did not put there; choose another directory")
 
 
 def claim(root: bytes) -> IO[bytes]:
-    """Open and lock the marker once other transfers have finished; create it only for a new or empty directory."""
+    """Lock the marker once other transfers have finished. Create the marker only for a new or empty directory."""
     check_ours(root)
     held = open(marker_of(root), "ab")  # noqa: SIM115  # the caller keeps the file open and thereby locked
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -277,7 +282,7 @@ def write(path: bytes, size: int, source: IO[bytes]) -> None:
 
 
 def poured(source: IO[bytes], size: int, file: int) -> int:
-    """Move bytes from the pipe to the file inside the kernel; return how many, or 0 if splice is unavailable."""
+    """Move bytes from the pipe to the file in the kernel; return the number moved, or 0 if splice is unavailable."""
     peek = getattr(source, "peek", None)
     if peek is None or not hasattr(os, "splice"):
         return 0
@@ -297,7 +302,7 @@ def poured(source: IO[bytes], size: int, file: int) -> int:
 
 
 def make_parents(root: bytes, path: bytes, ready: set[bytes]) -> None:
-    """Create the directories above `path`. Replace any that is a file, or a symlink, which could lead elsewhere."""
+    """Create the directories above `path`, replacing files and symlinks. A symlink could lead outside `root`."""
     parent = path.rpartition(b"/")[0]
     if parent in ready:
         return

@@ -21,7 +21,7 @@ def glob_regex(pattern: str) -> str:
     except UnicodeEncodeError:  # half of a surrogate pair, which no file name contains
         translated = None
     if translated is None:
-        raise UsageError(f"{pattern!r} is not a file pattern", hint="check its brackets, backslashes and characters")
+        raise UsageError(f"{pattern!r} is not a valid file pattern", hint="check the brackets and backslashes")
     return os.fsdecode(translated)
 
 
@@ -35,7 +35,7 @@ def glob_regexes(patterns: Sequence[str]) -> list[str]:
 
 
 def matching_paths(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Return the matching paths in the given order.
+    """Return the paths that match at least one pattern, in the given order. Without patterns, every path matches.
 
     Raises:
         UsageError: A pattern is not a valid glob.

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from cloudgpu.errors import StateError
 from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED, stays_inside
 from cloudgpu.ssh.transfer.node_tree import Entry
+from cloudgpu.text import command
 
 _PREFIX = ".cloudgpu-part-"
 _HEADER_BYTES = 8
@@ -29,9 +30,10 @@ class SkippedDownload:
     """A matching file on a node that was not downloaded.
 
     Attributes:
-        path: Path relative to the source directory; empty if the entry stands for several files.
+        path: Path relative to the source directory; empty if the entry represents several files.
         reason: Reason why the file was not downloaded.
-        lost: Whether contents that the caller expected are missing, as with an unreadable file.
+        lost: True if contents that a pattern requests are missing, as with an unreadable file. False for a dangling
+            symlink, for example.
     """
 
     path: str
@@ -105,7 +107,7 @@ class ReceiveStream:
         self._rest = memoryview(b"")
 
     def skip_past(self, mark: bytes, *, within: int) -> bool:
-        """Skip everything up to and including the marker. Return False if it is not among the first `within` bytes."""
+        """Skip everything up to and including the marker. Return False if the first `within` bytes lack the marker."""
         seen = b""
         dropped = 0
         while mark not in seen:
@@ -139,7 +141,7 @@ class ReceiveStream:
         return text if len(text) == size else None
 
     def ended(self) -> bool:
-        """Return True if the stream has no more data. Waits for at most one more chunk."""
+        """Return True if the stream has no more data. Wait for at most one more chunk."""
         if not self._rest:
             self._rest = memoryview(next(self._pieces, b""))
         return not self._rest
@@ -188,7 +190,7 @@ class DownloadDirectory:
     def receive(self, entry: Entry, arriving: ReceiveStream) -> bool:
         """Receive one file and move it into place. Return False if the stream ends early or is malformed.
 
-        A file that the node could not open is announced as such and has no contents.
+        For a file that the node could not open, the stream contains only a marker byte, and the result is True.
 
         Raises:
             StateError: A local symlink, file or directory blocks the path of the file.
@@ -214,7 +216,7 @@ class DownloadDirectory:
         os.truncate(self._to / entry.path, min(max(size, 0), entry.size))
 
     def drop(self, entry: Entry) -> None:
-        """Remove the received part of a file that the node could not read completely; keep an older copy."""
+        """Remove a file that the node could not read completely. If nothing was received, keep the older local copy."""
         if entry.path not in self._arrived:
             return
         with contextlib.suppress(FileNotFoundError):
@@ -231,18 +233,20 @@ class DownloadDirectory:
         self._move_into_place(entry)
 
     def _move_into_place(self, entry: Entry) -> None:
-        """Move the received file or symlink into place. Reject symlinks among its parents: they could lead anywhere."""
+        """Move the received file or symlink into place. Reject symlinks among its parents; they may lead anywhere."""
         here = self._to
         for name in PurePosixPath(entry.path).parts[:-1]:
             here = here / name
             if here.is_symlink() or (here.exists() and not here.is_dir()):
-                raise StateError(f"cannot download {entry.path}: {here} is in the way", hint=f"move {here} away")
+                raise StateError(
+                    f"cannot download {entry.path}: {here} is in the way", hint=f"move or delete {command(str(here))}"
+                )
             here.mkdir(exist_ok=True)
         try:
             self._part.replace(self._to / entry.path)
         except IsADirectoryError as err:
             raise StateError(f"cannot download {entry.path}: {self._to / entry.path} is a directory",
-                             hint="move the directory away") from err  # fmt: skip
+                             hint="move or delete the directory") from err  # fmt: skip
 
 
 def _write(descriptor: int, view: memoryview) -> None:

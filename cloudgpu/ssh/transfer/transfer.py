@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from cloudgpu.errors import RemoteCommandError, StateError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import unwritable_error
-from cloudgpu.ssh.base import COMMAND_S, Result
+from cloudgpu.ssh.base import COMMAND_S, OnBytes, Result, ignore_bytes
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import node_label
 from cloudgpu.ssh.transfer import node_read, node_tree
@@ -34,7 +34,7 @@ _NOT_FOUND = 127
 _NOISE_BYTES: Final = 16 << 20
 """Maximum number of bytes that a login shell may print before the response. If it prints more, the transfer fails."""
 _ANSWER_BYTES: Final = 256 << 20
-"""Maximum size of a response: a list of about a million files. It limits the memory that a node can make us use."""
+"""Maximum size of a response in bytes: enough for about a million files, but a hostile node cannot exhaust memory."""
 _STALLED_S: Final = 300.0
 """Maximum time, in seconds, for which the node may neither accept nor send a byte during a transfer."""
 _DIGITS: Final = 10
@@ -53,7 +53,7 @@ def _program() -> bytes:
 _PROGRAM = _program()
 _LOADER = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'node_tree', 'exec'))"
 _PUT = """
-case "$1" in "~/"*) to=$HOME/${1#"~/"} ;; *) to=$1 ;; esac
+case "$1" in \\~/*) to=$HOME/${1#\\~/} ;; *) to=$1 ;; esac
 case "$to" in */*) mkdir -p -- "${to%/*}/" || exit 1 ;; esac
 part=$to.part.$$
 umask 077
@@ -63,7 +63,7 @@ cat > "$part" || exit 1
 chmod "$3" "$part" && mv -f -- "$part" "$to"
 """
 _GET = """
-case "$1" in "~/"*) from=$HOME/${1#"~/"} ;; *) from=$1 ;; esac
+case "$1" in \\~/*) from=$HOME/${1#\\~/} ;; *) from=$1 ;; esac
 printf '\\036cloudgpu\\036'
 exec cat -- "$from"
 """
@@ -107,6 +107,15 @@ def _output(running: StartedCommand) -> Iterator[bytes]:
         running.renew()
 
 
+def _counted(pieces: Iterable[bytes], total: int, on_bytes: OnBytes) -> Iterator[bytes]:
+    """Yield the pieces, and report their size. They include a few kilobytes beside the contents."""
+    done = 0
+    for piece in pieces:
+        yield piece
+        done = min(done + len(piece), total)
+        on_bytes(done, total)
+
+
 def put_bytes(host: TransferConnection, content: bytes, path: str, *, mode: int) -> None:
     """Write one file on the node. The file is renamed into place only after every byte has been received.
 
@@ -139,10 +148,12 @@ def get_file(host: TransferConnection, path: str, to: Path) -> None:
         raise unwritable_error(to, err) from err
 
 
-def send_tree(host: TransferConnection, source: Path, files: Sequence[str], to: str) -> int:
+def send_tree(
+    host: TransferConnection, source: Path, files: Sequence[str], to: str, on_bytes: OnBytes = ignore_bytes
+) -> int:
     """Make the remote directory contain exactly these files; return the number of content bytes sent.
 
-    Files that change while they are being read are resent, up to a few times.
+    Files that change while they are being read are sent again, at most twice.
 
     Raises:
         StateError: A local file cannot be read, or keeps changing.
@@ -156,7 +167,7 @@ def send_tree(host: TransferConnection, source: Path, files: Sequence[str], to: 
         if not changed_entries and not extra:
             return sent
         contents = Contents(source, changed_entries)
-        _apply(host, to, _message(manifest) + _message(changed_entries), contents)
+        _apply(host, to, _message(manifest) + _message(changed_entries), contents, on_bytes)
         sent += contents.size_bytes
         changed = contents.changed
         if not changed:
@@ -168,27 +179,33 @@ def send_tree(host: TransferConnection, source: Path, files: Sequence[str], to: 
 
 
 def claim_tree(host: TransferConnection, to: str) -> None:
-    """Mark a new or empty remote directory as managed, so that `send_tree` may change it later.
+    """Create a remote directory or adopt an empty one, so that `send_tree` may change its contents later.
 
     Raises:
-        RemoteCommandError: The directory has other contents, or cannot be created.
+        RemoteCommandError: The directory has contents that cloudgpu did not put there, or cannot be created.
     """
     _ask(host, _command("claim", to), b"", f"cannot write {to}")
 
 
 def fetch_tree(
-    host: TransferConnection, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
+    host: TransferConnection,
+    source: str,
+    patterns: Sequence[str],
+    to: Path,
+    on_skipped: OnSkipped | None = None,
+    on_bytes: OnBytes = ignore_bytes,
 ) -> list[str]:
-    """Download matching files that differ from local files. Return the relative paths of all matching files in `to`.
+    """Download the matching files that are missing or different in `to`. Return the paths of all matching files.
 
-    Patterns are globs for whole paths below `source`. A matching directory includes everything below it, and an empty
-    list of patterns matches everything. Symlinks within `source` become relative. Files that cannot be downloaded (a
-    symlink that points elsewhere, a socket, an unreadable file) are reported to `on_skipped`. The names that the node
-    sends are not trusted and must not point outside `to`.
+    Patterns are globs for whole paths below `source`, and the returned paths are relative to `source`. A matching
+    directory includes everything below it, and an empty list of patterns matches everything. Symlinks within `source`
+    become relative. Files that cannot be downloaded (a symlink that points elsewhere, a socket, an unreadable file) are
+    passed to `on_skipped` and not returned. The paths that the node sends are not trusted: a path outside `to` is an
+    error.
 
     Raises:
         UsageError: A pattern is not a valid glob.
-        StateError: A local file cannot be written, or a name would be outside `to`.
+        StateError: A local file cannot be written, or the node sent a path outside `to`.
         RemoteCommandError: A remote file cannot be read.
     """
     problem = f"cannot list {source}"
@@ -198,7 +215,7 @@ def fetch_tree(
         root = os.fsencode(to)
         missing = [entry for entry in entries if not same(entry, entry_at(root, os.fsencode(entry.path)))]
         if missing:
-            skipped += _receive(host, source, missing, to)
+            skipped += _receive(host, source, missing, to, on_bytes)
     except OSError as err:
         raise unwritable_error(to, err) from err
     if on_skipped is not None:
@@ -214,17 +231,19 @@ def _listed(host: TransferConnection, answer: object, problem: str) -> tuple[lis
     match answer:
         case {"entries": [*entries], "skipped": [*skipped], "unnamed": int(unnamed)}:
             named = [validate_skipped(who, fields) for fields in skipped]
-            more = [SkippedDownload("", f"{unnamed} more that cannot be downloaded", lost=False)] if unnamed > 0 else []
+            more = (
+                [SkippedDownload("", f"{unnamed} more paths cannot be downloaded", lost=False)] if unnamed > 0 else []
+            )
             return [validate_entry(who, fields) for fields in entries], named + more
         case _:
             raise _malformed_response(host, problem)
 
 
 def manifest_of(source: Path, files: Sequence[str]) -> list[Entry]:
-    """Return a manifest that lists exactly these files from `source`."""
+    """Return the manifest of these files in `source`, without files that no longer exist."""
     root = os.path.realpath(os.fsencode(source))
     entries = (portable_entry(root, os.fsencode(name)) for name in files)
-    return [entry for entry in entries if entry is not None]  # omit files deleted in the meantime
+    return [entry for entry in entries if entry is not None]  # omit deleted files
 
 
 def _plan(host: TransferConnection, manifest: Sequence[Entry], to: str) -> tuple[list[Entry], int]:
@@ -263,8 +282,9 @@ def _answer(
         raise _malformed_response(host, problem) from err
 
 
-def _apply(host: TransferConnection, to: str, header: bytes, contents: Contents) -> None:
-    running = host.start(_command("apply", to), contents.after(_PROGRAM + header))
+def _apply(host: TransferConnection, to: str, header: bytes, contents: Contents, on_bytes: OnBytes) -> None:
+    pieces = _counted(contents.after(_PROGRAM + header), contents.size_bytes, on_bytes)
+    running = host.start(_command("apply", to), pieces)
     output_bytes = 0
     for piece in _output(running):
         output_bytes += len(piece)
@@ -280,7 +300,9 @@ def _apply(host: TransferConnection, to: str, header: bytes, contents: Contents)
         raise _broken(host, f"cannot write {to}", running)
 
 
-def _receive(host: TransferConnection, source: str, entries: Sequence[Entry], to: Path) -> list[SkippedDownload]:
+def _receive(
+    host: TransferConnection, source: str, entries: Sequence[Entry], to: Path, on_bytes: OnBytes
+) -> list[SkippedDownload]:
     """Receive the contents and move each complete file into place, then create the symlinks.
 
     Returns the files that the node could not send although it had listed them.
@@ -290,7 +312,8 @@ def _receive(host: TransferConnection, source: str, entries: Sequence[Entry], to
     _require_space(to, files)
     running = host.start(_command("read", source), _PROGRAM + _message(files))
     with DownloadDirectory(to) as landing:
-        arriving = ReceiveStream(_output(running))
+        total = sum(entry.size for entry in files)
+        arriving = ReceiveStream(_counted(_output(running), total, on_bytes))
         marked = arriving.skip_past(MARK, within=_NOISE_BYTES)
         if not marked or not all(landing.receive(entry, arriving) for entry in files):
             if arriving.ended():
@@ -318,7 +341,7 @@ def _require_space(to: Path, files: Sequence[Entry]) -> None:
     if required > free:
         room = f"{size_text(free)} is free and {size_text(required)} is required"
         message = f"not enough space on the disk that holds {to}: {room}"
-        raise StateError(message, hint="free some space there, or list fewer files in the recipe's `outputs`")
+        raise StateError(message, hint="free some space on that disk, or list fewer files in the recipe's `outputs`")
 
 
 def _numbered(files: Sequence[Entry], report: object) -> Iterator[tuple[Entry, Any]]:

@@ -6,5 +6,5 @@ from pathlib import Path
 _PROGRAMS = str(Path(__file__).resolve().parents[2])
 
 if _PROGRAMS not in sys.path:
-    # The expiry timer of a node is the same on every cloud. Its code is in the Pulumi program for AWS.
+    # Every cloud uses the same expiry timer on its nodes, whose code is in the Pulumi program for AWS.
     sys.path.append(_PROGRAMS)

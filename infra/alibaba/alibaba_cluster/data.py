@@ -12,7 +12,7 @@ _NAS_MANAGED_KEY = 1
 
 
 class DataStorage(pulumi.ComponentResource):
-    """The storage that the settings request. Unless it is disposable, deleting the stack retains it."""
+    """The storage that the settings specify. Deleting the stack retains the storage unless it is disposable."""
 
     def __init__(
         self, name: str, args: AlibabaArgs, network: AlibabaNetwork, opts: pulumi.ResourceOptions | None = None

@@ -1,4 +1,4 @@
-"""The nodes' network and SSH access to the nodes."""
+"""The nodes' network, and SSH access to them."""
 
 import pulumi
 import pulumi_alicloud as alicloud

@@ -16,8 +16,8 @@ _PUBLIC_MBIT_S = 100
 class Nodes(pulumi.ComponentResource):
     """Pay-as-you-go instances that Alibaba Cloud releases at the expiry regardless of their state.
 
-    Powering off an instance only stops it, and its disk is still billed. Therefore, the release time is the first
-    safeguard, and the timer on the node is the second.
+    Powering off an instance only stops it, and its disk is still billed. Therefore, the release time is the primary
+    safeguard, and the timer on the node is only a backup.
     """
 
     instances: list[alicloud.ecs.Instance]

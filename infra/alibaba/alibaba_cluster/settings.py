@@ -1,4 +1,4 @@
-"""Parse and validate the program's settings. Errors name the key of the setting."""
+"""Parse and validate the program's settings. An error message contains the key of the invalid setting."""
 
 import hashlib
 import ipaddress
@@ -23,7 +23,7 @@ class AlibabaArgs:
 
     Attributes:
         expires_at: Time (UTC, a whole minute) at which Alibaba Cloud releases the instances.
-        ssh_cidrs: Address ranges that may connect to port 22; no others may.
+        ssh_cidrs: The only address ranges outside of the cluster that may connect to port 22.
         image: Image ID; empty for the latest Ubuntu 22.04 image from Alibaba Cloud.
         disk_gib: Size of the system disk.
         nas: Whether to create a file system that all nodes can mount.
@@ -52,17 +52,17 @@ class AlibabaArgs:
 
     @property
     def physical_name(self) -> str:
-        """Return the name of the resources. It contains a hash because bucket names must be globally unique."""
+        """Name of the resources. It contains a hash, because bucket names must be globally unique."""
         return f"cloudgpu-{self.cluster}-{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
 
     @property
     def rdma(self) -> bool:
-        """Return True if the nodes are connected by RoCE."""
+        """True if the nodes are connected by RoCE."""
         return self.instance_type.startswith(_SCC)
 
     @property
     def tags(self) -> dict[str, str]:
-        """Return the tags that identify the cluster's resources even if every local record is lost."""
+        """Tags that identify the cluster's resources even if every local record is lost."""
         return {
             "cloudgpu:cluster": self.cluster,
             "cloudgpu:owner": self.owner,
@@ -77,7 +77,7 @@ class AlibabaArgs:
         """Read and validate every setting.
 
         Raises:
-            pulumi.RunError: A setting is missing or invalid; the message names it.
+            pulumi.RunError: A setting is missing or invalid; the message contains its key.
         """
         return cls(
             cluster=_matching(config, "cluster", _NAME),
@@ -127,7 +127,7 @@ def _yes(config: pulumi.Config, key: str) -> bool:
 
 
 def _expiry(config: pulumi.Config) -> datetime:
-    """Return the expiry, which must be a whole minute because the cloud releases instances at whole minutes."""
+    """Return the expiry, a whole minute because Alibaba Cloud releases instances only at whole minutes."""
     value = config.require("expiresAt")
     try:
         return datetime.strptime(value, "%Y-%m-%dT%H:%M:00Z").replace(tzinfo=UTC)
@@ -145,7 +145,7 @@ def _market(config: pulumi.Config) -> Market:
 
 
 def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
-    """Parse the SSH networks, which are separated by commas. The whole internet is rejected."""
+    """Parse the comma-separated SSH networks, and reject the whole internet."""
     value = config.require("sshCidr")
     try:
         networks = [ipaddress.IPv4Network(part.strip()) for part in value.split(",")]

@@ -16,17 +16,17 @@ LUSTRE: Ports = ((988, 988), (1018, 1023))
 
 @dataclass(frozen=True)
 class StorageNetwork:
-    """Network of the storage: a VPC, and one of its subnets per zone."""
+    """Network of the storage: a VPC, and the ID of one subnet for each zone."""
 
     vpc_id: str
     subnets: dict[str, str]
 
 
 def find_storage_network(args: StorageArgs, parent: pulumi.Resource) -> StorageNetwork:
-    """Look up the subnets synchronously because their number determines which resources the program creates.
+    """Return the VPC and one subnet per zone. Look them up synchronously, because each subnet may need a mount target.
 
     Raises:
-        pulumi.RunError: There are no subnets, or they belong to several VPCs.
+        pulumi.RunError: There are no subnets, or they belong to several VPCs or to a VPC other than `vpc_id`.
     """
     options = pulumi.InvokeOptions(parent=parent)
     vpc_id = args.vpc_id
@@ -42,7 +42,7 @@ def find_storage_network(args: StorageArgs, parent: pulumi.Resource) -> StorageN
         vpc_names = ", ".join(sorted(vpcs)) or "no VPC"
         message = f"the subnets belong to {vpc_names}: set cloudgpu:subnetIds to subnets of one VPC"
         raise pulumi.RunError(message)
-    # A file system has at most one mount target in a zone. Use each zone's lowest subnet ID, which does not change.
+    # A file system has at most one mount target per zone. Choose each zone's lowest subnet ID, which does not change.
     return StorageNetwork(vpcs.pop(), {subnet.availability_zone: subnet.id for subnet in reversed(subnets)})
 
 

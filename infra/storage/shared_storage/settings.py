@@ -1,4 +1,4 @@
-"""Parse and validate the program's settings. Errors name the key of the setting."""
+"""Parse and validate the program's settings. An error message contains the key of the invalid setting."""
 
 import hashlib
 import re
@@ -29,7 +29,7 @@ class StorageArgs:
         protect: Whether Pulumi refuses to delete the resource that contains the data.
         zone: Zone of a volume or a Lustre file system; empty for other kinds.
         size_gib: Size; 0 for storage that grows automatically, or for a volume that has the size of its snapshot.
-        linked: `s3://bucket/prefix` that is linked to the root directory of a Lustre file system; empty for none.
+        linked: S3 location (`s3://bucket/prefix`) linked to the root directory of a Lustre file system; empty for none.
         subnet_ids: Subnets from which the storage can be mounted; empty for one subnet in every zone of the VPC.
         made_for: Cluster that the storage was created for and is deleted with; empty for named storage.
         client_group_ids: Existing security groups whose members may also mount the storage.
@@ -55,7 +55,7 @@ class StorageArgs:
 
     @property
     def physical_name(self) -> str:
-        """Return the name of the resources. It must be unique in the region or, for buckets, globally."""
+        """Name of the resources. It contains a hash, because bucket names must be globally unique."""
         return f"cloudgpu-{self.name}-{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
 
     @classmethod
@@ -63,7 +63,7 @@ class StorageArgs:
         """Read and validate every setting.
 
         Raises:
-            pulumi.RunError: A setting is missing or invalid; the message names it.
+            pulumi.RunError: A setting is missing or invalid; the message contains its key.
         """
         kind = _kind(config)
         keep = _yes(config, "keep", default=True)

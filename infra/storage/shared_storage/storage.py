@@ -1,4 +1,4 @@
-"""The top-level component, which creates storage of any kind."""
+"""The top-level component, which creates the requested kind of storage."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _KINDS: dict[Kind, type[Disk | Objects | ParallelFiles | SharedFiles]] = {
 
 
 class SharedStorage(pulumi.ComponentResource):
-    """The storage that the settings request, with its tags."""
+    """The storage that the settings specify, with its tags."""
 
     def __init__(self, name: str, args: StorageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("cloudgpu:storage:Storage", name, None, opts)

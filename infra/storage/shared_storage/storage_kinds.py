@@ -29,7 +29,7 @@ class StorageComponent(pulumi.ComponentResource):
         self.register_outputs(shown)
 
     def guarded(self, args: StorageArgs) -> pulumi.ResourceOptions:
-        """Return the options of the resource that contains the data."""
+        """Return the options of the resource that contains the data. `protect` makes Pulumi refuse to delete it."""
         return pulumi.ResourceOptions(parent=self, protect=args.protect)
 
 
@@ -71,7 +71,7 @@ class SharedFiles(StorageComponent):
 
 
 class ParallelFiles(StorageComponent):
-    """An FSx for Lustre file system in one zone. A linked S3 prefix appears as its root directory."""
+    """An FSx for Lustre file system in one zone. If an S3 prefix is linked, the root directory shows its objects."""
 
     def __init__(
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
@@ -153,7 +153,7 @@ class Objects(StorageComponent):
         bucket = aws.s3.Bucket(
             name, bucket=args.physical_name, force_destroy=not args.keep, tags=tags, opts=self.guarded(args)
         )
-        # S3 deletes both settings with the bucket. Deleting them first would leave the bucket unprotected for a while.
+        # S3 deletes these two settings with the bucket. Deleting them first would leave the bucket unprotected.
         part = pulumi.ResourceOptions(parent=self, deleted_with=bucket)
         aws.s3.BucketPublicAccessBlock(
             name,
@@ -174,5 +174,5 @@ def _encryption(kms_key_id: str) -> dict[str, Any]:
     if not kms_key_id:
         return {"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}
     key = {"sse_algorithm": "aws:kms", "kms_master_key_id": kms_key_id}
-    # Use one key per bucket instead of one KMS call per object.
+    # With a bucket key, S3 does not call KMS for every object.
     return {"apply_server_side_encryption_by_default": key, "bucket_key_enabled": True}

@@ -1,4 +1,4 @@
-"""The tags of storage. They contain no cluster tag, so that deleting a cluster does not delete the storage."""
+"""The tags of storage. There is no cluster tag, so that deleting a cluster by its tag does not delete the storage."""
 
 from shared_storage.settings import StorageArgs
 

@@ -14,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.loaders import JSONFileLoader
 
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # read when moto is imported
 
@@ -100,11 +101,14 @@ def cloud_of(home: Home) -> client.RehearsalClient:
 def rig_in(folder: Path) -> Iterator[Rig]:
     BackendDict.reset()
     home = Home(folder)
-    server, host, thread = start_server(home)
-    yield Rig(home, host, server, cloud_of(home))
-    server.leave()
-    thread.join(20)
-    assert not thread.is_alive()
+    with pytest.MonkeyPatch.context() as patch:
+        # A server changes botocore's loaders for its whole process, which here goes on with other tests.
+        patch.setattr(JSONFileLoader, "load_file", JSONFileLoader.load_file)
+        server, host, thread = start_server(home)
+        yield Rig(home, host, server, cloud_of(home))
+        server.leave()
+        thread.join(20)
+        assert not thread.is_alive()
     BackendDict.reset()
 
 

@@ -1,4 +1,4 @@
-"""Who is let in, faults on real calls, objects by presigned URL, and the process itself."""
+"""Authentication, injected faults, presigned URLs, and starting and stopping the server process."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def status_of(request: urllib.request.Request | str) -> int:
         return int(err.code)
 
 
-def test_strangers_are_refused(rig):
+def test_requests_without_valid_credentials_or_origin_are_rejected(rig):
     def stranger(key: str, secret: str):
         return boto3.client(
             "ec2", "us-east-1", endpoint_url=rig.cloud.url, aws_access_key_id=key, aws_secret_access_key=secret
@@ -52,7 +52,7 @@ def test_strangers_are_refused(rig):
     assert status_of(urllib.request.Request(rig.cloud.url, headers={"Host": "x.example"})) == 403
 
 
-def test_the_nodes_own_key_is_let_in(rig):
+def test_node_role_credentials_are_accepted(rig):
     key = rig.server.keyring.role
     sts = boto3.client(
         "sts",
@@ -66,7 +66,7 @@ def test_the_nodes_own_key_is_let_in(rig):
 
 
 @pytest.mark.parametrize("version", ["s3v4", "s3"])
-def test_objects_travel_by_presigned_url(rig, version):
+def test_presigned_urls_download_objects_and_reject_tampering(rig, version):
     rig.aws("s3").create_bucket(Bucket="data")
     name = "a b/ü+%25?.bin"
     rig.aws("s3").put_object(Bucket="data", Key=name, Body=b"0123456789")
@@ -82,7 +82,7 @@ def test_objects_travel_by_presigned_url(rig, version):
     assert status_of(url.replace("data/", "other/", 1)) == 403
 
 
-def test_large_files_go_up_in_parts_and_streams_in_chunks(rig, tmp_path):
+def test_multipart_uploads_and_chunked_streams_store_whole_objects(rig, tmp_path):
     s3 = rig.aws("s3")
     s3.create_bucket(Bucket="data")
     source, back = tmp_path / "source", tmp_path / "back"
@@ -96,7 +96,7 @@ def test_large_files_go_up_in_parts_and_streams_in_chunks(rig, tmp_path):
     assert [row["Key"] for row in s3.list_objects_v2(Bucket="data")["Contents"]] == ["big", "stream"]
 
 
-def test_the_kth_change_can_be_cut_before_or_after_its_effect(rig):
+def test_mutating_call_can_be_dropped_before_or_after_its_effect(rig):
     def make(name: str) -> None:
         rig.ec2.create_placement_group(GroupName=name)
 
@@ -111,7 +111,7 @@ def test_the_kth_change_can_be_cut_before_or_after_its_effect(rig):
     assert client.faults(rig.cloud)["mutating_calls"] == 1
 
 
-def test_errors_can_be_scripted_as_aws_words_them(rig):
+def test_scripted_errors_reach_the_client_in_aws_format(rig):
     rule = {"action": "RunInstances", "code": "RequestLimitExceeded", "message": "Slow <down>", "http": 503, "times": 1}
     client.put_faults(rig.cloud, [rule, {"service": "ssm", "code": "ThrottlingException", "message": "x", "http": 400}])
     with pytest.raises(ClientError) as err:
@@ -124,7 +124,7 @@ def test_errors_can_be_scripted_as_aws_words_them(rig):
         client.call(rig.cloud, "PUT", "faults", [{"do": "explode", "explode": 1}])
 
 
-def test_a_held_call_waits_and_others_do_not(rig):
+def test_held_call_does_not_block_other_calls(rig):
     client.put_faults(rig.cloud, [{"action": "CreatePlacementGroup", "do": "hold", "drop": True, "times": 1}])
     failed = threading.Event()
 
@@ -144,12 +144,12 @@ def test_a_held_call_waits_and_others_do_not(rig):
     assert [row["name"] for row in client.list_resources(rig.cloud)["placement_groups"]] == ["other"]
 
 
-def test_time_is_moved_for_the_nodes(rig):
+def test_advance_moves_the_node_clock(rig):
     client.advance(rig.cloud, 3600)
     assert rig.host.advanced_s == 3600
 
 
-def test_many_launches_at_once_are_each_carried_out_once(rig):
+def test_concurrent_launches_with_the_same_token_launch_once(rig):
     ami = rig.ami()
     ec2 = rig.aws("ec2", max_pool_connections=16)
 
@@ -164,7 +164,7 @@ def test_many_launches_at_once_are_each_carried_out_once(rig):
     assert len(client.list_resources(rig.cloud)["instances"]) == 16
 
 
-def test_stopping_ends_every_instance_of_the_record(rig):
+def test_stop_request_shuts_down_server_with_running_instances(rig):
     rig.ec2.run_instances(MinCount=2, MaxCount=2, ImageId=rig.ami(), InstanceType="g5.xlarge")
     rig.server.request_stop()
     rig.until(lambda: client.find_running(rig.home) is None)
@@ -177,7 +177,7 @@ def home(tmp_path):
     client.stop(one)
 
 
-def test_racing_processes_start_one_server(home):
+def test_concurrent_processes_start_a_single_server(home):
     code = (
         "import sys; from pathlib import Path; from cloudgpu.paths import Home; from cloudgpu.rehearsal import client; "
         "print(client.ensure_running(Home(Path(sys.argv[1]))).pid)"
@@ -191,8 +191,8 @@ def test_racing_processes_start_one_server(home):
     assert client.status(home).cloud is not None
 
 
-def test_who_is_deaf_to_signals_starts_a_server_that_hears_them(home):
-    """As a shell's `&` and `nohup` leave a command: its nodes' processes would be deaf as well."""
+def test_server_does_not_inherit_ignored_signals(home):
+    """A shell's `&` and `nohup` ignore signals; the server and its node processes must not inherit that."""
     code = (
         "import signal, sys; from pathlib import Path; from cloudgpu.paths import Home\n"
         "for one in (signal.SIGINT, signal.SIGHUP): signal.signal(one, signal.SIG_IGN)\n"
@@ -204,7 +204,7 @@ def test_who_is_deaf_to_signals_starts_a_server_that_hears_them(home):
     assert not ignored & (1 << signal.SIGINT - 1 | 1 << signal.SIGHUP - 1)
 
 
-def test_a_killed_server_is_started_again_on_the_same_address(home):
+def test_killed_server_restarts_on_the_same_address_with_its_state(home):
     first = client.ensure_running(home)
     s3 = boto3.client(
         "s3",
@@ -224,7 +224,7 @@ def test_a_killed_server_is_started_again_on_the_same_address(home):
     assert [row["Name"] for row in s3.list_buckets()["Buckets"]] == ["data"]
 
 
-def test_a_taken_port_is_passed_over(home):
+def test_server_chooses_another_port_if_recorded_port_is_in_use(home):
     import socket
 
     with socket.socket() as taken:
@@ -238,7 +238,7 @@ def test_a_taken_port_is_passed_over(home):
     assert not cloud.url.endswith(f":{port}")
 
 
-def test_a_server_that_dies_says_why(home):
+def test_server_startup_failure_reports_its_cause(home):
     files = RehearsalFiles.of(home)
     files.root.mkdir(parents=True)
     files.market.write_text("{")
@@ -246,20 +246,20 @@ def test_a_server_that_dies_says_why(home):
         client.ensure_running(home)
 
 
-def test_nothing_runs_and_stopping_says_so(home):
+def test_stop_without_a_server_returns_false(home):
     assert client.find_running(home) is None
     assert client.stop(home) is False
     assert client.status(home).cloud is None
 
 
-def test_only_the_owner_can_read_the_keys(home):
+def test_key_files_are_readable_only_by_the_owner(home):
     client.ensure_running(home)
     for path in (RehearsalFiles.of(home).keys, RehearsalFiles.of(home).endpoint, RehearsalFiles.of(home).log):
         assert path.stat().st_mode & 0o077 == 0
     assert RehearsalFiles.of(home).root.stat().st_mode & 0o077 == 0
 
 
-def test_the_printed_lines_are_all_that_a_stock_client_needs(home):
+def test_printed_environment_configures_an_unmodified_boto3_client(home):
     cloud = client.ensure_running(home)
     lines = "\n".join(client.env_lines(cloud))
     code = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])"
@@ -271,12 +271,12 @@ def test_the_printed_lines_are_all_that_a_stock_client_needs(home):
     assert done.stdout.strip() == "123456789012", done.stderr
 
 
-def test_an_idle_server_ends_by_itself(tmp_path):
+def test_idle_server_exits_after_its_timeout(tmp_path):
     command = [sys.executable, "-m", "cloudgpu.rehearsal.server", "--home", str(tmp_path), "--idle-minutes", "0.01"]
     assert subprocess.run(command, timeout=60, capture_output=True, check=False).returncode == 0
 
 
-def test_asking_loads_neither_moto_nor_boto3():
+def test_client_import_loads_neither_moto_nor_boto3():
     code = (
         "import sys; import cloudgpu.rehearsal.client; "
         "print([name for name in ('moto', 'boto3', 'botocore', 'asyncssh', 'werkzeug') if name in sys.modules])"

@@ -1,4 +1,4 @@
-"""Addresses, NAT gateways and endpoints: what AWS refuses, and what it takes its time for."""
+"""Elastic IPs, NAT gateways and VPC endpoints: rejected calls and asynchronous state changes."""
 
 import pytest
 from botocore.exceptions import ClientError
@@ -28,7 +28,7 @@ def launch(rig, kind: str, interfaces: list[dict] | None = None) -> dict:
 
 
 def cards(rig, **first) -> list[dict]:
-    """The layout of p4d: the first card carries IP as well, the others EFA alone."""
+    """Return the interfaces of a p4d: IP and EFA on the first card, only EFA on the others."""
     kinds = ["efa", *["efa-only"] * (CARDS - 1)]
     places = [(card, min(card, 1)) for card in range(CARDS)]
     rows = [
@@ -55,7 +55,7 @@ def gateways(rig, *ids: str) -> list[dict]:
     return rig.ec2.describe_nat_gateways(NatGatewayIds=list(ids))["NatGateways"]
 
 
-def test_the_sixth_address_of_a_region_is_refused(rig):
+def test_elastic_ips_beyond_the_region_quota_are_rejected(rig):
     for _ in range(5):
         address(rig)
     assert refused(rig.ec2.allocate_address, Domain="vpc") == "AddressLimitExceeded"
@@ -66,7 +66,7 @@ def test_the_sixth_address_of_a_region_is_refused(rig):
     address(rig)
 
 
-def test_every_card_has_its_interface_and_none_a_public_address(rig):
+def test_multi_card_instance_has_all_interfaces_and_no_public_ip(rig):
     instance = launch(rig, "p4d.24xlarge", cards(rig))
     shown = sorted(
         (row["Attachment"]["NetworkCardIndex"], row["Attachment"]["DeviceIndex"], row["InterfaceType"])
@@ -82,7 +82,7 @@ def test_every_card_has_its_interface_and_none_a_public_address(rig):
     assert refused(launch, rig, "g5.xlarge", cards(rig)[:1]) == "InvalidParameterCombination"  # it has no EFA
 
 
-def test_an_address_needs_an_interface_named_where_there_are_several(rig):
+def test_elastic_ip_of_multi_interface_instance_requires_interface_id(rig):
     instance = launch(rig, "p4d.24xlarge", cards(rig))
     mine = address(rig)
     assert (
@@ -107,7 +107,7 @@ def test_an_address_needs_an_interface_named_where_there_are_several(rig):
     assert "PublicIpAddress" not in rig.instances(instance["InstanceId"])[0]
 
 
-def test_an_address_in_use_stays_and_comes_free_with_its_instance(rig):
+def test_associated_elastic_ip_is_releasable_after_instance_termination(rig):
     instance = launch(rig, "g5.xlarge")
     mine = address(rig)
     rig.ec2.associate_address(AllocationId=mine, InstanceId=instance["InstanceId"])
@@ -120,20 +120,20 @@ def test_an_address_in_use_stays_and_comes_free_with_its_instance(rig):
     assert refused(rig.ec2.release_address, AllocationId=mine) == "InvalidAllocationID.NotFound"
 
 
-def test_an_attached_interface_cannot_be_deleted(rig):
+def test_attached_interface_cannot_be_deleted(rig):
     interface = launch(rig, "g5.xlarge")["NetworkInterfaces"][0]["NetworkInterfaceId"]
     with pytest.raises(ClientError, match="is currently in use"):
         rig.ec2.delete_network_interface(NetworkInterfaceId=interface)
 
 
-def test_without_an_internet_gateway_there_is_no_public_address(rig):
+def test_elastic_ip_association_requires_an_internet_gateway(rig):
     _, subnet = own_network(rig, gateway=False)
     interface = rig.ec2.create_network_interface(SubnetId=subnet)["NetworkInterface"]["NetworkInterfaceId"]
     request = {"AllocationId": address(rig), "NetworkInterfaceId": interface}
     assert refused(rig.ec2.associate_address, **request) == "Gateway.NotAttached"
 
 
-def test_a_nat_gateway_takes_its_time_and_holds_what_it_has(rig):
+def test_nat_gateway_keeps_its_address_and_interface_until_deleted(rig):
     vpc, subnet = own_network(rig)
     mine = address(rig)
     tags = [{"ResourceType": "natgateway", "Tags": [{"Key": "cloudgpu:cluster", "Value": "c"}]}]
@@ -161,7 +161,7 @@ def test_a_nat_gateway_takes_its_time_and_holds_what_it_has(rig):
     assert client.list_resources(rig.cloud)["interfaces"] == []
 
 
-def test_a_nat_gateway_that_cannot_come_about_fails_and_says_why(rig):
+def test_nat_gateway_that_cannot_be_created_fails_with_a_code(rig):
     _, closed = own_network(rig, gateway=False)
     first = rig.ec2.create_nat_gateway(SubnetId=closed, AllocationId=address(rig))["NatGateway"]["NatGatewayId"]
     _, subnet = own_network(rig)
@@ -178,7 +178,7 @@ def test_a_nat_gateway_that_cannot_come_about_fails_and_says_why(rig):
     assert [row["id"] for row in client.list_resources(rig.cloud)["nat_gateways"]] == [good]
 
 
-def test_the_routes_of_an_endpoint_follow_its_tables(rig):
+def test_endpoint_routes_follow_its_route_tables(rig):
     vpc, _ = own_network(rig)
     tables = [rig.ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"] for _ in range(2)]
     service = "com.amazonaws.us-east-1.s3"
@@ -208,7 +208,7 @@ def test_the_routes_of_an_endpoint_follow_its_tables(rig):
     assert refused(rig.ec2.describe_vpc_endpoints, VpcEndpointIds=[endpoint]) == "InvalidVpcEndpointId.NotFound"
 
 
-def test_a_vpc_with_an_endpoint_stays(rig):
+def test_vpc_with_an_endpoint_cannot_be_deleted(rig):
     vpc = rig.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
     made = rig.ec2.create_vpc_endpoint(VpcId=vpc, ServiceName="com.amazonaws.us-east-1.s3")
     assert refused(rig.ec2.delete_vpc, VpcId=vpc) == "DependencyViolation"
@@ -216,8 +216,8 @@ def test_a_vpc_with_an_endpoint_stays(rig):
     rig.ec2.delete_vpc(VpcId=vpc)
 
 
-def test_a_search_by_tag_finds_all_of_it_and_ends_it(rig):
-    """Whatever every record says: the gateway before its address, the endpoint before its tables."""
+def test_tag_search_finds_all_network_resources_in_deletion_order(rig):
+    """The order matters: the NAT gateway before its address, the endpoint before its route tables."""
     cluster = {"Key": "cloudgpu:cluster", "Value": "c"}
 
     def tags(kind: str) -> list[dict]:

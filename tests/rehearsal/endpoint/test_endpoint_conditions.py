@@ -1,4 +1,4 @@
-"""Conditions of the simulated AWS, seen by an ordinary client."""
+"""Conditions of the simulated AWS, such as throttling and clock skew, as a boto3 client sees them."""
 
 import pytest
 from botocore.exceptions import ClientError
@@ -17,7 +17,7 @@ def code_of(work, *args, **kwargs) -> str:
 
 @pytest.fixture
 def under(module_rig):
-    """Sets conditions; they end with the test."""
+    """Return a function that sets conditions; they are cleared after the test."""
     yield lambda **conditions: client.put_script(module_rig.cloud, {"names": ["x"], "cloud": conditions})
     client.put_script(module_rig.cloud, {})
 
@@ -27,7 +27,7 @@ def launch(rig, **more) -> str:
     return str(rig.ec2.run_instances(**run)["Instances"][0]["InstanceId"])
 
 
-def test_a_new_id_is_not_found_for_a_moment(module_rig, under):
+def test_new_resource_ids_are_not_found_immediately(module_rig, under):
     under(unseen_calls=2)
     ec2 = module_rig.ec2
     group = ec2.create_security_group(GroupName="late", Description="x")["GroupId"]
@@ -50,7 +50,7 @@ def test_a_new_id_is_not_found_for_a_moment(module_rig, under):
     ec2.terminate_instances(InstanceIds=[instance])
 
 
-def test_a_new_profile_is_unknown_to_the_first_launches(module_rig, under):
+def test_new_instance_profile_is_unknown_to_first_launches(module_rig, under):
     iam = module_rig.aws("iam")
     iam.create_instance_profile(InstanceProfileName="before")
     under(profile_calls=1)
@@ -62,7 +62,7 @@ def test_a_new_profile_is_unknown_to_the_first_launches(module_rig, under):
     launch(module_rig, IamInstanceProfile={"Name": "after"})
 
 
-def test_an_end_may_take_many_looks(module_rig, under):
+def test_termination_takes_several_describe_calls(module_rig, under):
     under(terminate_looks=3)
     instance = launch(module_rig)
     module_rig.ec2.terminate_instances(InstanceIds=[instance])
@@ -83,7 +83,7 @@ def test_too_many_calls_are_throttled_with_503(module_rig, under):
     module_rig.aws("iam").list_roles()
 
 
-def test_a_subnet_runs_out_of_addresses(module_rig, under):
+def test_launch_fails_when_subnet_runs_out_of_addresses(module_rig, under):
     under(free_addresses={"us-east-1c": 1})
     run = {"ImageId": module_rig.ami(), "InstanceType": "p3dn.24xlarge", "SubnetId": module_rig.subnet()}
     refused = code_of(module_rig.ec2.run_instances, MinCount=2, MaxCount=2, **run)
@@ -98,7 +98,7 @@ def test_a_subnet_runs_out_of_addresses(module_rig, under):
     assert len(module_rig.ec2.run_instances(MinCount=11, MaxCount=11, **run)["Instances"]) == 11
 
 
-def test_a_type_may_be_retired(module_rig, under):
+def test_retired_type_is_neither_offered_nor_launched(module_rig, under):
     under(retired=["p3dn.*"])
     assert code_of(module_rig.ec2.describe_instance_types, InstanceTypes=["p3dn.24xlarge"]) == "InvalidInstanceType"
     named = [{"Name": "instance-type", "Values": ["p3dn.24xlarge"]}]
@@ -110,7 +110,7 @@ def test_a_type_may_be_retired(module_rig, under):
     launch(module_rig)
 
 
-def test_consoles_may_stay_silent(module_rig, under):
+def test_console_output_can_be_late_or_stay_empty(module_rig, under):
     instance = launch(module_rig)
     module_rig.until(lambda: module_rig.states(instance) == {"running"})
     under(console_calls=2)
@@ -124,7 +124,7 @@ def test_consoles_may_stay_silent(module_rig, under):
     assert [shown(), shown()] == ["", ""]
 
 
-def test_a_fleet_may_fall_short_of_its_minimum(rig, fleet):
+def test_fleet_can_launch_fewer_instances_than_its_minimum(rig, fleet):
     client.put_script(rig.cloud, {"cloud": {"fleet_short_by": 1}})
     made = rig.ec2.create_fleet(**fleet(3, [rig.subnet()]))
     assert len(made["Instances"][0]["InstanceIds"]) == 2
@@ -138,21 +138,21 @@ def test_a_fleet_may_fall_short_of_its_minimum(rig, fleet):
         ("s3", lambda it: it.list_buckets(), "RequestTimeTooSkewed"),
     ],
 )
-def test_a_wrong_clock_is_told_in_the_words_of_the_service(module_rig, under, service, ask, code):
+def test_clock_skew_error_code_depends_on_the_service(module_rig, under, service, ask, code):
     under(clock_skew_s=-1200)
     assert code_of(ask, module_rig.aws(service)) == code
 
 
-def test_a_script_that_makes_no_sense_changes_nothing(module_rig, under):
+def test_invalid_script_is_rejected_and_changes_nothing(module_rig, under):
     under(terminate_looks=1)
     for wrong in ({"cloud": {"fog": 1}}, {"nodes": [{"do": "explode"}]}, {"rules": {}}, {"capacity": []}):
-        with pytest.raises(RehearsalError, match="rejected script"):
+        with pytest.raises(RehearsalError, match="rejected the script call"):
             client.put_script(module_rig.cloud, wrong)
     now = client.script(module_rig.cloud)
     assert (now["cloud"], now["names"]) == ({"terminate_looks": 1}, ["x"])
 
 
-def test_spot_instances_are_taken_back_with_aws_s_own_reason(rig):
+def test_spot_interruption_terminates_only_spot_instances_after_notice(rig):
     spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
     taken, kept = launch(rig, **spot), launch(rig)
     rig.until(lambda: rig.states(taken, kept) == {"running"})
@@ -165,7 +165,7 @@ def test_spot_instances_are_taken_back_with_aws_s_own_reason(rig):
     assert rig.states(kept) == {"running"}
 
 
-def test_a_launch_that_fails_says_so(rig):
+def test_failed_boot_terminates_instance_with_internal_error(rig):
     client.put_script(rig.cloud, {"nodes": [{"do": "boot-fails", "count": 1}]})
     first = launch(rig)
     rig.until(lambda: rig.states(first) == {"terminated"})

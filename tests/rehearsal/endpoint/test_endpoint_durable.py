@@ -1,4 +1,4 @@
-"""State survives the server: killed between effect and answer, restarted, with nodes that came or went meanwhile."""
+"""State survives the server: kills before the response, restarts, and nodes that changed in the meantime."""
 
 import os
 import random
@@ -18,8 +18,8 @@ KILLS = 100
 UBUNTU = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
 
 
-def test_a_hundred_kills_between_effect_and_answer_lose_and_double_nothing(life):
-    """Each call is sent, its server killed, and sent again with the same token to the next server."""
+def test_server_kills_before_response_neither_lose_nor_repeat_calls(life):
+    """Send each call, kill the server, and repeat the call with the same token on a new server."""
     dice = random.Random(7)
     life.start()
     ami = life.aws("ssm").get_parameter(Name=UBUNTU)["Parameter"]["Value"]
@@ -52,7 +52,7 @@ def test_a_hundred_kills_between_effect_and_answer_lose_and_double_nothing(life)
     assert len(left["interfaces"]) == len(instances)
 
 
-def test_objects_survive_a_kill_and_are_not_written_again(life):
+def test_stored_objects_survive_a_kill_and_are_not_rewritten(life):
     life.start()
     s3 = life.aws("s3")
     s3.create_bucket(Bucket="data")
@@ -77,7 +77,7 @@ def test_objects_survive_a_kill_and_are_not_written_again(life):
     assert [row["Key"] for row in life.aws("s3").list_objects_v2(Bucket="data")["Contents"]] == ["small"]
 
 
-def test_a_restarted_server_brings_nodes_and_instances_into_step(life):
+def test_restarted_server_reconciles_nodes_and_instances(life):
     life.start()
     ami = life.aws("ssm").get_parameter(Name=UBUNTU)["Parameter"]["Value"]
     run = {"MinCount": 3, "MaxCount": 3, "ImageId": ami, "InstanceType": "g5.xlarge"}
@@ -105,7 +105,7 @@ def test_a_restarted_server_brings_nodes_and_instances_into_step(life):
     assert rows[0]["State"]["Name"] == "terminated"
 
 
-def test_parameters_and_roles_survive(life):
+def test_parameters_and_roles_survive_a_kill(life):
     life.start()
     life.aws("ssm").put_parameter(Name="/mine", Value="v", Type="SecureString")
     life.aws("iam").create_role(RoleName="r", AssumeRolePolicyDocument="{}")
@@ -115,7 +115,7 @@ def test_parameters_and_roles_survive(life):
     assert client.list_resources(life.cloud)["roles"][0]["id"] == "r"
 
 
-def test_a_region_keeps_its_default_network_that_was_only_looked_at(life):
+def test_default_vpc_created_by_a_read_survives_a_kill(life):
     life.start()
     before = life.aws("ec2").describe_vpcs()["Vpcs"][0]["VpcId"]
     life.end(signal.SIGKILL)
@@ -123,7 +123,7 @@ def test_a_region_keeps_its_default_network_that_was_only_looked_at(life):
     assert life.aws("ec2").describe_vpcs()["Vpcs"][0]["VpcId"] == before
 
 
-def test_a_restarted_server_writes_what_changes_and_no_more(life):
+def test_restarted_server_writes_only_changed_snapshots(life):
     life.start()
     life.aws("iam").create_role(RoleName="r", AssumeRolePolicyDocument="{}")
     life.aws("ec2").create_placement_group(GroupName="g")
@@ -136,7 +136,7 @@ def test_a_restarted_server_writes_what_changes_and_no_more(life):
     assert {name for name in after if after[name] != before.get(name)} == {"ec2@us-east-1@123456789012.pickle"}
 
 
-def test_a_service_that_cannot_be_saved_does_not_break_the_others(life):
+def test_service_that_cannot_be_saved_does_not_affect_others(life):
     life.start()
     life.aws("sqs").create_queue(QueueName="q")
     life.aws("logs").create_log_group(logGroupName="g")
@@ -147,7 +147,7 @@ def test_a_service_that_cannot_be_saved_does_not_break_the_others(life):
 
 
 @pytest.mark.parametrize("damage", [b"", b"another format\n", None])
-def test_a_damaged_snapshot_is_said_and_nothing_is_overwritten(life, damage):
+def test_damaged_snapshot_stops_startup_and_is_not_overwritten(life, damage):
     life.start()
     life.aws("ec2").create_placement_group(GroupName="g")
     life.end()

@@ -1,4 +1,4 @@
-"""When a billed resource ended, as AWS tells it: StateTransitionReason of instances, DeleteTime of NAT gateways."""
+"""End times of billed resources: StateTransitionReason of instances, DeleteTime of NAT gateways."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ def moment(rig, instance_id):
     return datetime.fromisoformat(found[1]).replace(tzinfo=UTC)
 
 
-def test_terminate_says_when_it_was_called_and_calling_again_changes_nothing(rig):
+def test_terminated_instance_keeps_the_time_of_the_first_call(rig):
     instance_id = launch(rig)
     before = datetime.now(UTC).replace(microsecond=0)
     rig.ec2.terminate_instances(InstanceIds=[instance_id])
@@ -42,7 +42,7 @@ def test_terminate_says_when_it_was_called_and_calling_again_changes_nothing(rig
     assert moment(rig, instance_id) == at
 
 
-def test_stop_says_when_and_start_forgets_it(rig):
+def test_stop_records_its_time_and_start_clears_the_reason(rig):
     instance_id = launch(rig)
     rig.ec2.stop_instances(InstanceIds=[instance_id])
     assert moment(rig, instance_id) <= datetime.now(UTC)
@@ -51,7 +51,7 @@ def test_stop_says_when_and_start_forgets_it(rig):
     assert reason(rig, instance_id) == ""
 
 
-def test_a_shutdown_from_within_has_no_time(rig):
+def test_shutdown_from_inside_the_instance_records_no_time(rig):
     instance_id = launch(rig, InstanceInitiatedShutdownBehavior="terminate")
     rig.host.power_itself_off(instance_id)
     rig.until(lambda: rig.states(instance_id) == {"terminated"})
@@ -59,7 +59,7 @@ def test_a_shutdown_from_within_has_no_time(rig):
     assert rig.instances(instance_id)[0]["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
 
 
-def test_a_spot_interruption_has_no_time(rig):
+def test_spot_interruption_records_no_time(rig):
     instance_id = launch(rig, InstanceMarketOptions={"MarketType": "spot"})
     client.put_script(rig.cloud, {"nodes": [{"do": "spot-notice", "seconds": 1}]})
     client.advance(rig.cloud, 2)
@@ -67,7 +67,7 @@ def test_a_spot_interruption_has_no_time(rig):
     assert reason(rig, instance_id) == "Server.SpotInstanceTermination"
 
 
-def test_a_deleted_gateway_says_when(rig):
+def test_deleted_nat_gateway_reports_its_delete_time(rig):
     _, subnet = own_network(rig)
     made = rig.ec2.create_nat_gateway(SubnetId=subnet, AllocationId=address(rig))["NatGateway"]["NatGatewayId"]
     rig.until(lambda: gateways(rig, made)[0]["State"] == "available")

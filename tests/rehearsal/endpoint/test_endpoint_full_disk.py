@@ -1,10 +1,9 @@
-"""The server on a full disk: what it refuses has no effect, what it acknowledges lasts, and it recovers by itself."""
+"""The server on a full disk: rejected calls have no effect, acknowledged data is kept, and the server recovers."""
 
 import errno
 import multiprocessing
 import signal
 import time
-from collections import Counter
 
 import pytest
 from botocore.exceptions import ClientError
@@ -20,21 +19,27 @@ from tests.rehearsal.test_homes import fill, mounted
 pytestmark = pytest.mark.rehearsal
 
 REFUSAL = "InsufficientStorage"
+LIMIT_S = 60.0
 
 
 @pytest.fixture
 def small(tmp_path):
-    """Servers whose state lies on a small disk."""
+    """Yield servers whose state is on a small disk, and the disk."""
     with mounted("tmpfs", "none", tmp_path / "rehearsal", "size=24m") as disk:
         life = Life(tmp_path)
         yield life, disk
         life.end(signal.SIGKILL)
 
 
-def during(seconds, writers):
+def during(seconds, writers, enough=lambda: True):
+    """Let writers work for at least `seconds`, and until `enough` is true."""
+    deadline = time.monotonic() + LIMIT_S
     for writer in writers:
         writer.start()
     time.sleep(seconds)
+    while not enough():
+        assert time.monotonic() < deadline, "the writers did not do enough"
+        time.sleep(0.05)
     for writer in writers:
         writer.leave.set()
         writer.join(60)
@@ -45,7 +50,7 @@ def wanted(expected):
     return {key: value for one in expected for key, value in one.items() if value != ABSENT}
 
 
-def test_what_is_refused_has_no_effect_and_what_is_acknowledged_lasts(small):
+def test_full_disk_rejects_writes_and_keeps_acknowledged_data(small):
     life, disk = small
     life.start()
     aws = Clients(life)
@@ -57,9 +62,8 @@ def test_what_is_refused_has_no_effect_and_what_is_acknowledged_lasts(small):
     during(1.5, wave(1))
     fill(disk)
     writers = wave(2)
-    during(1.5, writers)
-    refused = sum((writer.refused for writer in writers), Counter())
-    assert len(refused) > 3, refused
+    # At least four kinds of calls are rejected. A slow machine needs longer for them than a fast one.
+    during(1.5, writers, lambda: len({kind for writer in writers for kind in tuple(writer.refused)}) > 3)
     for message in {text for writer in writers for text in writer.messages}:
         assert "had no effect: no space left on the disk that holds" in message
         assert "free some disk space" in message
@@ -87,7 +91,7 @@ def test_what_is_refused_has_no_effect_and_what_is_acknowledged_lasts(small):
 
 
 def launched_until_refused(aws, run):
-    """The reserve may still take a launch or two."""
+    """Launch until the server rejects it; its disk reserve may allow a few more launches."""
     ids = []
     try:
         while True:
@@ -98,7 +102,7 @@ def launched_until_refused(aws, run):
     return ids
 
 
-def test_everything_can_be_deleted_on_a_full_disk(small):
+def test_resources_can_be_deleted_on_a_full_disk(small):
     life, disk = small
     life.start()
     aws = Clients(life)
@@ -126,7 +130,7 @@ def test_everything_can_be_deleted_on_a_full_disk(small):
     assert aws.s3.list_objects_v2(Bucket="data")["KeyCount"] == 0
 
 
-def test_an_object_too_large_for_the_disk_leaves_nothing_behind(small):
+def test_object_larger_than_the_disk_leaves_no_partial_file(small):
     life, _ = small
     life.start()
     aws = Clients(life)
@@ -145,7 +149,7 @@ def test_an_object_too_large_for_the_disk_leaves_nothing_behind(small):
 
 
 def refusing(fails, write_durably):
-    """A disk that is full whenever the test says so."""
+    """Return a writer that fails as on a full disk while `fails` is set."""
 
     def failing(path, content):
         if fails.value:
@@ -155,7 +159,7 @@ def refusing(fails, write_durably):
     return failing
 
 
-def test_a_call_that_cannot_be_saved_touches_no_node(life):
+def test_call_that_cannot_be_saved_changes_no_node(life):
     fails = multiprocessing.get_context("fork").Value("b", 0)
 
     life.start(prepare=lambda: setattr(store, "write_durably", refusing(fails, store.write_durably)))
@@ -189,7 +193,7 @@ def test_a_call_that_cannot_be_saved_touches_no_node(life):
     assert client.nodes(life.cloud) == ()
 
 
-def test_a_region_can_be_looked_at_that_cannot_be_saved(life):
+def test_region_is_readable_although_its_state_cannot_be_saved(life):
     fails = multiprocessing.get_context("fork").Value("b", 0)
     life.start(prepare=lambda: setattr(store, "write_durably", refusing(fails, store.write_durably)))
     ec2 = life.aws("ec2")

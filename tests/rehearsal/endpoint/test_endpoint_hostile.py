@@ -1,4 +1,4 @@
-"""Requests that no client sends: a typed answer, no damage to what others see, and the next request is served."""
+"""Malformed requests get a typed error, damage nothing, and do not affect later requests."""
 
 import hashlib
 import socket
@@ -40,7 +40,7 @@ def signed(rig, service: str, method: str, path: str, body: bytes, kind: str) ->
 
 
 @pytest.mark.parametrize("value", ["a\x01b", "\x00", "\ufffe", "\x1b[2J"])
-def test_a_tag_that_xml_cannot_hold_is_refused_and_every_description_stays_readable(module_rig, value):
+def test_tag_with_characters_invalid_in_xml_is_rejected(module_rig, value):
     ec2 = module_rig.ec2
     vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
     with pytest.raises(ClientError) as refused:
@@ -50,7 +50,7 @@ def test_a_tag_that_xml_cannot_hold_is_refused_and_every_description_stays_reada
     assert "Tags" in ec2.describe_tags()
 
 
-def test_a_resource_has_fifty_tags_at_most(module_rig):
+def test_resource_accepts_at_most_fifty_tags(module_rig):
     ec2 = module_rig.ec2
     group = ec2.create_security_group(GroupName="tags", Description="tags")["GroupId"]
     ec2.create_tags(Resources=[group], Tags=[{"Key": f"k{at}", "Value": ""} for at in range(50)])
@@ -61,7 +61,7 @@ def test_a_resource_has_fifty_tags_at_most(module_rig):
         assert refused.value.response["Error"]["Code"] == "TagLimitExceeded"
 
 
-def test_a_hundred_thousand_tags_are_refused_before_they_are_read(module_rig):
+def test_request_with_100000_tags_is_rejected_before_parsing(module_rig):
     body = b"Action=CreateTags&Version=2016-11-15&ResourceId.1=vpc-1" + b"".join(
         b"&Tag.%d.Key=%d" % (at, at) for at in range(100_000)
     )
@@ -70,7 +70,7 @@ def test_a_hundred_thousand_tags_are_refused_before_they_are_read(module_rig):
     assert b"MalformedQueryString" in answer
 
 
-def test_a_large_body_of_a_stranger_is_refused_and_that_of_the_owner_taken(module_rig):
+def test_large_body_is_accepted_only_from_authorized_callers(module_rig):
     s3 = module_rig.aws("s3")
     s3.create_bucket(Bucket="large")
     body = b"x" * (3 << 20)
@@ -90,7 +90,7 @@ def test_a_large_body_of_a_stranger_is_refused_and_that_of_the_owner_taken(modul
 
 
 @pytest.mark.parametrize("date", ["00010101T000000Z", "99991231T235959Z"])
-def test_a_signature_of_an_impossible_date_is_refused(module_rig, date):
+def test_signature_with_an_impossible_date_is_rejected(module_rig, date):
     query = f"X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=a/b/c/s3/aws4_request&X-Amz-Date={date}"
     host = f"127.0.0.1:{module_rig.server.port}"
     target = f"/b/k?{query}&X-Amz-Expires=604800&X-Amz-Signature=x"
@@ -107,7 +107,7 @@ def test_a_signature_of_an_impossible_date_is_refused(module_rig, date):
         ("scheduler", "/schedules/x", "application/json", b"\xff"),
     ],
 )
-def test_an_answer_to_rubbish_is_in_the_form_of_the_service(module_rig, service, path, kind, body):
+def test_malformed_request_is_answered_in_the_service_format(module_rig, service, path, kind, body):
     answer = exchange(module_rig, signed(module_rig, service, "POST", path, body, kind))
     head, _, content = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 ")
@@ -115,7 +115,7 @@ def test_an_answer_to_rubbish_is_in_the_form_of_the_service(module_rig, service,
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"\xff", b'{"seconds": []}', b'{"seconds": 1e400}', b"[1]", b"null"])
-def test_a_control_call_that_makes_no_sense_is_refused(module_rig, body):
+def test_malformed_control_call_is_rejected(module_rig, body):
     host = f"127.0.0.1:{module_rig.server.port}"
     from cloudgpu.rehearsal.server.control_auth import HEADER, sign_call
 
@@ -125,7 +125,7 @@ def test_a_control_call_that_makes_no_sense_is_refused(module_rig, body):
     assert b" 400 " in answer.partition(b"\r\n")[0]
 
 
-def test_a_fault_with_a_line_break_in_its_message_reaches_the_client_whole(module_rig):
+def test_fault_message_with_line_break_reaches_the_client_unchanged(module_rig):
     client.put_faults(module_rig.cloud, [{"action": "GetParameter", "message": 'two\nlines "quoted"', "code": "Odd"}])
     try:
         with pytest.raises(ClientError) as refused:

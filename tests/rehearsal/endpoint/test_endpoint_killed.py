@@ -1,4 +1,4 @@
-"""SIGKILL at random moments of a stream of writes: what was acknowledged is there, the rest is whole or not there."""
+"""SIGKILL during a stream of writes: acknowledged writes survive, and no other write is partly applied."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(600)]
 
 
 def let_them_write(writers: list[Writer], calls: int) -> None:
-    """Counted, not timed: a busy machine must not make the test an easier one."""
+    """Wait for a number of calls rather than a time, so that a slow machine does not make the test easier."""
     deadline = time.monotonic() + 60
     while sum(writer.acknowledged.total() for writer in writers) < calls:
         assert time.monotonic() < deadline
@@ -27,7 +27,7 @@ def let_them_write(writers: list[Writer], calls: int) -> None:
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(80, marks=pytest.mark.full)])
-def test_what_was_acknowledged_survives_and_nothing_half_done_appears(life, kills, record_property):
+def test_acknowledged_writes_survive_kills_and_no_write_is_partial(life, kills, record_property):
     dice = random.Random(kills)
     life.start()
     aws = Clients(life)
@@ -65,8 +65,8 @@ def test_what_was_acknowledged_survives_and_nothing_half_done_appears(life, kill
     assert len(acknowledged) > 6
 
 
-def test_a_call_that_changes_two_services_is_there_as_a_whole_or_not_at_all(life):
-    """A mount target has its network interface in EC2; the server dies before each write of the call, and after all."""
+def test_call_that_changes_two_services_is_applied_atomically(life):
+    """A mount target also creates an EC2 interface; kill the server before each write of the call and after all."""
     left = multiprocessing.get_context("fork").Value("i", -1)
 
     def die_at_a_write():

@@ -1,4 +1,4 @@
-"""A search by tag that is behind: what is young is there, and its tags do not lead to it yet."""
+"""Lagging tag searches: a new resource exists, but a search by its tags does not find it yet."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def found(rig, **question):
     return [one["GroupId"] for one in rig.ec2.describe_security_groups(**question)["SecurityGroups"]]
 
 
-def test_what_is_young_is_not_found_by_its_tags_and_is_by_its_id(rig, group_id):
+def test_new_resource_is_found_by_id_but_not_by_tag(rig, group_id):
     lag(rig, 3600)
     assert found(rig, Filters=BY_TAG) == []
     assert found(rig, Filters=[{"Name": "tag-key", "Values": ["cloudgpu:cluster"]}]) == []
@@ -33,7 +33,7 @@ def test_what_is_young_is_not_found_by_its_tags_and_is_by_its_id(rig, group_id):
     assert shown["Tags"] == [TAG]
 
 
-def test_it_is_found_when_it_is_old_enough_and_when_nothing_lags(rig, group_id):
+def test_tag_search_finds_resource_after_the_lag(rig, group_id):
     lag(rig, 0.001)
     rig.until(lambda: found(rig, Filters=BY_TAG) == [group_id])
     lag(rig, 3600)
@@ -42,7 +42,7 @@ def test_it_is_found_when_it_is_old_enough_and_when_nothing_lags(rig, group_id):
     assert found(rig, Filters=BY_TAG) == [group_id]
 
 
-def test_other_faults_strike_beside_it(rig, group_id):
+def test_other_faults_apply_together_with_tag_lag(rig, group_id):
     rules = [
         {"do": "lag", "action": "Describe*", "seconds": 3600},
         {"do": "error", "action": "DescribeVpcs", "code": "RequestLimitExceeded", "http": 503, "times": 1},

@@ -1,4 +1,4 @@
-"""Prices, quotas, pages, dry runs and the order of ends: as AWS has them."""
+"""Prices, quotas, pagination, dry runs and the order of deletion, as on AWS."""
 
 import json
 
@@ -17,7 +17,7 @@ def code_of(work, *args, **kwargs) -> str:
     return str(err.value.response["Error"]["Code"])
 
 
-def test_prices_are_the_catalogues(rig):
+def test_on_demand_prices_match_the_catalog(rig):
     pricing = rig.aws("pricing")
     filters = [
         {"Type": "TERM_MATCH", "Field": name, "Value": value}
@@ -39,7 +39,7 @@ def test_prices_are_the_catalogues(rig):
     assert code_of(pricing.get_products, ServiceCode="AmazonS3") == "NotFoundException"
 
 
-def test_spot_prices_lie_between_those_seen(rig):
+def test_spot_prices_are_listed_per_zone(rig):
     rows = rig.ec2.describe_spot_price_history(InstanceTypes=["p3dn.24xlarge"], ProductDescriptions=["Linux/UNIX"])
     found = {row["AvailabilityZone"]: row["SpotPrice"] for row in rows["SpotPriceHistory"]}
     assert found == {"us-east-1c": "6.260000", "us-east-1d": "8.290000"}
@@ -47,7 +47,7 @@ def test_spot_prices_lie_between_those_seen(rig):
     assert unknown["SpotPriceHistory"] == []
 
 
-def test_quotas_are_those_that_bind(rig):
+def test_reported_quotas_are_enforced_on_launch(rig):
     quotas = rig.aws("service-quotas")
 
     def value(code: str) -> float:
@@ -77,7 +77,7 @@ def test_quotas_are_those_that_bind(rig):
         ("describe_instances", "Reservations", 5),
     ],
 )
-def test_listings_come_in_pages(paged_rig, listing, member, most):
+def test_listings_are_paginated_without_losing_rows(paged_rig, listing, member, most):
     whole = getattr(paged_rig.ec2, listing)()
     assert "NextToken" not in whole or not whole["NextToken"]
     pages = list(paged_rig.ec2.get_paginator(listing).paginate(PaginationConfig={"PageSize": most}))
@@ -97,7 +97,7 @@ def paged_rig(module_rig):
     return module_rig
 
 
-def test_a_dry_run_changes_nothing(module_rig):
+def test_dry_run_changes_nothing(module_rig):
     ec2, before = module_rig.ec2, client.list_resources(module_rig.cloud)
     dry = [
         (ec2.create_vpc, {"CidrBlock": "10.0.0.0/16"}),
@@ -115,7 +115,7 @@ def test_a_dry_run_changes_nothing(module_rig):
     assert client.list_resources(module_rig.cloud) == before
 
 
-def test_what_is_stood_on_stays(rig):
+def test_resources_in_use_cannot_be_deleted(rig):
     ec2 = rig.ec2
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24", AvailabilityZone="us-east-1c")["Subnet"]["SubnetId"]

@@ -1,4 +1,4 @@
-"""The catalogue's calls: types, offerings and prices, in pages, where AWS has them, and as the rehearser set them."""
+"""Calls that read the catalog: types, offerings and prices, their pages and regions, and custom prices."""
 
 import json
 from decimal import Decimal
@@ -35,7 +35,7 @@ def priced(rig, name, region="us-east-1"):
     return Decimal(dimension["pricePerUnit"]["USD"])
 
 
-def test_prices_that_were_set_hold_over_a_restart_until_they_are_taken_back(rig):
+def test_custom_prices_are_saved_and_apply_until_cleared(rig):
     shipped = catalog.load().types["p3dn.24xlarge"]
     client.put_prices(
         rig.cloud, {"*/*/on-demand": "9", "us-east-1/p3dn.24xlarge/on-demand": "29.5", "us-east-1/*/spot": "7.25"}
@@ -52,12 +52,12 @@ def test_prices_that_were_set_hold_over_a_restart_until_they_are_taken_back(rig)
 @pytest.mark.parametrize(
     "table", [{"a/b": "1"}, {"a/b/c": "0"}, {"a/b/c": "-1"}, {"a/b/c": "NaN"}, {"a/b/c": "x"}, {"a/b/c": 1}]
 )
-def test_a_price_that_makes_no_sense_is_refused(rig, table):
+def test_invalid_price_is_rejected(rig, table):
     with pytest.raises(RehearsalError, match="is not a valid row"):
         client.put_prices(rig.cloud, table)
 
 
-def test_the_price_list_is_served_where_aws_serves_it(rig):
+def test_price_list_is_served_only_in_pricing_regions(rig):
     for region in ("us-east-1", "eu-central-1", "ap-south-1"):
         assert rig.aws("pricing", region).get_products(ServiceCode="AmazonEC2", MaxResults=1)["PriceList"]
     assert code_of(rig.aws("pricing", "us-west-2").get_products, ServiceCode="AmazonEC2") == "UnknownEndpoint"
@@ -70,7 +70,7 @@ def test_the_price_list_is_served_where_aws_serves_it(rig):
     assert pricing.get_products(ServiceCode="AmazonEC2", Filters=nobody)["PriceList"] == []
 
 
-def test_types_are_those_of_the_region_in_pages(rig):
+def test_instance_types_are_listed_per_region_in_pages(rig):
     def names(region, size):
         pages = rig.aws("ec2", region).get_paginator("describe_instance_types")
         found = list(pages.paginate(Filters=GPU_FAMILIES, PaginationConfig={"PageSize": size}))
@@ -106,7 +106,7 @@ def test_offerings_are_filtered_by_patterns(rig):
     assert code_of(rig.ec2.describe_instance_type_offerings, Filters=strange) == "InvalidParameterValue"
 
 
-def test_what_runs_counts_against_the_limit_that_is_told(rig):
+def test_running_instances_count_against_the_reported_vcpu_quota(rig):
     cloud = rig.cloud
     clients = connect(CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1")
     client.put_quotas(cloud, {"us-east-1/p/on-demand": 192})

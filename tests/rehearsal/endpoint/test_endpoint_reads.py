@@ -1,4 +1,4 @@
-"""What Pulumi's own AWS plugin asks of the programs' resource types: made, read back, changed, ended."""
+"""Calls that Pulumi's AWS plugin makes for our resource types: create, read, update and delete."""
 
 import json
 
@@ -29,7 +29,7 @@ def named(name: str, *values: str) -> list[dict]:
     return [{"Name": name, "Values": list(values)}]
 
 
-def test_a_network_reads_back_as_it_was_made(rig):
+def test_network_reads_back_as_created(rig):
     ec2 = rig.ec2
     vpc = ec2.create_vpc(CidrBlock="10.84.0.0/16", TagSpecifications=tagged("vpc"))["Vpc"]["VpcId"]
     ec2.modify_vpc_attribute(VpcId=vpc, EnableDnsHostnames={"Value": True})
@@ -75,7 +75,7 @@ def test_a_network_reads_back_as_it_was_made(rig):
     assert [left["vpcs"], left["subnets"]] == [[], []]
 
 
-def test_access_reads_back_as_it_was_made(rig):
+def test_security_group_and_key_pair_read_back_as_created(rig):
     ec2 = rig.ec2
     group = ec2.create_security_group(GroupName="g", Description="d", TagSpecifications=tagged("security-group"))[
         "GroupId"
@@ -107,7 +107,7 @@ def test_access_reads_back_as_it_was_made(rig):
     assert {(row["ResourceType"], row["Value"]) for row in tags} == {("security-group", "c"), ("key-pair", "c")}
 
 
-def test_a_gang_reads_back_as_it_was_made(rig, template, fleet):
+def test_launch_template_and_fleet_read_back_as_created(rig, template, fleet):
     ec2 = rig.ec2
     found = ec2.describe_launch_templates(LaunchTemplateIds=[template])["LaunchTemplates"][0]
     assert (found["DefaultVersionNumber"], found["LatestVersionNumber"]) == (1, 1)
@@ -147,7 +147,7 @@ def test_a_gang_reads_back_as_it_was_made(rig, template, fleet):
     assert "more" not in {tag["Key"] for tag in rig.instances(instance)[0]["Tags"]}
 
 
-def test_an_identity_reads_back_as_it_was_made(rig):
+def test_role_and_instance_profile_read_back_as_created(rig):
     iam = rig.aws("iam")
     iam.create_role(RoleName="r", AssumeRolePolicyDocument=TRUST, Description="d", Tags=[{"Key": "a", "Value": "b"}])
     iam.put_role_policy(RoleName="r", PolicyName="p", PolicyDocument=POLICY)
@@ -183,7 +183,7 @@ def test_an_identity_reads_back_as_it_was_made(rig):
     assert [left["roles"], left["instance_profiles"]] == [[], []]
 
 
-def test_ways_out_of_a_private_subnet_read_back_as_they_were_made(rig):
+def test_nat_gateway_and_vpc_endpoint_read_back_as_created(rig):
     ec2 = rig.ec2
     vpc = ec2.create_vpc(CidrBlock="10.84.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.84.0.0/24", AvailabilityZone="us-east-1c")["Subnet"]["SubnetId"]
@@ -220,7 +220,7 @@ def test_ways_out_of_a_private_subnet_read_back_as_they_were_made(rig):
     assert lists[0]["PrefixListId"].startswith("pl-")
 
 
-def test_the_second_schedule_reads_back_as_it_was_made(rig):
+def test_schedule_and_its_group_read_back_as_created(rig):
     scheduler, trust = rig.aws("scheduler"), TRUST.replace("ec2.amazonaws.com", "scheduler.amazonaws.com")
     role = rig.aws("iam").create_role(RoleName="expiry", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
     arn = scheduler.create_schedule_group(Name="g", Tags=[{"Key": "a", "Value": "b"}])["ScheduleGroupArn"]

@@ -1,4 +1,4 @@
-"""Capacity that is reserved: launched into by name, from its start on, and no instance more than it has."""
+"""Reserved capacity: used only by launches that name it, after its start, and up to its instance count."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -32,8 +32,7 @@ def refused(work, *args, **kwargs) -> str:
 
 
 def shown(rig, reservation: str) -> dict:
-    filters = [{"Name": "capacity-reservation-id", "Values": [reservation]}]
-    (row,) = rig.ec2.describe_capacity_reservations(Filters=filters)["CapacityReservations"]
+    (row,) = rig.ec2.describe_capacity_reservations(CapacityReservationIds=[reservation])["CapacityReservations"]
     return row
 
 
@@ -47,7 +46,7 @@ def block(rig, starts: datetime, hours: int = 24) -> dict:
     return bought["CapacityReservation"]
 
 
-def test_a_reservation_holds_its_instances_for_those_who_name_it(rig):
+def test_reservation_holds_capacity_for_launches_that_target_its_id(rig):
     client.put_capacity(rig.cloud, {"us-east-1c/p3dn.24xlarge/on-demand": 0})  # nothing left for anybody else
     made = rig.ec2.create_capacity_reservation(
         InstanceType="p3dn.24xlarge", InstancePlatform="Linux/UNIX", AvailabilityZone="us-east-1c", InstanceCount=2
@@ -68,7 +67,7 @@ def test_a_reservation_holds_its_instances_for_those_who_name_it(rig):
     assert refused(run, rig, "p3dn.24xlarge", "us-east-1c", mine) == "ReservationCapacityExceeded"
 
 
-def test_a_block_is_there_from_its_start_on(rig):
+def test_capacity_block_cannot_be_used_before_its_start(rig):
     soon = datetime.now(UTC) + timedelta(hours=2)
     made = block(rig, soon)
     mine, zone = made["CapacityReservationId"], made["AvailabilityZone"]
@@ -78,7 +77,7 @@ def test_a_block_is_there_from_its_start_on(rig):
     assert refused(rig.ec2.cancel_capacity_reservation, CapacityReservationId=mine) == "UnsupportedOperation"
 
 
-def test_a_block_is_a_market_of_its_own_and_closes_before_its_end(rig):
+def test_capacity_block_requires_its_market_and_closes_before_its_end(rig):
     made = block(rig, datetime.now(UTC) - timedelta(hours=1))
     mine, zone = made["CapacityReservationId"], made["AvailabilityZone"]
     assert refused(run, rig, "p4d.24xlarge", zone, mine) == "InvalidParameterCombination"
@@ -88,6 +87,15 @@ def test_a_block_is_a_market_of_its_own_and_closes_before_its_end(rig):
     assert refused(run, *request, market="capacity-block") == "InsufficientInstanceCapacity"
 
 
-def test_types_without_blocks_are_offered_none(rig):
+def test_types_without_capacity_blocks_get_no_offerings(rig):
     request = {"InstanceType": "p3dn.24xlarge", "InstanceCount": 1, "CapacityDurationHours": 24}
     assert refused(rig.ec2.describe_capacity_block_offerings, **request) == "Unsupported"
+
+
+def test_reservations_are_described_by_id_and_not_by_a_filter_for_the_id(rig):
+    describe = rig.ec2.describe_capacity_reservations
+    by_id = [{"Name": "capacity-reservation-id", "Values": ["cr-00000000000000000"]}]
+    assert refused(describe, Filters=by_id) == "InvalidParameterValue"
+    unknown, malformed = "InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed"
+    assert refused(describe, CapacityReservationIds=["cr-00000000000000000"]) == unknown
+    assert refused(describe, CapacityReservationIds=["cr-12345678"]) == malformed

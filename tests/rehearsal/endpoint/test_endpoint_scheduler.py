@@ -1,4 +1,4 @@
-"""EventBridge Scheduler: it refuses what AWS refuses, and really makes the call when its time has come."""
+"""EventBridge Scheduler: rejects what AWS rejects, and makes the scheduled call on time."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,7 @@ def scheduler(rig):
 
 @pytest.fixture
 def schedule_role(rig, scheduler):
-    """A tagged group and a role that may end the nodes of cluster `c`; the ARN of the role."""
+    """Create a tagged schedule group and a role that may terminate the nodes of cluster `c`; return the role's ARN."""
     scheduler.create_schedule_group(Name="expiry", Tags=[{"Key": "cloudgpu:cluster", "Value": "c"}])
     role = rig.aws("iam").create_role(RoleName="expiry", AssumeRolePolicyDocument=trust())["Role"]
     rig.aws("iam").put_role_policy(RoleName="expiry", PolicyName="end", PolicyDocument=policy())
@@ -53,7 +53,7 @@ def schedule_role(rig, scheduler):
 
 @pytest.fixture
 def gang(rig, fleet):
-    """Two running nodes of cluster `c`."""
+    """Launch two nodes of cluster `c` and return their IDs."""
     tags = [{"ResourceType": "fleet", "Tags": [{"Key": "cloudgpu:cluster", "Value": "c"}]}]
     answer = rig.ec2.create_fleet(**fleet(2, [rig.subnet()], TagSpecifications=tags))
     ids = [one for row in answer["Instances"] for one in row["InstanceIds"]]
@@ -80,7 +80,7 @@ def code(call, **parameters):
     return caught.value.response["Error"]["Code"]
 
 
-def test_it_ends_the_nodes_at_its_time_and_not_before_and_then_itself(rig, scheduler, schedule_role, gang):
+def test_schedule_terminates_nodes_at_its_time_and_deletes_itself(rig, scheduler, schedule_role, gang):
     scheduler.create_schedule(**request(schedule_role, gang))
     client.advance(rig.cloud, HOUR_S - 60)
     assert rig.states(*gang) == {"running"}
@@ -90,7 +90,7 @@ def test_it_ends_the_nodes_at_its_time_and_not_before_and_then_itself(rig, sched
     assert client.list_resources(rig.cloud)["schedules"] == []
 
 
-def test_one_that_was_moved_waits_for_its_new_time(rig, scheduler, schedule_role, gang):
+def test_updated_schedule_fires_at_its_new_time(rig, scheduler, schedule_role, gang):
     scheduler.create_schedule(**request(schedule_role, gang))
     scheduler.update_schedule(**request(schedule_role, gang, in_s=2 * HOUR_S))
     client.advance(rig.cloud, HOUR_S + 60)
@@ -101,7 +101,7 @@ def test_one_that_was_moved_waits_for_its_new_time(rig, scheduler, schedule_role
 
 
 @pytest.mark.parametrize("harm", ["another cluster's role", "no role", "an unknown node"])
-def test_what_aws_would_refuse_ends_nothing(rig, scheduler, schedule_role, gang, harm):
+def test_schedule_whose_call_is_rejected_terminates_no_node(rig, scheduler, schedule_role, gang, harm):
     ids = [*gang, "i-0123456789abcdef0"] if harm == "an unknown node" else gang
     scheduler.create_schedule(**request(schedule_role, ids))
     iam = rig.aws("iam")
@@ -124,8 +124,8 @@ def fleet_of(rig, instance_id):
     return next(tag["Value"] for tag in row["Tags"] if tag["Key"] == "aws:ec2:fleet-id")
 
 
-def test_by_its_fleet_the_rest_of_a_gang_ends_though_one_node_is_forgotten(rig, scheduler, schedule_role, gang):
-    """The call by ids is refused whole; the call by fleet knows none of them."""
+def test_fleet_schedule_terminates_nodes_when_instance_schedule_fails(rig, scheduler, schedule_role, gang):
+    """TerminateInstances fails for all IDs if one is unknown; DeleteFleets does not name the instances."""
     fleet_id = fleet_of(rig, gang[0])
     scheduler.create_schedule(**request(schedule_role, [*gang, "i-0123456789abcdef0"]))
     scheduler.create_schedule(**by_fleet(schedule_role, fleet_id, in_s=2 * HOUR_S))
@@ -136,19 +136,19 @@ def test_by_its_fleet_the_rest_of_a_gang_ends_though_one_node_is_forgotten(rig, 
     assert client.list_resources(rig.cloud)["fleets"] == []
 
 
-def test_by_fleet_nothing_ends_that_the_role_may_not_end(rig, scheduler, schedule_role, gang):
+def test_fleet_schedule_without_permission_terminates_no_node(rig, scheduler, schedule_role, gang):
     scheduler.create_schedule(**by_fleet(schedule_role, fleet_of(rig, gang[0])))
     rig.aws("iam").put_role_policy(RoleName="expiry", PolicyName="end", PolicyDocument=policy("other"))
     client.advance(rig.cloud, HOUR_S + 60)
     assert rig.states(*gang) == {"running"}
 
 
-def test_a_schedule_in_a_group_that_is_not_there_is_refused(scheduler, schedule_role):
+def test_schedule_in_a_missing_group_is_rejected(scheduler, schedule_role):
     assert code(scheduler.create_schedule, **request(schedule_role, GroupName="none")) == "ResourceNotFoundException"
 
 
 @pytest.mark.parametrize("document", [trust(service="ec2.amazonaws.com"), trust(f"{ARN}-other"), None])
-def test_a_role_that_it_may_not_take_is_refused(rig, scheduler, schedule_role, document):
+def test_schedule_with_an_unassumable_role_is_rejected(rig, scheduler, schedule_role, document):
     iam = rig.aws("iam")
     if document is None:
         arn = schedule_role + "-that-is-not-there"
@@ -158,11 +158,11 @@ def test_a_role_that_it_may_not_take_is_refused(rig, scheduler, schedule_role, d
 
 
 @pytest.mark.parametrize("wrong", [{"ScheduleExpression": "at(2026-11-21)"}, {"FlexibleTimeWindow": {"Mode": "ON"}}])
-def test_what_makes_no_sense_is_refused(scheduler, schedule_role, wrong):
+def test_invalid_schedule_is_rejected(scheduler, schedule_role, wrong):
     assert code(scheduler.create_schedule, **request(schedule_role, **wrong)) == "ValidationException"
 
 
-def test_names_are_unique_and_tokens_repeat(scheduler, schedule_role):
+def test_duplicate_names_conflict_and_repeated_tokens_are_idempotent(scheduler, schedule_role):
     first = scheduler.create_schedule_group(Name="two", ClientToken="t" * 8)["ScheduleGroupArn"]
     assert scheduler.create_schedule_group(Name="two", ClientToken="t" * 8)["ScheduleGroupArn"] == first
     assert code(scheduler.create_schedule_group, Name="two") == "ConflictException"
@@ -171,7 +171,7 @@ def test_names_are_unique_and_tokens_repeat(scheduler, schedule_role):
     assert code(scheduler.create_schedule, **request(schedule_role)) == "ConflictException"
 
 
-def test_groups_go_with_all_that_is_in_them(rig, scheduler, schedule_role):
+def test_deleting_a_schedule_group_deletes_its_schedules(rig, scheduler, schedule_role):
     scheduler.create_schedule(**request(schedule_role))
     tags = scheduler.list_tags_for_resource(ResourceArn=ARN)["Tags"]
     assert tags == [{"Key": "cloudgpu:cluster", "Value": "c"}]

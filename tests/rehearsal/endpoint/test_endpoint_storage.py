@@ -1,4 +1,4 @@
-"""File systems, volumes and buckets of the rehearsal cloud: what it refuses, how it takes its time, what it keeps."""
+"""File systems, volumes and buckets of the rehearsal cloud: rejected calls, state changes and persistence."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def lustre(rig: Any, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_lustre_is_refused_as_fsx_refuses_it(module_rig: Any) -> None:
+def test_invalid_lustre_requests_are_rejected_like_fsx(module_rig: Any) -> None:
     rig, fsx = module_rig, module_rig.aws("fsx")
     scratch = {"DeploymentType": "SCRATCH_2", "PerUnitStorageThroughput": 125}
     for wrong in (
@@ -44,7 +44,7 @@ def test_lustre_is_refused_as_fsx_refuses_it(module_rig: Any) -> None:
     assert refused(fsx.describe_file_systems, FileSystemIds=["fs-00000000000000000"]) == "FileSystemNotFound"
 
 
-def test_lustre_comes_links_and_goes_in_its_own_time(rig: Any) -> None:
+def test_lustre_is_created_linked_and_deleted_asynchronously(rig: Any) -> None:
     fsx, ec2 = rig.aws("fsx"), rig.ec2
     group = ec2.create_security_group(GroupName="mount", Description="mount")["GroupId"]
     request = lustre(rig, SecurityGroupIds=[group], ClientRequestToken="once", Tags=[{"Key": "a", "Value": "b"}])
@@ -85,7 +85,7 @@ def test_lustre_comes_links_and_goes_in_its_own_time(rig: Any) -> None:
     assert not any(client.list_resources(rig.cloud).values())
 
 
-def test_volumes_are_refused_as_ec2_refuses_them(module_rig: Any) -> None:
+def test_invalid_volume_requests_are_rejected_like_ec2(module_rig: Any) -> None:
     ec2 = module_rig.ec2
     assert refused(ec2.create_volume, AvailabilityZone="us-east-1z", Size=8) == "InvalidZone.NotFound"
     here = {"AvailabilityZone": "us-east-1a"}
@@ -98,16 +98,16 @@ def test_volumes_are_refused_as_ec2_refuses_them(module_rig: Any) -> None:
     assert ec2.create_volume(**request)["VolumeId"] == ec2.create_volume(**request)["VolumeId"]
 
 
-def test_a_bucket_has_its_tags_from_its_first_moment(module_rig: Any) -> None:
+def test_bucket_is_tagged_at_creation(module_rig: Any) -> None:
     s3 = module_rig.aws("s3", "eu-west-1", s3={"addressing_style": "path"})
-    tags = [{"Key": "cloudgpu:storage", "Value": "a & b"}]
+    tags = [{"Key": "cloudgpu:storage", "Value": "a + b"}]
     s3.create_bucket(
         Bucket="tagged-at-once", CreateBucketConfiguration={"LocationConstraint": "eu-west-1", "Tags": tags}
     )
     assert s3.get_bucket_tagging(Bucket="tagged-at-once")["TagSet"] == tags
 
 
-def test_file_systems_outlive_the_server(tmp_path: Path, make_rig: Any) -> None:
+def test_file_systems_survive_a_server_restart(tmp_path: Path, make_rig: Any) -> None:
     with make_rig(tmp_path) as rig:
         efs = rig.aws("efs")
         system = efs.create_file_system(CreationToken="once", Encrypted=True)["FileSystemId"]
@@ -127,7 +127,7 @@ def test_file_systems_outlive_the_server(tmp_path: Path, make_rig: Any) -> None:
         assert efs.describe_file_systems()["FileSystems"] == []
 
 
-def test_an_encrypted_volume_brings_a_key_that_outlives_the_server(tmp_path: Path, make_rig: Any) -> None:
+def test_kms_key_of_encrypted_volume_survives_a_server_restart(tmp_path: Path, make_rig: Any) -> None:
     with make_rig(tmp_path) as rig:
         volume = rig.ec2.create_volume(AvailabilityZone="us-east-1a", Size=8, Encrypted=True)
         assert volume["Encrypted"] is True

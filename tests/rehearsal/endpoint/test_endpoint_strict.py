@@ -1,10 +1,12 @@
-"""What AWS refuses is refused, with AWS's own codes; what it promises is kept."""
+"""The rehearsal endpoint rejects what AWS rejects, with the same error codes, and keeps the same guarantees."""
 
 import base64
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError
 
+from cloudgpu.aws.ec2.host_keys import ConsoleOutput, read_console
 from cloudgpu.rehearsal import client
 
 pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal]
@@ -16,7 +18,7 @@ def code_of(work, *args, **kwargs) -> str:
     return str(err.value.response["Error"]["Code"])
 
 
-def test_a_gang_comes_up_as_one_fleet(rig, fleet):
+def test_fleet_launches_nodes_with_placement_tags_and_efa(rig, fleet):
     made = rig.ec2.create_fleet(**fleet(2, [rig.subnet()], ClientToken="t"))
     assert made["Errors"] == []
     ids = made["Instances"][0]["InstanceIds"]
@@ -49,7 +51,7 @@ def test_a_gang_comes_up_as_one_fleet(rig, fleet):
     assert rig.ec2.describe_volumes()["Volumes"][0]["Encrypted"]
 
 
-def test_instances_are_found_by_what_describes_them(rig, fleet):
+def test_instances_are_found_by_filters(rig, fleet):
     made = rig.ec2.create_fleet(**fleet(2, [rig.subnet()]))
     run = rig.ec2.run_instances(MinCount=1, MaxCount=1, ImageId=rig.ami(), InstanceType="g5.xlarge", ClientToken="mine")
 
@@ -68,7 +70,7 @@ def test_instances_are_found_by_what_describes_them(rig, fleet):
     assert sum(1 for _ in pages) == 2
 
 
-def test_the_same_token_launches_once_and_other_parameters_are_refused(rig, fleet):
+def test_fleet_token_launches_once_and_rejects_other_parameters(rig, fleet):
     request = fleet(2, [rig.subnet()], ClientToken="t")
     first, again = rig.ec2.create_fleet(**request), rig.ec2.create_fleet(**request)
     assert first["FleetId"] == again["FleetId"]
@@ -78,7 +80,7 @@ def test_the_same_token_launches_once_and_other_parameters_are_refused(rig, flee
     assert code_of(rig.ec2.create_fleet, **more) == "IdempotentParameterMismatch"
 
 
-def test_a_run_token_is_zonal(rig):
+def test_run_instances_token_applies_per_zone(rig):
     request = {"MinCount": 1, "MaxCount": 1, "ImageId": rig.ami(), "InstanceType": "p3dn.24xlarge", "ClientToken": "t"}
     ids = {
         rig.ec2.run_instances(Placement={"AvailabilityZone": zone}, **request)["Instances"][0]["InstanceId"]
@@ -87,16 +89,16 @@ def test_a_run_token_is_zonal(rig):
     assert len(ids) == 2
 
 
-def test_other_creations_are_idempotent_too(rig):
+def test_volumes_and_launch_templates_are_created_once_per_token(rig):
     volume = {"AvailabilityZone": "us-east-1a", "Size": 1, "ClientToken": "v"}
     assert rig.ec2.create_volume(**volume)["VolumeId"] == rig.ec2.create_volume(**volume)["VolumeId"]
-    lt = {"LaunchTemplateName": "x", "LaunchTemplateData": {"InstanceType": "g5.xlarge"}, "ClientToken": "l"}
+    lt = {"LaunchTemplateName": "once", "LaunchTemplateData": {"InstanceType": "g5.xlarge"}, "ClientToken": "l"}
     made = [rig.ec2.create_launch_template(**lt)["LaunchTemplate"]["LaunchTemplateId"] for _ in range(2)]
     assert made[0] == made[1]
     assert len(rig.ec2.describe_launch_templates()["LaunchTemplates"]) == 1
 
 
-def test_a_gang_without_capacity_is_nothing_and_says_why(rig, fleet):
+def test_fleet_without_capacity_launches_nothing_and_reports_the_error(rig, fleet):
     client.put_capacity(rig.cloud, {"us-east-1c/p3dn.24xlarge/*": 1})
     made = rig.ec2.create_fleet(**fleet(2, [rig.subnet()]))
     assert made["Instances"] == []
@@ -108,7 +110,7 @@ def test_a_gang_without_capacity_is_nothing_and_says_why(rig, fleet):
     assert rig.instances(other["Instances"][0]["InstanceIds"][0])[0]["Placement"]["AvailabilityZone"] == "us-east-1d"
 
 
-def test_the_quota_counts_vcpus_of_what_runs(rig, fleet):
+def test_vcpu_quota_counts_running_instances(rig, fleet):
     client.put_quotas(rig.cloud, {"us-east-1/p/*": 192})
     assert rig.ec2.create_fleet(**fleet(2, [rig.subnet()]))["Errors"] == []
     over = rig.ec2.create_fleet(**fleet(1, [rig.subnet()]))
@@ -120,7 +122,7 @@ def test_the_quota_counts_vcpus_of_what_runs(rig, fleet):
     assert code_of(rig.ec2.run_instances, **run, **spot) == "MaxSpotInstanceCountExceeded"
 
 
-def test_run_without_capacity_is_an_error_or_as_many_as_fit(rig):
+def test_run_instances_launches_at_most_the_available_capacity(rig):
     client.put_capacity(rig.cloud, {"*/g5.xlarge/*": 2})
     run = {"ImageId": rig.ami(), "InstanceType": "g5.xlarge", "Placement": {"AvailabilityZone": "us-east-1a"}}
     assert code_of(rig.ec2.run_instances, MinCount=3, MaxCount=3, **run) == "InsufficientInstanceCapacity"
@@ -162,14 +164,14 @@ def test_run_without_capacity_is_an_error_or_as_many_as_fit(rig):
         ({"NetworkInterfaces": [{"DeviceIndex": 0, "Groups": ["sg-0123456789abcdef0"]}]}, "InvalidGroup.NotFound"),
     ],
 )
-def test_a_launch_that_aws_refuses_is_refused(rig, change, code):
+def test_invalid_launch_is_rejected_with_the_aws_error_code(rig, change, code):
     run = {"MinCount": 1, "MaxCount": 1, "ImageId": rig.ami(), "InstanceType": "p3dn.24xlarge", **change}
     assert code_of(rig.ec2.run_instances, **run) == code
     assert client.list_resources(rig.cloud)["instances"] == []
     assert client.list_resources(rig.cloud)["groups"] == []
 
 
-def test_every_network_card_is_kept(rig):
+def test_instance_has_an_interface_on_every_network_card(rig):
     rows = [{"NetworkCardIndex": card, "DeviceIndex": min(card, 1), "InterfaceType": "efa"} for card in range(4)]
     run = {"MinCount": 1, "MaxCount": 1, "ImageId": rig.ami(), "InstanceType": "p4d.24xlarge"}
     made = rig.ec2.run_instances(NetworkInterfaces=rows, **run)["Instances"][0]
@@ -179,7 +181,7 @@ def test_every_network_card_is_kept(rig):
     assert {row["InterfaceType"] for row in shown} == {"efa"}
 
 
-def test_a_pool_that_cannot_serve_is_an_error_of_its_own(rig, fleet):
+def test_fleet_skips_unsupported_pools_and_reports_their_errors(rig, fleet):
     request = fleet(1, [rig.subnet("us-east-1a"), rig.subnet()])
     made = rig.ec2.create_fleet(**request)
     assert len(made["Instances"]) == 1
@@ -191,14 +193,44 @@ def test_a_pool_that_cannot_serve_is_an_error_of_its_own(rig, fleet):
     assert rig.ec2.create_fleet(**retired)["Errors"][0]["ErrorCode"] == "InvalidInstanceType"
 
 
-def test_fleet_terms_that_make_no_sense_are_refused(rig, fleet):
+def test_fleet_reports_a_missing_resource_of_its_template_as_an_error_with_http_200(rig, fleet):
+    request = fleet(2, [rig.subnet()])
+    absent = [{"InstanceType": "p3dn.24xlarge", "SubnetId": "subnet-0123456789abcdef0"}]
+    request["LaunchTemplateConfigs"][0]["Overrides"] = absent
+    made = rig.ec2.create_fleet(**request)
+    assert made["Instances"] == []
+    assert [row["ErrorCode"] for row in made["Errors"]] == ["InvalidSubnetID.NotFound"]
+
+
+def test_root_disk_smaller_than_the_snapshot_of_the_image_is_rejected(rig):
+    name = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+    image_id = rig.aws("ssm").get_parameter(Name=name)["Parameter"]["Value"]
+    image = rig.ec2.describe_images(ImageIds=[image_id])["Images"][0]
+    (disk,) = image["BlockDeviceMappings"]
+    gib, snapshot = disk["Ebs"]["VolumeSize"], disk["Ebs"]["SnapshotId"]
+    assert disk["DeviceName"] == image["RootDeviceName"]
+
+    def launch(size: int):
+        root = [{"DeviceName": image["RootDeviceName"], "Ebs": {"VolumeSize": size}}]
+        more = {"ImageId": image_id, "BlockDeviceMappings": root, "SubnetId": rig.subnet()}
+        return rig.ec2.run_instances(MinCount=1, MaxCount=1, InstanceType="g4dn.xlarge", **more)
+
+    with pytest.raises(ClientError) as err:
+        launch(gib - 1)
+    assert err.value.response["Error"]["Code"] == "InvalidBlockDeviceMapping"
+    words = f"Volume of size {gib - 1}GB is smaller than snapshot '{snapshot}', expect size >= {gib}GB"
+    assert err.value.response["Error"]["Message"] == words
+    assert launch(gib)["Instances"]
+
+
+def test_invalid_fleet_options_are_rejected(rig, fleet):
     loose = fleet(2, [rig.subnet()], OnDemandOptions={"MinTargetCapacity": 2})
     assert code_of(rig.ec2.create_fleet, **loose) == "InvalidParameterCombination"
     much = fleet(2, [rig.subnet()], OnDemandOptions={"MinTargetCapacity": 3, "SingleInstanceType": True})
     assert code_of(rig.ec2.create_fleet, **much) == "InvalidParameterValue"
 
 
-def test_fleets_are_shown_by_id_and_deleting_one_ends_its_instances(rig, fleet):
+def test_fleet_is_described_by_id_and_deletion_terminates_instances(rig, fleet):
     made = rig.ec2.create_fleet(**fleet(2, [rig.subnet()]))
     assert rig.ec2.describe_fleets()["Fleets"] == []
     shown = rig.ec2.describe_fleets(FleetIds=[made["FleetId"]])["Fleets"][0]
@@ -215,7 +247,7 @@ def test_fleets_are_shown_by_id_and_deleting_one_ends_its_instances(rig, fleet):
     assert [left[kind] for kind in ("instances", "volumes", "interfaces", "fleets")] == [[], [], [], []]
 
 
-def test_what_is_in_use_stays_until_its_users_are_gone(rig, fleet):
+def test_groups_cannot_be_deleted_until_their_instances_terminate(rig, fleet):
     made = rig.ec2.create_fleet(**fleet(1, [rig.subnet()]))
     group = rig.ec2.describe_security_groups(Filters=[{"Name": "group-name", "Values": ["gang"]}])["SecurityGroups"][0]
     assert code_of(rig.ec2.delete_security_group, GroupId=group["GroupId"]) == "DependencyViolation"
@@ -232,7 +264,7 @@ def test_what_is_in_use_stays_until_its_users_are_gone(rig, fleet):
     )
 
 
-def test_a_group_named_by_another_groups_rule_stays(rig):
+def test_security_group_referenced_by_another_cannot_be_deleted(rig):
     first, second = (rig.ec2.create_security_group(GroupName=name, Description="x")["GroupId"] for name in "ab")
     rule = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": first}]}]
     for owner in (first, second):
@@ -242,7 +274,7 @@ def test_a_group_named_by_another_groups_rule_stays(rig):
     rig.ec2.delete_security_group(GroupId=first)
 
 
-def test_placement_groups_live_by_their_names(rig):
+def test_placement_group_names_are_unique_per_region(rig):
     tags = [{"ResourceType": "placement-group", "Tags": [{"Key": "k", "Value": "v"}]}]
     rig.ec2.create_placement_group(GroupName="a", Strategy="cluster", TagSpecifications=tags)
     rig.ec2.create_placement_group(GroupName="b", Strategy="partition", PartitionCount=2)
@@ -255,7 +287,7 @@ def test_placement_groups_live_by_their_names(rig):
     assert rig.aws("ec2", "eu-west-1").describe_placement_groups()["PlacementGroups"] == []
 
 
-def test_a_node_that_powers_itself_off_ends_or_stops_as_its_launch_said(rig):
+def test_shutdown_from_inside_terminates_or_stops_as_configured(rig):
     run = {"MinCount": 1, "MaxCount": 1, "ImageId": rig.ami(), "InstanceType": "g5.xlarge"}
     ends = rig.ec2.run_instances(InstanceInitiatedShutdownBehavior="terminate", **run)["Instances"][0]["InstanceId"]
     stops = rig.ec2.run_instances(**run)["Instances"][0]["InstanceId"]
@@ -269,7 +301,7 @@ def test_a_node_that_powers_itself_off_ends_or_stops_as_its_launch_said(rig):
     rig.until(lambda: rig.states(stops) == {"running"})
 
 
-def test_a_node_that_does_not_boot_ends_its_instance(rig):
+def test_failed_boot_terminates_the_instance(rig):
     rig.host.refuse = "no room for another node"
     run = {"MinCount": 1, "MaxCount": 1, "ImageId": rig.ami(), "InstanceType": "g5.xlarge"}
     instance_id = rig.ec2.run_instances(**run)["Instances"][0]["InstanceId"]
@@ -278,7 +310,7 @@ def test_a_node_that_does_not_boot_ends_its_instance(rig):
     assert (reason["Code"], "no room" in reason["Message"]) == ("Server.InternalError", True)
 
 
-def test_the_console_is_the_nodes_own(rig):
+def test_console_output_comes_from_the_node(rig):
     run = {"MinCount": 1, "MaxCount": 1, "ImageId": rig.ami(), "InstanceType": "g5.xlarge"}
     instance_id = rig.ec2.run_instances(**run)["Instances"][0]["InstanceId"]
     rig.until(lambda: rig.states(instance_id) == {"running"})
@@ -287,7 +319,23 @@ def test_the_console_is_the_nodes_own(rig):
     assert code_of(rig.ec2.get_console_output, InstanceId="i-0123456789abcdef0") == "InvalidInstanceID.NotFound"
 
 
-def test_public_parameters_name_images_that_exist_in_their_region(rig):
+def test_console_without_nitro_is_posted_minutes_after_the_launch(rig):
+    run = {"MinCount": 1, "MaxCount": 1, "ImageId": rig.ami(), "InstanceType": "m4.large"}
+    instance_id = rig.ec2.run_instances(**run)["Instances"][0]["InstanceId"]
+    rig.until(lambda: rig.states(instance_id) == {"running"})
+    with pytest.raises(ClientError, match=r"UnsupportedOperation.*does not support retrieving the latest console logs"):
+        rig.ec2.get_console_output(InstanceId=instance_id, Latest=True)
+
+    def shown():
+        return read_console(SimpleNamespace(client=lambda _: rig.ec2), instance_id)
+
+    assert shown() == ConsoleOutput("", live=False)
+    client.advance(rig.cloud, 300)
+    assert not shown().live
+    assert shown().text.startswith(f"console of {instance_id}")
+
+
+def test_public_parameters_return_images_of_their_region(rig):
     ami = rig.ami()
     image = rig.ec2.describe_images(ImageIds=[ami])["Images"][0]
     assert (image["Architecture"], image["RootDeviceName"]) == ("x86_64", "/dev/sda1")
@@ -298,7 +346,7 @@ def test_public_parameters_name_images_that_exist_in_their_region(rig):
     assert several["InvalidParameters"] == ["/aws/service/nothing"]
 
 
-def test_retired_types_are_neither_known_nor_offered(rig):
+def test_retired_types_are_neither_described_nor_offered(rig):
     assert code_of(rig.ec2.describe_instance_types, InstanceTypes=["p3.2xlarge"]) == "InvalidInstanceType"
     wanted = [{"Name": "instance-type", "Values": ["p3.2xlarge", "p3dn.24xlarge"]}]
     rows = rig.ec2.describe_instance_type_offerings(LocationType="availability-zone", Filters=wanted)
@@ -306,33 +354,40 @@ def test_retired_types_are_neither_known_nor_offered(rig):
     assert found == {("p3dn.24xlarge", "us-east-1c"), ("p3dn.24xlarge", "us-east-1d")}
 
 
-def test_templates_are_listed_to_the_last_one(rig):
+def test_all_launch_templates_are_listed_across_pages(rig):
     for number in range(20):
         rig.ec2.create_launch_template(
-            LaunchTemplateName=f"t{number}", LaunchTemplateData={"InstanceType": "g5.xlarge"}
+            LaunchTemplateName=f"template-{number}", LaunchTemplateData={"InstanceType": "g5.xlarge"}
         )
     assert len(rig.ec2.describe_launch_templates()["LaunchTemplates"]) == 20
     pages = rig.ec2.get_paginator("describe_launch_templates").paginate(PaginationConfig={"PageSize": 7})
     assert sum(len(page["LaunchTemplates"]) for page in pages) == 20
 
 
-def test_deleting_twice_is_as_on_aws(rig):
+def test_deleting_missing_resources_behaves_as_on_aws(rig):
     for _ in range(2):
         rig.ec2.delete_key_pair(KeyName="absent")
     assert code_of(rig.ec2.delete_security_group, GroupId="sg-0123456789abcdef0") == "InvalidGroup.NotFound"
     assert code_of(rig.aws("iam").delete_role, RoleName="absent") == "NoSuchEntity"
 
 
-def test_what_nobody_simulates_is_refused_by_name(rig):
+def test_unsupported_operations_are_rejected_with_an_error(rig):
     assert code_of(rig.ec2.get_spot_placement_scores, TargetCapacity=1) == "UnsupportedOperation"
     with pytest.raises(ClientError) as err:
         rig.aws("savingsplans").describe_savings_plans()
     assert err.value.response["ResponseMetadata"]["HTTPStatusCode"] in (400, 501)
 
 
-def test_user_data_must_be_base64(rig, template):
+def test_user_data_reaches_the_node_decoded_from_base64(rig, template):
     version = {"LaunchTemplateId": template, "Version": "$Latest"}
     run = rig.ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=version)
     assert len(run["Instances"]) == 1
     rig.until(lambda: rig.host.started)
     assert base64.b64encode(rig.host.started[0].user_data) == base64.b64encode(b"#!/bin/sh\n")
+
+
+@pytest.mark.parametrize("name", ["ab", "a name", "n" * 129])
+def test_malformed_launch_template_name_is_rejected(rig, name):
+    with pytest.raises(ClientError) as caught:
+        rig.ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData={"InstanceType": "g5.xlarge"})
+    assert caught.value.response["Error"]["Code"] == "InvalidLaunchTemplateName.MalformedException"

@@ -1,4 +1,4 @@
-"""How many calls a gang takes, counted at the endpoint: as many for two hundred nodes as for two."""
+"""Count the API calls that create a cluster: 200 nodes need as many as 2."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ READS = ("Describe", "Get", "List")
 
 
 class Gang:
-    """The cluster program for one number of nodes, its calls counted by the client and at the endpoint."""
+    """The cluster program for a number of nodes, with its calls counted by the client and at the endpoint."""
 
     def __init__(self, rig, nodes):
         self.rig = rig
@@ -58,7 +58,7 @@ class Gang:
         )
 
     def counted(self, work):
-        """What the endpoint counted of it: calls that change something, and reads by name."""
+        """Return the result of `work`, the number of mutating calls, and the reads by operation."""
         self.calls.clear()
         client.put_faults(self.rig.cloud, [])
         result = work()
@@ -71,7 +71,7 @@ class Gang:
 
 
 @pytest.mark.parametrize("sizes", [(2, 64), pytest.param((2, 16, 200), marks=pytest.mark.full)])
-def test_as_many_calls_for_many_nodes_as_for_few(rig, sizes):
+def test_number_of_api_calls_is_independent_of_cluster_size(rig, sizes):
     made = {}
     for nodes in sizes:
         gang = Gang(rig, nodes)
@@ -88,7 +88,7 @@ def test_as_many_calls_for_many_nodes_as_for_few(rig, sizes):
     assert client.nodes(rig.cloud) == ()
 
 
-def test_a_single_node_takes_one_call_less_for_it_has_no_placement_group(rig):
+def test_single_node_cluster_saves_the_placement_group_call(rig):
     counts = {}
     for nodes in (1, 2):
         gang = Gang(rig, nodes)

@@ -24,7 +24,7 @@ import pytest
 
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
 from tests.rehearsal.kills.matrix import Matrix, Shard, stored, timed
 
 SIDE_BY_SIDE = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2

@@ -1,13 +1,13 @@
-"""SIGKILL of `image bake` around the calls that make the image, and of `image delete` around all of its own.
+"""SIGKILL of `image bake` around the calls that create the image, and of `image delete` around all its calls.
 
-Up to CreateImage a bake is an `up`, and after it a `down`; both are killed everywhere by tests of their own.
+Before CreateImage a bake is an `up`, and after it a `down`; other tests kill both at every point.
 """
 
 import boto3
 import pytest
 
 from cloudgpu.app.images.bake import bake_cluster_name
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 
@@ -16,7 +16,7 @@ DELETE = ("image", "delete", "base", "--yes")
 
 
 def own(sandbox):
-    """Images and snapshots that carry our tag."""
+    """Count the images and snapshots with our tag."""
     cloud = sandbox.workspace.cloud
     key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
     ec2 = boto3.client("ec2", "us-east-1", endpoint_url=cloud.url, **key)
@@ -41,7 +41,7 @@ def killed_and_deleted(sandbox, place):
 
 @pytest.fixture(scope="module")
 def baked(running):
-    """Where an undisturbed bake goes."""
+    """Record the kill points of an uninterrupted bake."""
     seen = running.sandboxes[0].record(*BAKE)
     assert own(running.sandboxes[0]) == (1, 1)
     running.sandboxes[0].run(*DELETE)
@@ -49,15 +49,14 @@ def baked(running):
     return seen
 
 
-@pytest.mark.main_path
 @pytest.mark.parametrize("place", ["CreateImage#1 effect"])
-def test_the_dearest_moment(running, baked, place):
+def test_image_delete_after_bake_killed_at_create_image_leaves_nothing(running, baked, place):
     assert place in baked.places
     killed_and_deleted(running.sandboxes[0], place)
 
 
 @pytest.mark.full
-def test_a_bake_killed_around_every_call_is_ended_by_deleting_its_image(running, baked):
+def test_image_delete_after_bake_killed_around_any_call_leaves_nothing(running, baked):
     running.each(baked.calls, killed_and_deleted)
 
 
@@ -71,12 +70,12 @@ def deletion_killed(sandbox, place):
 
 
 @pytest.mark.parametrize("place", ["DeregisterImage#1 effect", "DeleteSnapshot#1 effect"])
-def test_a_deletion_killed_behind_image_or_snapshot_goes_on(running, baked, place):
+def test_image_delete_resumes_after_a_kill_at_image_or_snapshot(running, baked, place):
     deletion_killed(running.sandboxes[0], place)
 
 
 @pytest.mark.full
-def test_a_deletion_killed_around_every_change_goes_on(running, baked):
+def test_image_delete_resumes_after_a_kill_around_any_change(running, baked):
     sandbox = running.sandboxes[0]
     sandbox.run(*BAKE)
     running.each(sandbox.record(*DELETE).around_changes, deletion_killed)

@@ -1,4 +1,4 @@
-"""SIGKILL of `extend` around its calls, on nodes that really run: no timer is lost, and asking again makes it whole."""
+"""SIGKILL of `extend` around its calls, on real nodes: no timer is lost, and running it again completes it."""
 
 import re
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, run_on_all
-from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.record_store import RecordStore
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 
@@ -23,10 +23,10 @@ TAG = "cloudgpu:expires-at"
 
 @dataclass(frozen=True)
 class Seen:
-    """Every expiry there is, as each keeper of it says."""
+    """The expiry as stored in each place."""
 
     timers: tuple[frozenset[datetime], ...]
-    """One set a node: the moments at which timers of its own end it."""
+    """For each node, the times at which its own timers end it."""
     tags: frozenset[datetime]
     schedules: frozenset[datetime]
     booked: datetime
@@ -34,7 +34,7 @@ class Seen:
 
     @property
     def outside(self) -> set[datetime]:
-        """Beyond the books of this home."""
+        """Expiries stored outside this state home."""
         return {*(at for node in self.timers for at in node), *self.tags, *self.schedules}
 
     @property
@@ -80,12 +80,12 @@ def seen(sandbox) -> Seen:
         frozenset(datetime.fromisoformat(one) for one in tags),
         schedules(sandbox),
         entry.spending.expires_at,
-        RecordStore(sandbox.home).cluster("plain").expires_at,
+        RecordStore(sandbox.home).cluster("plain").lifecycle.expires_at,
     )
 
 
 def check_between(now: Seen, old: datetime, new: datetime, case: object) -> None:
-    """Every expiry is the old or the new one; every node has its end; the books know of the latest first."""
+    """Check that every expiry is old or new, every node has a timer, and the ledger has the latest expiry."""
     assert now.everywhere <= {old, new}, case
     assert all(now.timers), case
     assert now.booked == max(now.everywhere), case
@@ -97,21 +97,21 @@ def check_whole(now: Seen, at: datetime, case: object) -> None:
 
 
 def killed_and_repeated(sandbox, place):
-    old = RecordStore(sandbox.home).cluster("plain").expires_at
+    old = RecordStore(sandbox.home).cluster("plain").lifecycle.expires_at
     new = old + STEP
     again = ("extend", "plain", "--until", f"{new:%Y-%m-%dT%H:%M:%SZ}")
     if sandbox.kill_at(place, "extend", "plain", "--by", "10m"):
         check_between(seen(sandbox), old, new, place)
         # Killed after its last change it has nothing left to do, and says that the cluster lives so long already.
         done = RecordStore(sandbox.home).cluster("plain")
-        whole = done.expires_at == new and done.confirmed_expires_at is None
+        whole = done.lifecycle.expires_at == new and done.lifecycle.confirmed_expires_at is None
         sandbox.run(*again, code=2 if whole else 0)
     check_whole(seen(sandbox), new, place)
 
 
 @pytest.fixture(scope="module")
 def extended(running):
-    """Where an undisturbed `extend` goes; a cluster stands in every sandbox."""
+    """Record the kill points of an uninterrupted `extend`; create a cluster in every sandbox."""
     for sandbox in running.sandboxes:
         sandbox.run("up", "plain", "--yes")
     sandbox = running.sandboxes[0]
@@ -121,33 +121,32 @@ def extended(running):
 
 
 def spread(places, count):
-    """So many of them, evenly; the first and the last are among them."""
+    """Return `count` evenly spaced places, including the first and the last."""
     return [places[round(at * (len(places) - 1) / (count - 1))] for at in range(count)]
 
 
-@pytest.mark.main_path
-def test_a_kill_between_the_schedule_and_the_nodes_loses_no_timer_and_is_made_good(running, extended):
+def test_extend_killed_between_schedule_and_nodes_loses_no_timer(running, extended):
     assert "UpdateSchedule#1 effect" in extended.places
     killed_and_repeated(running.sandboxes[0], "UpdateSchedule#1 effect")
 
 
-def test_a_kill_around_what_it_changes_loses_no_timer_and_is_made_good(running, extended):
+def test_extend_killed_around_any_change_loses_no_timer(running, extended):
     running.each(spread(extended.around_changes, 8), killed_and_repeated)
 
 
-def test_a_kill_before_a_change_of_a_file_loses_no_timer_and_is_made_good(running, extended):
+def test_extend_killed_before_any_file_change_loses_no_timer(running, extended):
     running.each(spread(extended.files, 6), killed_and_repeated)
 
 
 @pytest.mark.full
-def test_a_kill_at_every_place_loses_no_timer_and_is_made_good(running, extended):
+def test_extend_killed_anywhere_loses_no_timer(running, extended):
     running.each(extended.places, killed_and_repeated)
 
 
-def test_nothing_outlives_the_later_of_both(running, extended, until):
-    """Nobody asks again: what was killed half-way ends by itself, at the later moment at the latest."""
+def test_nodes_of_a_killed_extend_end_by_the_later_expiry(running, extended, until):
+    """If a killed `extend` is not repeated, the nodes still end by the later expiry."""
     sandbox = running.sandboxes[-1]
-    old = RecordStore(sandbox.home).cluster("plain").expires_at
+    old = RecordStore(sandbox.home).cluster("plain").lifecycle.expires_at
     assert sandbox.kill_at("UpdateSchedule#1 effect", "extend", "plain", "--by", "10m")
     left_s = (old + STEP - datetime.now(UTC)).total_seconds()
     client.advance(sandbox.workspace.cloud, left_s)

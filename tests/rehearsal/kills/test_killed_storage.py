@@ -1,6 +1,6 @@
-"""SIGKILL of `storage create` and `storage delete` around every call: a deletion by name leaves nothing.
+"""SIGKILL of `storage create` and `storage delete` around every call: deleting by name leaves nothing.
 
-A deletion finds what there is by record and journal, and by the tags alone where the home is lost.
+`storage delete` uses the record and the journal, or only the tags if the state home is lost.
 """
 
 import pytest
@@ -17,7 +17,7 @@ KINDS = {
 }
 DELETE = ("storage", "delete", "sets", "--delete-data", "--on", "rehearsal", "--yes")
 DEFAULT = ("lustre", "s3")
-"""The kinds with most steps and with those that are parts of another; the others in the long run."""
+"""The default kinds have the most steps; the long tier runs all kinds."""
 
 
 def create(kind):
@@ -43,7 +43,7 @@ def killed_then_deleted(kind, *, lost):
 
 @pytest.fixture(scope="module")
 def made(sandbox_pool):
-    """Where an undisturbed creation of each kind goes."""
+    """Return a function that records the kill points of an uninterrupted creation of a kind."""
     recorded = {}
 
     def of(kind):
@@ -59,26 +59,26 @@ def made(sandbox_pool):
 
 
 @pytest.mark.parametrize("kind", DEFAULT)
-def test_a_creation_killed_around_every_change_is_deleted_by_its_name(sandbox_pool, made, kind):
+def test_delete_after_a_create_killed_around_any_change_leaves_nothing(sandbox_pool, made, kind):
     sandbox_pool.each(made(kind).around_changes, killed_then_deleted(kind, lost=False))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_creation_killed_at_every_place_is_deleted_by_its_name(sandbox_pool, made, kind):
+def test_delete_after_a_create_killed_anywhere_leaves_nothing(sandbox_pool, made, kind):
     sandbox_pool.each(made(kind).places, killed_then_deleted(kind, lost=False))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_lost_home_deletes_by_tags_what_a_killed_creation_left(sandbox_pool, made, kind):
+def test_killed_create_is_deleted_by_tag_after_losing_the_home(sandbox_pool, made, kind):
     # The ledger of a lost home is lost with it, so only the cloud can be asked.
     sandbox_pool.each(made(kind).around_changes, killed_then_deleted(kind, lost=True))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_deletion_killed_around_every_change_goes_on(sandbox_pool, kind):
+def test_storage_delete_resumes_after_a_kill_around_any_change(sandbox_pool, kind):
     sandbox_pool.keep("stored", *create(kind))
     sandbox = sandbox_pool.sandboxes[0]
     sandbox.bring("stored")
@@ -99,7 +99,7 @@ UP = ("up", "stored", "--yes")
 
 @pytest.fixture(scope="module")
 def upped_with_storage(sandbox_pool):
-    """Where an undisturbed `up` with storage of its own goes."""
+    """Record the kill points of an uninterrupted `up` that creates storage."""
     for sandbox in sandbox_pool.sandboxes:
         sandbox.bring("empty")
         sandbox.workspace.recipe("stored", storage=OWN)
@@ -118,20 +118,19 @@ def killed_up_then_down(sandbox, place):
     check_gone(sandbox, place)
 
 
-@pytest.mark.main_path
 @pytest.mark.parametrize("place", ["CreateFileSystem#1 effect", "CreateFleet#1 effect"])
-def test_down_ends_the_storage_that_a_killed_up_has_made(sandbox_pool, upped_with_storage, place):
+def test_down_deletes_storage_created_by_a_killed_up(sandbox_pool, upped_with_storage, place):
     assert place in upped_with_storage.places
     killed_up_then_down(sandbox_pool.sandboxes[0], place)
 
 
 @pytest.mark.full
-def test_down_ends_it_wherever_the_up_was_killed(sandbox_pool, upped_with_storage):
+def test_down_deletes_storage_wherever_up_was_killed(sandbox_pool, upped_with_storage):
     sandbox_pool.each(upped_with_storage.around_changes, killed_up_then_down)
 
 
 @pytest.mark.parametrize("place", ["CreateFileSystem#1 effect", "CreateFleet#1 effect"])
-def test_a_sweep_ends_it_where_the_home_is_lost(sandbox_pool, upped_with_storage, place):
+def test_sweep_deletes_storage_of_killed_up_after_home_loss(sandbox_pool, upped_with_storage, place):
     sandbox = sandbox_pool.sandboxes[0]
     sandbox.bring("empty")
     sandbox.kill_at(place, *UP)

@@ -1,6 +1,6 @@
-"""SIGKILL of `up` at every place where it goes: around every call, and before every change of a file.
+"""SIGKILL of `up` at every kill point: around every call, and before every file change.
 
-`down` from another process leaves nothing; `up` again makes one gang of what is there.
+`down` from another process leaves nothing; running `up` again completes a single cluster.
 """
 
 import json
@@ -19,7 +19,7 @@ SIXTEEN = ("--set", "resources.nodes=16")
 
 
 def check_bought_is_booked(sandbox, case):
-    """Whoever is killed has written down what it was about to buy."""
+    """Check that a killed `up` had recorded the nodes that it launched."""
     if client.nodes(sandbox.workspace.cloud):
         assert [row["open_entries"] for row in sandbox.json("cost", "--by", "user")["rows"]] == [1], case
         assert [one["cluster"] for one in sandbox.json("status")["clusters"]] == ["plain"], case
@@ -33,7 +33,7 @@ def killed_then_down(sandbox, place, *more):
     sandbox.check_empty(place)
 
 
-def test_an_undisturbed_up_goes_through_every_kind_of_place(upped):
+def test_uninterrupted_up_covers_every_kind_of_kill_point(upped):
     assert upped.actions >= GANG
     phases = {place.partition(" ")[2] for place in upped.calls}
     assert phases == {"before", "effect", "answer"}
@@ -42,33 +42,33 @@ def test_an_undisturbed_up_goes_through_every_kind_of_place(upped):
 
 @pytest.mark.main_path
 @pytest.mark.parametrize("place", ["CreateRole#1 effect", "CreateFleet#1 effect", "file#20"])
-def test_down_after_one_kill_of_each_stage_leaves_nothing(sandbox, upped, place):
+def test_down_after_up_killed_in_each_stage_leaves_nothing(sandbox, upped, place):
     assert place in upped.places
     killed_then_down(sandbox, place)
 
 
-def test_down_after_a_kill_around_every_call_leaves_nothing(sandbox_pool, upped):
+def test_down_after_up_killed_around_any_call_leaves_nothing(sandbox_pool, upped):
     sandbox_pool.each(upped.changes, killed_then_down)
 
 
-def test_down_after_a_kill_before_every_change_of_a_file_leaves_nothing(sandbox_pool, upped):
+def test_down_after_up_killed_before_any_file_change_leaves_nothing(sandbox_pool, upped):
     sandbox_pool.each(upped.files, killed_then_down)
 
 
 @pytest.mark.full
-def test_sixteen_nodes_killed_at_every_place_leave_nothing(sandbox_pool, upped):
+def test_down_after_up_of_sixteen_nodes_killed_anywhere_leaves_nothing(sandbox_pool, upped):
     sandbox_pool.each(upped.places, lambda sandbox, place: killed_then_down(sandbox, place, *SIXTEEN))
 
 
 def recorded(sandbox):
-    """Token and expiry as recorded, None before they are."""
+    """Return the recorded token and expiry, or None if there is no record yet."""
     record = sandbox.home.cluster("plain").record
     stored = json.loads(record.read_text()) if record.exists() else None
     return stored and (stored["token"], stored["expires_at"])
 
 
 def standing(sandbox):
-    """What stands, by kind, and the tokens on it."""
+    """Count the existing resources by kind, and collect their tokens."""
     left = sandbox.left()
     tokens = {row["tags"]["cloudgpu:token"] for rows in left.values() for row in rows}
     return Counter({kind: len(rows) for kind, rows in left.items()}), tokens
@@ -76,7 +76,7 @@ def standing(sandbox):
 
 @pytest.fixture(scope="module")
 def whole(sandbox_pool, upped):
-    """What an undisturbed cluster consists of."""
+    """Count the resources of an uninterrupted cluster by kind."""
     sandbox = sandbox_pool.sandboxes[0]
     sandbox.bring("standing")
     found, _ = standing(sandbox)
@@ -85,7 +85,7 @@ def whole(sandbox_pool, upped):
 
 
 def one_gang(whole):
-    """A case: go on after a kill; exactly what an undisturbed `up` makes, under token and expiry of the first try."""
+    """Return a case that reruns a killed `up` and expects one whole cluster with the first token and expiry."""
 
     def case(sandbox, place):
         sandbox.bring("empty")
@@ -104,10 +104,10 @@ def one_gang(whole):
     return case
 
 
-def test_up_after_a_kill_around_every_change_makes_one_gang(sandbox_pool, upped, whole):
+def test_up_after_kill_around_any_change_completes_a_single_cluster(sandbox_pool, upped, whole):
     sandbox_pool.each(upped.around_changes, one_gang(whole))
 
 
 @pytest.mark.full
-def test_up_after_a_kill_at_every_place_makes_one_gang(sandbox_pool, upped, whole):
+def test_up_after_kill_anywhere_completes_a_single_cluster(sandbox_pool, upped, whole):
     sandbox_pool.each(upped.places, one_gang(whole))

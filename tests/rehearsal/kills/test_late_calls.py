@@ -1,4 +1,4 @@
-"""A call that outlives its caller: it takes effect only after `down` has begun to search, and shows later still."""
+"""A call outlives its caller: it takes effect after `down` has started to search, and is visible later still."""
 
 import time
 
@@ -15,7 +15,7 @@ _LIMIT_S = 60
 
 
 def made_by(upped):
-    """Every call that makes or completes something, as (action, nth)."""
+    """Return every call that creates or completes something, as (action, nth)."""
     sent = [place.removesuffix(" before").split("#") for place in upped.around_changes if place.endswith(" before")]
     return [(action, int(nth)) for action, nth in sent]
 
@@ -33,7 +33,7 @@ def until(holds, command=None):
 
 
 def killed_under_way(sandbox, call):
-    """`up` is killed while the endpoint has its call and has done nothing yet."""
+    """Kill `up` while the endpoint has received its call but not carried it out."""
     action, nth = call
     late_s = LATE_LAUNCH_S if action == "CreateFleet" else LATE_S
     sandbox.bring("empty")
@@ -48,7 +48,7 @@ def killed_under_way(sandbox, call):
     assert sandbox.under_way() > 0, call
 
 
-def test_down_waits_for_every_call_that_may_still_land(sandbox_pool, upped):
+def test_down_waits_for_every_call_that_may_still_take_effect(sandbox_pool, upped):
     def case(sandbox, call):
         killed_under_way(sandbox, call)
         told = sandbox.start(*DOWN)
@@ -59,20 +59,20 @@ def test_down_waits_for_every_call_that_may_still_land(sandbox_pool, upped):
     sandbox_pool.each(made_by(upped), case)
 
 
-def test_the_wait_is_said_and_has_an_end(sandbox):
-    """The launch never came: `down` says what it looks for, and until when."""
+def test_down_reports_and_limits_its_wait_for_a_lost_launch(sandbox):
+    """The launch was never sent: `down` says what it waits for, and until when."""
     sandbox.kill_at("CreateFleet#1 before", *UP)
     told = sandbox.start(*DOWN)
     assert told.wait() == 0, told.shown()
     shown = told.files["out"].read_text()
     assert "waiting for EC2 fleet" in shown, told.shown()
-    assert "its create call received no response and may still take effect until" in shown, told.shown()
+    assert "its create call received no response; the resource may still appear until" in shown, told.shown()
     assert 180 < sandbox.ahead_s < 260
     sandbox.check_empty("never came")
 
 
 @pytest.mark.full
-def test_up_again_while_a_call_of_the_first_is_under_way_makes_one_gang(sandbox_pool, upped):
+def test_repeated_up_during_a_late_call_creates_a_single_cluster(sandbox_pool, upped):
     def case(sandbox, call):
         killed_under_way(sandbox, call)
         sandbox.run(*UP)

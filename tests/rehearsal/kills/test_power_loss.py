@@ -1,4 +1,4 @@
-"""What a power cut, a bad disk or a lost laptop leaves of a home: `down` still leaves nothing in the cloud."""
+"""A state home damaged by a power cut or a bad disk, or lost: `down` still leaves nothing in the cloud."""
 
 import sqlite3
 
@@ -17,7 +17,7 @@ def journal_of(sandbox):
 
 
 def ends(content):
-    """Where whole rows end, and one place inside each row."""
+    """Return the offsets of all row ends, and one offset inside each row."""
     places = [0]
     for line in content.splitlines(keepends=True):
         places += [places[-1] + len(line) // 2, places[-1] + len(line)]
@@ -25,7 +25,7 @@ def ends(content):
 
 
 def torn(sandbox, number):
-    """A case: the journal ends at the nth place, and not always cleanly."""
+    """Run a case: truncate the journal at the nth offset, in some cases with garbage behind it."""
     sandbox.bring("standing")
     journal = journal_of(sandbox)
     content = journal.read_bytes()
@@ -43,18 +43,18 @@ def places(sandbox_pool, upped):
     return range(len(found))
 
 
-def test_a_journal_torn_in_rows_and_between_them(sandbox_pool, places):
+def test_down_with_a_truncated_journal_leaves_nothing(sandbox_pool, places):
     sandbox_pool.each(places[::3], torn)
 
 
 @pytest.mark.full
-def test_a_journal_torn_in_every_row_and_between_all_of_them(sandbox_pool, places):
+def test_down_with_a_journal_truncated_at_any_row_leaves_nothing(sandbox_pool, places):
     sandbox_pool.each(places, torn)
 
 
 @pytest.mark.full
-def test_a_torn_journal_of_a_killed_up(sandbox_pool, upped):
-    """Killed, and the last rows never reached the disk."""
+def test_down_after_a_killed_up_with_truncated_journal_leaves_nothing(sandbox_pool, upped):
+    """The last rows of the killed `up` never reached the disk."""
 
     def case(sandbox, place):
         for lost in (1, 2, 4):
@@ -70,7 +70,7 @@ def test_a_torn_journal_of_a_killed_up(sandbox_pool, upped):
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.9])
-def test_a_torn_record_beside_a_torn_inventory(sandbox, upped, keep):
+def test_down_with_truncated_record_and_inventory_leaves_nothing(sandbox, upped, keep):
     sandbox.bring("standing")
     cluster = sandbox.home.cluster("plain")
     for path in (cluster.record, cluster.inventory):
@@ -81,8 +81,8 @@ def test_a_torn_record_beside_a_torn_inventory(sandbox, upped, keep):
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.02, 0.5, 0.97])
-def test_a_torn_ledger_holds_no_node_up(sandbox, upped, keep):
-    """The bill may be lost; what costs money is ended all the same, and what is wrong with the ledger is said."""
+def test_down_with_a_truncated_ledger_still_deletes_the_cluster(sandbox, upped, keep):
+    """The bill may be lost, but the resources are deleted, and the error names the ledger."""
     sandbox.bring("standing")
     ledger = sandbox.home.ledger_db
     with sqlite3.connect(ledger) as db:
@@ -102,15 +102,15 @@ BY_TAG_ALONE = [DOWN, ("sweep", "--yes")]
 
 
 @pytest.mark.parametrize("end", BY_TAG_ALONE)
-def test_a_lost_home_is_searched_for_by_the_tags_alone(sandbox, upped, end):
+def test_cluster_of_a_lost_home_is_deleted_by_its_tags(sandbox, upped, end):
     sandbox.bring("standing")
     sandbox.empty_home()
     sandbox.run(*end)
     sandbox.check_empty("home deleted")
 
 
-def test_a_home_lost_with_a_killed_up(sandbox_pool, upped):
-    """Whatever was made carries the cluster's tag from the call that made it."""
+def test_killed_up_is_deleted_by_tag_after_losing_the_home(sandbox_pool, upped):
+    """Every resource has the cluster's tag from its creating call on."""
     made = [place for place in upped.around_changes if place.endswith(" effect")]
     assert len(made) > 8
 

@@ -13,7 +13,7 @@ from cloudgpu.rehearsal.faults import scripts
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 
-_RESOURCES = "{{instance_type: p3dn.24xlarge, nodes: 2, regions: {regions}, market: {market}}}"
+_RESOURCES = "{{instance_type: {type}, nodes: 2, regions: {regions}, market: {market}}}"
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Stage:
             assert time.monotonic() < deadline, "it did not happen in time"
             time.sleep(0.02)
 
-    def recipe(self, *, regions: str = "[us-east-1]", market: str = "on-demand") -> str:
-        self.workspace.recipe("plain", resources=_RESOURCES.format(regions=regions, market=market))
+    def recipe(self, *, regions: str = "[us-east-1]", market: str = "on-demand", type: str = "p3dn.24xlarge") -> str:
+        self.workspace.recipe("plain", resources=_RESOURCES.format(regions=regions, market=market, type=type))
         return "plain"
 
     def injected_faults(self) -> list[str]:
@@ -109,5 +109,5 @@ def stage(one_stage: Stage) -> Iterator[Stage]:
     yield one_stage
     one_stage.clear()
     for cluster in one_stage.json("status")["clusters"]:
-        one_stage.ok("down", cluster["cluster"])
+        one_stage.ok("down", cluster["cluster"], "--yes")
     one_stage.check_nothing_is_left()

@@ -11,7 +11,9 @@ from tests.rehearsal.conftest import Workspace
 ROOT = Path(__file__).parents[3]
 INSTALLING_S = 1000
 """The first run of a checkout installs PyTorch or TensorFlow, or compiles Horovod."""
-_LINES = re.compile(r"^ *\[rank (\d+)\] (.*)$", re.MULTILINE)
+_TRAINING = re.compile(r"^==> train  .*\n((?:    .*\n)*?)    took ", re.MULTILINE)
+_LINE = re.compile(r"^    (?:\[rank (\d+)\] )?(.*)$", re.MULTILINE)
+"""A line of a rank. The lines of a run with a single rank have no prefix."""
 
 
 def cache() -> Path:
@@ -37,9 +39,9 @@ class Trained:
             process.kill()
         assert process.returncode == 0, f"{out}\n{err}"
         self.told: dict[str, Any] = json.loads(out)
-        lines = _LINES.findall(err)
+        lines = [line for part in _TRAINING.findall(err) for line in _LINE.findall(part)]
         self.said = [text for _, text in lines]
-        self.head_said = [text for rank, text in lines if rank == "0"]
+        self.head_said = [text for rank, text in lines if rank in ("", "0")]
         assert (self.told["state"], self.told["simulated"], self.told["left"]) == (state, True, []), err
         # Data that a recipe puts into the rehearsal's S3 is the user's.
         assert workspace.left().keys() <= {"buckets"}

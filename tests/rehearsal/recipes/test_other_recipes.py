@@ -1,6 +1,6 @@
-"""The recipes on other frameworks than PyTorch, each carried through: its own script, the same framework, real figures.
+"""Run the recipes on frameworks other than PyTorch: the shipped script, the same framework, plausible metrics.
 
-Those whose framework cannot be had outside its container are listed by name: they go as far as the command, and say so.
+Recipes whose framework exists only in a container are listed by name; they must report that they were not run.
 """
 
 import csv
@@ -22,11 +22,11 @@ NOT_RUN = {
     "nvcaffe": "nvcr.io/nvidia/caffe:20.03-py3",
     "torch7": "nvcr.io/nvidia/torch:18.08-py2",
 }
-"""Recipe -> the container that it needs: nobody builds their frameworks for today's Pythons, or for no GPU."""
+"""The container that each recipe needs: no packages of these frameworks exist for current Pythons without a GPU."""
 
 
-def test_mxnet_imagenet(lab):
-    """Over every kind of store that two nodes can have with and without compression: one table, one cluster."""
+def test_mxnet_imagenet_trains_with_every_kvstore_and_compression(lab):
+    """Run a matrix of kvstore types and compression on one cluster, with one table of results."""
     table = lab.work / "table.csv"
     recipe = str(ROOT / "recipes/mxnet-imagenet")
     matrix = ("--matrix", "kvstore=dist_sync,dist_async", "--matrix", "compression=none,2bit")
@@ -48,8 +48,8 @@ def test_mxnet_imagenet(lab):
     assert lab.left() == {}
 
 
-def test_tensorflow_resnet50(lab):
-    """Two workers with one set of variables between them, and TensorBoard's events of their chief."""
+def test_tensorflow_resnet50_trains_on_two_workers(lab):
+    """Two workers share their variables; the chief writes TensorBoard events."""
     done = Trained(lab, "tensorflow-resnet50")
     for worker in (0, 1):
         assert done.said_once(f"worker {worker}: 2 replicas on CPU, TensorFlow 2.15.1, float32 xla=false")
@@ -61,7 +61,7 @@ def test_tensorflow_resnet50(lab):
     assert events.stat().st_size > 0
 
 
-def test_theano(lab):
+def test_theano_recipe_reaches_its_validation_error(lab):
     done = Trained(lab, "theano")
     assert done.said_once("Theano 1.0.5 on cpu, floats are float32")
     assert done.figure("validation_error") == pytest.approx(done.written["validation_error"])
@@ -71,7 +71,7 @@ def test_theano(lab):
 
 @pytest.fixture(scope="module")
 def horovod_python() -> str:
-    """An environment with Horovod, compiled here once, as the recipe's page says."""
+    """Build an environment with Horovod once, as the recipe's documentation describes."""
     directory = cache() / "horovod"
     line = [str(ROOT / "recipes/horovod/build.sh"), str(directory)]
     build = subprocess.run(line, capture_output=True, text=True, timeout=INSTALLING_S, check=False)
@@ -81,8 +81,8 @@ def horovod_python() -> str:
     return str(directory / "bin/python3")
 
 
-def test_horovod(make_workspace, tmp_path, horovod_python):
-    """Two ranks under a real mpirun, whose gradients are averaged."""
+def test_horovod_trains_two_ranks_under_mpirun(make_workspace, tmp_path, horovod_python):
+    """Run two ranks under a real mpirun; their gradients are averaged."""
     with make_workspace(tmp_path) as workspace:
         done = Trained(workspace, "horovod", CLOUDGPU_REHEARSAL_PYTHON=horovod_python)
     for rank in (0, 1):
@@ -93,15 +93,15 @@ def test_horovod(make_workspace, tmp_path, horovod_python):
 
 
 @pytest.mark.parametrize("name", NOT_RUN)
-def test_what_needs_its_container_says_so(lab, name):
+def test_recipe_that_needs_a_container_reports_not_run(lab, name):
     done = Trained(lab, name, state="not-run")
     assert done.told["reason"] == f"not run: needs {NOT_RUN[name]}"
     assert not done.said
     assert all(metric["value"] is None for metric in done.told["metrics"].values())
 
 
-def test_every_recipe_is_carried_through_by_a_test():
-    """Folders of recipes are those that the tests beside this one, and the quickstart's, name."""
+def test_every_recipe_is_covered_by_a_test():
+    """The tests in this folder and the quickstart test together name every recipe folder."""
     folders = {path.parent.name for path in (ROOT / "recipes").glob("*/recipe.yaml")}
     texts = [path.read_text() for path in Path(__file__).parent.glob("test_*_recipes.py")]
     carried = {name for text in texts for name in re.findall(r'(?:Trained\(\w+, "|recipes/)([\w-]+)', text)}

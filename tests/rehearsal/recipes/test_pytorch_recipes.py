@@ -1,4 +1,4 @@
-"""The recipes on PyTorch, each carried through: its own script, the same framework, real figures, nothing left."""
+"""Run the PyTorch recipes: the shipped script, the same framework, plausible metrics, nothing left."""
 
 import json
 import re
@@ -16,8 +16,8 @@ from tests.rehearsal.recipes.carried import ROOT, Trained, cached
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(1200)]
 
 
-def test_pytorch_resnet50(lab):
-    """The whole network, on small images and two ranks."""
+def test_pytorch_resnet50_reduces_loss_on_two_ranks(lab):
+    """Train the full network on small images."""
     done = Trained(lab, "pytorch-resnet50")
     assert any(re.match(r"rank 0 of 2 on \S+, CPU, float32, torch 2\.", line) for line in done.head_said), (
         done.head_said
@@ -30,8 +30,8 @@ def test_pytorch_resnet50(lab):
     assert done.figure("loss") < written["first_loss"] - 0.02
 
 
-def test_fastai_resnet50(lab):
-    """Through two sizes of images, to a top-5 that is counted on images that nobody trained on."""
+def test_fastai_resnet50_reaches_its_top5_accuracy(lab):
+    """Train with two image sizes; the top-5 accuracy is measured on held-out images."""
     done = Trained(lab, "fastai-resnet50")
     epochs = [dict(pair.split("=") for pair in line.split()) for line in done.head_said if line.startswith("epoch=")]
     assert [int(one["epoch"]) for one in epochs] == list(range(1, len(epochs) + 1))
@@ -42,8 +42,8 @@ def test_fastai_resnet50(lab):
     assert done.written["top5"] == pytest.approx(done.figure("top5"))
 
 
-def test_fairseq_transformer(lab):
-    """Learns a language: the loss on sentences that it has not seen goes down."""
+def test_fairseq_transformer_reduces_validation_loss(lab):
+    """The loss on unseen sentences goes down."""
     done = Trained(lab, "fairseq-transformer")
     told = [json.loads(line.partition("| valid | ")[2]) for line in done.head_said if "| INFO | valid |" in line]
     losses = [float(one["valid_loss"]) for one in told]
@@ -54,7 +54,7 @@ def test_fairseq_transformer(lab):
 
 
 def check_bandwidth(done: Trained) -> None:
-    """A table whose figures belong together, of all-reduces between two ranks."""
+    """Check that the figures in the table of all-reduces between two ranks are consistent."""
     rows = done.written["rows"]
     for row in rows:
         assert row["algbw"] == pytest.approx(row["size"] / row["time_us"] / 1e3)
@@ -68,15 +68,15 @@ def check_bandwidth(done: Trained) -> None:
     assert (done.outputs / "busbw.svg").read_text().startswith("<svg ")
 
 
-def test_nccl_tests(lab):
+def test_nccl_tests_report_consistent_bandwidth(lab):
     done = Trained(lab, "nccl-tests")
     check_bandwidth(done)
     assert "# Out of bounds values : 0 OK" in done.head_said
     assert [row["size"] for row in done.written["rows"]] == [8 * 8**step for step in range(7)]
 
 
-def test_tcp_efa(lab):
-    """One run for each network, and one table."""
+def test_tcp_efa_matrix_writes_a_row_for_each_network(lab):
+    """Run once for each network and write one table."""
     folder = lab.work / "compared"
     folder.mkdir()
     here = replace(lab, work=folder)
@@ -92,8 +92,8 @@ def test_tcp_efa(lab):
     assert lab.left().keys() <= {"buckets"}
 
 
-def test_hf_finetune(lab):
-    """Hugging Face's own Trainer, on sentences that are made up."""
+def test_hf_finetune_trains_and_saves_the_model(lab):
+    """Run the Hugging Face Trainer on synthetic sentences."""
     done = Trained(lab, "hf-finetune")
     losses = [float(found[1]) for line in done.head_said if (found := re.search(r"'loss': '?([0-9.]+)", line))]
     assert losses[-1] < losses[0] / 2
@@ -103,8 +103,8 @@ def test_hf_finetune(lab):
     assert "outputs/model/config.json" in done.told["outputs"]["files"]
 
 
-def test_jupyter(lab):
-    """A real JupyterLab: opened by a tunnel, closed to those without the token, and its notebooks come back."""
+def test_jupyter_requires_its_token_and_returns_notebooks(lab):
+    """A real JupyterLab behind a tunnel; requests without the token fail, and its notebooks are downloaded."""
     recipe = str(ROOT / "recipes/jupyter")
     alone = replace(lab, start=subprocess.Popen)
     process = alone.popen("train", recipe, "--on", "rehearsal", "--yes", env=cached())

@@ -1,60 +1,26 @@
-"""What version 0.1.0 started, the present version follows, reuses and deletes.
+"""The present version follows, reuses and deletes what version 0.1.0 created.
 
-The released wheel lies beside this file and is run as it is, with the packages of this environment. It makes a cluster,
-a run that waits, storage and a machine image; everything after that is the present version's work, once while the
-rehearsal server of 0.1.0 still runs, once with a new server on its snapshots, and once after everything was stopped.
+The released wheel beside this file runs unchanged, with the packages of this environment. It creates a cluster, a
+waiting run, storage and a machine image. The present version does the rest: while the rehearsal server of 0.1.0 still
+runs, with a new server on its snapshots, and after everything was stopped.
 """
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from cloudgpu.rehearsal.server.process import is_alive
-from cloudgpu.version import __version__
 from tests.rehearsal.conftest import Workspace
+from tests.rehearsal.upgrade.previous import Previous, instance_ids, previewed, previous_version
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(600)]
-
-WHEEL = Path(__file__).with_name("cloudgpu-0.1.0-py3-none-any.whl")
-PREVIEW = """
-import json, sys
-from cloudgpu.backends.aws.clusters.delete import stack_of
-from cloudgpu.cli.context import command_context
-
-context = command_context()
-record = context.records.cluster(sys.argv[1])
-steps = context.backend(record.target).cloud.engine(record).preview(stack_of(context.home, record))
-print(json.dumps(sorted({step.operation for step in steps})))
-"""
-
-
-@dataclass(frozen=True)
-class Previous(Workspace):
-    """The same home, and the commands of version 0.1.0."""
-
-    package: Path = Path()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**super().environment, "PYTHONPATH": str(self.package)}
 
 
 @pytest.fixture
 def previous(cold_workspace: Workspace, tmp_path: Path) -> Previous:
-    package = tmp_path / "previous"
-    with zipfile.ZipFile(WHEEL) as wheel:
-        wheel.extractall(package)
-    made = Previous(cold_workspace.home, cold_workspace.work, package=package)
-    assert made.run("--version").stdout.split() == ["cloudgpu", "0.1.0"]
-    assert cold_workspace.run("--version").stdout.split() == ["cloudgpu", __version__]
-    return made
+    return previous_version(cold_workspace, tmp_path / "previous")
 
 
 def provision(previous: Previous) -> None:
@@ -78,22 +44,8 @@ def delete(workspace: Workspace) -> None:
     assert {row["open_entries"] for row in bill} == {0}
 
 
-def instance_ids(workspace: Workspace) -> list[str]:
-    """Instances of the cluster `plain`, as the home has them on record."""
-    inventory = json.loads(workspace.home.cluster("plain").inventory.read_text())
-    return [node["instance_id"] for node in inventory["nodes"]]
-
-
-def previewed(workspace: Workspace, cluster: str) -> list[str]:
-    """Operations that the present engine would carry out for the recorded stack."""
-    command = [sys.executable, "-c", PREVIEW, cluster]
-    done = subprocess.run(command, env=workspace.environment, cwd=workspace.work, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return json.loads(done.stdout)
-
-
 @pytest.mark.parametrize("restarted", [False, True], ids=["server of 0.1.0", "server replaced"])
-def test_everything_of_the_previous_version_is_followed_reused_and_deleted(
+def test_resources_of_the_previous_version_are_reused_and_deleted(
     previous: Previous, cold_workspace: Workspace, until, restarted: bool
 ):
     workspace = cold_workspace
@@ -130,9 +82,7 @@ def test_everything_of_the_previous_version_is_followed_reused_and_deleted(
     delete(workspace)
 
 
-def test_a_stopped_rehearsal_cloud_of_the_previous_version_is_started_and_emptied(
-    previous: Previous, cold_workspace: Workspace
-):
+def test_stopped_rehearsal_of_the_previous_version_can_be_emptied(previous: Previous, cold_workspace: Workspace):
     previous.recipe()
     provision(previous)
     previous.run("rehearsal", "stop")

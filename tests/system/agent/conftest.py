@@ -1,4 +1,4 @@
-"""The agent's daemons as nodes of a gang: several run directories and loopback addresses play the machines."""
+"""Agent daemons as nodes of a gang; each node is simulated by a run directory and a loopback address."""
 
 import contextlib
 import json
@@ -54,7 +54,7 @@ def free_port() -> int:
 
 
 class Gang:
-    """Nodes 0..n-1 of one run, each with a run directory of its own."""
+    """Nodes 0..n-1 of a run, each with its own run directory."""
 
     def __init__(self, root: Path, agent: Path, nodes: int = 2) -> None:
         self.root, self.agent, self.nodes = root, agent, nodes
@@ -127,7 +127,7 @@ class Gang:
 
 
 class Proxy:
-    """Stands between a worker and its head; cuts every connection, or damages what passes, when asked."""
+    """A proxy between a worker and its head that cuts connections or corrupts data on demand."""
 
     def __init__(self, to_port: int) -> None:
         self.to_port, self.pairs, self.made = to_port, [], 0

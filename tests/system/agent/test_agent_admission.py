@@ -1,4 +1,4 @@
-"""A run's head may log in to the other nodes while the run goes on, and not a moment longer."""
+"""The head of a run can log in to the other nodes only while the run is active."""
 
 import json
 import signal
@@ -29,7 +29,7 @@ def started(make_gang, script: str):
     return gang, line, key
 
 
-def test_a_key_is_admitted_while_the_run_goes_on(make_gang, home: Path) -> None:
+def test_run_key_is_authorized_only_during_run(make_gang, home: Path) -> None:
     gang, line, key = started(make_gang, "cp ~/.ssh/authorized_keys seen")
     assert gang.wait()["state"] == "succeeded"
     assert (gang.workdir / "seen").read_text() == f"{MINE}{line}\n"
@@ -38,7 +38,7 @@ def test_a_key_is_admitted_while_the_run_goes_on(make_gang, home: Path) -> None:
     assert not key.exists()
 
 
-def test_not_after_the_agent_was_killed(make_gang, home: Path) -> None:
+def test_run_key_is_removed_after_agent_is_killed(make_gang, home: Path) -> None:
     gang, line, key = started(make_gang, "sleep 600")
     gang.wait(state={"running"})
     assert line in home.read_text()
@@ -47,7 +47,7 @@ def test_not_after_the_agent_was_killed(make_gang, home: Path) -> None:
     gang.until(key.exists, lambda there: not there, 20)
 
 
-def test_a_line_that_would_stay_for_ever_is_refused(make_gang, home: Path) -> None:
+def test_authorized_key_line_without_run_marker_is_rejected(make_gang, home: Path) -> None:
     gang = make_gang(1)
     for line in ("ssh-ed25519 AAAArun me", f"ssh-ed25519 AAAAother x\nssh-ed25519 AAAArun cloudgpu-run:{gang.run_id}"):
         answer = gang.call("start", gang.spec(0, ["true"], admits=line), ok=False)

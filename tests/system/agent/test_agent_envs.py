@@ -1,4 +1,4 @@
-"""The agent's Python environments, with real interpreters; `uv` and `pip` are stand-ins where a network were needed."""
+"""The agent's Python environments with real interpreters; `uv` and `pip` are faked where they need a network."""
 
 import json
 import os
@@ -111,18 +111,18 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def test_an_interpreter_that_has_it_all_is_used_as_it_is(node: Node) -> None:
+def test_interpreter_with_all_requirements_is_used_without_build(node: Node) -> None:
     assert node.env("pytest>=8") == [{"interpreter": str(node.bin / "python3"), "built": False}]
     assert node.calls.read_text() == ""
 
 
-def test_a_named_interpreter_comes_first(node: Node) -> None:
+def test_interpreter_from_environment_variable_is_preferred(node: Node) -> None:
     (answer,) = node.env("pytest", CLOUDGPU_PYTHON=sys.executable)
     assert answer["interpreter"] == sys.executable
 
 
 @pytest.mark.parametrize("requirement", NOT_MET)
-def test_what_is_not_met_is_built(node: Node, requirement: str) -> None:
+def test_unmet_requirement_builds_environment_once(node: Node, requirement: str) -> None:
     *progress, answer = node.env(requirement)
     assert answer["built"] is True
     assert answer["interpreter"].startswith(str(node.envs))
@@ -132,19 +132,19 @@ def test_what_is_not_met_is_built(node: Node, requirement: str) -> None:
     assert node.installs() == 1
 
 
-def test_what_uv_downloads_lies_where_it_can_be_linked_from(node: Node) -> None:
+def test_uv_cache_defaults_to_environments_directory(node: Node) -> None:
     node.env("zz")
     node.env("yy", UV_CACHE_DIR="/somewhere/else")
     caches = Path(f"{node.calls}.caches").read_text().split()
     assert caches == [f"{node.envs}/.uv", "/somewhere/else", "/somewhere/else"]
 
 
-def test_another_python_version_is_not_the_same(node: Node) -> None:
+def test_different_python_version_builds_environment(node: Node) -> None:
     assert node.env("pytest", version="3.99")[-1]["built"] is True
     assert "--python 3.99" in node.calls.read_text()
 
 
-def test_a_build_of_pytorch_is_chosen_by_uv_and_is_an_environment_of_its_own(node: Node) -> None:
+def test_each_torch_backend_gets_separate_environment(node: Node) -> None:
     plain = node.env("pytest>=8")[-1]
     chosen = node.env("pytest>=8", backend="cu126")[-1]
     assert (plain["built"], chosen["built"]) == (False, True)  # which build an interpreter has, nobody can tell
@@ -156,12 +156,12 @@ def test_a_build_of_pytorch_is_chosen_by_uv_and_is_an_environment_of_its_own(nod
 
 
 @pytest.mark.parametrize("backend", ["auto", "cu126 --index-url x", 126])
-def test_only_a_name_of_a_build_is_handed_to_uv(node: Node, backend: object) -> None:
+def test_invalid_torch_backend_is_rejected_before_uv_runs(node: Node, backend: object) -> None:
     assert "torch_backend" in node.env("pytest", ok=False, backend=backend)[-1]["error"]
     assert node.calls.read_text() == ""
 
 
-def test_without_uv_pip_brings_it_for_a_build_of_pytorch(node: Node) -> None:
+def test_torch_backend_without_uv_installs_uv_with_pip(node: Node) -> None:
     (node.bin / "uv").rename(node.bin / "kept")
     node.add("python3", PYTHON_WHOSE_PIP_BRINGS_UV)
     *progress, answer = node.env("zz", backend="cu126", UV_OF_THE_INDEX=str(node.bin / "kept"))
@@ -174,57 +174,57 @@ def test_without_uv_pip_brings_it_for_a_build_of_pytorch(node: Node) -> None:
 
 
 def brought(node: Node, **environment: str) -> list[str]:
-    """The calls of a build on a node that has no uv, but a pip that can bring it."""
+    """Build on a node without uv whose pip can install it, and return the recorded calls."""
     (node.bin / "uv").rename(node.bin / "kept")
     node.add("python3", PYTHON_WHOSE_PIP_BRINGS_UV)
     assert node.env("zz", UV_OF_THE_INDEX=str(node.bin / "kept"), **environment)[-1]["built"] is True
     return node.calls.read_text().splitlines()
 
 
-def test_without_uv_pip_brings_it_because_it_is_faster(node: Node) -> None:
+def test_missing_uv_is_installed_with_pip(node: Node) -> None:
     first, second = brought(node, PIP_SAYS="global.index-url='https://index.example/simple'")
     assert first.endswith("uv>=0.7.14")
     assert second.startswith("pip install --compile-bytecode --python ")
 
 
-def test_what_uv_has_no_word_for_is_left_to_pip(node: Node) -> None:
+def test_pip_only_settings_make_pip_install_requirements(node: Node) -> None:
     (only,) = brought(node, PIP_SAYS="global.keyring-provider='subprocess'")
     assert only.startswith("-m pip install ")
     assert " -r " in only
 
 
-def test_where_uv_cannot_be_had_pip_does_it_alone(node: Node) -> None:
+def test_pip_installs_requirements_when_uv_is_unavailable(node: Node) -> None:
     tried, done = brought(node, PIP_SAYS=":env:.cert='/x.pem'", NO_UV="1")
     assert tried.endswith("uv>=0.7.14")
     assert " -r " in done
 
 
-def test_what_uv_could_not_install_pip_tries(node: Node) -> None:
+def test_pip_retries_after_uv_fails(node: Node) -> None:
     *_, by_uv, by_pip = brought(node, PIP_SAYS="global.retries='3'", UV_FAILS="1")
     assert by_uv.startswith("pip install ")
     assert by_pip.startswith("-m pip install ")
 
 
-def test_where_pip_cannot_bring_uv_the_build_says_so(node: Node) -> None:
+def test_failure_to_install_uv_is_reported(node: Node) -> None:
     (node.bin / "uv").unlink()
     node.add("python3", PYTHON_WITHOUT_PIP)
     assert "installing uv" in node.env("zz", ok=False, backend="cu126")[-1]["error"]
 
 
-def test_nodes_that_share_the_directory_build_once(node: Node) -> None:
+def test_concurrent_requests_for_shared_directory_build_once(node: Node) -> None:
     both = [node.popen("zz", UV_SLEEPS="1") for _ in range(3)]
     answers = [json.loads(process.communicate(timeout=60)[0].splitlines()[-1]) for process in both]
     assert sorted(answer["built"] for answer in answers) == [False, False, True]
     assert node.installs() == 1
 
 
-def test_a_failed_build_shows_the_tools_words_and_is_not_kept(node: Node) -> None:
+def test_failed_build_reports_tool_output_and_is_discarded(node: Node) -> None:
     answer = node.env("zz", ok=False, UV_FAILS="1")[-1]
     assert "no such package" in answer["error"]
     assert node.env("zz")[-1]["built"] is True
 
 
-def test_a_killed_build_is_never_taken_for_a_whole_one(node: Node) -> None:
+def test_killed_build_is_removed_and_rebuilt(node: Node) -> None:
     killed = node.popen("zz", UV_SLEEPS="2")
     deadline = time.monotonic() + 10
     while not Path(f"{node.calls}.sleeping").exists():
@@ -240,14 +240,14 @@ def test_a_killed_build_is_never_taken_for_a_whole_one(node: Node) -> None:
     assert answer["built"] is False
 
 
-def test_an_environment_whose_python_is_gone_is_built_anew(node: Node) -> None:
+def test_environment_with_missing_python_is_rebuilt(node: Node) -> None:
     built = node.env("zz")[-1]["interpreter"]
     Path(built).unlink()
     Path(built).symlink_to("/nowhere/python")
     assert node.env("zz")[-1]["built"] is True
 
 
-def test_without_uv_venv_and_pip_do_it(node: Node) -> None:
+def test_build_without_uv_uses_venv_and_pip(node: Node) -> None:
     (node.bin / "uv").unlink()
     (node.bin / "python3").unlink()
     node.add("python3", PYTHON_WITHOUT_PIP)
@@ -258,7 +258,7 @@ def test_without_uv_venv_and_pip_do_it(node: Node) -> None:
 
 
 def built_by_pip(node: Node, **environment: str) -> bool:
-    """Whether pip was taken, although uv is there."""
+    """Return True if pip was used although uv is available."""
     (node.bin / "python3").unlink()
     node.add("python3", PYTHON_WITHOUT_PIP)
     process = node.popen("no-such-thing-zz", **environment)
@@ -276,24 +276,24 @@ def built_by_pip(node: Node, **environment: str) -> bool:
         ({"PIP_CACHE_DIR": "/cache", "PIP_INDEX_URL": ""}, False),
     ],
 )
-def test_what_only_pip_was_told_is_not_ignored(node: Node, told: dict[str, str], by_pip: bool) -> None:
+def test_pip_environment_variables_select_pip_over_uv(node: Node, told: dict[str, str], by_pip: bool) -> None:
     assert built_by_pip(node, **told) is by_pip
 
 
-def test_a_settings_file_of_pip_that_names_a_source_counts(node: Node, tmp_path: Path) -> None:
+def test_pip_config_file_with_index_selects_pip(node: Node, tmp_path: Path) -> None:
     named = tmp_path / "pip.conf"
     named.write_text("[global]\nno-input = true\nindex-url = https://index.example/simple\n")
     assert built_by_pip(node, PIP_CONFIG_FILE=str(named))
 
 
-def test_without_the_parts_of_venv_uv_is_taken_all_the_same(node: Node) -> None:
+def test_python_without_pip_bundle_selects_uv_despite_pip_settings(node: Node) -> None:
     (node.bin / "python3").unlink()
     node.add("python3", PYTHON_WITHOUT_ENSUREPIP)
     assert node.env("zz", PIP_INDEX_URL="https://index.example/simple")[-1]["built"] is True
     assert node.installs() == 1
 
 
-def test_no_python_of_that_version(node: Node) -> None:
+def test_unavailable_python_version_is_reported_with_uv_hint(node: Node) -> None:
     (node.bin / "uv").unlink()
     answer = node.env(ok=False, version="3.99")[-1]
     assert "3.99" in answer["error"]

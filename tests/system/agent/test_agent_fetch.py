@@ -1,4 +1,4 @@
-"""The agent's downloads against a real HTTP server that misbehaves on demand."""
+"""Agent downloads from a real HTTP server that fails on demand."""
 
 import contextlib
 import hashlib
@@ -91,7 +91,7 @@ def wanted(server: Server, path: Path, content: bytes = CONTENT, **more: object)
     return {"url": server.url(path.name), "path": str(path), "size": len(content), "sha256": sha256, **more}
 
 
-def test_many_files_then_nothing_to_do(server, fetch, tmp_path: Path) -> None:
+def test_fetch_reuses_files_already_present(server, fetch, tmp_path: Path) -> None:
     files = [wanted(server, tmp_path / "data" / f"f{i}", CONTENT[: i * 1000]) for i in range(20)]
     assert fetch(*files) == {"fetched": 20, "bytes": sum(file["size"] for file in files), "reused": 0}
     assert (tmp_path / "data" / "f7").read_bytes() == CONTENT[:7000]
@@ -99,14 +99,14 @@ def test_many_files_then_nothing_to_do(server, fetch, tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_a_file_of_the_right_size_but_wrong_content_is_fetched_again(server, fetch, tmp_path: Path) -> None:
+def test_file_with_right_size_but_wrong_content_is_refetched(server, fetch, tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"x" * len(CONTENT))
     assert fetch(wanted(server, path))["fetched"] == 1
     assert path.read_bytes() == CONTENT
 
 
-def test_it_resumes_where_a_killed_download_ended(server, fetch, tmp_path: Path) -> None:
+def test_download_resumes_from_partial_file(server, fetch, tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.with_name("f.part").write_bytes(CONTENT[:1_000_000])
     assert fetch(wanted(server, path))["bytes"] == len(CONTENT) - 1_000_000
@@ -115,14 +115,14 @@ def test_it_resumes_where_a_killed_download_ended(server, fetch, tmp_path: Path)
 
 
 @pytest.mark.parametrize("rubbish", [b"?" * 1000, b"?" * (len(CONTENT) + 5), b"?" * len(CONTENT)])
-def test_a_rubbish_part_is_overcome(server, fetch, tmp_path: Path, rubbish: bytes) -> None:
+def test_corrupt_partial_file_is_replaced(server, fetch, tmp_path: Path, rubbish: bytes) -> None:
     path = tmp_path / "f"
     path.with_name("f.part").write_bytes(rubbish)
     fetch(wanted(server, path))
     assert path.read_bytes() == CONTENT
 
 
-def test_a_server_without_ranges(server, fetch, tmp_path: Path) -> None:
+def test_download_restarts_when_server_ignores_range_requests(server, fetch, tmp_path: Path) -> None:
     server.honours_ranges = False
     path = tmp_path / "f"
     path.with_name("f.part").write_bytes(CONTENT[:1000])
@@ -130,7 +130,7 @@ def test_a_server_without_ranges(server, fetch, tmp_path: Path) -> None:
     assert path.read_bytes() == CONTENT
 
 
-def test_passing_trouble_passes(server, fetch, tmp_path: Path) -> None:
+def test_transient_server_errors_are_retried(server, fetch, tmp_path: Path) -> None:
     server.faults = [503, "cut", 500]
     path = tmp_path / "f"
     assert fetch(wanted(server, path))["fetched"] == 1
@@ -138,27 +138,27 @@ def test_passing_trouble_passes(server, fetch, tmp_path: Path) -> None:
     assert server.ranges[-1] is not None
 
 
-def test_a_wrong_checksum_is_named_and_leaves_nothing(server, fetch, tmp_path: Path) -> None:
+def test_checksum_mismatch_is_reported_and_leaves_no_file(server, fetch, tmp_path: Path) -> None:
     path = tmp_path / "f"
     answer = fetch(wanted(server, path, sha256="0" * 64), ok=False)
     assert (answer["code"], str(path) in answer["error"]) == ("checksum", True)
     assert not path.exists()
 
 
-def test_a_wrong_size_is_named(server, fetch, tmp_path: Path) -> None:
+def test_size_mismatch_is_reported(server, fetch, tmp_path: Path) -> None:
     answer = fetch(wanted(server, tmp_path / "f", size=7), ok=False)
     assert "than the expected" in answer["error"]
 
 
 @pytest.mark.parametrize("code", [403, 404])
-def test_a_refusal_is_final(server, fetch, tmp_path: Path, code: int) -> None:
+def test_http_403_and_404_are_not_retried(server, fetch, tmp_path: Path, code: int) -> None:
     server.faults = [code]
     answer = fetch(wanted(server, tmp_path / "f"), ok=False)
     assert str(code) in answer["error"]
     assert len(server.ranges) == 1
 
 
-def test_nobody_listens(fetch, tmp_path: Path, monkeypatch) -> None:
+def test_refused_connection_is_reported_as_network_error(fetch, tmp_path: Path, monkeypatch) -> None:
     file = {"url": f"http://127.0.0.1:9/x?{SIGNATURE}", "path": str(tmp_path / "f"), "size": 1, "sha256": None}
     monkeypatch.setenv("no_proxy", "*")
     answer = fetch(file, ok=False, attempts=2)
@@ -167,12 +167,12 @@ def test_nobody_listens(fetch, tmp_path: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("path", ["relative", "/a/../b", "/a//b", "/a/"])
-def test_paths_must_be_plain_and_absolute(fetch, path: str) -> None:
+def test_relative_or_unnormalized_path_is_rejected(fetch, path: str) -> None:
     answer = fetch({"url": "http://127.0.0.1/x", "path": path, "size": 1}, ok=False)
     assert answer["code"] == "outside"
 
 
-def test_a_link_does_not_lead_out_of_the_data(server, fetch, tmp_path: Path) -> None:
+def test_fetch_through_symlink_outside_roots_is_rejected(server, fetch, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "link").symlink_to(tmp_path)
     inside = wanted(server, tmp_path / "data" / "f", b"x")
@@ -181,11 +181,11 @@ def test_a_link_does_not_lead_out_of_the_data(server, fetch, tmp_path: Path) -> 
     assert answer["code"] == "outside"
 
 
-def test_only_http(fetch, tmp_path: Path) -> None:
+def test_non_http_url_is_rejected(fetch, tmp_path: Path) -> None:
     assert "http" in fetch({"url": "file:///etc/passwd", "path": str(tmp_path / "f"), "size": 1}, ok=False)["error"]
 
 
-def test_two_at_once_fetch_it_once(server, tmp_path: Path) -> None:
+def test_concurrent_fetches_download_file_once(server, tmp_path: Path) -> None:
     agent = tmp_path / agent_name()
     agent.write_bytes(agent_source())
     spec = json.dumps({"files": [wanted(server, tmp_path / "f")]}).encode()
@@ -202,7 +202,7 @@ def test_two_at_once_fetch_it_once(server, tmp_path: Path) -> None:
     assert (tmp_path / "f").read_bytes() == CONTENT
 
 
-def test_a_full_disk_is_named(server, fetch, tmp_path: Path) -> None:
+def test_full_disk_is_reported(server, fetch, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(

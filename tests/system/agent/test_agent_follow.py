@@ -1,10 +1,12 @@
-"""Following a run's output from real daemons."""
+"""Follow the output of a run from real agent daemons."""
 
 import json
 import signal
 import time
 
 import pytest
+
+from cloudgpu.run.verdict import Chunk
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
@@ -13,7 +15,7 @@ def messages(output: bytes) -> list[dict]:
     return [json.loads(line) for line in output.splitlines()]
 
 
-def test_follow_delivers_everything_then_the_status(make_gang) -> None:
+def test_follow_delivers_all_output_then_final_status(make_gang) -> None:
     gang = make_gang(1)
     gang.start("for i in 1 2 3; do echo line $i; sleep 0.2; done; printf 'no newline'", "printf '\\xff\\n'")
     out, _ = gang.popen("follow", {"run_dir": str(gang.dir(0)), "offsets": {}}).communicate(timeout=30)
@@ -23,7 +25,7 @@ def test_follow_delivers_everything_then_the_status(make_gang) -> None:
     assert [(m["data"], m["bytes"]) for m in lines if m["rank"] == 1] == [("\udcff\n", 2)]
 
 
-def test_follow_is_quick(make_gang) -> None:
+def test_follow_delivers_lines_within_300_ms(make_gang) -> None:
     gang = make_gang(1)
     gang.start("while true; do date +%s.%N; sleep 0.3; done")
     gang.wait(state={"running"})
@@ -38,7 +40,7 @@ def test_follow_is_quick(make_gang) -> None:
     gang.call("stop", {"run_dir": str(gang.dir(0)), "grace_s": 1})
 
 
-def test_following_again_loses_and_repeats_nothing(make_gang) -> None:
+def test_restarted_follow_neither_loses_nor_repeats_output(make_gang) -> None:
     gang = make_gang(1)
     gang.start("for i in $(seq 1 400); do echo line $i äöü; [ $((i % 40)) = 0 ] && sleep 0.1; done")
     seen, offset = b"", 0
@@ -58,7 +60,7 @@ def test_following_again_loses_and_repeats_nothing(make_gang) -> None:
     assert seen.decode() == "".join(f"line {i} äöü\n" for i in range(1, 401))
 
 
-def test_every_offset_of_a_finished_log(make_gang) -> None:
+def test_follow_resumes_at_every_offset_of_finished_log(make_gang) -> None:
     gang = make_gang(1)
     gang.start("printf 'ab\\nä\\n\\nrest'")
     gang.wait()
@@ -71,7 +73,7 @@ def test_every_offset_of_a_finished_log(make_gang) -> None:
         assert "".join(m["data"] for m in lines) == log[offset:].decode("utf-8", "surrogateescape")
 
 
-def test_a_follower_ends_when_nobody_reads_it(make_gang) -> None:
+def test_follow_exits_when_reader_closes_pipe(make_gang) -> None:
     gang = make_gang(1)
     gang.start("sleep 300")
     gang.wait(state={"running"})
@@ -84,7 +86,7 @@ def test_a_follower_ends_when_nobody_reads_it(make_gang) -> None:
     gang.call("stop", {"run_dir": str(gang.dir(0)), "grace_s": 1})
 
 
-def test_follow_ends_when_the_agent_dies(make_gang) -> None:
+def test_follow_reports_lost_run_when_agent_dies(make_gang) -> None:
     gang = make_gang(1)
     gang.start("echo before; sleep 300")
     gang.until(lambda: gang.log(0, 0), bool, 5)
@@ -93,3 +95,17 @@ def test_follow_ends_when_the_agent_dies(make_gang) -> None:
     *lines, last = messages(follower.communicate(timeout=10)[0])
     assert [m["data"] for m in lines] == ["before\n"]
     assert last["status"]["state"] == "lost"
+
+
+def test_copy_delivers_the_output_so_far_and_does_not_wait(make_gang) -> None:
+    gang = make_gang(1)
+    gang.start("head -c 40000 /dev/zero | tr '\\0' x; echo; echo two; printf unfinished; sleep 300")
+    gang.until(lambda: gang.log(0, 0), lambda log: log.endswith("unfinished"), 10)
+    request = {"run_dir": str(gang.dir(0)), "offsets": {"0": 40001}, "once": True}
+    out, _ = gang.popen("follow", request).communicate(timeout=30)
+    assert messages(out) == [{"rank": 0, "offset": 40001, "bytes": 4, "data": "two\n"}, {"copied": True}]
+    assert gang.status()["state"] == "running"
+    out, _ = gang.popen("follow", {**request, "offsets": {}}).communicate(timeout=30)
+    chunk, end = messages(out)
+    assert Chunk.of(chunk).text == "x" * 40000 + "\ntwo\n"
+    assert end == {"copied": True}

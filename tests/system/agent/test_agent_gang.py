@@ -1,4 +1,4 @@
-"""A gang's ordinary life with real processes: success, failing ranks, cancelling, starting twice."""
+"""The life cycle of a gang with real processes: success, failing ranks, cancellation, repeated start."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ import pytest
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 
-def test_a_gang_succeeds(make_gang) -> None:
+def test_gang_succeeds_and_logs_every_rank(make_gang) -> None:
     gang = make_gang()
     gang.start("echo rank $RANK on $NODE", "echo rank $RANK; echo to stderr >&2")
     for node in (0, 1):
@@ -27,7 +27,7 @@ def test_a_gang_succeeds(make_gang) -> None:
     assert gang.status(1)["ranks"][1]["log_bytes"] == len("rank 3\nto stderr\n")
 
 
-def test_no_rank_starts_before_every_node_is_there(make_gang) -> None:
+def test_ranks_start_only_after_every_node_joins(make_gang) -> None:
     gang = make_gang()
     gang.call("start", gang.spec(0, ["date"]))
     time.sleep(0.5)
@@ -37,7 +37,7 @@ def test_no_rank_starts_before_every_node_is_there(make_gang) -> None:
     assert gang.wait(0)["state"] == "succeeded"
 
 
-def test_a_bad_exit_stops_the_gang_and_names_the_rank(make_gang) -> None:
+def test_failed_rank_stops_gang_and_is_reported(make_gang) -> None:
     gang = make_gang()
     script = "if [ $RANK = 3 ]; then sleep 0.3; echo broken; exit 3; fi; sleep 300"
     gang.start(script, script)
@@ -51,7 +51,7 @@ def test_a_bad_exit_stops_the_gang_and_names_the_rank(make_gang) -> None:
     assert not any(gang.running(pid) for pid in gang.pids())
 
 
-def test_the_first_of_two_failures_is_the_one_named(make_gang) -> None:
+def test_first_of_two_failures_is_reported(make_gang) -> None:
     gang = make_gang()
     # Rank 0 fails on the head, a moment after rank 1 failed on the worker.
     gang.start("while [ ! -e go ]; do sleep 0.01; done; [ $RANK = 1 ] && exit 9; sleep 0.1; exit 1")
@@ -60,7 +60,7 @@ def test_the_first_of_two_failures_is_the_one_named(make_gang) -> None:
     assert gang.wait(0)["first_failure"]["rank"] == 1
 
 
-def test_a_killed_rank_is_named_with_its_signal(make_gang) -> None:
+def test_killed_rank_is_reported_with_its_signal(make_gang) -> None:
     gang = make_gang()
     gang.start("sleep 300")
     victim = gang.wait(1, state={"running"})["ranks"][0]["pid"]
@@ -70,7 +70,7 @@ def test_a_killed_rank_is_named_with_its_signal(make_gang) -> None:
     assert "SIGKILL" in failure["reason"]
 
 
-def test_a_program_that_is_not_there(make_gang) -> None:
+def test_missing_program_fails_with_exit_code_127(make_gang) -> None:
     gang = make_gang(1)
     spec = gang.spec(0, ["true"])
     spec["ranks"][0]["argv"] = ["no-such-program"]
@@ -81,7 +81,7 @@ def test_a_program_that_is_not_there(make_gang) -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_stop_from_any_node_cancels_all(make_gang, node: int) -> None:
+def test_stop_on_any_node_cancels_whole_gang(make_gang, node: int) -> None:
     gang = make_gang()
     gang.start("trap 'echo saved; exit 0' TERM; while true; do sleep 0.05; done")
     for each in (0, 1):
@@ -95,7 +95,7 @@ def test_stop_from_any_node_cancels_all(make_gang, node: int) -> None:
     assert gang.call("stop", {"run_dir": str(gang.dir(node))})["state"] == "cancelled"
 
 
-def test_stop_with_a_checkpoint_signal_reaches_the_rank_only(make_gang) -> None:
+def test_checkpoint_signal_reaches_only_rank_process(make_gang) -> None:
     gang = make_gang(1)
     # Its helper would die of SIGUSR1, as a data loader does.
     gang.start(
@@ -107,13 +107,13 @@ def test_stop_with_a_checkpoint_signal_reaches_the_rank_only(make_gang) -> None:
     assert gang.log(0, 0) == "ready\nhelper lives\n"
 
 
-def test_stop_before_the_gang_has_formed(make_gang) -> None:
+def test_stop_before_gang_forms_cancels_node(make_gang) -> None:
     gang = make_gang()
     gang.call("start", gang.spec(1, ["true"], reconnect_s=0.5))
     assert gang.call("stop", {"run_dir": str(gang.dir(1))})["state"] == "cancelled"
 
 
-def test_starting_twice_is_one_run(make_gang) -> None:
+def test_repeated_start_creates_single_run(make_gang) -> None:
     gang = make_gang(1)
     spec = gang.spec(0, ["echo once; sleep 1"])
     starts = [gang.popen("start", spec) for _ in range(5)]
@@ -127,7 +127,7 @@ def test_starting_twice_is_one_run(make_gang) -> None:
     assert gang.run_id in other["error"]
 
 
-def test_starting_again_while_it_runs_answers_at_once(make_gang) -> None:
+def test_start_during_run_returns_immediately(make_gang) -> None:
     gang = make_gang(1)
     gang.start("sleep 300")
     began = time.monotonic()
@@ -136,7 +136,7 @@ def test_starting_again_while_it_runs_answers_at_once(make_gang) -> None:
     assert time.monotonic() - began < 10
 
 
-def test_two_runs_at_once_do_not_meet(make_gang) -> None:
+def test_concurrent_runs_do_not_affect_each_other(make_gang) -> None:
     first, second = make_gang(), make_gang()
     first.start("sleep 1; echo $RANK")
     second.start("exit 7")
@@ -144,7 +144,7 @@ def test_two_runs_at_once_do_not_meet(make_gang) -> None:
     assert [first.wait(node)["state"] for node in (0, 1)] == ["succeeded", "succeeded"]
 
 
-def test_a_secret_reaches_the_ranks_and_nothing_else(make_gang) -> None:
+def test_secrets_reach_only_ranks(make_gang) -> None:
     gang = make_gang()
     secret = f"secret-{secrets.token_hex(16)}"
     gang.start("[ ${#PASSWORD} = 39 ] && touch ok-$RANK; sleep 300", secrets={"PASSWORD": secret})
@@ -165,7 +165,7 @@ def assert_nowhere(root: Path, *words: str) -> None:
     assert all(path.stat().st_mode & 0o077 == 0 for path in files if "node-" in str(path) and "work" not in str(path))
 
 
-def test_files_of_the_ranks_have_the_callers_mask(make_gang) -> None:
+def test_ranks_inherit_caller_umask(make_gang) -> None:
     gang = make_gang(1)
     gang.start("umask >mask")
     gang.wait()
@@ -174,7 +174,7 @@ def test_files_of_the_ranks_have_the_callers_mask(make_gang) -> None:
     assert int((gang.workdir / "mask").read_text(), 8) == here
 
 
-def test_a_gang_of_sixteen(make_gang) -> None:
+def test_sixteen_nodes_report_same_first_failure(make_gang) -> None:
     gang = make_gang(16)
     gang.start("[ $RANK = 11 ] && exit 5; sleep 300")
     failures = [gang.wait(node)["first_failure"] for node in range(16)]
@@ -190,10 +190,55 @@ def test_a_gang_of_sixteen(make_gang) -> None:
         {"run_id": "x", "run_dir": "/tmp", "workdir": "/", "node_index": 5, "ranks": [{"rank": 0, "argv": ["a"]}]},
     ],
 )
-def test_rubbish_is_refused_without_a_traceback(make_gang, spec: dict) -> None:
+def test_invalid_requests_are_rejected_without_traceback(make_gang, spec: dict) -> None:
     gang = make_gang(1)
     answer = gang.call("start", spec, ok=False)
     assert answer["error"].startswith(("start:", "run_dir"))
     assert "grace_s" in gang.call("stop", {"run_dir": "/tmp", "grace_s": "x"}, ok=False)["error"]
     missing = gang.call("status", {"run_dir": str(gang.root / "nowhere")}, ok=False)
     assert missing["code"] == "no-run"
+
+
+def other_run(gang, run_id: str) -> dict:
+    """Return the request of another run on the node of a gang of one."""
+    return {**gang.spec(0, ["sleep 300"]), "run_id": run_id, "run_dir": str(gang.root / "node-9"), "alone": True}
+
+
+def test_run_that_must_be_alone_is_refused_while_another_run_is_in_progress(make_gang) -> None:
+    gang = make_gang(1)
+    gang.start("sleep 300")
+    gang.wait(state={"running"})
+    request = other_run(gang, "second")
+    refused = gang.call("start", request, ok=False)
+    assert (refused["code"], refused["error"]) == ("busy", "run node-0 is in progress on this node")
+    assert gang.call("busy", {"run_dir": request["run_dir"]}) == {"runs": ["node-0"]}
+    assert gang.call("busy", {"run_dir": str(gang.dir(0))}) == {"runs": []}
+    gang.call("stop", {"run_dir": str(gang.dir(0)), "signal": "SIGTERM", "grace_s": 0})
+    assert gang.call("busy", {"run_dir": request["run_dir"]}) == {"runs": []}
+    assert gang.call("start", request)["started"]
+    # A repeated start, as after a lost connection, is not refused because of itself.
+    assert not gang.call("start", request)["started"]
+
+
+def test_run_that_shares_the_node_starts_beside_another_run(make_gang) -> None:
+    gang = make_gang(1)
+    gang.start("sleep 300")
+    assert gang.call("start", {**other_run(gang, "second"), "alone": False})["started"]
+
+
+def test_only_one_of_two_simultaneous_starts_is_accepted(make_gang) -> None:
+    """Two machines whose check found the node idle start their runs at the same moment."""
+    gang = make_gang(1)
+    requests = [{**other_run(gang, f"r{i}"), "run_dir": str(gang.root / f"node-{i}")} for i in range(4)]
+    starts = [gang.popen("start", request) for request in requests]
+    answers = [json.loads(start.communicate(timeout=60)[0].splitlines()[-1]) for start in starts]
+    assert sorted(answer.get("code", "started") for answer in answers) == ["busy"] * 3 + ["started"]
+
+
+def test_run_whose_agent_died_does_not_keep_the_node_busy(make_gang) -> None:
+    gang = make_gang(1)
+    gang.start("sleep 300")
+    status = gang.wait(state={"running"})
+    gang.kill(status["agent"]["pid"], signal.SIGKILL)
+    gang.until(lambda: gang.running(status["agent"]["pid"]), lambda alive: not alive, 10)
+    assert gang.call("busy", {"run_dir": str(gang.root / "node-9")}) == {"runs": []}

@@ -1,6 +1,6 @@
-"""A real Docker engine and a real registry with TLS and a password, and nodes of a run that use them.
+"""A real Docker engine, a real registry with TLS and a password, and nodes of a run that use them.
 
-All of it lives below one directory and ends with the session. Images are made from Debian's static busybox.
+Everything is stored below one directory and removed with the session. Images are built from Debian's static busybox.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Images from a real registry with TLS and a password: what is pulled, what is refused, and what stays on a node."""
+"""Image pulls from a real registry with TLS and a password: successes, refusals, and what remains on a node."""
 
 import platform
 import socket
@@ -19,7 +19,7 @@ OTHER = "arm64" if platform.machine() == "x86_64" else "amd64"
 
 
 class Gate:
-    """Stands between engine and registry; closes, or swallows, the first connections."""
+    """A proxy between engine and registry that closes the first connections or never forwards any data."""
 
     def __init__(self, to: int, closed: int = 0, *, deaf: bool = False) -> None:
         self.to, self.closed, self.deaf, self.seen = to, closed, deaf, 0
@@ -78,7 +78,7 @@ def refused(gang, container, login=None):
     return caught.value
 
 
-def test_an_image_is_pulled_by_its_digest_and_the_login_is_nowhere_afterwards(cluster, docker, registry, load, login):
+def test_image_is_pulled_by_digest_without_storing_login(cluster, docker, registry, load, login):
     load("fresh:1", fresh="#!/bin/sh\n")
     digest = registry.push(docker, "fresh:1", "team/fresh:1")
     docker.run("rmi", "fresh:1")
@@ -95,7 +95,7 @@ def test_an_image_is_pulled_by_its_digest_and_the_login_is_nowhere_afterwards(cl
     assert again[0].image_id == images[0].image_id
 
 
-def test_a_tag_that_moved_is_followed_only_when_asked(cluster, docker, registry, load, login):
+def test_moved_tag_is_followed_only_with_pull_always(cluster, docker, registry, load, login):
     load("moving:1", one="1")
     load("moving:2", two="2")
     first = registry.push(docker, "moving:1", "team/moving:latest")
@@ -119,13 +119,13 @@ def here(docker, registry, base):
     [("team/here:1", "wrong", "login"), ("team/here:2", "", "no-image"), ("team/nowhere:1", "", "no-image")],
     ids=["password", "tag", "repository"],
 )
-def test_what_the_registry_refuses_is_said(cluster, here, login, name, password, code):
+def test_registry_refusals_are_reported_with_error_code(cluster, here, login, name, password, code):
     container = {"image": f"{here}/{name}", "login": login.user, "pull": "always"}
     error = refused(cluster(2), container, RegistryLogin(login.user, password or login.password))
     assert error.code == code, error.message
 
 
-def test_an_image_for_another_architecture_is_refused_before_it_is_pulled(cluster, docker, registry, foreign, login):
+def test_image_for_other_architecture_is_rejected_before_pull(cluster, docker, registry, foreign, login):
     foreign("foreign:1", OTHER)
     registry.push(docker, "foreign:1", "team/foreign:1")
     docker.run("rmi", "foreign:1")
@@ -135,7 +135,7 @@ def test_an_image_for_another_architecture_is_refused_before_it_is_pulled(cluste
     assert not any("pulling" in line for line in gang.said)
 
 
-def test_a_registry_that_hangs_up_is_asked_again(cluster, docker, registry, load, login, gate):
+def test_dropped_registry_connections_are_retried(cluster, docker, registry, load, login, gate):
     load("again:1", again="#!/bin/sh\n")
     digest = registry.push(docker, "again:1", "team/again:1")
     docker.run("rmi", "again:1")
@@ -145,7 +145,7 @@ def test_a_registry_that_hangs_up_is_asked_again(cluster, docker, registry, load
     assert any("retrying in" in line for line in gang.said), gang.said
 
 
-def test_only_silence_ends_a_pull(docker, gate, monkeypatch):
+def test_silent_registry_times_out_pull(docker, gate, monkeypatch):
     monkeypatch.setattr(pull, "_WAITS_S", ())
     engine, silent = DockerApi(DockerEndpoint("docker", docker.host)), gate(deaf=True)
     with pytest.raises(AgentError, match="no data for 1 s") as caught:
@@ -153,7 +153,7 @@ def test_only_silence_ends_a_pull(docker, gate, monkeypatch):
     assert caught.value.code == "network"
 
 
-def test_a_node_without_room_or_without_docker_says_so(cluster, docker, base, tmp_path):
+def test_missing_disk_space_image_and_docker_are_reported(cluster, docker, base, tmp_path):
     gang = cluster()
     request = {"image": "big:1", "repository": "docker.io/library/big", "tag": "1", "size_bytes": 1 << 60}
     with pytest.raises(RemoteCommandError, match=r"needs about .* GiB while it is unpacked") as caught:

@@ -1,6 +1,6 @@
-"""A whole `train --on ssh` in containers: two hosts with an engine each, and a registry with a password beside them.
+"""Run `train --on ssh` in containers on two hosts, each with its own engine, and a registry with a password.
 
-Their GPUs are pretended, by NVIDIA's own runtime: here that is runc under its name.
+The GPUs are simulated. The engines use NVIDIA's runtime, which is runc under that name here.
 """
 
 import json
@@ -63,7 +63,7 @@ def registry(folder: Path, hosts: Lab) -> subprocess.Popen[str]:
 
 
 def image(host: Host, rootfs) -> str:
-    """Make it on a host and push it; what it is called there."""
+    """Build the image on a host, push it and return its repository digest."""
     shown = host.run(["/run/host/bin/nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]).stdout
     smi = f"#!/bin/sh\ncat <<END\n{shown}END\n"
     folder = rootfs(host.folder / "vartmp/rootfs", **{"nvidia-smi": smi})
@@ -94,7 +94,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
             host.run(["sh", "-c", "kill $(cat /run/docker.pid); while [ -e /run/docker.pid ]; do sleep 0.1; done"])
 
 
-def test_a_run_in_containers_on_two_hosts_from_the_pull_to_the_outputs(hosts: Lab, tmp_path: Path, rootfs, monkeypatch):
+def test_containerized_run_on_two_hosts_pulls_image_and_cleans_up(hosts: Lab, tmp_path: Path, rootfs, monkeypatch):
     served = registry(tmp_path, hosts)
     try:
         pinned = image(hosts["red"], rootfs)

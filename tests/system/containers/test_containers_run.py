@@ -1,4 +1,4 @@
-"""Ranks in a container on a real engine: what they find, how they end, and that nothing is ever left."""
+"""Ranks in containers on a real engine: their environment, how they end, and cleanup."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def ready(gang, job, until, rank=0):
     until(lambda: gang.log(job, rank), lambda log: "ready" in log)
 
 
-def test_two_ranks_find_their_environment_their_files_and_each_other(cluster, base):
+def test_ranks_receive_environment_data_and_secrets(cluster, base):
     gang = cluster(2)
     data = gang.root / "data"
     data.mkdir()
@@ -70,7 +70,7 @@ def test_two_ranks_find_their_environment_their_files_and_each_other(cluster, ba
         assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
 
 
-def test_a_rank_that_fails_ends_the_others_and_every_container(cluster, base):
+def test_failed_rank_ends_other_ranks_and_containers(cluster, base):
     gang = cluster(2)
     job = gang.job({"image": base, **OPEN}, "test $RANK = 0 || { echo bad >&2; exit 3; }\nsleep 60")
     gang.start(job)
@@ -82,9 +82,7 @@ def test_a_rank_that_fails_ends_the_others_and_every_container(cluster, base):
 
 
 @pytest.mark.parametrize(("name", "told"), [("SIGUSR1", ["saved"]), ("SIGTERM", ["child", "saved"])])
-def test_a_signal_reaches_the_program_inside_and_its_children_where_it_is_about_the_end(
-    cluster, base, until, name, told
-):
+def test_stop_signal_reaches_program_and_sigterm_also_its_children(cluster, base, until, name, told):
     gang = cluster()
     job = gang.job({"image": base, **OPEN}, OBEYS)
     gang.start(job)
@@ -96,7 +94,7 @@ def test_a_signal_reaches_the_program_inside_and_its_children_where_it_is_about_
     assert gang.docker.names() == []
 
 
-def test_an_entry_point_that_swallows_signals_is_ended_after_the_grace(cluster, load, until):
+def test_entrypoint_ignoring_signals_is_killed_after_grace_period(cluster, load, until):
     load("deaf:1", change=('ENTRYPOINT ["entry", "--loud"]',), entry=f'#!/bin/sh\necho "$@"\n{DEAF}')
     gang = cluster()
     job = gang.job({"image": "deaf:1", **OPEN})
@@ -108,7 +106,7 @@ def test_an_entry_point_that_swallows_signals_is_ended_after_the_grace(cluster, 
     assert gang.docker.names() == []
 
 
-def test_a_rank_that_is_killed_says_by_what(cluster, base, until):
+def test_killed_rank_reports_its_signal(cluster, base, until):
     gang = cluster()
     job = gang.job({"image": base, **OPEN}, "echo ready; kill -KILL $$")
     gang.start(job)
@@ -116,7 +114,7 @@ def test_a_rank_that_is_killed_says_by_what(cluster, base, until):
     assert (failure["exit_code"], failure["reason"].partition(" (")[0]) == (-9, "killed by SIGKILL")
 
 
-def test_nothing_is_left_when_the_agent_is_killed(cluster, base, until):
+def test_killed_agent_leaves_no_container(cluster, base, until):
     gang = cluster()
     job = gang.job({"image": base, **OPEN}, DEAF)
     gang.start(job)
@@ -140,7 +138,7 @@ def test_nothing_is_left_when_the_agent_is_killed(cluster, base, until):
     ],
     ids=["missing", "no-program", "user", "memlock", "flag", "gpus"],
 )
-def test_what_cannot_start_is_said_and_leaves_nothing(cluster, base, container, command, code, reason):
+def test_container_start_failure_is_reported_and_leaves_no_container(cluster, base, container, command, code, reason):
     gang = cluster()
     job = gang.job({"image": base, **OPEN, **container}, command=command or "true")
     if code is None:
@@ -155,7 +153,49 @@ def test_what_cannot_start_is_said_and_leaves_nothing(cluster, base, container, 
     assert gang.docker.names() == []
 
 
-def test_a_node_that_is_refused_takes_the_container_of_the_others_with_it(cluster, base):
+def on_efa_nodes(cluster):
+    """Two nodes with EFA and GPUs, which are simulated, so that the container gets none."""
+    gang = cluster(2)
+    gang.nodes = tuple(replace(node, simulated=True, gpus=1, efa=1) for node in gang.nodes)
+    for agent, node in zip(gang.agents, gang.nodes, strict=True):
+        agent.host.node = node
+    return gang
+
+
+@pytest.fixture(scope="module")
+def pluginless(load):
+    """Image with the tools of the check, but without NCCL's EFA plugin. Its entry point names another plugin."""
+    grep = '#!/bin/sh\nexec busybox grep "$@"\n'
+    enter = '#!/bin/sh\nexport NCCL_NET_PLUGIN=${NCCL_NET_PLUGIN:-spcx}\nexec "$@"\n'
+    load("pluginless:1", change=('ENTRYPOINT ["enter"]',), grep=grep, ldconfig="#!/bin/sh\n", enter=enter)
+    return "pluginless:1"
+
+
+def test_image_without_the_efa_plugin_is_rejected_before_the_ranks_start(cluster, pluginless):
+    gang = on_efa_nodes(cluster)
+    resources = {"instance_type": "p4d.24xlarge", "nodes": 2, "network": "efa"}
+    job = gang.job({"image": pluginless, **OPEN}, "touch started", resources=resources)
+    with pytest.raises(RemoteCommandError) as caught:
+        gang.start(job)
+    assert caught.value.message.endswith(
+        "resources.network is efa, but NCCL cannot use it in this image: the loader cannot find libnccl-net-spcx.so"
+    )
+    assert gang.docker.names() == []
+    assert not (gang.work(job) / "started").exists()
+
+
+def test_missing_efa_plugin_is_reported_if_the_recipe_accepts_any_network(cluster, pluginless):
+    gang = on_efa_nodes(cluster)
+    resources = {"instance_type": "p4d.24xlarge", "nodes": 2}
+    environment = {"env": {"NCCL_NET_PLUGIN": "ofi"}}
+    job = gang.job({"image": pluginless, **OPEN}, "true", resources=resources, environment=environment)
+    gang.start(job)
+    ended = gang.ended(job)
+    assert ended["state"] == "succeeded"
+    assert ended["transport"] == {"name": "unknown", "line": "", "why": "the loader cannot find libnccl-net-ofi.so"}
+
+
+def test_start_failure_on_second_node_removes_containers_of_first(cluster, base):
     gang = cluster(2)
     job = gang.job({"image": base, **OPEN}, "sleep 60")
     images = gang.images(job)
@@ -166,7 +206,7 @@ def test_a_node_that_is_refused_takes_the_container_of_the_others_with_it(cluste
     assert gang.docker.names() == []
 
 
-def test_a_port_that_is_taken_costs_the_next_try_nothing(cluster, base):
+def test_start_succeeds_when_default_gang_port_is_in_use(cluster, base):
     gang = cluster(2)
     job = gang.job({"image": base, **OPEN}, "sleep 4")
     with socket.create_server(("127.0.0.1", gang_port(job.run_id))):
@@ -174,7 +214,7 @@ def test_a_port_that_is_taken_costs_the_next_try_nothing(cluster, base):
     assert [gang.ended(job, node)["state"] for node in (0, 1)] == ["succeeded", "succeeded"]
 
 
-def test_a_user_and_shared_memory_of_the_containers_own(cluster, base):
+def test_container_runs_with_custom_user_and_shared_memory(cluster, base):
     gang = cluster()
     job = gang.job({"image": base, **OPEN, "user": "worker", "shm": "1GiB"}, "id -u; stat -c %u /.cloudgpu/*.pid")
     gang.start(job)
@@ -183,8 +223,8 @@ def test_a_user_and_shared_memory_of_the_containers_own(cluster, base):
 
 
 @pytest.mark.parametrize("seen", ["GPU-a", "GPU-b"])
-def test_gpus_in_the_container_are_held_against_the_nodes(cluster, load, tmp_path, seen):
-    """By NVIDIA's own runtime, as hosts with nvidia-docker2 have it; here that runtime is runc under its name."""
+def test_container_gpus_must_match_node_gpus(cluster, load, tmp_path, seen):
+    """The engine uses NVIDIA's runtime, as on hosts with nvidia-docker2; here it is runc under that name."""
     smi = tmp_path / "bin/nvidia-smi"
     smi.parent.mkdir()
     smi.write_text("#!/bin/sh\necho GPU-a\n")
@@ -197,7 +237,7 @@ def test_gpus_in_the_container_are_held_against_the_nodes(cluster, load, tmp_pat
         assert gang.ended(job)["state"] == "succeeded"
         assert gang.log(job) == "devices=all\n"
     else:
-        with pytest.raises(RemoteCommandError, match="shows different GPUs in the container than on the node"):
+        with pytest.raises(RemoteCommandError, match="shows different GPUs in the container than the run should use"):
             gang.start(job)
     assert gang.docker.names() == []
 
@@ -211,8 +251,8 @@ exec setpriv --reuid=1234 --regid=1234 --clear-groups sh -c "$0"
 
 
 @pytest.mark.parametrize("member", [True, False])
-def test_a_login_older_than_its_users_membership(cluster, base, docker, place, member):
-    """As on a node whose own start added the user to Docker's group after somebody had logged in."""
+def test_docker_access_follows_current_group_membership_not_login(cluster, base, docker, place, member):
+    """The node's boot added the user to Docker's group after the SSH login."""
     gang = cluster(root=Path(tempfile.mkdtemp(dir=place)))
     host, home = gang.agents[0].host, Path(gang.agents[0].home)
     name = "worker" if member else "somebody"

@@ -1,4 +1,4 @@
-"""One pull, and node to node from there: two engines, of which the registry sees one."""
+"""Image sharing between nodes: of two engines only the first pulls from the registry."""
 
 from datetime import UTC, datetime
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 
 def pulled(registry, docker, load, name: str) -> str:
-    """An image that the registry has and no engine."""
+    """Push an image to the registry, remove it from the engine and return its name."""
     load(f"{name}:1", **{name: "#!/bin/sh\n"})
     registry.push(docker, f"{name}:1", f"team/{name}:1")
     docker.run("rmi", f"{name}:1")
@@ -22,7 +22,7 @@ def image_id(docker, image: str) -> str:
     return docker.run("image", "inspect", image, "--format", "{{.Id}}").stdout.decode().strip()
 
 
-def test_the_registry_is_asked_by_the_first_node_alone(cluster, docker, other_docker, registry, load, login):
+def test_only_first_node_pulls_image_and_shares_with_others(cluster, docker, other_docker, registry, load, login):
     image = pulled(registry, docker, load, "shared")
     gang = cluster(2, engines=(docker, other_docker))
     job = gang.job({"image": image, "login": login.user, "share": "head", "memlock": None})
@@ -45,14 +45,14 @@ def test_the_registry_is_asked_by_the_first_node_alone(cluster, docker, other_do
     assert [gang.ended(job, node)["state"] for node in (0, 1)] == ["succeeded", "succeeded"]
 
 
-def test_an_image_of_the_first_node_alone_goes_to_the_others(cluster, docker, other_docker, load):
+def test_local_image_of_first_node_is_shared_with_others(cluster, docker, other_docker, load):
     load("mine:1", mine="#!/bin/sh\n")
     gang = cluster(2, engines=(docker, other_docker))
     images = gang.images(gang.job({"image": "mine:1", "pull": "never", "share": "head"}))
     assert images[0].image_id == images[1].image_id
 
 
-def test_without_room_for_an_archive_it_is_refused(cluster, docker, other_docker, load):
+def test_image_sharing_without_disk_space_for_archive_is_rejected(cluster, docker, other_docker, load):
     load("large:1", large="#!/bin/sh\n")
     gang = cluster(2, engines=(docker, other_docker))
     _, other = gang.agents

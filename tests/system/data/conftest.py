@@ -1,4 +1,4 @@
-"""The agent as nodes run it, a server of files that keeps the rules of S3, and a line to it that can be cut."""
+"""The agent as nodes run it, a file server with S3 semantics, and a connection to it that can be cut."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""Runs in a network namespace of its own: the rehearsal's S3, a metadata service at its usual address, and commands."""
+"""Run in a separate network namespace: the rehearsal's S3, a metadata service at its usual address, and commands."""
 
 import asyncio
 import json

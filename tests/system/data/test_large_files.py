@@ -1,4 +1,4 @@
-"""Large files in ranges: cut and resumed, changed at the source, wrong, refused, without room."""
+"""Large downloads in ranges: interruption and resumption, changed sources, wrong checksums, refusals, full disks."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def big(objects):
     objects.files["big"] = CONTENT
 
 
-def test_a_large_file_comes_in_ranges_and_is_not_read_again(ask, objects, tmp_path):
+def test_large_file_is_fetched_in_ranges_and_cached(ask, objects, tmp_path):
     wanted = objects.wanted(tmp_path / "data" / "big")
     cache = {"name": "x", "source": "s3://bucket/x", "to": str(tmp_path / "data")}
     assert ask("fetch", {"files": [wanted], "cache": cache}) == {"fetched": 1, "bytes": len(CONTENT), "reused": 0}
@@ -38,7 +38,7 @@ def test_a_large_file_comes_in_ranges_and_is_not_read_again(ask, objects, tmp_pa
     assert list((tmp_path / "agent" / "data").iterdir()) == []
 
 
-def test_a_line_that_is_cut_half_way_is_taken_up_where_it_broke(ask, objects, line, tmp_path):
+def test_killed_download_resumes_after_connection_loss(ask, objects, line, tmp_path):
     wanted = objects.wanted(tmp_path / "big", line.port)
     line.cut_after(35 * MIB)
     process = ask.start("fetch", {"files": [wanted]})
@@ -53,7 +53,7 @@ def test_a_line_that_is_cut_half_way_is_taken_up_where_it_broke(ask, objects, li
     assert (tmp_path / "big").read_bytes() == CONTENT
 
 
-def test_connections_that_break_meanwhile_cost_no_byte_twice(ask, objects, line, tmp_path):
+def test_broken_connections_do_not_download_bytes_twice(ask, objects, line, tmp_path):
     wanted = objects.wanted(tmp_path / "big", line.port)
     line.cut_after(20 * MIB)
 
@@ -70,7 +70,7 @@ def test_connections_that_break_meanwhile_cost_no_byte_twice(ask, objects, line,
 
 
 @pytest.mark.parametrize("checksum", [True, False])
-def test_an_object_that_is_changed_during_the_copy_is_named(ask, objects, tmp_path, checksum):
+def test_object_changed_during_download_is_reported(ask, objects, tmp_path, checksum):
     wanted = objects.wanted(tmp_path / "big", **({} if checksum else {"sha256": None}))
 
     def change(first):
@@ -84,14 +84,14 @@ def test_an_object_that_is_changed_during_the_copy_is_named(ask, objects, tmp_pa
     assert not (tmp_path / "big").exists()
 
 
-def test_a_wrong_checksum_leaves_nothing_that_a_run_could_take_for_data(ask, objects, tmp_path):
+def test_checksum_mismatch_leaves_no_usable_file(ask, objects, tmp_path):
     answer = ask("fetch", {"files": [objects.wanted(tmp_path / "big", sha256="0" * 64)]}, ok=False)
     assert (answer["code"], "wrong checksum" in answer["error"]) == ("checksum", True)
     assert not (tmp_path / "big").exists()
     assert not (tmp_path / "big.part").stat().st_size
 
 
-def test_an_address_that_has_expired_is_told_apart_from_a_refusal(ask, objects, tmp_path):
+def test_expired_url_is_distinguished_from_access_denied(ask, objects, tmp_path):
     expired = b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>"
     objects.refuse_with = [(403, expired)] * 3
     assert ask("fetch", {"files": [objects.wanted(tmp_path / "big")]}, ok=False)["code"] == "expired"
@@ -101,7 +101,7 @@ def test_an_address_that_has_expired_is_told_apart_from_a_refusal(ask, objects, 
 
 @pytest.fixture
 def small(tmp_path):
-    """A disk of 48 MiB."""
+    """Mount a disk of 48 MiB."""
     folder = tmp_path / "small"
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(folder)], check=False).returncode:
@@ -110,15 +110,15 @@ def small(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_without_room_nothing_is_fetched(ask, objects, small):
+def test_insufficient_disk_space_fails_before_download(ask, objects, small):
     (small / "other").write_bytes(bytes(40 * MIB))
     answer = ask("fetch", {"files": [objects.wanted(small / "big")]}, ok=False)
     assert answer["code"] == "disk-full"
-    assert f"{small}: the disk is too small: 0.04 GiB needed, 0.01 GiB free" in answer["error"]
+    assert f"{small}: not enough free disk space: 0.04 GiB needed, 0.01 GiB free" in answer["error"]
     assert objects.asked == []
 
 
-def test_a_disk_that_fills_up_meanwhile_is_named_and_the_rest_resumed(ask, objects, small):
+def test_disk_filling_during_download_is_reported_and_download_resumes(ask, objects, small):
     other = small / "other"
     objects.on_range = lambda _first: other.exists() or other.write_bytes(bytes(24 * MIB))
     answer = ask("fetch", {"files": [objects.wanted(small / "big")]}, ok=False)

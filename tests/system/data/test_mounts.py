@@ -1,4 +1,4 @@
-"""Mounts on a real kernel: within a time, for several runs, taken down by the last one, never over the system."""
+"""Mounts on a real kernel: time limits, sharing between runs, unmounting, and protected system directories."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ def commands() -> str:
 
 @pytest.fixture
 def order(tmp_path):
-    """A request for a mount below a root of the test's own."""
+    """Return a function that builds mount requests below the test's own root."""
 
     def make(run="one", target="/data/x", argv=None, **more):
         place = f"{tmp_path}{target}"
@@ -45,12 +45,13 @@ def order(tmp_path):
     return make
 
 
-def test_the_last_run_that_uses_it_takes_it_down(ask, order, tmp_path):
+def test_shared_mount_is_unmounted_by_last_run(ask, order, tmp_path):
     place = tmp_path / "data" / "x"
     assert ask("mount", order("one")) == {"mounted": ["x"], "reused": []}
     assert ask("mount", order("two")) == {"mounted": [], "reused": ["x"]}
     other = ask("mount", order("three", source="mem://y"), ok=False)
-    assert (other["code"], "already has mem://x mounted for run one, two" in other["error"]) == ("taken", True)
+    assert other["code"] == "taken"
+    assert f"mem://x is already mounted at {place} for run one, two" in other["error"]
     assert ask("unmount", {"run": "one"}) == {"unmounted": []}
     assert mounted(place)
     assert ask("unmount", {"run": "two"}) == {"unmounted": [str(place)]}
@@ -58,14 +59,14 @@ def test_the_last_run_that_uses_it_takes_it_down(ask, order, tmp_path):
     assert ask("unmount", {"run": "two"}) == {"unmounted": []}
 
 
-def test_a_mount_in_use_goes_out_of_sight_and_down_ends_every_runs(ask, order, tmp_path):
+def test_unmount_all_detaches_mounts_in_use(ask, order, tmp_path):
     ask("mount", order("one"))
     with (tmp_path / "data" / "x" / "open").open("w"):
         assert ask("unmount", {"all": True}) == {"unmounted": [str(tmp_path / "data" / "x")]}
     assert not mounted(tmp_path / "data" / "x")
 
 
-def test_a_mount_that_hangs_is_given_up_with_all_that_it_started(ask, order, tmp_path):
+def test_hung_mount_times_out_and_its_processes_are_killed(ask, order, tmp_path):
     answer = ask("mount", order(argv=["sh", "-c", HANGS], seconds=1), ok=False)
     place = tmp_path / "data" / "x"
     assert answer["error"] == f"dataset x: mem://x was not mounted at {place} within 1 s"
@@ -74,7 +75,7 @@ def test_a_mount_that_hangs_is_given_up_with_all_that_it_started(ask, order, tmp
     assert list((tmp_path / "agent" / "mounts").glob("*.json")) == []
 
 
-def test_what_failed_half_way_leaves_nothing_mounted(ask, order, tmp_path):
+def test_failed_mount_unmounts_earlier_mounts_of_same_request(ask, order, tmp_path):
     first = order()["mounts"][0]
     second = order(target="/data/y", argv=["sh", "-c", "echo wrong fs type >&2; exit 32"])["mounts"][0]
     answer = ask("mount", {"run": "one", "mounts": [first, second]}, ok=False)
@@ -83,7 +84,7 @@ def test_what_failed_half_way_leaves_nothing_mounted(ask, order, tmp_path):
 
 
 @pytest.mark.parametrize("target", ["/", "/usr/local/x", "/etc", "/home", "/home/me", "/link/x"])
-def test_nothing_is_mounted_over_the_system_also_not_by_a_link(ask, order, tmp_path, target):
+def test_mount_over_system_directory_is_rejected_even_through_symlink(ask, order, tmp_path, target):
     (tmp_path / "etc").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "etc")
     spec = order(argv=["true"])
@@ -92,7 +93,7 @@ def test_nothing_is_mounted_over_the_system_also_not_by_a_link(ask, order, tmp_p
     assert (answer["code"], "a system or home directory on the node" in answer["error"]) == ("outside", True)
 
 
-def test_a_program_that_is_missing_is_installed_only_where_that_was_said(ask, order, tmp_path):
+def test_missing_mount_program_is_installed_only_when_requested(ask, order, tmp_path):
     stranger = {"program": "mount.stranger", "package": "stranger-utils"}
     answer = ask("mount", order(**stranger), ok=False)
     assert (answer["code"], answer["hint"]) == ("no-client", "install stranger-utils")
@@ -101,7 +102,7 @@ def test_a_program_that_is_missing_is_installed_only_where_that_was_said(ask, or
     ask("unmount", {"all": True})
 
 
-def test_a_mount_point_of_somebody_else_is_left_alone(ask, order, tmp_path):
+def test_foreign_mount_point_is_not_touched(ask, order, tmp_path):
     place = tmp_path / "data" / "x"
     place.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(place)], check=True)
@@ -113,7 +114,7 @@ def test_a_mount_point_of_somebody_else_is_left_alone(ask, order, tmp_path):
         subprocess.run(["umount", str(place)], check=True)
 
 
-def test_two_runs_at_once_mount_it_once(ask, order):
+def test_concurrent_runs_mount_dataset_once(ask, order):
     answers = []
     threads = [threading.Thread(target=lambda run=run: answers.append(ask("mount", order(run)))) for run in "ab"]
     for thread in threads:

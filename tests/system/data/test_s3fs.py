@@ -1,4 +1,4 @@
-"""s3fs over FUSE by the very command line that nodes are given, in a network where its metadata service answers."""
+"""s3fs over FUSE with the command line that nodes use, in a network that has a metadata service."""
 
 import json
 import os
@@ -21,7 +21,7 @@ ADDRESS = "169.254.169.254"
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
-    """A network namespace; lines of a process in it that serves role and bucket, and carries out commands."""
+    """Start a process in a network namespace that serves role and bucket; yield a function that sends it commands."""
     if os.geteuid() != 0 or not shutil.which("s3fs") or not Path("/dev/fuse").exists():
         pytest.skip("needs the superuser, s3fs and /dev/fuse")
     folder = str(tmp_path_factory.mktemp("network"))
@@ -42,7 +42,7 @@ def network(tmp_path_factory):
 
 
 @pytest.mark.parametrize("writable", [False, True])
-def test_a_bucket_is_shown_by_the_role_of_the_node(network, tmp_path, writable):
+def test_s3fs_mounts_bucket_with_node_role(network, tmp_path, writable):
     endpoint = network(do="endpoint")["url"]
     place = tmp_path / "root" / "data" / "sets"
     mount = DataMount("sets", source_of("s3://sets/digits"), str(place), "us-east-1", writable, "s3fs", endpoint)
@@ -59,7 +59,7 @@ def test_a_bucket_is_shown_by_the_role_of_the_node(network, tmp_path, writable):
     assert network(do="keys")["keys"] == ["digits/a.txt", *(["digits/c.txt"] if writable else []), "digits/sub/b.txt"]
 
 
-def test_a_service_that_never_answers_is_given_up(network, tmp_path):
+def test_s3fs_mount_times_out_when_s3_is_silent(network, tmp_path):
     silent = network(do="silence")["url"]
     place = tmp_path / "root" / "data" / "sets"
     made = build_mount_order(DataMount("sets", source_of("s3://sets"), str(place), "us-east-1", False, "s3fs", silent))

@@ -1,7 +1,8 @@
-"""People who use the lab: each has a home, an inventory and a name; their commands run where the hosts are reached."""
+"""Users of the lab: each has a home, an inventory and a name; their commands run in the lab's client network."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -147,13 +148,26 @@ class Caller:
         return self.lab.client(argv, env=self.environment(), cwd=self.folder, check=False)
 
 
+_PLACES = ("home/lab/.cloudgpu", "home/ana/.cloudgpu", "home/root/.cloudgpu", "vartmp/cloudgpu")
+_PROCESSES = ("warden", "agent-", "tiny.py")
+_SLEEPS = "sleep 1000"
+"""What a hung command of a misbehaving host runs."""
+
+
 def left_on(host: Host) -> list[str]:
-    """Everything that cloudgpu could have left on a host."""
-    places = ("home/lab/.cloudgpu", "home/ana/.cloudgpu", "home/root/.cloudgpu", "vartmp/cloudgpu")
+    """Return everything that cloudgpu left on a host."""
     found = [
-        str(path.relative_to(host.folder)) for place in places for path in sorted((host.folder / place).rglob("*"))
+        str(path.relative_to(host.folder)) for place in _PLACES for path in sorted((host.folder / place).rglob("*"))
     ]
     # An empty directory of leases stays where another user than the last one made it.
-    found += [place for place in places[:-1] if (host.folder / place).exists()]
+    found += [place for place in _PLACES[:-1] if (host.folder / place).exists()]
     processes = host.run(["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"], check=False).stdout
-    return found + [word for word in ("warden", "agent-", "tiny.py") if word in processes]
+    return found + [word for word in _PROCESSES if word in processes]
+
+
+def clear(host: Host) -> None:
+    """Kill the processes and delete the files that `left_on` finds."""
+    for pattern in (*_PROCESSES, _SLEEPS):
+        host.run(["pkill", "-KILL", "-f", "--", pattern], check=False)
+    for place in _PLACES:
+        shutil.rmtree(host.folder / place, ignore_errors=True)

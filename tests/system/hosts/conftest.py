@@ -1,4 +1,4 @@
-"""Real OpenSSH servers in namespaces, and people who use them."""
+"""Real OpenSSH servers in namespaces, and users of them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.hosts.fixtures import lab_hosts
 from tests.hosts.lab import Lab
-from tests.system.hosts.callers import Caller, left_on
+from tests.system.hosts.callers import Caller, clear, left_on
 
 __all__ = ["lab_hosts"]
 
@@ -26,6 +26,10 @@ def ana(lab_hosts: Lab, tmp_path: Path) -> Caller:
 
 @pytest.fixture(autouse=True)
 def nothing_left(lab_hosts: Lab) -> Iterator[None]:
-    """Whatever a test does, the hosts are as they were."""
+    """Check that the test left nothing on the hosts. Remove what a failed test left, so that the next test can run."""
     yield
-    assert {name: left_on(host) for name, host in lab_hosts.hosts.items()} == {name: [] for name in lab_hosts.hosts}
+    left = {name: left_on(host) for name, host in lab_hosts.hosts.items()}
+    for name, found in left.items():
+        if found:
+            clear(lab_hosts[name])
+    assert left == {name: [] for name in lab_hosts.hosts}

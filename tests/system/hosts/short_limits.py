@@ -1,4 +1,4 @@
-"""Commands whose time limits are seconds instead of minutes, on both sides of the connection."""
+"""Run commands with time limits of seconds instead of minutes on both sides of the connection."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Hosts and inventories that are wrong: each a typed error with a hint, and nothing left anywhere."""
+"""Invalid hosts and inventories: each causes a typed error with a hint and leaves nothing behind."""
 
 from tests.hosts.lab import Lab
 from tests.system.hosts.callers import Caller
@@ -6,7 +6,7 @@ from tests.system.hosts.callers import Caller
 ONE = "--set resources.nodes=1"
 
 
-def test_what_makes_no_sense_is_refused(lea: Caller):
+def test_unusable_pools_and_unsupported_commands_are_rejected(lea: Caller):
     codes = lea.all(
         f"plan tiny --on ssh {ONE} --set resources.pool=odd",
         f"plan tiny --on ssh {ONE} --set resources.pool=dgz",
@@ -30,7 +30,7 @@ def test_what_makes_no_sense_is_refused(lea: Caller):
     assert 'did you mean "bare"?' in codes[11][1]
 
 
-def test_hosts_that_cannot_be_reached_or_trusted(lea: Caller, lab_hosts: Lab):
+def test_hosts_check_reports_unreachable_and_untrusted_hosts(lea: Caller, lab_hosts: Lab):
     other = lab_hosts["blue"].fingerprint
     lea.write_inventory(
         red="user: nobody", blue=f"host_key: {lab_hosts['red'].fingerprint}", green="jump: lab@10.77.0.99",
@@ -48,7 +48,7 @@ def test_hosts_that_cannot_be_reached_or_trusted(lea: Caller, lab_hosts: Lab):
     assert failed["error"]["type"] == "PlanError"
 
 
-def test_a_host_key_is_never_taken_by_itself(lea: Caller, lab_hosts: Lab):
+def test_unknown_host_key_is_never_trusted_automatically(lea: Caller, lab_hosts: Lab):
     green = lab_hosts["green"]
     stranger = Caller(lab_hosts, lea.folder, "lea", pinned=False)
     before = stranger.inventory.read_text()
@@ -73,14 +73,14 @@ def test_a_host_key_is_never_taken_by_itself(lea: Caller, lab_hosts: Lab):
     assert "# our lab" in stranger.inventory.read_text()
 
 
-def test_a_host_that_was_installed_anew_is_a_stranger(lea: Caller, lab_hosts: Lab):
+def test_changed_host_key_fails_plan(lea: Caller, lab_hosts: Lab):
     with lab_hosts["green"].another_host_key():
         code, said = lea.all(f"plan tiny --on ssh {ONE} --set resources.gpu=T4:4")[0]
     assert code == 7
     assert "has an unexpected host key" in said
 
 
-def test_nothing_is_installed_without_being_asked(lea: Caller, lab_hosts: Lab):
+def test_hosts_prepare_installs_only_confirmed_components(lea: Caller, lab_hosts: Lab):
     blue = lab_hosts["blue"]
     lea.write_inventory(blue="user: root")
     lea.inventory.write_text(lea.inventory.read_text())

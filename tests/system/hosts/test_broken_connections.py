@@ -1,6 +1,6 @@
-"""Connections that break at every point: a host that never answers, transfers cut half-way, a `follow` that hangs.
+"""Connections that break at any point: an unresponsive host, interrupted transfers, a hung `follow`.
 
-Blue's connections lead through a relay that breaks them. Each command ends in bounded time with an error that names
+Connections to blue pass through a relay that breaks them. Each command ends in bounded time with an error that names
 the host, no file is ever truncated, and the same command completes the work once the connection is back.
 """
 
@@ -69,7 +69,7 @@ def blue(lab_hosts: Lab) -> Host:
 
 @pytest.fixture
 def way(lea: Caller, lab_hosts: Lab, blue: Host) -> Iterator[Relay]:
-    """Lea reaches blue through this relay."""
+    """Route Lea's connections to blue through this relay."""
     with relay(lab_hosts, blue) as made:
         reach_through(lea, made, blue)
         yield made
@@ -77,7 +77,7 @@ def way(lea: Caller, lab_hosts: Lab, blue: Host) -> Iterator[Relay]:
 
 @pytest.fixture
 def pair(lea: Caller, lab_hosts: Lab, way: Relay) -> Iterator[Relay]:
-    """A cluster of both hosts; its ranks wait for `finish` where they are told to, and blue has a large output."""
+    """Create a cluster of both hosts; a `waiting` run lasts until `finish`, and blue writes a large output."""
     (lea.folder / "recipes/tiny/tiny.py").write_text(HELD.replace("if len(sys.argv)", LARGE + "if len(sys.argv)"))
     lea.run("up", "tiny", "--on", "ssh", "--name", "pair", "--yes")
     yield way
@@ -90,7 +90,7 @@ def pair(lea: Caller, lab_hosts: Lab, way: Relay) -> Iterator[Relay]:
 
 
 def detached(lea: Caller) -> str:
-    """Start a run whose ranks wait for `finish`; its id."""
+    """Start a run whose ranks wait for `finish` and return its ID."""
     held = "launch.command=python3 tiny.py waiting"
     words = ("train", "tiny", "--on", "ssh", "--cluster", "pair", "--yes", "--detach", "--set", held)
     return str(lea.json(*words)["run_id"])
@@ -107,7 +107,7 @@ def outputs(lea: Caller) -> Path:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file by relative path; leaves out what the other end removes or renames meanwhile."""
+    """Return SHA-256 by relative path; skip files that are removed or renamed during the walk."""
     found = {}
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -118,11 +118,11 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("moment", NEVER)
-def test_a_host_that_never_answers_is_given_up_by_every_command(lea: Caller, pair: Relay, moment: str):
+def test_every_command_times_out_on_unresponsive_host(lea: Caller, pair: Relay, moment: str):
     passes, unreached = NEVER[moment]
     run_id = detached(lea)
     pair.set(Break("stall", after=passes))
-    commands = {"hosts check blue": 15, f"attach {run_id}": 9, "down pair": 6}
+    commands = {"hosts check blue": 15, f"attach {run_id}": 9, "down pair --yes": 6}
     if passes == 0:
         more = {"train tiny --on ssh --cluster pair --yes": 9, f"logs -f {run_id}": 9, f"cancel {run_id}": 9}
         commands = {"status --refresh": 0, **more, **commands}
@@ -136,19 +136,19 @@ def test_a_host_that_never_answers_is_given_up_by_every_command(lea: Caller, pai
             assert f"run {run_id} may still be running; attach to it with `cloudgpu attach {run_id}`" in text, words
     if passes == 0:
         assert "unknown" in said["status --refresh"][1]
-    down = said["down pair"][1]
+    down = said["down pair --yes"][1]
     assert "cluster pair is not fully deleted: blue could not be queried" in down
     assert "given back" not in down
     assert lea.json("status")["clusters"][0]["state"] == "ending"
 
 
 def measured(pair: Relay, how: str) -> int:
-    """Bytes of the connection that has carried most since the relay was asked to forget."""
+    """Return the byte count of the busiest connection since the relay last cleared its counts."""
     return max(count[0 if how == "up" else 1] for count in pair.counts())
 
 
 @pytest.mark.parametrize("verb", ["fetch", "send"])
-def test_a_transfer_that_is_cut_anywhere_is_whole_or_an_error_and_is_completed(
+def test_interrupted_transfer_never_truncates_files_and_can_be_completed(
     lea: Caller, lab_hosts: Lab, blue: Host, way: Relay, tmp_path: Path, verb: str
 ):
     source = tmp_path / "source" if verb == "send" else blue.folder / "home/lab/source"
@@ -197,7 +197,7 @@ def test_a_transfer_that_is_cut_anywhere_is_whole_or_an_error_and_is_completed(
 
 
 @pytest.mark.parametrize("how", ["reset", "stall"])
-def test_outputs_that_are_cut_off_are_named_and_attach_fetches_them(lea: Caller, pair: Relay, how: str):
+def test_interrupted_outputs_are_reported_and_fetched_by_attach(lea: Caller, pair: Relay, how: str):
     pair.set(Break(how, after=1_000_000, times=1))
     code, said = run(lea, "train tiny --on ssh --cluster pair --yes")
     assert code == 5, said
@@ -213,8 +213,8 @@ def test_outputs_that_are_cut_off_are_named_and_attach_fetches_them(lea: Caller,
 
 
 @pytest.mark.parametrize("how", ["reset", "stall"])
-def test_an_upload_that_is_cut_off_is_completed_by_the_next_command(lea: Caller, pair: Relay, how: str):
-    """What a connection that never ends left on the host holds the directory that the next command fills."""
+def test_interrupted_upload_is_completed_by_next_command(lea: Caller, pair: Relay, how: str):
+    """A stalled connection can leave a process on the host that holds the directory the next command fills."""
     (lea.folder / "recipes/tiny/data.bin").write_bytes(os.urandom(4 << 20))
     pair.set(Break(how, way="up", after=2_000_000, times=1))
     code, said = run(lea, "train tiny --on ssh --cluster pair --yes")
@@ -225,7 +225,7 @@ def test_an_upload_that_is_cut_off_is_completed_by_the_next_command(lea: Caller,
 
 
 @pytest.mark.parametrize("how", ["agent stopped", "no way to the host"])
-def test_a_follow_that_hangs_is_told_and_taken_up_again(lea: Caller, lab_hosts: Lab, blue: Host, pair: Relay, how: str):
+def test_hung_follow_is_reported_and_resumed(lea: Caller, lab_hosts: Lab, blue: Host, pair: Relay, how: str):
     run_id = detached(lea)
     following = started(lea, f"attach {run_id}")
     until(lambda: blue.run(["sh", "-c", f"{FOLLOWERS} echo $p; done; true"]).stdout, "follow")
@@ -252,7 +252,7 @@ def test_a_follow_that_hangs_is_told_and_taken_up_again(lea: Caller, lab_hosts: 
     assert "node-1/outputs/large.bin" in digests(outputs(lea))
 
 
-def test_a_run_that_failed_gives_the_outputs_of_the_hosts_that_answer(lea: Caller, lab_hosts: Lab, pair: Relay):
+def test_failed_run_downloads_outputs_of_reachable_hosts(lea: Caller, lab_hosts: Lab, pair: Relay):
     run_id = detached(lea)
     following = started(lea, f"attach {run_id}")
     until(lambda: len(list((lea.home / "runs").glob("*/logs/rank-*.log"))) == 4, "the first lines")

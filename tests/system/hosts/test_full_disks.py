@@ -1,4 +1,4 @@
-"""The caller's own disk is full: bounded typed errors, how the ranks ended is said, and `down` works."""
+"""The caller's disk is full: commands fail with typed errors, the run result is reported, and `down` works."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ TRAIN = "train tiny --on ssh --cluster pair --yes"
 
 @pytest.fixture
 def disk(lea: Caller, lab_hosts: Lab) -> Iterator[Path]:
-    """Lea's home, a small disk of its own, with a cluster of two hosts; it is full until `free` is called."""
+    """Mount a small disk as Lea's home and create a cluster of two hosts."""
     lea.write_inventory(only=("red", "blue"))
     (lea.folder / "recipes/tiny/tiny.py").write_text(HELD.replace("if len(sys.argv)", LARGE + "if len(sys.argv)"))
     with mounted("tmpfs", "none", lea.home, "size=8m") as small:
@@ -35,13 +35,13 @@ def free(disk: Path) -> None:
 
 
 def leave(disk: Path, size: int) -> None:
-    """Fill all but so many bytes."""
+    """Fill the disk, leaving `size` bytes free."""
     fill(disk)
     with (disk / "ballast").open("r+b") as ballast:
         ballast.truncate((disk / "ballast").stat().st_size - size)
 
 
-def test_down_needs_no_disk_and_the_next_one_closes_the_books(lea: Caller, lab_hosts: Lab, disk: Path):
+def test_down_works_on_full_disk_and_rerun_closes_ledger(lea: Caller, lab_hosts: Lab, disk: Path):
     fill(disk)
     code, said = run(lea, "train tiny --on ssh --yes")
     assert (code, "no space left on the disk that holds" in said) == (10, True)
@@ -57,7 +57,7 @@ def test_down_needs_no_disk_and_the_next_one_closes_the_books(lea: Caller, lab_h
     assert [(row["cluster"], row["open_entries"]) for row in rows] == [("pair", 0)]
 
 
-def test_outputs_that_do_not_fit_are_named_and_attach_fetches_them_once_they_do(lea: Caller, disk: Path):
+def test_oversized_outputs_are_reported_and_fetched_after_freeing_space(lea: Caller, disk: Path):
     leave(disk, 1 << 19)
     code, said = run(lea, TRAIN)
     assert code == 5, said
@@ -73,7 +73,7 @@ def test_outputs_that_do_not_fit_are_named_and_attach_fetches_them_once_they_do(
     assert sizes == {"large-2.bin": 1 << 20, "large-3.bin": 1 << 20}
 
 
-def test_a_disk_that_fills_up_does_not_hide_how_the_ranks_ended(lea: Caller, lab_hosts: Lab, disk: Path):
+def test_disk_filling_up_does_not_hide_run_result(lea: Caller, lab_hosts: Lab, disk: Path):
     held = f"{TRAIN} --detach --set launch.command=held"
     words = held.removesuffix("held").split()
     words[-1] += "python3 tiny.py waiting"

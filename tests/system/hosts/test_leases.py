@@ -1,4 +1,4 @@
-"""Leases on hosts: gang or nothing, an expiry that needs nobody, and a `down` that tells the truth."""
+"""Leases on hosts: all hosts or none, expiry without the caller, and accurate reports from `down`."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ except CapacityError as err:
 
 
 def ask(host: Host, verb: str, request: dict[str, object], user: str = "lab") -> dict[str, object]:
-    """The agent's own answer on a host, as one of its users gets it."""
+    """Return the response of the agent on a host to one of its users."""
     (host.folder / "tmp/agent.py").write_bytes(agent_source())
     (host.folder / "tmp/request.json").write_text(json.dumps(request))
     line = f"PATH=/run/host/bin:/usr/bin:/bin python3 /tmp/agent.py {verb} </tmp/request.json"
@@ -38,7 +38,7 @@ def ask(host: Host, verb: str, request: dict[str, object], user: str = "lab") ->
     return found
 
 
-def test_all_hosts_or_none(lea: Caller, ana: Caller, lab_hosts: Lab):
+def test_lease_takes_all_hosts_or_none(lea: Caller, ana: Caller, lab_hosts: Lab):
     ana.write_inventory(only=("blue",))
     theirs = ana.argv("up", "tiny", "--on", "ssh", "--name", "quick", "--yes", *ONE)
     done = lea.script(LATE.format(theirs=theirs, folder=str(ana.folder), env=ana.environment()))
@@ -51,7 +51,7 @@ def test_all_hosts_or_none(lea: Caller, ana: Caller, lab_hosts: Lab):
     ana.run("down", "quick")
 
 
-def test_the_expiry_needs_nobody(lab_hosts: Lab):
+def test_lease_expires_without_caller_and_ends_processes(lab_hosts: Lab):
     red = lab_hosts["red"]
     home = "/home/" + "lab/.cloudgpu/hosts/short-0123abcd"
     take = {"action": "take", "token": "0123abcd", "cluster": "short", "owner": "lea", "gpus": 8, "home": home}
@@ -75,7 +75,7 @@ def test_the_expiry_needs_nobody(lab_hosts: Lab):
     assert ask(red, "leave", {"cluster": "short", "owner": "lea"})["left"] == []
 
 
-def test_killed_between_lease_and_record(lea: Caller, lab_hosts: Lab):
+def test_down_releases_lease_of_killed_up(lea: Caller, lab_hosts: Lab):
     dies = "import os, sys\nfrom cloudgpu.backends.hosts import billing\nfrom cloudgpu.cli.main import main\n"
     dies += "billing.start_billing = lambda *_: os._exit(9)\n"
     done = lea.script(f"{dies}main({['up', 'tiny', '--on', 'ssh', '--name', 'cut', '--yes', *ONE]!r})")
@@ -85,7 +85,7 @@ def test_killed_between_lease_and_record(lea: Caller, lab_hosts: Lab):
     assert (ended["known"], ended["instances_ended"]) == (True, ["red"])
 
 
-def test_unreachable_is_never_gone(lea: Caller, lab_hosts: Lab):
+def test_down_does_not_report_unreachable_host_as_deleted(lea: Caller, lab_hosts: Lab):
     blue = lab_hosts["blue"]
     lea.run("up", "tiny", "--on", "ssh", "--name", "pair", "--yes")
     blue.link("down")
@@ -99,15 +99,15 @@ def test_unreachable_is_never_gone(lea: Caller, lab_hosts: Lab):
     assert lea.json("down", "pair")["instances_ended"] == ["red", "blue"]
 
 
-def test_lost_records(lea: Caller, lab_hosts: Lab):
+def test_down_releases_lease_after_cluster_record_is_lost(lea: Caller, lab_hosts: Lab):
     lea.run("up", "tiny", "--on", "ssh", "--name", "forgotten", "--yes", *ONE)
     shutil.rmtree(lea.home / "clusters/forgotten")
     ended = lea.json("down", "forgotten", "--on", "ssh")
     assert (ended["known"], ended["strays_ended"]) == (False, ["red"])
 
 
-def test_lost_nodes(lea: Caller, lab_hosts: Lab):
-    """Without the file of its nodes, down asks the hosts that the record names, and claims nothing that it did not."""
+def test_down_without_node_inventory_queries_every_recorded_host(lea: Caller, lab_hosts: Lab):
+    """Without the inventory file, down queries the hosts in the cluster record and reports those it cannot query."""
     lea.run("up", "tiny", "--on", "ssh", "--name", "nameless", "--yes", *ONE)
     (lea.home / "clusters/nameless/inventory.json").unlink()
     lea.write_inventory(only=("blue",))
@@ -118,7 +118,7 @@ def test_lost_nodes(lea: Caller, lab_hosts: Lab):
     assert lea.json("down", "nameless")["instances_ended"] == ["red"]
 
 
-def test_extend_moves_the_lease(lea: Caller, lab_hosts: Lab):
+def test_extend_moves_lease_expiry(lea: Caller, lab_hosts: Lab):
     lea.run("up", "tiny", "--on", "ssh", "--name", "longer", "--yes", *ONE)
     record = next((lab_hosts["red"].folder / "vartmp").rglob("lease-*"))
     before = json.loads(record.read_text())["expires_epoch_s"]

@@ -1,6 +1,6 @@
-"""Hosts that misbehave: each command ends in bounded time with a typed error that names the host, and `down` is right.
+"""Misbehaving hosts: each command ends in bounded time with a typed error that names the host, and `down` is accurate.
 
-Blue misbehaves, red does not. What the caller waits for is shortened, so that nothing here waits for minutes.
+Blue misbehaves, red does not. The caller's time limits are shortened to a few seconds.
 """
 
 import sys
@@ -77,7 +77,7 @@ REFUSED = [
     Misbehaviour("python-3.6", "SyntaxError", CHECK, python("#!/bin/sh\necho SyntaxError >&2; exit 1\n")),
     Misbehaviour("nologin", "`lease` exited with code 1", CHECK, shell="/usr/sbin/nologin"),
     Misbehaviour("json-only", "`lease` is malformed", CHECK, python("#!/bin/sh\necho '{\"motd\": 1}'\n")),
-    Misbehaviour("take-hangs", "its agent did not respond to `lease`", UP, python(HANGS.format(words="agent-"))),
+    Misbehaviour("take-hangs", "the agent did not respond to `lease`", UP, python(HANGS.format(words="agent-"))),
     Misbehaviour(
         "clock-ahead", "blue: its clock is 60 minutes ahead", UP,
         (
@@ -95,7 +95,7 @@ HARMLESS = [
 
 @pytest.fixture
 def misbehave(lab_hosts: Lab):
-    """Make blue misbehave for the rest of the test, or until what this returns is called."""
+    """Make blue misbehave until the test ends or the returned function is called."""
     blue = lab_hosts["blue"]
     passwd = blue.folder / "etc/passwd"
     normal = passwd.read_text()
@@ -125,7 +125,7 @@ def misbehave(lab_hosts: Lab):
 
 
 def shortened(caller: Caller, words: str) -> tuple[int, str]:
-    """Run a command whose time limits are short; its exit code and what it said."""
+    """Run a command with short time limits and return its exit code and output."""
     argv = [sys.executable, "-c", SHORTENED, *words.split()]
     began = time.monotonic()
     done = caller.lab.client(argv, env=caller.environment(), cwd=caller.folder, check=False, timeout=LONGEST_S)
@@ -135,12 +135,14 @@ def shortened(caller: Caller, words: str) -> tuple[int, str]:
 
 
 def left_in(host: Host) -> list[str]:
-    """What a cluster left in any home directory."""
+    """Return the files that a cluster left in any home directory."""
     return [str(path) for path in (host.folder / "home").rglob("cluster.json")]
 
 
 @pytest.mark.parametrize("odd", REFUSED, ids=lambda odd: odd.name)
-def test_it_is_refused_in_bounded_time_and_nothing_is_left(lea: Caller, lab_hosts: Lab, misbehave, odd: Misbehaviour):
+def test_misbehaving_host_is_rejected_in_bounded_time_and_left_clean(
+    lea: Caller, lab_hosts: Lab, misbehave, odd: Misbehaviour
+):
     lea.write_inventory(only=("red", "blue"))
     restore = misbehave(odd)
     code, said = shortened(lea, odd.command)
@@ -156,7 +158,7 @@ def test_it_is_refused_in_bounded_time_and_nothing_is_left(lea: Caller, lab_host
 
 
 @pytest.mark.parametrize("odd", HARMLESS, ids=lambda odd: odd.name)
-def test_it_changes_nothing(lea: Caller, lab_hosts: Lab, misbehave, odd: Misbehaviour):
+def test_harmless_host_quirks_do_not_affect_run(lea: Caller, lab_hosts: Lab, misbehave, odd: Misbehaviour):
     lea.write_inventory(only=("red", "blue"))
     misbehave(odd)
     came = lea.json("train", "tiny", "--on", "ssh", "--yes")
@@ -164,14 +166,12 @@ def test_it_changes_nothing(lea: Caller, lab_hosts: Lab, misbehave, odd: Misbeha
     assert left_in(lab_hosts["blue"]) == []
 
 
-def test_a_host_that_cannot_be_asked_to_leave_is_named_and_the_other_is_given_back(
-    lea: Caller, lab_hosts: Lab, misbehave
-):
+def test_down_reports_host_with_hung_cleanup_and_releases_others(lea: Caller, lab_hosts: Lab, misbehave):
     lea.run("up", "tiny", "--on", "ssh", "--name", "pair", "--yes")
     restore = misbehave(Misbehaviour("leave-hangs", files=python(HANGS.format(words="leave"))))
     code, said = shortened(lea, "down pair")
     assert code == 6
-    assert "blue could not be queried: node 1 (blue@pair): its agent did not respond to `leave` within 3 s" in said
+    assert "blue could not be queried: node 1 (blue@pair): the agent did not respond to `leave` within 3 s" in said
     assert left_in(lab_hosts["red"]) == []
     restore()
     assert "pair is deleted" in lea.run("down", "pair").stdout

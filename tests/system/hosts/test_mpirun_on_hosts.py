@@ -1,4 +1,4 @@
-"""The whole command: `train` on hosts of one's own, with Open MPI between them and a part of each host's GPUs."""
+"""Run the whole `train` command on self-managed hosts, with Open MPI and some of each host's GPUs."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ budget: {expiry: 30m}
 """
 
 
-def test_a_run_over_open_mpi_from_plan_to_its_figure(lea: Caller, lab_hosts: Lab, monkeypatch) -> None:
+def test_train_with_mpirun_reports_metric_and_removes_run_key(lea: Caller, lab_hosts: Lab, monkeypatch) -> None:
     folder = lea.folder / "recipes/mpi"
     folder.mkdir()
     (folder / "recipe.yaml").write_text(RECIPE)
@@ -34,5 +34,5 @@ def test_a_run_over_open_mpi_from_plan_to_its_figure(lea: Caller, lab_hosts: Lab
         "rank 2 of 4 on blue",
         "rank 3 of 4 on blue",
     ]
-    assert log.count("token=s3cret") == 4
+    assert log.count("token=******") == 4
     assert [path.read_text() for path in keys] == before

@@ -1,4 +1,4 @@
-"""The quickstart of docs/tutorials/own-hosts.md, as it stands there, on this machine."""
+"""Run the commands of docs/tutorials/own-hosts.md unchanged on this machine."""
 
 import os
 import re
@@ -17,7 +17,7 @@ def commands() -> str:
     return "\n".join(re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
 
 
-def test_the_page_does_what_it_says(tmp_path: Path):
+def test_own_hosts_tutorial_commands_work(tmp_path: Path):
     lacking = missing_tools()
     if lacking:
         reason = f"the page needs {', '.join(lacking)}"
@@ -25,7 +25,9 @@ def test_the_page_does_what_it_says(tmp_path: Path):
     script = tmp_path / "page.sh"
     # A machine of its own for the page: its network, its /run and its processes are gone with it.
     apart = "mount --make-rprivate /; mount -t tmpfs tmpfs /run; ip link set lo up; mkdir -p $HOME\n"
-    script.write_text(f"set -eu\n{apart}{commands()}\necho the page is done\n")
+    # The SSH servers are children of the script: `wait` returns when they have ended.
+    left = 'test -z "$(ip netns list)"\nif ip link show lab; then exit 1; fi\ntest ! -e /run/cloudgpu-lab\nwait\n'
+    script.write_text(f"set -eu\n{apart}{commands()}\n{left}echo the page is done\n")
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     (bin_folder / "cloudgpu").write_text(f'#!/bin/sh\nexec {sys.executable} -m cloudgpu "$@"\n')

@@ -1,4 +1,4 @@
-"""Whole runs on hosts of one's own: two hosts, a host behind a jump host, a part of a host, and what it all leaves."""
+"""Complete runs on self-managed hosts: two hosts, a jump host, part of a host's GPUs, and cleanup."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from tests.system.hosts.callers import Caller, left_on
 
 
 @pytest.mark.main_path
-def test_a_run_on_two_hosts_from_plan_to_bill(lea: Caller):
+def test_train_on_two_hosts_succeeds_from_plan_to_cost(lea: Caller):
     plan = lea.json("plan", "tiny", "--on", "ssh")
     assert plan["candidates"][0] | {"rates": 0} == {
         "hosts": ["red", "blue"],
@@ -36,7 +36,7 @@ def test_a_run_on_two_hosts_from_plan_to_bill(lea: Caller):
     assert "no cluster is running" in lea.run("status").stdout
 
 
-def test_a_run_behind_a_jump_host_without_a_rate(lea: Caller):
+def test_train_works_behind_jump_host_without_hourly_rate(lea: Caller):
     sets = ("--set", "resources.gpu=A100:4", "--set", "resources.nodes=1")
     shown = lea.run("plan", "tiny", "--on", "ssh", *sets).stdout
     assert re.search(r"1  deep +- +all 4 A100 +unknown", shown)
@@ -50,7 +50,7 @@ def test_a_run_behind_a_jump_host_without_a_rate(lea: Caller):
     assert "inner is deleted" in lea.run("down", "inner").stdout
 
 
-def test_detached_runs_are_attached_to_looked_into_and_cancelled(lea: Caller):
+def test_detached_runs_support_attach_exec_logs_and_cancel(lea: Caller):
     detached = ("--on", "ssh", "--cluster", "pair", "--yes", "--detach")
     lea.run("up", "tiny", "--on", "ssh", "--name", "pair", "--yes")
     ends = lea.json("train", "tiny", *detached)
@@ -69,7 +69,7 @@ def test_detached_runs_are_attached_to_looked_into_and_cancelled(lea: Caller):
     assert "pair is deleted" in lea.run("down", "pair").stdout
 
 
-def test_a_part_of_a_host_for_each_of_two(lea: Caller, ana: Caller, lab_hosts: Lab):
+def test_two_users_share_gpus_of_same_host(lea: Caller, ana: Caller, lab_hosts: Lab):
     half = ("--set", "resources.gpu=V100:4", "--set", "resources.nodes=1", "--set", "resources.pool=dgx")
     lea.write_inventory(only=("red", "green"))
     ana.write_inventory(only=("red", "green"))
@@ -92,7 +92,7 @@ def test_a_part_of_a_host_for_each_of_two(lea: Caller, ana: Caller, lab_hosts: L
     ana.run("down", "mine")
 
 
-def test_foreign_processes_keep_their_gpus(lea: Caller, lab_hosts: Lab):
+def test_gpus_used_by_foreign_processes_are_not_leased(lea: Caller, lab_hosts: Lab):
     red = lab_hosts["red"]
     red.pretend_gpus(apps=[(2, 1, 900)])
     try:

@@ -1,4 +1,4 @@
-"""Runs on real hosts: their own network, hostname and OpenSSH server each."""
+"""Runs on hosts that each have their own network, hostname and OpenSSH server."""
 
 import json
 import sys
@@ -81,7 +81,7 @@ class Launches:
 
 @dataclass(frozen=True)
 class Told:
-    """What a run said."""
+    """Output and result of a run."""
 
     run_id: str
     told: list[dict]
@@ -93,6 +93,7 @@ class Told:
 
     @property
     def verdict(self) -> dict:
+        assert "state" in self.told[-1], (self.told, self.stderr)
         return self.told[-1]
 
 

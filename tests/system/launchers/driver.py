@@ -1,4 +1,4 @@
-"""The middle of a `train` on hosts that stand, as a process: it runs in the network that reaches them.
+"""Run the middle part of `train` on running hosts, as a process in the network that reaches them.
 
 `python -m tests.system.launchers.driver ORDER.json`; the order names the recipe, the key and the nodes. Prints a JSON
 line for every line of a rank, and last the verdict.
@@ -22,7 +22,7 @@ from cloudgpu.run.job import Job
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.stage import send_workdir, stage
 from cloudgpu.run.start import new_gang_token, secret_values, start
-from cloudgpu.run.verdict import Chunk
+from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.connection import connect
 
 
@@ -46,9 +46,9 @@ def main() -> None:
     logs = LogStore(Home(Path(order["home"])).ensure().run(job.run_id))
     for item in follow(agents, ranks, directories, logs, clock):
         if isinstance(item, Chunk):
-            for line in item.text.splitlines():
+            for line in item.raw.decode(errors="replace").splitlines():
                 tell(rank=item.rank, line=line)
-        else:
+        elif isinstance(item, Verdict):
             tell(state=item.state, reason=item.reason, failed=item.rank)
 
 

@@ -1,4 +1,4 @@
-"""An MPI program that needs no package: Open MPI's library through ctypes."""
+"""An MPI program without dependencies: it calls Open MPI's library through ctypes."""
 
 import ctypes
 import os

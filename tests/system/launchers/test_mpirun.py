@@ -1,4 +1,4 @@
-"""Open MPI between hosts that have their own network, hostname and OpenSSH server; on one, the port is another."""
+"""Open MPI between hosts with their own network, hostname and OpenSSH server; one uses a non-default SSH port."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def authorized(host) -> str:
     return (host.folder / "home/lab/.ssh/authorized_keys").read_text()
 
 
-def test_ranks_on_both_hosts_reduce_together(launches) -> None:
+def test_mpi_ranks_on_both_hosts_complete_allreduce(launches) -> None:
     red, green = launches.lab["red"], launches.lab["green"]
     before = authorized(green)
     told = launches.run(RECIPE, red, green, env={"TOKEN": "s3cret"}, reduce_py=REDUCE)
@@ -27,13 +27,13 @@ def test_ranks_on_both_hosts_reduce_together(launches) -> None:
         "rank 2 of 4 on green node 1",
         "rank 3 of 4 on green node 1",
     ]
-    assert all("sum=1111 note='a b;c' token=s3cret ips='10.77.0.11\\n10.77.0.13'" in line for line in told.lines)
+    assert all("sum=1111 note='a b;c' token=****** ips='10.77.0.11\\n10.77.0.13'" in line for line in told.lines)
     # Nobody can log in to the other node with the run's key any more, and the key is gone.
     assert authorized(green) == before
     assert not (red.folder / f"home/lab/.cloudgpu/runs/{told.run_id}/ssh/id_ed25519").exists()
 
 
-def test_a_rank_that_fails_elsewhere_ends_the_run_and_takes_the_key_with_it(launches) -> None:
+def test_failed_remote_rank_ends_run_and_removes_run_key(launches) -> None:
     red, green = launches.lab["red"], launches.lab["green"]
     before = authorized(green)
     recipe = RECIPE.replace("command: reduce.py", "command: reduce.py fail=2")
@@ -42,8 +42,8 @@ def test_a_rank_that_fails_elsewhere_ends_the_run_and_takes_the_key_with_it(laun
     assert authorized(green) == before
 
 
-def test_a_key_of_the_run_opens_nothing_but_the_node_s_shell(launches) -> None:
-    """While the run goes on, its line stands there: no terminal, no forwarding, from the nodes' own network."""
+def test_run_key_is_restricted_to_node_network_without_forwarding(launches) -> None:
+    """During the run, authorized_keys contains its key, without terminal or forwarding, only for the nodes' network."""
     red, green = launches.lab["red"], launches.lab["green"]
     script = """
         import os, pathlib, subprocess
@@ -62,8 +62,8 @@ def test_a_key_of_the_run_opens_nothing_but_the_node_s_shell(launches) -> None:
     assert told.lines == [f'restrict,from="10.77.0.0/24" cloudgpu-run:{told.run_id}']
 
 
-def test_a_node_that_is_another_than_we_verified_is_not_logged_in_to(launches) -> None:
-    """The head trusts the host keys of our own connections alone; the port now leads to another key."""
+def test_head_rejects_node_with_unverified_host_key(launches) -> None:
+    """The head trusts only the host keys that the caller verified; here known_hosts holds a different key."""
     red, green = launches.lab["red"], launches.lab["green"]
     recipe = RECIPE.replace("with: mpirun", "with: deepspeed").replace("reduce.py", "'bash look.sh {hostfile}'")
     look = """
@@ -75,8 +75,8 @@ def test_a_node_that_is_another_than_we_verified_is_not_logged_in_to(launches) -
     assert any("Host key verification failed" in line for line in told.lines), told.told
 
 
-def test_programs_that_log_in_themselves_find_an_ssh_that_knows_the_nodes(launches) -> None:
-    """As DeepSpeed's runner does it: the hostfile read, every node tried by plain `ssh`, the head too."""
+def test_launcher_programs_reach_nodes_with_plain_ssh(launches) -> None:
+    """Like DeepSpeed's runner, read the hostfile and connect to every node, including the head, with plain `ssh`."""
     red, green = launches.lab["red"], launches.lab["green"]
     script = """
         while read -r host slots; do

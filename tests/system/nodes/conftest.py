@@ -1,4 +1,4 @@
-"""A node host of its own for every test that asks for one, and an OpenSSH client that knows the node's key."""
+"""Provide a separate node host and an OpenSSH client that trusts the node's key to each test that requests them."""
 
 import shutil
 import subprocess
@@ -77,7 +77,7 @@ class Workspace:
         return next((node.state, node.reason) for node in self.client.list() if node.instance_id == name)
 
     def finished(self, number: int = 1) -> str:
-        """The console, once the boot is over."""
+        """Wait for the boot to finish and return the console output."""
 
         def over() -> str:
             text = self.client.console(f"i-{number:017x}").decode()

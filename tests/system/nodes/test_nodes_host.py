@@ -1,4 +1,4 @@
-"""The host process: one a home, found again after a crash, gone when it should be."""
+"""The node host process: one per home, recovery after a crash, and shutdown."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def _crash(workspace) -> None:
     workspace.until(lambda: not Path(f"/proc/{pid}/fd").exists() or not any(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def test_racing_callers_get_one_host(workspace):
+def test_concurrent_callers_start_single_host(workspace):
     with ThreadPoolExecutor(8) as pool:
         list(
             pool.map(
@@ -35,7 +35,7 @@ def test_racing_callers_get_one_host(workspace):
     assert log.count(" with isolation ") == 1
 
 
-def test_nodes_processes_timers_clock_and_keys_survive_a_crash_of_the_host(workspace):
+def test_host_crash_preserves_processes_timers_clock_and_credentials(workspace):
     node = workspace.client.start(workspace.spec(role="r"))
     workspace.finished()
     keys = RoleCredentials("AKIAX", "secret", "token", datetime(2030, 1, 1, tzinfo=UTC))
@@ -50,7 +50,7 @@ def test_nodes_processes_timers_clock_and_keys_survive_a_crash_of_the_host(works
     workspace.until(lambda: workspace.state()[0] == "off")
 
 
-def test_a_crash_in_the_middle_of_a_boot_boots_the_node_again(workspace):
+def test_host_crash_during_boot_reboots_node_without_rerunning_scripts(workspace):
     script = '#!/bin/sh\necho once >> "$CLOUDGPU_NODE_ROOT/var/once"\nsleep 1000 # crash\n'
     node = workspace.client.start(workspace.spec(user_data=script))
     workspace.until(lambda: workspace.ssh(node, 'test -s "$CLOUDGPU_NODE_ROOT/var/once"').returncode == 0)
@@ -61,7 +61,7 @@ def test_a_crash_in_the_middle_of_a_boot_boots_the_node_again(workspace):
     assert workspace.ssh(node, 'cat "$CLOUDGPU_NODE_ROOT/var/once"').stdout == b"once\n"
 
 
-def test_a_dead_init_is_a_power_off(caged_workspace):
+def test_death_of_init_powers_node_off(caged_workspace):
     workspace = caged_workspace
     workspace.client.start(workspace.spec())
     workspace.finished()
@@ -70,7 +70,7 @@ def test_a_dead_init_is_a_power_off(caged_workspace):
     workspace.until(lambda: workspace.state() == ("off", "its init exited"))
 
 
-def test_a_node_that_no_record_knows_is_ended_by_the_next_host(caged_workspace):
+def test_node_with_unreadable_record_is_ended_by_next_host(caged_workspace):
     workspace = caged_workspace
     node = workspace.client.start(workspace.spec())
     workspace.finished()
@@ -83,7 +83,7 @@ def test_a_node_that_no_record_knows_is_ended_by_the_next_host(caged_workspace):
     )
 
 
-def test_a_deleted_home_ends_its_host(workspace):
+def test_host_exits_when_its_directory_is_removed(workspace):
     workspace.client.start(workspace.spec())
     pid = workspace.host_pid()
     workspace.client.directory.rename(workspace.client.directory.with_name("moved"))
@@ -93,7 +93,7 @@ def test_a_deleted_home_ends_its_host(workspace):
     workspace.client.directory.with_name("moved").rename(workspace.client.directory)
 
 
-def test_two_homes_have_their_own_nodes_and_addresses(workspace, tmp_path):
+def test_separate_homes_have_separate_nodes_and_addresses(workspace, tmp_path):
     other = NodeHostClient(tmp_path / "other" / "rehearsal" / "nodes", isolation=workspace.isolation)
     try:
         one, two = workspace.client.start(workspace.spec()), other.start(workspace.spec())
@@ -105,7 +105,7 @@ def test_two_homes_have_their_own_nodes_and_addresses(workspace, tmp_path):
         other.shutdown()
 
 
-def test_a_home_with_a_very_long_name_works(workspace, tmp_path):
+def test_node_starts_in_home_with_very_long_path(workspace, tmp_path):
     deep = tmp_path / ("x" * 100) / ("y' z" * 25) / "rehearsal"
     client = NodeHostClient(deep, isolation=workspace.isolation)
     try:
@@ -115,26 +115,26 @@ def test_a_home_with_a_very_long_name_works(workspace, tmp_path):
         client.shutdown()
 
 
-def test_a_home_that_cannot_be_written_says_so(tmp_path):
+def test_unwritable_home_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RehearsalError, match="did not start"):
         NodeHostClient(tmp_path / "file" / "rehearsal").list()
 
 
-def test_shutdown_of_nothing_starts_nothing(tmp_path):
+def test_shutdown_without_host_does_not_start_host(tmp_path):
     client = NodeHostClient(tmp_path / "rehearsal")
     client.shutdown()
     assert not client.running()
     assert not (tmp_path / "rehearsal").exists()
 
 
-def test_the_client_is_light():
+def test_host_client_does_not_import_heavy_libraries():
     loaded = "sorted({'asyncssh', 'asyncio', 'moto', 'cryptography'} & set(sys.modules))"
     code = f"import sys; import cloudgpu.rehearsal.nodes.host_client; print({loaded})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_many_nodes_start_and_stop_at_once(workspace):
+def test_sixteen_nodes_start_and_stop_concurrently(workspace):
     began = time.monotonic()
     with ThreadPoolExecutor(16) as pool:
         nodes = list(pool.map(lambda number: workspace.client.start(workspace.spec(number)), range(1, 17)))

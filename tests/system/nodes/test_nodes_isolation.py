@@ -1,4 +1,4 @@
-"""A node cannot change, read the secrets of, or power off its machine."""
+"""A simulated node cannot change or power off its machine, or read its secrets."""
 
 import json
 import os
@@ -58,7 +58,7 @@ sudo /sbin/shutdown -h now
 
 
 def _mounted(own: Path) -> list[str]:
-    """What is mounted on the machine, but for what tests beside this one mount in folders of theirs meanwhile."""
+    """Return the machine's mounts, without those of other tests that run at the same time."""
     elsewhere = own.parent.parent
     lines = Path("/proc/self/mounts").read_text().splitlines()
     points = [Path(line.split()[1]) for line in lines]
@@ -92,7 +92,7 @@ def _machine(own: Path) -> dict[str, object]:
     }
 
 
-def test_hostile_user_data_changes_nothing_and_ends_only_its_node(caged_workspace, tmp_path):
+def test_hostile_user_data_affects_only_its_own_node(caged_workspace, tmp_path):
     workspace = caged_workspace
     canary = tmp_path / "canary"
     canary.mkdir()
@@ -122,7 +122,7 @@ def test_hostile_user_data_changes_nothing_and_ends_only_its_node(caged_workspac
     assert workspace.state(2)[0] == "running"
 
 
-def test_a_full_bootstrap_leaves_the_machine_as_it_was(workspace, tmp_path):
+def test_full_bootstrap_does_not_change_machine(workspace, tmp_path):
     before = _machine(tmp_path)
     whole = user_data(
         datetime.now(UTC) + timedelta(hours=1), pack_script(bootstrap_script(NodeKind("V100", "Volta", efa=True)))
@@ -138,7 +138,7 @@ def test_a_full_bootstrap_leaves_the_machine_as_it_was(workspace, tmp_path):
     assert _machine(tmp_path) == before
 
 
-def test_links_that_a_node_laid_are_not_followed_when_it_boots_again(caged_workspace, tmp_path):
+def test_reboot_does_not_follow_symlinks_created_by_node(caged_workspace, tmp_path):
     workspace = caged_workspace
     trap = Path("/var/lib") / f"cloudgpu-trap-{os.getpid()}"
     trap.mkdir()
@@ -162,7 +162,7 @@ def test_links_that_a_node_laid_are_not_followed_when_it_boots_again(caged_works
         trap.rmdir()
 
 
-def test_the_state_home_and_the_user_s_home_are_out_of_sight_wherever_they_lie(caged_workspace):
+def test_node_cannot_read_state_home_or_user_home(caged_workspace):
     folder = Path(tempfile.mkdtemp(prefix="cloudgpu-test-", dir="/srv"))
     workspace = type(caged_workspace)(folder / "state home", "cage")
     try:
@@ -181,7 +181,7 @@ def test_the_state_home_and_the_user_s_home_are_out_of_sight_wherever_they_lie(c
         shutil.rmtree(folder)
 
 
-def test_a_node_sees_neither_other_nodes_nor_processes_nor_services_of_its_machine(caged_workspace):
+def test_node_cannot_see_processes_devices_or_services_of_machine(caged_workspace):
     workspace = caged_workspace
     node = workspace.client.start(workspace.spec())
     workspace.client.start(workspace.spec(2))
@@ -196,7 +196,7 @@ def test_a_node_sees_neither_other_nodes_nor_processes_nor_services_of_its_machi
     assert workspace.ssh(node, "id -un; echo ~").stdout == b"ubuntu\n/home/ubuntu\n"
 
 
-def test_machine_changing_commands_are_simulated_and_say_so(workspace):
+def test_machine_changing_commands_are_simulated_and_logged(workspace):
     node = workspace.client.start(workspace.spec())
     done = workspace.ssh(node, "sudo -E apt-get install -y sl && modprobe nvidia && systemctl enable --now docker")
     assert done.returncode == 0
@@ -206,7 +206,7 @@ def test_machine_changing_commands_are_simulated_and_say_so(workspace):
     assert "simulated: systemctl enable --now docker" in log
 
 
-def test_metadata_needs_a_token_and_refuses_foreign_hosts(workspace):
+def test_metadata_requires_token_and_rejects_foreign_host_header(workspace):
     node = workspace.client.start(workspace.spec(role="r"))
     base = "$AWS_EC2_METADATA_SERVICE_ENDPOINT/latest"
     code = "-s -o /dev/null -w '%{http_code} '"

@@ -1,4 +1,4 @@
-"""Nodes end by themselves, at the time they were told, and whoever listens hears it."""
+"""Nodes power themselves off, immediately or on schedule, and listeners receive an event."""
 
 import threading
 
@@ -27,7 +27,7 @@ echo script >> "${{CLOUDGPU_NODE_ROOT}}/var/scripts"
 """
 
 
-def test_a_timer_of_the_boot_hook_ends_the_node_at_its_time_and_the_listener_hears_it_once(workspace):
+def test_boot_hook_timer_powers_node_off_and_emits_single_event(workspace):
     node = workspace.client.start(workspace.spec(user_data=_HOOK))
     workspace.finished()
     assert b"cloudgpu-expiry.timer" in workspace.ssh(node, "systemctl list-timers").stdout
@@ -44,7 +44,7 @@ def test_a_timer_of_the_boot_hook_ends_the_node_at_its_time_and_the_listener_hea
     events.close()
 
 
-def test_an_event_that_nobody_confirmed_is_told_again(workspace):
+def test_unconfirmed_event_is_delivered_again(workspace):
     workspace.client.start(
         workspace.spec(
             user_data="#!/bin/sh\nsudo /sbin/shutdown -h now\n"
@@ -58,7 +58,7 @@ def test_an_event_that_nobody_confirmed_is_told_again(workspace):
         events.close()
 
 
-def test_a_waiting_listener_is_woken_and_ends_with_the_host(workspace):
+def test_event_listener_receives_power_off_and_ends_with_host(workspace):
     heard: list[str] = []
     listener = threading.Thread(target=lambda: heard.extend(event.reason for event in workspace.client.events()))
     workspace.client.list()
@@ -77,7 +77,7 @@ def test_a_waiting_listener_is_woken_and_ends_with_the_host(workspace):
     [("poweroff", "off"), ("halt", "off"), ("shutdown -h now", "off"), ("sudo -n systemctl poweroff", "off"),
      ("systemd-run --on-active=1s poweroff", "off"), ("systemctl reboot", "running")],
 )  # fmt: skip
-def test_every_power_command_ends_or_reboots_the_node(caged_workspace, command, end):
+def test_power_commands_end_or_reboot_node(caged_workspace, command, end):
     workspace = caged_workspace
     node = workspace.client.start(workspace.spec())
     workspace.finished()
@@ -89,7 +89,7 @@ def test_every_power_command_ends_or_reboots_the_node(caged_workspace, command, 
         workspace.until(lambda: workspace.ssh(node, "test ! -e /run/before").returncode == 0)
 
 
-def test_shutdown_can_be_planned_and_taken_back(workspace):
+def test_scheduled_shutdown_can_be_cancelled(workspace):
     node = workspace.client.start(workspace.spec())
     workspace.ssh(node, "shutdown -h +10")
     workspace.ssh(node, "shutdown -c")
@@ -102,7 +102,7 @@ def test_shutdown_can_be_planned_and_taken_back(workspace):
     workspace.until(lambda: workspace.state()[0] == "off")
 
 
-def test_a_node_that_is_off_boots_again_from_its_disk_with_its_key_and_runs_hooks_again_but_scripts_once(workspace):
+def test_restarted_node_keeps_disk_and_reruns_hooks_but_not_scripts(workspace):
     node = workspace.client.start(workspace.spec(user_data=_HOOK))
     workspace.finished()
     workspace.client.power_off(workspace.spec().instance_id)
@@ -113,7 +113,7 @@ def test_a_node_that_is_off_boots_again_from_its_disk_with_its_key_and_runs_hook
     assert done.stdout.split() == [b"hook"] * 3 + [b"script"]
 
 
-def test_hooks_run_before_anybody_can_log_in_and_scripts_do_not_keep_them_waiting(workspace):
+def test_ssh_waits_for_boot_hooks_but_not_for_scripts(workspace):
     hook = '#cloud-boothook\n#!/bin/sh\ntouch "$CLOUDGPU_NODE_ROOT/var/hooked"\n'
     node = workspace.client.start(workspace.spec(1, hook))
     assert workspace.ssh(node, 'test -e "$CLOUDGPU_NODE_ROOT/var/hooked"').returncode == 0
@@ -127,7 +127,7 @@ def test_hooks_run_before_anybody_can_log_in_and_scripts_do_not_keep_them_waitin
     assert "script part-001 exited with status 3" in workspace.finished(2)
 
 
-def test_stop_removes_the_disk_and_keeps_the_console(workspace):
+def test_stop_removes_disk_and_keeps_console(workspace):
     workspace.client.start(workspace.spec(user_data="#!/bin/sh\necho a line\n"))
     workspace.finished()
     name = workspace.spec().instance_id
@@ -141,7 +141,7 @@ def test_stop_removes_the_disk_and_keeps_the_console(workspace):
     assert not (workspace.client.directory / "instances" / name).exists()
 
 
-def test_stop_kills_what_the_node_left_in_the_background(workspace):
+def test_stop_kills_background_processes_of_node(workspace):
     node = workspace.client.start(workspace.spec())
     marker = f"{90000 + workspace.host_pid()}"
     quiet = ">/dev/null 2>&1 </dev/null"

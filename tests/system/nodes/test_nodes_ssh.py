@@ -1,4 +1,4 @@
-"""Every way of talking to a node that people use: OpenSSH, scp, sftp, rsync, paramiko."""
+"""The common SSH clients against a simulated node: OpenSSH, scp, sftp, rsync and paramiko."""
 
 import hashlib
 import os
@@ -13,25 +13,25 @@ from cloudgpu.errors import RehearsalError
 pytestmark = pytest.mark.system
 
 
-def test_a_command_has_its_output_its_errors_and_its_exit_status(workspace):
+def test_command_returns_stdout_stderr_and_exit_status(workspace):
     node = workspace.client.start(workspace.spec())
     done = workspace.ssh(node, "echo out; echo err >&2; exit 7")
     assert (done.returncode, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
 
 
-def test_fifty_mebibytes_go_through_and_come_back_whole(workspace):
+def test_fifty_mebibytes_round_trip_unchanged(workspace):
     node = workspace.client.start(workspace.spec())
     data = os.urandom(50 << 20)
     assert workspace.ssh(node, "cat", data=data).stdout == data
     assert workspace.ssh(node, "sha256sum", data=data).stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()
 
 
-def test_an_empty_input_ends_at_once(workspace):
+def test_empty_stdin_reaches_eof_immediately(workspace):
     node = workspace.client.start(workspace.spec())
     assert workspace.ssh(node, "cat; echo end", data=b"").stdout == b"end\n"
 
 
-def test_a_terminal_is_the_node_s_own_and_has_a_size(workspace):
+def test_requested_terminal_is_allocated_on_node(workspace):
     node = workspace.client.start(workspace.spec())
     done = workspace.ssh(node, "tty && echo said > /dev/tty; test -t 0; exit $?", "-tt")
     assert done.returncode == 0
@@ -39,13 +39,13 @@ def test_a_terminal_is_the_node_s_own_and_has_a_size(workspace):
     assert b"said" in done.stdout
 
 
-def test_a_process_in_the_background_outlives_its_session_and_does_not_hold_it(workspace):
+def test_background_process_outlives_session_without_blocking(workspace):
     node = workspace.client.start(workspace.spec())
     assert workspace.ssh(node, "sleep 300 >/dev/null 2>&1 </dev/null & echo $! > pid").returncode == 0
     assert workspace.ssh(node, 'kill -0 "$(cat pid)"').returncode == 0
 
 
-def test_only_the_pinned_key_and_user_get_in(workspace, tmp_path):
+def test_login_requires_authorized_key_and_user(workspace, tmp_path):
     node = workspace.client.start(workspace.spec())
     stranger = paramiko.RSAKey.generate(2048)
     for user, key in (("root", paramiko.Ed25519Key(filename=str(workspace.key))), ("ubuntu", stranger)):
@@ -56,7 +56,7 @@ def test_only_the_pinned_key_and_user_get_in(workspace, tmp_path):
             transport.connect(username=user, pkey=key)
 
 
-def test_the_host_key_is_the_one_that_start_and_the_console_tell(workspace):
+def test_host_key_matches_start_response_and_console(workspace):
     node = workspace.client.start(workspace.spec())
     with paramiko.Transport((node.address, node.port)) as transport:
         transport.start_client(timeout=20)
@@ -70,7 +70,7 @@ def test_the_host_key_is_the_one_that_start_and_the_console_tell(workspace):
     assert keys.startswith(f"ssh-ed25519 {public} root@")
 
 
-def test_files_travel_by_scp_sftp_and_rsync(workspace, tmp_path):
+def test_scp_sftp_and_rsync_transfer_files(workspace, tmp_path):
     node = workspace.client.start(workspace.spec())
     tree = tmp_path / "tree"
     tree.mkdir()
@@ -101,7 +101,7 @@ def test_files_travel_by_scp_sftp_and_rsync(workspace, tmp_path):
     assert b"-rw-------" in done.stdout
 
 
-def test_paramiko_has_many_channels_files_and_a_tunnel(workspace):
+def test_paramiko_opens_concurrent_channels_sftp_and_tunnel(workspace):
     node = workspace.client.start(workspace.spec())
     with paramiko.SSHClient() as client:
         client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
@@ -129,7 +129,7 @@ def test_paramiko_has_many_channels_files_and_a_tunnel(workspace):
             client.get_transport().open_channel("direct-tcpip", ("192.0.2.1", 22), ("127.0.0.1", 1))
 
 
-def test_a_node_finds_python_uv_settings_and_shared_environments(workspace):
+def test_node_provides_python_and_shared_environments_directory(workspace):
     node = workspace.client.start(workspace.spec())
     asked = (
         'python3 -c "import sys; print(sys.version_info[:2] >= (3, 8))"; echo $CLOUDGPU_ENVS; touch $CLOUDGPU_ENVS/x'
@@ -139,7 +139,7 @@ def test_a_node_finds_python_uv_settings_and_shared_environments(workspace):
     assert (workspace.home / "envs" / "x").exists()
 
 
-def test_starting_twice_is_answered_and_rubbish_is_refused(workspace):
+def test_repeated_start_is_idempotent_and_invalid_specs_are_rejected(workspace):
     first = workspace.client.start(workspace.spec())
     assert workspace.client.start(workspace.spec()) == first
     for changes in ({"instance_id": "../x"}, {"user": "a b"}, {"user": "../root"}):

@@ -1,4 +1,4 @@
-"""A real OpenSSH server for each test that asks for one, on 127.0.0.1, with keys of its own."""
+"""Provide a real OpenSSH server on 127.0.0.1, with its own keys, to each test that requests one."""
 
 import contextlib
 import os
@@ -82,7 +82,15 @@ class Sshd:
         self.process.wait()
 
 
-def serve(folder: Path, *, host_key_kinds: tuple[str, ...] = ("ed25519",), extra: str = "", port: int = 0) -> Sshd:
+def serve(
+    folder: Path,
+    *,
+    host_key_kinds: tuple[str, ...] = ("ed25519",),
+    extra: str = "",
+    port: int = 0,
+    environment: str = "",
+    launcher: tuple[str, ...] = (),
+) -> Sshd:
     sshd = _sshd()
     folder.mkdir(parents=True, exist_ok=True)
     home = folder / "home"
@@ -114,7 +122,7 @@ def serve(folder: Path, *, host_key_kinds: tuple[str, ...] = ("ed25519",), extra
                 "MaxStartups 1000:1:2000",
                 "PasswordAuthentication no",
                 "PermitRootLogin prohibit-password",
-                f"SetEnv HOME={home}",
+                f"SetEnv HOME={home} {environment}",
                 "Subsystem sftp internal-sftp",
                 extra,
             ]
@@ -123,7 +131,7 @@ def serve(folder: Path, *, host_key_kinds: tuple[str, ...] = ("ed25519",), extra
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
     with (folder / "sshd.log").open("ab") as log:
-        process = subprocess.Popen([sshd, "-D", "-e", "-f", str(config)], stdout=log, stderr=log)
+        process = subprocess.Popen([*launcher, sshd, "-D", "-e", "-f", str(config)], stdout=log, stderr=log)
     server = Sshd(folder, port, process, key, tuple(fingerprints), home)
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and process.poll() is None:

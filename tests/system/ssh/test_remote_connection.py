@@ -17,14 +17,16 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.clock import ManualClock, SystemClock
+from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
+from cloudgpu.ssh.boot_wait import wait_for_ssh
 from cloudgpu.ssh.command import Raw, RemoteCommand, Secret
-from cloudgpu.ssh.connection import SshHost, connect, wait_for_ssh
+from cloudgpu.ssh.connection import SshHost, connect
 from cloudgpu.ssh.fanout import all_or_raise, wait_for_all
 from cloudgpu.ssh.keys import ensure_key
 from cloudgpu.ssh.openssh_command import JumpNode, ServerKey, ssh_argv, write_known_hosts
 from cloudgpu.ssh.session import KeepaliveLimits
+from tests.manual_clock import ManualClock
 
 Sshd = Any
 
@@ -47,7 +49,7 @@ def other_host_key(tmp_path: Path) -> str:
     return ensure_key(tmp_path / "stranger").line.split()[1]
 
 
-def test_a_command_and_its_result(host: SshHost) -> None:
+def test_run_returns_output_and_hides_secrets_in_shown_command(host: SshHost) -> None:
     result = host.run(RemoteCommand("echo", "a  b", "$HOME;'\"", Secret("s3 cret"), Raw("; echo oops >&2")))
     assert result.stdout == "a  b $HOME;'\" s3 cret\n"
     assert result.stderr == "oops\n"
@@ -56,7 +58,7 @@ def test_a_command_and_its_result(host: SshHost) -> None:
     assert result.seconds > 0
 
 
-def test_a_bad_exit_code_shows_the_last_ten_lines(host: SshHost) -> None:
+def test_failed_command_reports_exit_code_and_last_ten_lines(host: SshHost) -> None:
     with pytest.raises(RemoteCommandError) as caught:
         host.run(RemoteCommand("sh", "-c", "seq 1 20 >&2; exit 3"))
     assert caught.value.tail == tuple(str(n) for n in range(11, 21))
@@ -64,7 +66,8 @@ def test_a_bad_exit_code_shows_the_last_ten_lines(host: SshHost) -> None:
     assert host.try_run(RemoteCommand("sh", "-c", "exit 3")).exit_code == 3
 
 
-def test_a_hundred_megabytes_both_ways_do_not_block(host: SshHost) -> None:
+@pytest.mark.slow
+def test_hundred_megabytes_in_both_directions_do_not_deadlock(host: SshHost) -> None:
     big = bytes(range(256)) * (100 * 4096)
     result = host.run(RemoteCommand("sh", "-c", "tee /dev/stderr | wc -c"), stdin=big)
     assert result.stdout.strip() == str(len(big))
@@ -74,16 +77,16 @@ def test_a_hundred_megabytes_both_ways_do_not_block(host: SshHost) -> None:
     assert len(flood.stdout) == 100_000_000
 
 
-def test_an_end_by_signal_has_the_shell_s_exit_code(host: SshHost) -> None:
+def test_death_by_signal_returns_shell_exit_code(host: SshHost) -> None:
     assert host.try_run(RemoteCommand("sh", "-c", "kill -9 $$")).exit_code == 137
     assert host.try_run(RemoteCommand(Raw("kill -15 $$"))).exit_code == 143
 
 
-def test_output_that_is_no_text_is_replaced(host: SshHost) -> None:
+def test_undecodable_output_bytes_are_replaced(host: SshHost) -> None:
     assert host.run(RemoteCommand("printf", "a\\377b")).stdout == "a\ufffdb"
 
 
-def test_lines_come_while_the_command_runs(host: SshHost, tmp_path: Path) -> None:
+def test_stream_yields_lines_while_command_runs(host: SshHost, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     stream = host.stream(RemoteCommand("sh", "-c", f"echo first; cat < {gate}; printf 'last, no newline'"))
@@ -94,7 +97,7 @@ def test_lines_come_while_the_command_runs(host: SshHost, tmp_path: Path) -> Non
     assert stream.exit_code == 0
 
 
-def test_a_reader_that_stops_holds_nothing_up(host: SshHost) -> None:
+def test_abandoned_stream_does_not_block_connection(host: SshHost) -> None:
     stream = host.stream(RemoteCommand("yes"))
     assert next(stream.lines()) == "y"
     stream.close()
@@ -104,7 +107,7 @@ def test_a_reader_that_stops_holds_nothing_up(host: SshHost) -> None:
     assert host.run(RemoteCommand("echo", "on")).stdout == "on\n"
 
 
-def test_closing_from_another_thread_ends_the_lines(host: SshHost) -> None:
+def test_closing_stream_from_another_thread_ends_iteration(host: SshHost) -> None:
     stream = host.stream(RemoteCommand("sh", "-c", "echo up; exec sleep 60"))
     lines = stream.lines()
     assert next(lines) == "up"
@@ -114,7 +117,7 @@ def test_closing_from_another_thread_ends_the_lines(host: SshHost) -> None:
     closer.join()
 
 
-def test_a_timeout_gives_up_and_leaves_the_connection_usable(host: SshHost, tmp_path: Path) -> None:
+def test_timeout_ends_command_and_keeps_connection_usable(host: SshHost, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     with pytest.raises(ConnectError, match=r"exceeded its time limit of 0\.5 s"):
         host.run(RemoteCommand("sleep", "60"), timeout_s=0.5)
@@ -127,20 +130,20 @@ def test_a_timeout_gives_up_and_leaves_the_connection_usable(host: SshHost, tmp_
     assert host.run(RemoteCommand("echo", "on")).stdout == "on\n"
 
 
-def test_more_sessions_than_a_server_allows(host: SshHost) -> None:
+def test_sessions_beyond_server_limit_all_succeed(host: SshHost) -> None:
     streams = [host.stream(RemoteCommand("sh", "-c", "echo up; read line; echo $line"), stdin=b"") for _ in range(25)]
     assert [next(iter(stream.lines())) for stream in streams] == ["up"] * 25
     held = [host.stream(RemoteCommand("cat")) for _ in range(25)]
     assert [list(stream.lines()) for stream in held] == [[]] * 25
 
 
-def test_many_threads_share_one_connection(host: SshHost) -> None:
+def test_threads_run_commands_concurrently_over_shared_connection(host: SshHost) -> None:
     with ThreadPoolExecutor(20) as pool:
         results = list(pool.map(lambda n: host.run(RemoteCommand("echo", str(n))).stdout, range(60)))
     assert results == [f"{n}\n" for n in range(60)]
 
 
-def test_a_new_key_exchange_in_the_middle_of_everything(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rekeying_during_transfers_loses_no_data(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloudgpu.ssh.transport._CountingPackets.REKEY_BYTES", 1 << 18)
     payload = os.urandom(3 << 20)
     with connect(sshd.node(), sshd.key, clock=SystemClock()) as host, ThreadPoolExecutor(4) as pool:
@@ -152,7 +155,7 @@ def test_a_new_key_exchange_in_the_middle_of_everything(sshd: Sshd, monkeypatch:
         assert set(pool.map(there_and_back, range(8))) == {payload}
 
 
-def test_the_wrong_host_is_told_and_nothing_is_sent(sshd: Sshd) -> None:
+def test_wrong_host_key_is_reported_before_authentication(sshd: Sshd) -> None:
     node = replace(sshd.node(), host_keys=("SHA256:" + "A" * 43,))
     with pytest.raises(HostKeyError) as caught:
         connect(node, sshd.key, clock=SystemClock())
@@ -165,7 +168,7 @@ def test_the_wrong_host_is_told_and_nothing_is_sent(sshd: Sshd) -> None:
         connect(replace(node, host_keys=()), sshd.key, clock=SystemClock())
 
 
-def test_a_pin_of_any_type_that_the_server_holds(tmp_path: Path, start_sshd: Any) -> None:
+def test_pinned_key_of_any_host_key_type_is_accepted(tmp_path: Path, start_sshd: Any) -> None:
     server = start_sshd(tmp_path / "sshd", host_key_kinds=("ed25519", "ecdsa", "rsa"))
     try:
         for pin in server.fingerprints:
@@ -177,7 +180,7 @@ def test_a_pin_of_any_type_that_the_server_holds(tmp_path: Path, start_sshd: Any
         server.kill()
 
 
-def test_a_key_that_the_server_does_not_know(sshd: Sshd, tmp_path: Path) -> None:
+def test_rejected_invalid_and_missing_private_keys_are_reported(sshd: Sshd, tmp_path: Path) -> None:
     ensure_key(tmp_path / "other")
     with pytest.raises(ConnectError, match="refused the key") as caught:
         connect(sshd.node(), tmp_path / "other", clock=SystemClock())
@@ -189,7 +192,7 @@ def test_a_key_that_the_server_does_not_know(sshd: Sshd, tmp_path: Path) -> None
         connect(sshd.node(), tmp_path / "missing", clock=SystemClock())
 
 
-def test_each_way_not_to_be_reachable_has_its_message(sshd: Sshd) -> None:
+def test_refused_and_silent_ports_are_reported_differently(sshd: Sshd) -> None:
     with pytest.raises(ConnectError, match="refused the connection"):
         connect(replace(sshd.node(), port=free_port()), sshd.key, clock=SystemClock())
     with socket.create_server(("127.0.0.1", 0)) as mute:
@@ -198,7 +201,7 @@ def test_each_way_not_to_be_reachable_has_its_message(sshd: Sshd) -> None:
             connect(silent, sshd.key, clock=SystemClock(), timeout_s=0.5)
 
 
-def test_a_server_killed_in_the_middle_and_back_again(sshd: Sshd, start_sshd: Any) -> None:
+def test_connection_is_reestablished_after_server_restart(sshd: Sshd, start_sshd: Any) -> None:
     with connect(sshd.node(), sshd.key, clock=SystemClock()) as host:
         lines = host.stream(RemoteCommand("sh", "-c", "echo up; exec sleep 60")).lines()
         assert next(lines) == "up"
@@ -214,7 +217,7 @@ def test_a_server_killed_in_the_middle_and_back_again(sshd: Sshd, start_sshd: An
             again.kill()
 
 
-def test_a_node_that_changed_its_key_is_not_reconnected_to(sshd: Sshd, start_sshd: Any) -> None:
+def test_reconnect_rejects_changed_host_key(sshd: Sshd, start_sshd: Any) -> None:
     with connect(sshd.node(), sshd.key, clock=SystemClock()) as host:
         sshd.kill()
         for path in sshd.folder.glob("host_*"):
@@ -228,7 +231,7 @@ def test_a_node_that_changed_its_key_is_not_reconnected_to(sshd: Sshd, start_ssh
             stranger.kill()
 
 
-def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
+def test_keepalive_detects_hung_node(sshd: Sshd) -> None:
     keepalive = KeepaliveLimits(probe_after_s=0.2, dead_after_s=1.0)
     with connect(sshd.node(), sshd.key, clock=SystemClock(), keepalive=keepalive) as host:
         quiet = host.stream(RemoteCommand("sh", "-c", "echo up; exec sleep 2"))
@@ -247,7 +250,7 @@ def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
         assert host.run(RemoteCommand("echo", "back")).stdout == "back\n"
 
 
-def test_a_node_that_hangs_while_much_is_sent_to_it(sshd: Sshd) -> None:
+def test_keepalive_detects_hung_node_during_upload(sshd: Sshd) -> None:
     keepalive = KeepaliveLimits(probe_after_s=0.2, dead_after_s=1.0)
     with connect(sshd.node(), sshd.key, clock=SystemClock(), keepalive=keepalive) as host:
         session = host.start(
@@ -267,7 +270,7 @@ def test_a_node_that_hangs_while_much_is_sent_to_it(sshd: Sshd) -> None:
         assert host.run(RemoteCommand("echo", "back")).stdout == "back\n"
 
 
-def test_waiting_for_a_node_that_boots(sshd: Sshd, start_sshd: Any) -> None:
+def test_wait_for_ssh_retries_until_boot_or_deadline(sshd: Sshd, start_sshd: Any) -> None:
     port = free_port()
     booting = replace(sshd.node(), port=port)
     started = []
@@ -295,7 +298,7 @@ def test_waiting_for_a_node_that_boots(sshd: Sshd, start_sshd: Any) -> None:
     assert clock.monotonic() == before
 
 
-def test_through_another_node(sshd: Sshd) -> None:
+def test_connect_reaches_node_through_another_node(sshd: Sshd) -> None:
     with connect(sshd.node(), sshd.key, clock=SystemClock()) as gate:
         with connect(sshd.node(1), sshd.key, clock=SystemClock(), via=gate) as inner:
             assert inner.run(RemoteCommand("echo", "inside")).stdout == "inside\n"
@@ -303,7 +306,7 @@ def test_through_another_node(sshd: Sshd) -> None:
             connect(replace(sshd.node(1), port=free_port()), sshd.key, clock=SystemClock(), via=gate)
 
 
-def test_nodes_behind_another_one_are_reached_through_it(sshd: Sshd) -> None:
+def test_wait_for_all_reaches_nodes_through_jump_node(sshd: Sshd) -> None:
     nodes = [sshd.node(0), sshd.node(1, jump=0), sshd.node(2, jump=0)]
     hosts = all_or_raise(wait_for_all(nodes, sshd.key, clock=SystemClock(), deadline_s=30))
     assert list(hosts) == [0, 1, 2]
@@ -313,7 +316,7 @@ def test_nodes_behind_another_one_are_reached_through_it(sshd: Sshd) -> None:
         host.close()
 
 
-def test_a_wrong_host_key_behind_another_node_is_refused_as_well(sshd: Sshd) -> None:
+def test_wrong_host_key_behind_jump_node_is_rejected(sshd: Sshd) -> None:
     nodes = [sshd.node(0), sshd.node(1, jump=0, host_keys=("SHA256:somebody-else",))]
     outcomes = wait_for_all(nodes, sshd.key, clock=SystemClock(), deadline_s=30)
     assert isinstance(outcomes[1], HostKeyError)
@@ -321,7 +324,7 @@ def test_a_wrong_host_key_behind_another_node_is_refused_as_well(sshd: Sshd) -> 
     outcomes[0].close()
 
 
-def test_a_tunnel(host: SshHost) -> None:
+def test_tunnel_carries_data_both_ways_until_connection_closes(host: SshHost) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = host.forward(server.getsockname()[1])
         assert host.forward(server.getsockname()[1]) == port
@@ -343,7 +346,7 @@ def test_a_tunnel(host: SshHost) -> None:
         socket.create_connection(("127.0.0.1", port))
 
 
-def test_the_real_ssh_client_with_the_pinned_key(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
+def test_openssh_accepts_only_pinned_host_key(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
     home = tmp_path / "a home, 100% ours"
     known_hosts = write_known_hosts(home / "known_hosts", host.node, host.server_key())
     argv = ssh_argv(host.node, key=sshd.key, known_hosts=known_hosts, command=("echo there",))
@@ -356,9 +359,7 @@ def test_the_real_ssh_client_with_the_pinned_key(host: SshHost, sshd: Sshd, tmp_
     assert "Host key verification failed" in refused.stderr
 
 
-def test_the_real_ssh_client_through_another_node_with_both_keys_pinned(
-    host: SshHost, sshd: Sshd, tmp_path: Path
-) -> None:
+def test_openssh_checks_pinned_keys_of_jump_node_and_target(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
     home, behind = tmp_path / "a home, 100% ours", sshd.node(1, jump=0)
     known_hosts = write_known_hosts(home / "known_hosts.1", behind, host.server_key())
     gate = JumpNode(host.node, write_known_hosts(home / "known_hosts.0", host.node, host.server_key()))
@@ -375,7 +376,7 @@ def test_the_real_ssh_client_through_another_node_with_both_keys_pinned(
         path.write_bytes(right)
 
 
-def test_nothing_is_written_to_the_terminal(sshd: Sshd) -> None:
+def test_failed_connections_write_nothing_to_terminal(sshd: Sshd) -> None:
     code = (
         "import sys, dataclasses\n"
         "from pathlib import Path\n"

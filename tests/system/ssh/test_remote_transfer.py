@@ -1,4 +1,4 @@
-"""Trees and files to and from a real OpenSSH server."""
+"""Transfer directory trees and single files to and from a real OpenSSH server."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def plant(root: Path, contents: dict[str, bytes]) -> None:
 
 
 def snapshot(root: Path) -> dict[str, Any]:
-    """Everything below a directory: content and mode of files, text of links."""
+    """Return everything below a directory: content, mode and mtime of files, targets of symlinks."""
     found: dict[str, Any] = {}
     for here, folders, files in os.walk(root):
         for name in [*files, *folders]:
@@ -69,7 +69,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two MiB."""
+    """Mount a file system of 2 MiB."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
     folder = tmp_path / "small disk"
@@ -80,7 +80,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_there_and_back_exactly(host: SshHost, sshd: Sshd, source: Path, tmp_path: Path) -> None:
+def test_uploaded_tree_is_downloaded_unchanged(host: SshHost, sshd: Sshd, source: Path, tmp_path: Path) -> None:
     sent = send(host, source)
     assert sent == files_to_send(source).bytes
     assert snapshot(sshd.home / "work") == snapshot(source)
@@ -92,7 +92,7 @@ def test_there_and_back_exactly(host: SshHost, sshd: Sshd, source: Path, tmp_pat
     assert sorted(names) == sorted(files_to_send(source).files)
 
 
-def test_only_what_changed_is_sent_and_fetched(host: SshHost, sshd: Sshd, source: Path, tmp_path: Path) -> None:
+def test_only_changed_files_are_transferred(host: SshHost, sshd: Sshd, source: Path, tmp_path: Path) -> None:
     send(host, source)
     assert send(host, source) == 0
     (source / "a b").write_bytes(b"12345")
@@ -109,7 +109,7 @@ def test_only_what_changed_is_sent_and_fetched(host: SshHost, sshd: Sshd, source
     assert (back / "sub/x").stat().st_ino == inode
 
 
-def test_what_is_gone_here_goes_there_and_kinds_may_change(host: SshHost, sshd: Sshd, source: Path) -> None:
+def test_upload_deletes_removed_files_and_replaces_changed_file_types(host: SshHost, sshd: Sshd, source: Path) -> None:
     send(host, source)
     work = sshd.home / "work"
     (source / "sub" / "deep" / "y").unlink()  # its directory with it
@@ -131,7 +131,7 @@ def test_what_is_gone_here_goes_there_and_kinds_may_change(host: SshHost, sshd: 
     assert (work / "sub" / "x").read_bytes() == b"sub/x" * 100
 
 
-def test_a_link_on_the_node_does_not_lead_the_contents_astray(host: SshHost, sshd: Sshd, source: Path) -> None:
+def test_upload_does_not_follow_symlink_on_node(host: SshHost, sshd: Sshd, source: Path) -> None:
     send(host, source)
     outside = sshd.home / "outside"
     outside.mkdir()
@@ -146,7 +146,7 @@ def test_a_link_on_the_node_does_not_lead_the_contents_astray(host: SshHost, ssh
     assert snapshot(outside).keys() == {"precious"}
 
 
-def test_a_directory_of_somebody_else_is_left_alone(host: SshHost, sshd: Sshd, source: Path) -> None:
+def test_upload_refuses_directory_created_by_others(host: SshHost, sshd: Sshd, source: Path) -> None:
     plant(sshd.home / "mine", {"thesis.tex": b"years"})
     with pytest.raises(RemoteCommandError, match="did not put there"):
         send(host, source, "~/mine")
@@ -159,7 +159,7 @@ def test_a_directory_of_somebody_else_is_left_alone(host: SshHost, sshd: Sshd, s
     assert send(host, source, "empty") > 0
 
 
-def test_a_sender_killed_half_way_and_the_next_one(sshd: Sshd, tmp_path: Path) -> None:
+def test_upload_completes_after_previous_sender_was_killed(sshd: Sshd, tmp_path: Path) -> None:
     source = tmp_path / "source"
     plant(source, {f"small {n}": b"x" * 1000 for n in range(50)})
     with connect(sshd.node(), sshd.key, clock=SystemClock()) as host:
@@ -190,7 +190,7 @@ def test_a_sender_killed_half_way_and_the_next_one(sshd: Sshd, tmp_path: Path) -
     assert snapshot(sshd.home / "work") == snapshot(source)
 
 
-def test_two_senders_at_once(sshd: Sshd, source: Path) -> None:
+def test_concurrent_uploads_leave_intact_tree(sshd: Sshd, source: Path) -> None:
     plant(source, {f"many/{n}": os.urandom(3000) for n in range(500)})
 
     def once(_: int) -> int:
@@ -202,7 +202,7 @@ def test_two_senders_at_once(sshd: Sshd, source: Path) -> None:
     assert snapshot(sshd.home / "work") == snapshot(source)
 
 
-def test_a_node_whose_disk_is_full(host: SshHost, source: Path, full_disk: Path) -> None:
+def test_full_node_disk_fails_upload_without_partial_files(host: SshHost, source: Path, full_disk: Path) -> None:
     (source / "big").write_bytes(bytes(4 << 20))
     with pytest.raises(RemoteCommandError, match="No space left on device"):
         send(host, source, str(full_disk / "work"))
@@ -214,7 +214,9 @@ def test_a_node_whose_disk_is_full(host: SshHost, source: Path, full_disk: Path)
     assert snapshot(full_disk / "work") == snapshot(source)
 
 
-def test_a_caller_whose_disk_is_full(host: SshHost, sshd: Sshd, source: Path, full_disk: Path) -> None:
+def test_full_local_disk_fails_download_without_partial_files(
+    host: SshHost, sshd: Sshd, source: Path, full_disk: Path
+) -> None:
     send(host, source)
     (sshd.home / "work" / "big").write_bytes(bytes(4 << 20))
     with pytest.raises(StateError, match="not enough space"):
@@ -225,7 +227,7 @@ def test_a_caller_whose_disk_is_full(host: SshHost, sshd: Sshd, source: Path, fu
     assert host.run(RemoteCommand("echo", "on")).stdout == "on\n"
 
 
-def test_files_that_change_or_vanish_while_they_are_read(host: SshHost, sshd: Sshd, source: Path) -> None:
+def test_upload_tolerates_files_changed_or_deleted_during_transfer(host: SshHost, sshd: Sshd, source: Path) -> None:
     big = source / "big"
     big.write_bytes(b"a" * (40 << 20))
     files = files_to_send(source).files
@@ -238,7 +240,7 @@ def test_files_that_change_or_vanish_while_they_are_read(host: SshHost, sshd: Ss
     assert snapshot(sshd.home / "work") == snapshot(source)
 
 
-def test_a_file_that_cannot_be_read_spoils_nothing(
+def test_unreadable_file_fails_upload_without_changing_node(
     host: SshHost, sshd: Sshd, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(host, source)
@@ -258,7 +260,7 @@ def test_a_file_that_cannot_be_read_spoils_nothing(
     assert snapshot(sshd.home / "work") == before
 
 
-def test_fetching_by_pattern(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
+def test_download_selects_files_by_pattern(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
     plant(sshd.home / "run", {name: b"1" for name in ("m.pt", "log/a.txt", "log/b.txt", "ck/1/w.pt", "ck/2/w.pt", "x")})
     (sshd.home / "run" / "pipe").parent.mkdir(exist_ok=True)
     os.mkfifo(sshd.home / "run" / "pipe")
@@ -271,13 +273,13 @@ def test_fetching_by_pattern(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
     assert fetch("log/", "./x") == ["log/a.txt", "log/b.txt", "x"]
     assert fetch("ck/*/") == ["ck/1/w.pt", "ck/2/w.pt"]
     assert fetch("nothing*") == []
-    with pytest.raises(UsageError, match="not a file pattern"):
+    with pytest.raises(UsageError, match="not a valid file pattern"):
         fetch("[a")
     with pytest.raises(RemoteCommandError, match="no such directory"):
         host.fetch_tree("~/missing", [], tmp_path / "m")
 
 
-def test_a_log_that_grows_and_one_that_shrinks(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
+def test_download_tolerates_growing_and_truncated_files(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
     plant(sshd.home / "run", {"a growing": b"x" * (8 << 20), "shrinks": b"y" * (8 << 20)})
     real = host.start
 
@@ -294,7 +296,7 @@ def test_a_log_that_grows_and_one_that_shrinks(host: SshHost, sshd: Sshd, tmp_pa
     assert (tmp_path / "out" / "shrinks").read_bytes() == b"yyyyy"
 
 
-def test_a_node_killed_while_sending(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
+def test_node_killed_during_download_leaves_only_complete_files(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
     plant(sshd.home / "run", {"a": b"first", "b": bytes(300 << 20)})
     with ThreadPoolExecutor(1) as pool:
         fetching = pool.submit(host.fetch_tree, "~/run", [], tmp_path / "out")
@@ -305,7 +307,7 @@ def test_a_node_killed_while_sending(host: SshHost, sshd: Sshd, tmp_path: Path) 
     assert snapshot(tmp_path / "out").keys() == {"a"}
 
 
-def test_single_files(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
+def test_single_files_are_written_and_read_with_mode(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
     content = os.urandom(3 << 20)
     for path in ("~/deep/er/a b'c", str(sshd.home / "absolute"), "relative to nothing"):
         where = path if path.startswith(("~", "/")) else f"{sshd.home}/{path}"
@@ -323,8 +325,8 @@ def test_single_files(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
         host.put_bytes(b"x", "/proc/no/such")
 
 
-def test_a_shell_that_talks_when_it_starts(tmp_path: Path, start_sshd: Any, source: Path) -> None:
-    """Everybody has a `.bashrc`; some print."""
+def test_transfers_ignore_output_of_login_shell(tmp_path: Path, start_sshd: Any, source: Path) -> None:
+    """Some users' `.bashrc` prints a message at login."""
     talking = tmp_path / "talking"
     talking.write_text('#!/bin/sh\necho Welcome to the lab!\nexec sh -c "$SSH_ORIGINAL_COMMAND"\n')
     talking.chmod(0o755)
@@ -345,7 +347,7 @@ def test_a_shell_that_talks_when_it_starts(tmp_path: Path, start_sshd: Any, sour
 @pytest.mark.parametrize(
     "answer", ["", "rubbish", "12345678rubbish", '12345678{"wanted": [99], "extra": 0}', "12345678[]"]
 )
-def test_a_node_that_answers_rubbish(tmp_path: Path, start_sshd: Any, source: Path, answer: str) -> None:
+def test_malformed_node_response_is_reported(tmp_path: Path, start_sshd: Any, source: Path, answer: str) -> None:
     lying = tmp_path / "lying"
     lying.write_text(f"#!/bin/sh\ncat > /dev/null\nprintf '\\036cloudgpu\\036'\nprintf '%s' '{answer}'\n")
     lying.chmod(0o755)
@@ -361,7 +363,7 @@ def test_a_node_that_answers_rubbish(tmp_path: Path, start_sshd: Any, source: Pa
         server.kill()
 
 
-def test_half_a_file_is_never_put_in_place(host: SshHost, sshd: Sshd) -> None:
+def test_interrupted_upload_keeps_previous_file(host: SshHost, sshd: Sshd) -> None:
     host.put_bytes(b"old", "~/file")
     from cloudgpu.ssh.transfer import transfer
 

@@ -1,4 +1,4 @@
-"""A scripted cloud behind the `Cloud` protocol: what it has and refuses is data, and it counts what it is asked."""
+"""A scripted cloud behind the `Cloud` protocol. Its contents and errors are data, and it records its calls."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,6 @@ from cloudgpu.backends.aws.clusters.create import Provisioning
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.clock import ManualClock
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Inventory, Node
@@ -27,8 +26,9 @@ from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.data.files import S3Service
 from cloudgpu.run.progress import Note
-from cloudgpu.ssh.fake import FakeHost, ScriptedResult
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
+from tests.fake_host import FakeHost, ScriptedResult
+from tests.manual_clock import ManualClock
 
 MARK = "\x1ecloudgpu\x1e"
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -78,10 +78,10 @@ class ScriptedEngine:
         self.cloud.calls.append(("destroy", stack.region, ""))
         if self.cloud.destroy_fails is not None:
             raise self.cloud.destroy_fails
-        for one, state in self.cloud.alive.items():
+        for instance_id, state in self.cloud.alive.items():
             if state == "running":
-                self.cloud.ends[one] = self.cloud.clock.now()
-            self.cloud.alive[one] = "terminated"
+                self.cloud.ends[instance_id] = self.cloud.clock.now()
+            self.cloud.alive[instance_id] = "terminated"
 
 
 class NoStorage:
@@ -100,13 +100,13 @@ class ScriptedCloud:
     orphans: list = field(default_factory=list)
     stubborn: list = field(default_factory=list)
     ended: list = field(default_factory=list)
-    """Instances that were terminated, which AWS goes on listing for an hour."""
+    """Terminated instances, which AWS keeps listing for an hour."""
     destroy_fails: Exception | None = None
     account_id: str = "111122223333"
     clock: ManualClock = field(default_factory=lambda: ManualClock(START))
     launches: dict = field(default_factory=dict)
     ends: dict = field(default_factory=dict)
-    """Instance id -> when it ended, where the cloud gives a time; None for one that it does not list any more."""
+    """Instance id -> end time, if the cloud provides it; None for an instance that is no longer listed."""
     network: list = field(default_factory=list)
     previewed: tuple = ()
     drifted: tuple = ()
@@ -140,39 +140,55 @@ class ScriptedCloud:
     def running_vcpus(self, region):
         return {}
 
+    def root_disk_sizes(self, wanted):
+        return {}
+
     def caller_cidr(self):
         if isinstance(self.cidr, Exception):
             raise self.cidr
         return self.cidr
 
     def inventory(self, record, instance_ids, emit):
-        nodes = tuple(node(index, one, record.zone) for index, one in enumerate(instance_ids))
+        nodes = tuple(node(index, instance_id, record.placement.zone) for index, instance_id in enumerate(instance_ids))
         return Inventory(record.name, nodes)
 
+    def console(self, region, instance_id):
+        return f"console of {instance_id} in {region}\r\n"
+
     def instance_states(self, region, instance_ids):
-        return {one: self.alive.get(one, "terminated") for one in instance_ids}
+        return {instance_id: self.alive.get(instance_id, "terminated") for instance_id in instance_ids}
 
     def lifetimes(self, region, instance_ids):
-        listed = [one for one in instance_ids if one in self.alive and self.ends.get(one, 0) is not None]
-        return {one: self._lifetime(one) for one in listed}
+        listed = [
+            instance_id
+            for instance_id in instance_ids
+            if instance_id in self.alive and self.ends.get(instance_id, 0) is not None
+        ]
+        return {instance_id: self._lifetime(instance_id) for instance_id in listed}
 
-    def _lifetime(self, one):
-        alive = self.alive[one] == "running"
-        return Lifetime("instance", one, alive, self.launches.get(one), None if alive else self.ends.get(one))
+    def _lifetime(self, instance_id):
+        alive = self.alive[instance_id] == "running"
+        return Lifetime(
+            "instance",
+            instance_id,
+            alive,
+            self.launches.get(instance_id),
+            None if alive else self.ends.get(instance_id),
+        )
 
     def network_lifetimes(self, region, token):
         return tuple(self.network)
 
     def search(self, cluster, regions):
         self.searched.append(tuple(regions))
-        return [one for one in (*self.orphans, *self.stubborn) if one.region in (*regions, "global")]
+        return [resource for resource in (*self.orphans, *self.stubborn) if resource.region in (*regions, "global")]
 
     def search_each(self, cluster, regions):
         result = SearchResult()
         for region in regions:
             try:
-                found = tuple(one for one in self.search(cluster, [region]) if one.region == region)
-                ended = tuple(one for one in self.ended if one.region == region)
+                found = tuple(resource for resource in self.search(cluster, [region]) if resource.region == region)
+                ended = tuple(resource for resource in self.ended if resource.region == region)
                 result = result.merged(SearchResult(found, terminated=ended))
             except CloudGpuError as err:
                 result = result.merged(SearchResult(failures={region: err}))
@@ -189,18 +205,18 @@ class ScriptedCloud:
 
     def terminate(self, region, instance_ids):
         self.calls.append(("terminate", region, tuple(instance_ids)))
-        for one in instance_ids:
-            if self.alive.get(one) == "running":
-                self.ends[one] = self.clock.now()
-            self.alive[one] = "terminated"
+        for instance_id in instance_ids:
+            if self.alive.get(instance_id) == "running":
+                self.ends[instance_id] = self.clock.now()
+            self.alive[instance_id] = "terminated"
 
     def retag(self, found, tags):
-        self.calls.append(("retag", tuple(one.id for one in found), dict(tags)))
+        self.calls.append(("retag", tuple(resource.id for resource in found), dict(tags)))
 
     def release(self, found):
-        self.calls.append(("release", "", tuple(one.id for one in found)))
-        self.ended += [one for one in found if one.kind == "instance"]
-        self.orphans = [one for one in self.orphans if one not in found]
+        self.calls.append(("release", "", tuple(resource.id for resource in found)))
+        self.ended += [resource for resource in found if resource.kind == "instance"]
+        self.orphans = [resource for resource in self.orphans if resource not in found]
 
 
 def node(index, instance_id="i-0", zone="us-east-1c", **changes):
@@ -231,7 +247,7 @@ def plan_of(*candidates, nodes=2, findings=(), expiry_s=3600, **sections):
 
 @dataclass
 class Workspace:
-    """Everything a use case works with, on a scripted cloud and a clock that is moved by hand."""
+    """Everything that a use case needs, with a scripted cloud and a manual clock."""
 
     cloud: ScriptedCloud
     home: Home
@@ -244,7 +260,7 @@ class Workspace:
 
     @property
     def notes(self):
-        return [one.text for one in self.heard if isinstance(one, Note)]
+        return [event.text for event in self.heard if isinstance(event, Note)]
 
     @property
     def context(self):
@@ -271,21 +287,27 @@ class Workspace:
 
 @dataclass
 class Gang:
-    """The nodes of a scripted cluster: hosts in memory whose agents say what a test wants."""
+    """The nodes of a scripted cluster: in-memory hosts whose agents return what a test specifies."""
 
     workspace: "Workspace"
     hosts: dict = field(default_factory=dict)
     dialled: list = field(default_factory=list)
     ended: dict = field(default_factory=dict)
     before: dict = field(default_factory=dict)
-    """Verb -> what happens on node 0 before it is answered."""
+    """Verb -> function that runs before node 0 responds."""
+    busy: list = field(default_factory=list)
+    """Other runs in progress on the nodes."""
+    uncopied: tuple = ()
+    """Output of a stopped run that was not copied before."""
+    ranks: list = field(default_factory=list)
+    """Ranks in the final status of every node, with the times at which they started and ended."""
 
     def connect(self, nodes, emit):
-        self.dialled.append([one.instance_id for one in nodes])
-        return [self.hosts.setdefault(one.instance_id, self._host(one)) for one in nodes]
+        self.dialled.append([node.instance_id for node in nodes])
+        return [self.hosts.setdefault(node.instance_id, self._host(node)) for node in nodes]
 
     def tell(self, state="succeeded", lines=("accuracy=0.97",), **first_failure):
-        """What every rank writes, and how it ends."""
+        """Set the output of every rank and its final state."""
         for host in self.hosts.values():
             self._script(host, state, lines, first_failure)
         self.ended = {"state": state, "lines": lines, "first_failure": first_failure}
@@ -295,8 +317,9 @@ class Gang:
         home = "/home/ubuntu"
         host.on("").on("printf .*cloudgpu", ScriptedResult(stdout=f"Welcome!\n{MARK}{home}{MARK}{MARK}"))
         facts = {"python": "3.11.2", "bootstrap": "done", "disk_free_mib": 5000, "gpus": [{"name": "V100"}] * 8}
-        host.on(" probe$", ScriptedResult(stdout=json.dumps(facts) + "\n"))
-        host.on(" start$", ScriptedResult(reply=lambda _: self._happens("start", node) or '{"state": "starting"}\n'))
+        host.on(" probe$", ScriptedResult(reply=lambda _: self._happens("probe", node) or json.dumps(facts) + "\n"))
+        host.on(" start$", ScriptedResult(reply=lambda stdin: self._happens("start", node) or self._start(stdin)))
+        host.on(" busy$", ScriptedResult(reply=lambda _: self._happens("busy", node) or self._busy()))
         host.on(
             r"lib/cloudgpu/expiry", ScriptedResult(reply=lambda _: self._happens("extend", node) or self._armed(host))
         )
@@ -305,25 +328,35 @@ class Gang:
         self._script(host, **({"state": "succeeded", "lines": ("accuracy=0.97",), "first_failure": {}} | self.ended))
         return host
 
+    def _busy(self):
+        return json.dumps({"runs": self.busy}) + "\n"
+
+    def _start(self, stdin):
+        if self.busy and json.loads(stdin)["alone"]:
+            return json.dumps({"error": f"run {self.busy[0]} is in progress on this node", "code": "busy"}) + "\n"
+        return '{"state": "starting"}\n'
+
     def _armed(self, host):
-        """The node takes the moment that it was told."""
+        """Confirm the expiry that was sent to the node."""
         return f"cloudgpu: this node ends itself at {host.sent[-1].wire.split()[-1]}\n"
 
     def _stopped(self, host):
-        self._script(host, "cancelled", (), {})
+        self._script(host, "cancelled", self.uncopied, {})
         return '{"state": "cancelled"}\n'
 
     def _script(self, host, state, lines, first_failure):
         rank = 2 * host.node.index
         text = "".join(f"{line}\n" for line in lines)
-        status = {"state": state, "first_failure": first_failure or None}
+        status = {"state": state, "first_failure": first_failure or None, "ranks": self.ranks}
 
         def follow(stdin):
-            self._happens("follow", host.node)
-            offset = json.loads(stdin)["offsets"][str(rank)]
+            request = json.loads(stdin)
+            self._happens("copy" if request.get("once") else "follow", host.node)
+            offset = request["offsets"][str(rank)]
             rest = text.encode()[offset:].decode()
             chunk = {"rank": rank, "offset": offset, "bytes": len(rest), "data": rest}
-            return "".join(json.dumps(one) + "\n" for one in ([chunk] if rest else []) + [{"status": status}])
+            end = {"copied": True} if request.get("once") else {"status": status}
+            return "".join(json.dumps(message) + "\n" for message in ([chunk] if rest else []) + [end])
 
         host.on(" follow$", ScriptedResult(reply=follow))
 
@@ -340,7 +373,7 @@ def gang(workspace):
 
 @pytest.fixture
 def training(workspace, gang, tmp_path):
-    """`train`, as a person asks for it."""
+    """Run `train` with the given candidates and options."""
 
     def train(*candidates, cluster="", expiry_s=3600, sections=None, **request):
         work = tmp_path / "recipe"
@@ -370,7 +403,7 @@ def workspace(tmp_path: Path):
 
 @pytest.fixture
 def make():
-    """Makers of plans and their parts."""
+    """Factories for plans and their parts."""
 
     class Make:
         plan = staticmethod(plan_of)

@@ -1,4 +1,4 @@
-"""Plan a recipe as commands do, on the AWS backend over a cloud that a test makes, or offline."""
+"""Plan a recipe like a command, on the AWS backend with a cloud provided by the test, or offline."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -23,7 +23,7 @@ def plan_on(
     clock: Clock | None = None,
     **more: Any,
 ) -> Planned:
-    """Plan with this home's quotas and cool-downs; without a cloud, offline."""
+    """Plan with the quotas and cool-downs of this state home. Without a cloud, plan offline."""
     backend = AwsBackend((target, "a cloud of a test"), home, clock or SystemClock(), lambda: cloud, lambda: None)
     more.setdefault("catalog", load())
     request = PlanRequest(
@@ -33,5 +33,5 @@ def plan_on(
 
 
 def nowhere(folder: Path) -> Home:
-    """A home in which nothing is recorded."""
+    """Return an empty state home."""
     return Home(folder / "nowhere")

@@ -14,7 +14,7 @@ from moto import mock_aws
 
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.session.session import CloudEndpoint, Session
-from cloudgpu.clock import ManualClock
+from tests.manual_clock import ManualClock
 
 TAGS = {
     "cloudgpu:cluster": "demo",
@@ -62,11 +62,13 @@ def context(session: Session, clock: ManualClock) -> Callable[[str], HandlerCont
 
 @dataclass
 class Scripted:
-    """`Clients` whose answers are written down beforehand and checked against the service's own model."""
+    """`Clients` with scripted responses, which are validated against the service model."""
 
     built: dict[str, Any] = field(default_factory=dict)
     region: str = "us-east-1"
     stubs: dict[str, Stubber] = field(default_factory=dict)
+    created: set[str] = field(default_factory=set)
+    """Names and IDs of the resources that count as just created."""
 
     def stub(self, service: str) -> Stubber:
         if service not in self.stubs:
@@ -83,6 +85,9 @@ class Scripted:
 
     def launch_client(self) -> Any:
         return self.stub("launch").client
+
+    def created_recently(self, text: str) -> bool:
+        return any(name in text for name in self.created)
 
     def done(self) -> None:
         for stub in self.stubs.values():

@@ -1,3 +1,3 @@
-"""The scripted cloud of the use cases' tests."""
+"""Fixtures with the scripted cloud of tests/unit/app."""
 
 from tests.unit.app.conftest import *  # noqa: F403 - fixtures

@@ -1,4 +1,4 @@
-"""The debug log: one line a call with AWS's request id, nothing that a call carried, and no file unless asked for."""
+"""The API call log: one line per call with its request id, no payloads, and no file unless requested."""
 
 import json
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.backends.api_log import ApiCallLog
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import StateError
+from tests.manual_clock import ManualClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ class Call:
     seconds: float = 0.12345
 
 
-def test_each_call_is_one_line_with_its_request_id(tmp_path):
+def test_each_api_call_is_one_line_with_its_request_id(tmp_path):
     log = ApiCallLog(tmp_path / "debug.log", ManualClock(NOON))
     log(Call())
     log(Call(operation="DescribeInstances", http_status=503))
@@ -38,17 +38,17 @@ def test_each_call_is_one_line_with_its_request_id(tmp_path):
     assert (second["operation"], second["status"]) == ("DescribeInstances", 503)
 
 
-def test_without_debug_there_is_no_file(tmp_path):
+def test_no_log_file_is_written_without_debug(tmp_path):
     ApiCallLog(None, ManualClock(NOON))(Call())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_that_cannot_be_written_is_said_before_the_first_call(tmp_path):
+def test_unwritable_required_log_fails_before_the_first_call(tmp_path):
     with pytest.raises(StateError):
         ApiCallLog(tmp_path / "no" / "such" / "folder" / "debug.log", ManualClock(NOON))
 
 
-def test_a_log_that_fills_its_disk_loses_no_answer_of_a_launch(tmp_path):
+def test_later_log_write_error_is_ignored(tmp_path):
     folder = tmp_path / "home"
     folder.mkdir()
     log = ApiCallLog(folder / "debug.log", ManualClock(NOON))
@@ -58,7 +58,7 @@ def test_a_log_that_fills_its_disk_loses_no_answer_of_a_launch(tmp_path):
     assert not folder.exists()
 
 
-def test_a_log_that_is_not_required_and_cannot_be_written_is_none(tmp_path):
+def test_unwritable_optional_log_is_skipped(tmp_path):
     log = ApiCallLog(tmp_path / "no" / "folder" / "debug.log", ManualClock(NOON), required=False)
     log(Call())
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Values from outside: what is read, what is refused, and that nothing behind a bounded value can overflow."""
+"""Parse values from outside: valid values, rejected values, and no overflow in later arithmetic."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -32,12 +32,12 @@ NOT_ASCII = [
 
 
 @pytest.mark.parametrize("text", NOT_ASCII)
-def test_only_ascii_digits_are_a_whole_number(text):
+def test_only_ascii_digits_form_whole_number(text):
     with pytest.raises(ValueError, match="expected a whole number"):
         bounds.parse_whole_number(text, -10, 10**9)
 
 
-def test_a_whole_number_keeps_to_its_range():
+def test_whole_number_is_checked_against_range():
     assert (bounds.parse_whole_number("007"), bounds.parse_whole_number("-3", least=-5), bounds.port("65535")) == (
         7,
         -3,
@@ -49,7 +49,7 @@ def test_a_whole_number_keeps_to_its_range():
 
 
 @pytest.mark.parametrize("value", [True, False, 1.0, "1", None, [1], 2**60, -1, HUGE])
-def test_what_is_no_count_in_a_document(value):
+def test_invalid_count_is_rejected(value):
     with pytest.raises(ValueError, match="expected a whole number"):
         bounds.checked_count(value)
 
@@ -58,12 +58,12 @@ NOT_MONEY = ["NaN", "Infinity", "-1", "1e300", 1e300, "1_0", "\u0661", True, Non
 
 
 @pytest.mark.parametrize("value", NOT_MONEY)
-def test_what_is_no_amount_of_money(value):
+def test_invalid_usd_amount_is_rejected(value):
     with pytest.raises(ValueError, match="US dollars"):
         bounds.usd(value)
 
 
-def test_money_is_exact_and_bounded():
+def test_usd_amount_is_exact_and_bounded():
     assert bounds.usd("31.212") == Decimal("31.212")
     assert bounds.usd("1E+2") == bounds.usd(100) == 100
     assert bounds.usd(0.5) == Decimal("0.5")
@@ -84,7 +84,7 @@ def test_money_is_exact_and_bounded():
         ("2000-01-01", bounds.EARLIEST),
     ],
 )
-def test_a_moment_is_utc(text, expected):
+def test_time_is_parsed_as_utc(text, expected):
     found = bounds.parse_time(text)
     assert found == expected
     assert found.tzinfo == UTC
@@ -110,19 +110,19 @@ def test_a_moment_is_utc(text, expected):
         None,
     ],
 )
-def test_what_is_no_moment(text):
+def test_invalid_time_is_rejected(text):
     with pytest.raises(ValueError, match="expected a time"):
         bounds.parse_time(text)
 
 
-def test_a_tag_has_the_one_form_that_is_written():
+def test_tag_time_has_single_accepted_form():
     assert bounds.parse_tag_time("2026-11-21T18:00:00Z") == datetime(2026, 11, 21, 18, tzinfo=UTC)
     for text in ("2026-11-21", "2026-11-21T18:00Z", "2026-11-21T18:00:00+00:00", "2026-11-21 18:00:00Z"):
         with pytest.raises(ValueError, match="expected a time like"):
             bounds.parse_tag_time(text)
 
 
-def test_a_day_and_an_epoch():
+def test_date_and_epoch_are_parsed():
     assert bounds.parse_date("2026-11-21") == date(2026, 11, 21)
     assert bounds.parse_epoch("1795543200") == datetime.fromtimestamp(1795543200, UTC)
     with pytest.raises(ValueError, match="expected a date"):
@@ -134,12 +134,12 @@ def test_a_day_and_an_epoch():
 @pytest.mark.parametrize(
     "text", ["999999999999d", "367d", "8784h1s", "99999999999999999999d", pytest.param(LONG + "s", id="long")]
 )
-def test_a_duration_has_an_end(text):
+def test_duration_above_maximum_is_rejected(text):
     with pytest.raises(ValueError, match="expected a duration"):
         bounds.duration_s(text)
 
 
-def test_durations_and_ages():
+def test_durations_and_ages_are_parsed():
     assert bounds.duration_s(" 1d 12h ") == 129600
     assert bounds.duration_s("366d") == bounds.MAX_DURATION_S
     assert bounds.parse_age("7d", NOW) == NOW - timedelta(days=7)
@@ -149,7 +149,7 @@ def test_durations_and_ages():
             bounds.parse_age(text, NOW)
 
 
-def test_sizes():
+def test_sizes_are_parsed_and_bounded():
     assert (bounds.size_gib("300GiB"), bounds.size_gib("2 TiB")) == (300, 2048)
     assert bounds.size_gib("1024TiB") == bounds.MAX_SIZE_GIB
     for text in ("1025TiB", "99999999999999999GiB", "300", "300GB", "٣GiB", "0GiB"):
@@ -166,7 +166,7 @@ def refusal(parse, text):
 
 
 @given(st.text())
-def test_every_text_is_read_or_refused(text):
+def test_every_text_is_parsed_or_rejected_with_message(text):
     for parse in (
         bounds.parse_whole_number,
         bounds.usd,
@@ -181,7 +181,7 @@ def test_every_text_is_read_or_refused(text):
 
 
 @given(st.datetimes(timezones=st.timezones()))
-def test_whatever_lies_in_the_calendar_can_be_reckoned_with(at):
+def test_every_accepted_time_allows_time_arithmetic(at):
     try:
         found = bounds.to_utc(at)
     except ValueError:
@@ -191,25 +191,25 @@ def test_whatever_lies_in_the_calendar_can_be_reckoned_with(at):
 
 
 @pytest.mark.parametrize("char", ["\x00", "\x1b", "\r", "\x7f", "\x9b", "\u2028", "\ud800"])
-def test_what_no_text_may_hold(char):
+def test_forbidden_character_is_named_with_position(char):
     fault = bounds.text_fault(f"ab{char}", lines=True)
     assert fault.startswith("character 3 is ")
     assert f"U+{ord(char):04X}" in fault
 
 
-def test_lines_where_they_belong():
+def test_line_breaks_are_accepted_only_where_allowed():
     assert bounds.text_fault("a\n\tb", lines=True) == ""
     assert bounds.text_fault("a\nb") == "character 2 is the control character U+000A"
     assert bounds.text_fault("naïve 日本 \u200d") == ""
 
 
-def test_the_value_of_a_secret():
+def test_secret_value_rejects_only_nul_and_invalid_utf_8():
     assert bounds.value_fault("-----BEGIN\r\nKEY\x1b") == ""
     assert "NUL" in bounds.value_fault("a\0b")
     assert "UTF-8" in bounds.value_fault("caf\udce9")
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a\0b", "a\nb", "x" * 61, "\ud800"])
-def test_what_names_no_file(name):
+def test_invalid_file_name_is_rejected(name):
     assert not bounds.is_file_name(name)
     assert bounds.is_file_name("lab-1")

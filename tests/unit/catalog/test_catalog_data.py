@@ -1,4 +1,4 @@
-"""The data files against themselves and against what EC2 said, as moto carries it."""
+"""The catalog data files are consistent and match the EC2 data bundled with moto."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ LEFT_OUT = ("g5g.", "g6f.", "gr6f.")
 """Arm processors, and parts of a GPU."""
 
 
-def test_an_entry_makes_sense():
+def test_catalog_entries_are_consistent():
     for kind in TYPES:
         assert min(kind.gpus, kind.vcpus, kind.memory_gib) > 0, kind.name
         assert kind.gpu_memory_gib in {size.gib for size in CATALOG.gpus[kind.gpu].memories}, kind.name
@@ -33,7 +33,7 @@ def test_an_entry_makes_sense():
         assert kind.source, kind.name
 
 
-def test_a_retired_type_says_when_and_what_to_use_instead():
+def test_retired_type_has_date_and_available_replacement():
     for kind in RENTED:
         assert kind.retired == (kind.retired_on is not None) == (kind.replacement is not None) == (not kind.zones)
         if kind.replacement is not None:
@@ -41,11 +41,11 @@ def test_a_retired_type_says_when_and_what_to_use_instead():
     assert sum(kind.retired for kind in RENTED) >= 10
 
 
-def test_every_type_that_ec2_sells_has_a_price_but_p5e_which_it_sells_in_blocks():
+def test_every_rentable_type_except_p5e_has_on_demand_price():
     assert {kind.name for kind in RENTED if "us-east-1" not in kind.on_demand_usd} == {"p5e.48xlarge"}
 
 
-def test_hardware_is_what_ec2_describes():
+def test_hardware_matches_ec2_description():
     described = json.loads(gzip.decompress(MOTO.joinpath("instance_types.json.gz").read_bytes()))
     for kind in RENTED:
         if kind.retired:
@@ -64,7 +64,7 @@ def test_hardware_is_what_ec2_describes():
         assert (kind.lifecycle == "active") == entry["CurrentGeneration"]
 
 
-def test_every_nvidia_type_that_ec2_describes_is_there_but_parts_of_a_gpu_and_arm():
+def test_every_supported_nvidia_type_of_ec2_is_in_catalog():
     described = json.loads(gzip.decompress(MOTO.joinpath("instance_types.json.gz").read_bytes()))
     nvidia = {
         name
@@ -76,7 +76,7 @@ def test_every_nvidia_type_that_ec2_describes_is_there_but_parts_of_a_gpu_and_ar
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "us-west-2", "eu-west-1", "eu-central-1"])
-def test_zones_are_those_that_offer_the_type(region: str):
+def test_zones_match_ec2_offerings(region: str):
     path = MOTO.joinpath(f"instance_type_offerings/availability-zone/{region}.json.gz")
     offered = json.loads(gzip.decompress(path.read_bytes()))
     for kind in RENTED:
@@ -84,7 +84,7 @@ def test_zones_are_those_that_offer_the_type(region: str):
         assert list(kind.zones.get(region, ())) == zones
 
 
-def test_what_is_known_of_p3dn():
+def test_p3dn_facts_are_correct():
     kind = CATALOG.instance_type("p3dn.24xlarge")
     assert (kind.gpu, kind.gpus, kind.gpu_memory_gib, kind.efa_interfaces) == ("V100", 8, Decimal(32), 1)
     assert kind.zones["us-east-1"] == ("us-east-1c", "us-east-1d")
@@ -92,13 +92,13 @@ def test_what_is_known_of_p3dn():
     assert set(kind.zones) == {"us-east-1", "us-west-2", "eu-west-1", "ap-northeast-1"}
 
 
-def test_what_the_deep_learning_images_left_behind_gets_one_without_a_driver_and_the_others_one_with():
+def test_machine_image_matches_gpu_compute_capability():
     for gpu in CATALOG.gpus.values():
         assert ("canonical/ubuntu" in gpu.image) == (gpu.sm < 75), gpu.name
         assert ("deeplearning" in gpu.image) == (gpu.sm >= 75), gpu.name
 
 
-def test_machines_of_others_are_known_and_never_meant_by_a_gpu():
+def test_machines_of_other_providers_are_never_matched_by_gpu():
     others = {kind.name for kind in TYPES if kind.provider != "aws"}
     assert {"ecs.gn6v-c8g1.16xlarge", "ecs.sccgn6.24xlarge", "dgx-1-32gb", "dgx-2", "dgx-h100"} <= others
     for gpu in CATALOG.gpus:
@@ -110,13 +110,13 @@ def test_machines_of_others_are_known_and_never_meant_by_a_gpu():
         assert kind.source == "no prices are known: these machines are given as an inventory"
 
 
-def test_types_with_a_gpu_come_working_first_and_cheapest_first():
+def test_matching_types_are_sorted_by_lifecycle_and_price():
     assert [kind.name for kind in CATALOG.types_for("V100", 8)] == ["p3dn.24xlarge", "p3.16xlarge"]
     assert [kind.name for kind in CATALOG.types_for("T4", 1)][:2] == ["g4dn.xlarge", "g4dn.2xlarge"]
     assert CATALOG.types_for("T4", 3) == ()
 
 
-def test_an_unknown_name_gives_the_nearest():
+def test_unknown_name_error_suggests_nearest():
     with pytest.raises(RecipeError, match=r'unknown instance type p3dn.24xlage; did you mean "p3dn.24xlarge"'):
         CATALOG.instance_type("p3dn.24xlage")
     with pytest.raises(RecipeError, match='unknown GPU v100; did you mean "V100"'):

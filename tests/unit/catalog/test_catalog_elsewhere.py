@@ -1,4 +1,4 @@
-"""What the program, the quotas and the rehearsal cloud know of a type is what the catalogue knows."""
+"""The cluster program, the quotas and the rehearsal cloud agree with the catalog."""
 
 import gzip
 import json
@@ -19,14 +19,14 @@ DESCRIBED = json.loads(gzip.decompress(files("moto.ec2").joinpath("resources/ins
 CODES = {(quota.bucket, quota.market): quota.code for quota in QUOTAS if quota.bucket}
 
 
-def test_the_program_gives_a_type_as_many_efa_as_it_has():
+def test_efa_interface_limit_matches_catalog():
     for kind in LIVING:
         assert max_efa_interfaces(kind.name) == max(kind.efa_interfaces, 1), kind.name
     assert EFA_CARDS.keys() <= CATALOG.types.keys()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LIVING if kind.efa_interfaces], ids=lambda kind: kind.name)
-def test_ec2_lets_every_card_carry_what_the_program_puts_on_it(kind: InstanceType):
+def test_network_interface_layout_fits_ec2_network_cards(kind: InstanceType):
     cards = {card["NetworkCardIndex"]: card for card in DESCRIBED[kind.name]["NetworkInfo"]["NetworkCards"]}
     layout = interfaces(kind.name, kind.efa_interfaces)
     for one in layout:
@@ -37,7 +37,7 @@ def test_ec2_lets_every_card_carry_what_the_program_puts_on_it(kind: InstanceTyp
 
 
 @pytest.mark.parametrize("market", ["on-demand", "spot"])
-def test_the_rehearsal_cloud_counts_a_type_against_the_quota_that_is_named(market: str):
+def test_rehearsal_quota_matches_catalog_quota(market: str):
     for kind in CATALOG.rentable:
         told = quota_of(kind.name, market).code
         if kind.name.startswith("p6") and market == "spot":
@@ -46,7 +46,7 @@ def test_the_rehearsal_cloud_counts_a_type_against_the_quota_that_is_named(marke
         assert told == CODES[instance_types.market_quota_family(kind.name, market), market], kind.name
 
 
-def test_the_rehearsal_cloud_knows_the_same_end_and_the_same_zones():
+def test_rehearsal_retirements_and_zones_match_catalog():
     for kind in RETIRED:
         assert kind.name not in instance_types.zones_by_type("us-east-1")
         assert kind.name.startswith(instance_types.RETIRED)
@@ -56,7 +56,7 @@ def test_the_rehearsal_cloud_knows_the_same_end_and_the_same_zones():
             assert kind.zones.get(region, ()) == offered.get(kind.name, ()), (kind.name, region)
 
 
-def test_the_rehearsal_cloud_never_has_what_is_not_awss():
+def test_rehearsal_offers_no_types_of_other_providers():
     for kind in CATALOG.types.values():
         if kind.provider != "aws":
             assert all(kind.name not in instance_types.zones_by_type(region) for region in CATALOG.regions)

@@ -1,4 +1,4 @@
-"""What ranks are told about the network, by type."""
+"""Network variables of the ranks, by instance type."""
 
 import pytest
 
@@ -9,7 +9,7 @@ TYPES = load().types
 
 
 @pytest.mark.parametrize("name", sorted(TYPES))
-def test_what_is_said_to_have_efa_has_it(name: str) -> None:
+def test_has_efa_matches_catalog(name: str) -> None:
     assert has_efa(name) == bool(TYPES[name].efa_interfaces)
 
 
@@ -25,13 +25,15 @@ def test_what_is_said_to_have_efa_has_it(name: str) -> None:
         ("ecs.sccgn6.24xlarge", 1, "auto", {}),
     ],
 )
-def test_settings(instance_type: str, nodes: int, network: str, expected: dict[str, str]) -> None:
+def test_rank_variables_match_instance_type_and_network(
+    instance_type: str, nodes: int, network: str, expected: dict[str, str]
+) -> None:
     found = rank_variables(instance_type, nodes, network)
     assert {one.name: one.value for one in found} == expected
     assert all(one.why for one in found)
 
 
-def test_sockets_where_the_recipe_wants_them_though_a_plugin_may_be_there() -> None:
+def test_tcp_network_forces_socket_transport() -> None:
     assert {one.name for one in rank_variables("p4d.24xlarge", 2, "tcp")} == {
         "NCCL_NET",
         "NCCL_SOCKET_IFNAME",
@@ -41,6 +43,6 @@ def test_sockets_where_the_recipe_wants_them_though_a_plugin_may_be_there() -> N
     assert "NCCL_NET" not in {one.name for one in rank_variables("g4dn.xlarge", 2, "tcp")}
 
 
-def test_what_a_recipe_says_is_not_said_again() -> None:
+def test_variables_set_by_recipe_are_not_repeated() -> None:
     left = rank_variables("g4dn.xlarge", 2, "auto", {"NCCL_SOCKET_IFNAME": "ens5"})
     assert [one.name for one in left] == ["NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"]

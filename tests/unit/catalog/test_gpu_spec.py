@@ -1,4 +1,4 @@
-"""What a recipe's words for hardware mean, and what is said when they mean nothing."""
+"""Match GPU specs from recipes to instance types, and explain specs that match nothing."""
 
 import re
 from decimal import Decimal
@@ -52,7 +52,7 @@ def names(spec: str) -> list[str]:
         ("V100:²", []),
     ],
 )
-def test_the_types_that_a_spec_means(spec: str, expected: list[str]):
+def test_gpu_spec_matches_expected_types(spec: str, expected: list[str]):
     assert names(spec) == expected
     assert (find_spec_mismatch(spec, CATALOG) is None) == bool(expected)
 
@@ -116,11 +116,11 @@ def test_the_types_that_a_spec_means(spec: str, expected: list[str]):
         ),
     ],
 )
-def test_what_is_said_of_a_spec_that_means_nothing(spec: str, expected: SpecMismatch):
+def test_unmatched_spec_explains_mismatch_and_fix(spec: str, expected: SpecMismatch):
     assert find_spec_mismatch(spec, CATALOG) == expected
 
 
-def test_an_unknown_model_with_nothing_near_lists_what_there_is():
+def test_unknown_gpu_without_near_match_lists_known_gpus():
     found = find_spec_mismatch("zzz:1", CATALOG)
     assert found is not None
     assert found.message == "unknown GPU zzz"
@@ -129,12 +129,12 @@ def test_an_unknown_model_with_nothing_near_lists_what_there_is():
 
 
 @given(st.text(max_size=24))
-def test_any_text_is_a_spec_or_an_error(spec: str):
+def test_any_text_is_valid_spec_or_mismatch(spec: str):
     assert (find_spec_mismatch(spec, CATALOG) is None) == bool(types_for_spec(spec, CATALOG))
     assert all(kind.provider == "aws" for kind in types_for_spec(spec, CATALOG))
 
 
-def test_what_every_misfit_says_to_type_means_something():
+def test_every_suggested_fix_matches_available_type():
     specs = [f"{model}{size}:{count}" for model in _models() for size in ("", "-16GB", "-60GB") for count in range(17)]
     specs += [kind.name for kind in CATALOG.types.values()]
     told = [
@@ -149,7 +149,7 @@ def test_what_every_misfit_says_to_type_means_something():
         assert not any(kind.retired for kind in meant), fix
 
 
-def test_every_type_can_be_wished_for_by_its_gpu_as_it_is_spelled():
+def test_formatted_spec_of_every_type_matches_that_type():
     for kind in CATALOG.rentable:
         spec = format_gpu_spec(CATALOG.gpus[kind.gpu], kind.gpus, kind.gpu_memory_gib)
         assert re.fullmatch(r"[A-Za-z0-9-]+:[1-9][0-9]?", spec), "as recipes allow it"
@@ -158,7 +158,7 @@ def test_every_type_can_be_wished_for_by_its_gpu_as_it_is_spelled():
         assert kind.retired or kind in meant
 
 
-def test_how_a_spec_is_read_and_spelled():
+def test_gpu_spec_is_parsed_and_formatted():
     assert parse_gpu_spec("A100-80GB:8") == GpuSpec("A100", 80, 8)
     assert parse_gpu_spec("A100:8") == GpuSpec("A100", None, 8)
     assert parse_gpu_spec("A100-80GB") == GpuSpec("A100", 80)

@@ -1,4 +1,4 @@
-"""Which quota a type counts against."""
+"""Map instance types to the vCPU quota they count against."""
 
 import pytest
 
@@ -28,16 +28,16 @@ from cloudgpu.catalog.quotas import quota_of
         ("x1.16xlarge", "spot", ""),
     ],
 )
-def test_the_code(instance_type, market, code):
+def test_quota_code_matches_instance_type_and_market(instance_type, market, code):
     assert quota_of(instance_type, market).code == code
 
 
-def test_families_of_their_own_do_not_share_a_pool():
+def test_accelerator_families_use_separate_quotas():
     assert quota_of("inf2.xlarge", "on-demand") != quota_of("trn1.2xlarge", "on-demand")
     assert quota_of("inf1.xlarge", "on-demand") == quota_of("inf2.xlarge", "on-demand")
 
 
-def test_the_page_on_which_more_can_be_asked_for():
+def test_quota_links_to_its_console_page():
     console = "https://eu-west-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
     assert quota_of("p4d.24xlarge", "on-demand").console("eu-west-1") == f"{console}/L-417A185B"
     assert quota_of("p6-b200.48xlarge", "spot").console("eu-west-1") == console

@@ -1,4 +1,4 @@
-"""A snapshot changes what was read, and nothing else; its document is read back as it was, or refused."""
+"""A catalog snapshot changes only what was read; its document round-trips or is rejected."""
 
 import copy
 import json
@@ -56,12 +56,12 @@ def snapshot(regions, account="1", endpoint="", target="aws"):
     return CatalogSnapshot(target, account, endpoint, regions)
 
 
-def test_an_empty_snapshot_changes_nothing():
+def test_empty_snapshot_changes_nothing():
     assert apply_snapshot(SHIPPED, snapshot({})) == SHIPPED
 
 
 @given(SNAPSHOTS)
-def test_what_was_read_holds_and_all_else_is_as_shipped(laid):
+def test_snapshot_replaces_only_readings(laid):
     after = apply_snapshot(SHIPPED, laid)
     assert after.gpus == SHIPPED.gpus
     assert after.types["dgx-1-32gb"] == SHIPPED.types["dgx-1-32gb"]
@@ -79,7 +79,7 @@ def test_what_was_read_holds_and_all_else_is_as_shipped(laid):
 
 
 @given(SNAPSHOTS)
-def test_laying_it_twice_is_laying_it_once(laid):
+def test_applying_snapshot_twice_equals_applying_once(laid):
     once = apply_snapshot(SHIPPED, laid)
     again = apply_snapshot(once, laid)
     assert {name: replace(kind, sources={}) for name, kind in again.types.items()} == {
@@ -89,13 +89,13 @@ def test_laying_it_twice_is_laying_it_once(laid):
 
 
 @given(SNAPSHOTS)
-def test_the_document_is_read_back_as_it_was(laid):
+def test_snapshot_document_round_trips(laid):
     whole = replace(laid, retired=merge_snapshots(None, laid, SHIPPED, TODAY).retired)
     assert parse_snapshot(json.loads(json.dumps(to_document(whole)))) == whole
 
 
 @given(SNAPSHOTS, st.data())
-def test_a_damaged_document_is_refused_and_nothing_else(laid, data):
+def test_damaged_snapshot_document_raises_only_value_error(laid, data):
     stored = copy.deepcopy(to_document(laid))
     place = stored
     while isinstance(place, (dict, list)) and place:
@@ -126,7 +126,7 @@ def test_a_damaged_document_is_refused_and_nothing_else(laid, data):
         (("account",), None),
     ],
 )
-def test_what_makes_no_sense_is_said(place, value):
+def test_invalid_snapshot_value_is_rejected(place, value):
     stored = to_document(
         snapshot(
             {
@@ -143,18 +143,18 @@ def test_what_makes_no_sense_is_said(place, value):
     for key in way:
         inner = inner[key]
     inner[last] = value
-    with pytest.raises(ValueError, match=r"it |is not|is reversed|has no time zone"):
+    with pytest.raises(ValueError, match=r"is missing|the schema is|invalid value|is not|is reversed|has no time zone"):
         parse_snapshot(stored)
 
 
-def test_prices_older_than_the_shipped_ones_are_left_alone():
+def test_prices_older_than_shipped_prices_are_ignored():
     day = datetime(2026, 7, 19, 23, tzinfo=UTC)
     assert day.date() < P3DN.priced_on
     old = snapshot({"us-east-1": read(day, on_demand={"p3dn.24xlarge": Decimal(1)})})
     assert apply_snapshot(SHIPPED, old).types["p3dn.24xlarge"].on_demand_usd == P3DN.on_demand_usd
 
 
-def test_the_date_of_a_price_is_that_of_the_older_of_both_readings():
+def test_price_date_is_that_of_older_reading():
     both = read(on_demand={"p3dn.24xlarge": Decimal(30)}, spot={"p3dn.24xlarge": (Decimal(6), Decimal(8))})
     earlier = replace(both, spot=replace(both.spot, at=NOW - timedelta(days=3)))
     kind = apply_snapshot(SHIPPED, snapshot({"us-east-1": earlier})).types["p3dn.24xlarge"]
@@ -170,7 +170,7 @@ def gone_from(*regions):
     return snapshot({region: read(types={"g5.48xlarge": replace(FACTS, gpu="A10G")}) for region in regions})
 
 
-def test_a_type_is_retired_when_no_region_that_sold_it_describes_it():
+def test_type_is_retired_when_absent_from_every_region():
     *most, last = sorted(P3DN.zones)
     partly = merge_snapshots(None, gone_from(*most), SHIPPED, TODAY)
     assert partly.retired == {}
@@ -185,13 +185,13 @@ def test_a_type_is_retired_when_no_region_that_sold_it_describes_it():
     assert merge_snapshots(later, back, SHIPPED, TODAY).retired == {}
 
 
-def test_a_type_that_was_given_up_is_back_when_it_is_described():
+def test_retired_type_is_active_again_when_described():
     kind = apply_snapshot(SHIPPED, snapshot({"us-east-1": read(types={"p3.16xlarge": FACTS})})).types["p3.16xlarge"]
     assert (kind.lifecycle, kind.retired_on) == ("previous", None)
     assert SHIPPED.types["p3.16xlarge"].retired
 
 
-def test_a_new_type_is_added_when_its_gpu_is_known():
+def test_new_type_is_added_when_gpu_is_known():
     facts = replace(FACTS, gpu="A10G", gpus=2, gpu_memory_gib=Decimal("22.4"))
     laid = snapshot({"us-east-1": read(types={"g9.xlarge": facts, "z9.xlarge": replace(FACTS, gpu="X9")})})
     after = apply_snapshot(SHIPPED, laid)
@@ -204,7 +204,7 @@ def test_a_new_type_is_added_when_its_gpu_is_known():
 
 
 @given(SNAPSHOTS, SNAPSHOTS)
-def test_the_newer_reading_of_each_source_is_kept(one, other):
+def test_merge_keeps_newer_reading_of_each_source(one, other):
     both = merge_snapshots(one, other, SHIPPED, TODAY)
     for region, readings in both.regions.items():
         for part, kept in vars(readings).items():
@@ -214,7 +214,7 @@ def test_the_newer_reading_of_each_source_is_kept(one, other):
             assert all(kept.at >= reading.at for reading in told)
 
 
-def test_another_account_sees_other_zones_and_quotas_and_another_endpoint_other_everything():
+def test_merge_drops_readings_of_other_account_or_endpoint():
     parts = {"on_demand": {"p3dn.24xlarge": Decimal(30)}, "zones": {"p3dn.24xlarge": ("us-east-1a",)}, "quotas": {}}
     old = snapshot({"us-east-1": read(**parts)})
     foreign = merge_snapshots(old, snapshot({}, account="2"), SHIPPED, TODAY)

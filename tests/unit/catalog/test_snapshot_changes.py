@@ -1,4 +1,4 @@
-"""What a refresh changed, counted and told."""
+"""Count and describe what a catalog refresh changed."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,14 +37,14 @@ def as_shipped(field):
     }
 
 
-def test_what_is_read_as_it_is_shipped_is_no_change():
+def test_unchanged_readings_are_no_changes():
     same = laid(on_demand=as_shipped("on_demand_usd"), zones=as_shipped("zones"), spot=as_shipped("spot_usd"))
     found = differing(None, same)
     assert found == ()
     assert summarize_changes(found) == "nothing changed"
 
 
-def test_every_kind_of_change_is_counted_and_told():
+def test_every_kind_of_change_is_counted_and_described():
     prices = {**as_shipped("on_demand_usd"), "p3dn.24xlarge": Decimal("29.5"), "g9.xlarge": Decimal(2)}
     del prices["p4d.24xlarge"]
     zones = {**as_shipped("zones"), "p3dn.24xlarge": ("us-east-1c", "us-east-1f"), "g9.xlarge": ("us-east-1a",)}
@@ -82,7 +82,7 @@ def test_every_kind_of_change_is_counted_and_told():
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.decimals("0.01", "99", places=2)))
-def test_the_way_back_is_the_way_there_turned_round(prices):
+def test_reverse_comparison_gives_reversed_changes(prices):
     now, plain = laid(on_demand=prices), laid(on_demand=as_shipped("on_demand_usd"))
     there, back = differing(plain, now), differing(now, plain)
     turned = {"price": "price", "price-new": "price-gone", "price-gone": "price-new"}
@@ -92,6 +92,6 @@ def test_the_way_back_is_the_way_there_turned_round(prices):
     assert len(there) == sum(1 for name, usd in as_shipped("on_demand_usd").items() if prices.get(name) != usd)
 
 
-def test_other_regions_are_not_told_of():
+def test_changes_in_other_regions_are_not_reported():
     now = laid(on_demand={})
     assert changes(SHIPPED, apply_snapshot(SHIPPED, now), None, now, ["eu-west-1"]) == ()

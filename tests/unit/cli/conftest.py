@@ -1,4 +1,4 @@
-"""Fixed values that every screen of these tests is made of."""
+"""Shared fixtures with fixed values for the CLI tests."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -9,7 +9,9 @@ from cloudgpu.app.clusters.status import ClusterStatus
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.recipe.schema import Metric, Reference
 from cloudgpu.run.metrics import Measured
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.run_record import RunRecord
+from tests.cluster_records import cluster_record
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)
 
@@ -21,7 +23,7 @@ def now() -> datetime:
 
 @pytest.fixture
 def cluster() -> ClusterRecord:
-    return ClusterRecord(
+    return cluster_record(
         name="s1",
         token="t",
         owner="ann",

@@ -1,4 +1,4 @@
-"""Foreign text as an attacker would write it, values of any type that are full of it, and what may reach a terminal."""
+"""Generate values of any type that contain hostile text, and check what reaches the terminal."""
 
 import ast
 import collections.abc
@@ -23,7 +23,7 @@ HOSTILE = "begin" + "-".join(PARTS) + "end"
 OURS = re.compile(r"\x1b\[(?:1|2|31|32|33|36|1;31|1;32|1;33)m(?P<text>[^\x1b]*)\x1b\[0m")
 FORGED = re.compile(r"^(?:hint: run this|error: forged)", re.MULTILINE)
 PLAIN: typing.Final[dict[str, object]] = {
-    # Text that is read as a figure, or looked up in a table of ours, before it is shown.
+    # Text that is parsed as a number or looked up in one of our tables before it is shown.
     "node_hourly_usd": "1.5",
     "compute_capability": "7.0",
     "files": {"recipe.yaml": HOSTILE},
@@ -43,21 +43,21 @@ def without_our_colours(text: str) -> str:
 
 
 def check_characters(*streams: io.StringIO) -> str:
-    """Return what was written without our colours, once nothing in it can steer a terminal."""
+    """Return the output without our colors, and assert that it contains no terminal control characters."""
     shown = without_our_colours("".join(stream.getvalue() for stream in streams))
     assert {char for char in shown if not char.isprintable()} <= {"\n", "\t"}
     return shown
 
 
 def check(*streams: io.StringIO) -> str:
-    """The same, once no line of it was begun by foreign text."""
+    """Do the same, and assert that no line starts with foreign text."""
     shown = check_characters(*streams)
     assert not FORGED.search(shown)
     return shown
 
 
 def hints(thing: typing.Any) -> dict[str, typing.Any]:
-    """The types of parameters or fields, with those that a module imports for type checkers alone."""
+    """Return the types of parameters or fields, including those imported only under TYPE_CHECKING."""
     module = sys.modules[thing.__module__]
     names = dict(vars(module))
     for node in ast.walk(ast.parse(inspect.getsource(module))):
@@ -71,7 +71,7 @@ def hints(thing: typing.Any) -> dict[str, typing.Any]:
 
 
 def value(hint: typing.Any, name: str = "") -> typing.Any:  # noqa: PLR0911
-    """A value of a type, with hostile text wherever it holds text."""
+    """Return a value of a type with hostile text in every text field."""
     args = typing.get_args(hint)
     origin = typing.get_origin(hint)
     if name in PLAIN and hint in PLAIN_TYPES:
@@ -117,7 +117,7 @@ def _object(kind: type) -> typing.Any:
     if issubclass(kind, PurePath):
         return kind("/tmp") / HOSTILE
     if dataclasses.is_dataclass(kind):
-        made = object.__new__(kind)  # past its own checks: a record may have been written by anybody
+        made = object.__new__(kind)  # bypasses validation: a record on disk may contain anything
         for field, hint in hints(kind).items():
             if field in {one.name for one in dataclasses.fields(kind)}:
                 object.__setattr__(made, field, value(hint, field))

@@ -1,4 +1,4 @@
-"""Every number, duration, time, size and amount of the command line is read in ASCII digits and within bounds."""
+"""Numbers, durations, times, sizes and amounts on the command line use ASCII digits and are range-checked."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def refusal(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("command", NUMBERS, ids=" ".join)
 @pytest.mark.parametrize("digits", DIGITS, ids=["arabic", "underscore", "sign", "square", "hex", "float", "long"])
-def test_a_whole_number_has_ascii_digits(refusal, command, digits):
+def test_integer_options_accept_only_ascii_digits(refusal, command, digits):
     code, said = refusal(*command, digits)
     assert code == 2
     assert "expected a whole number" in said
@@ -70,25 +70,25 @@ def test_a_whole_number_has_ascii_digits(refusal, command, digits):
 
 
 @pytest.mark.parametrize("command", REFUSED, ids=lambda words: " ".join(words)[:60])
-def test_what_nobody_can_mean_is_refused_before_anything_is_done(refusal, command):
+def test_out_of_range_values_are_rejected_before_any_action(refusal, command):
     code, said = refusal(*command)
     assert code == 2
     assert "hint:" in said or "--help" in said
 
 
 @pytest.mark.parametrize("command", [("up", "tiny", "--name"), ("plan",), ("down",), ("up", "tiny", "--set")])
-def test_an_argument_that_is_no_text_is_refused(refusal, command):
+def test_argument_that_is_not_utf8_is_rejected(refusal, command):
     code, said = refusal(*command, "note=caf\udce9")
     assert code == 2
     assert f"argument {len(command) + 1} is not UTF-8 text: note=caf\ufffd" in said
 
 
-def test_the_range_is_named(refusal):
+def test_out_of_range_error_states_the_allowed_range(refusal):
     assert "expected a whole number from 1 to 1000, got 1001" in refusal("quota", "--offline", "--nodes", "1001")[1]
     assert "expected a whole number from 1 to 65535, got 0" in refusal("tunnel", "lab", "80", "--local", "0")[1]
 
 
-def test_numbers_that_are_meant():
+def test_valid_numbers_durations_limits_and_prices_are_parsed():
     assert integer_parser(1, 1000)("007") == 7
     assert integer_parser(1, 1000)(4) == 4
     assert option_seconds("1d12h", "--by") == 129600

@@ -1,4 +1,4 @@
-"""What `catalog` and `quota` show, whole."""
+"""Complete output of `catalog` and `quota`."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -37,7 +37,7 @@ def refreshed():
     return RefreshResult(ENTRY, "rehearsal", CHANGES, (unread,), {"z9.xlarge": "X9"})
 
 
-def test_a_refresh_shows_what_changed_and_what_nobody_told(refreshed):
+def test_refresh_output_lists_changes_and_unread_parts(refreshed):
     shown = refresh_lines(refreshed)
     assert shown[:3] == [
         "rehearsal us-east-1: 1 price changed (snapshot 3)  [simulated]",
@@ -45,14 +45,14 @@ def test_a_refresh_shows_what_changed_and_what_nobody_told(refreshed):
         "  spot: g5.0xlarge us-east-1: 1-2 -> 1-3 USD/h",
     ]
     assert shown[-3:] == [
-        "  ... and 2 more of these: cloudgpu catalog history 3",
+        "  ... and 2 more; to list them: cloudgpu catalog history 3",
         "skipped: z9.xlarge has the unknown GPU X9",
         "unknown: us-east-1 on-demand: reading the price list of us-east-1: denied; keeping the previous data",
     ]
     assert len(shown) == 1 + 1 + 20 + 3
 
 
-def test_the_document_of_a_refresh_holds_every_change(refreshed):
+def test_refresh_json_contains_every_change(refreshed):
     told = refresh_json(refreshed)
     assert (told["overlay"], told["simulated"], told["read_at"]) == (3, True, "2026-11-21T12:00:00+00:00")
     assert len(told["changes"]) == 23
@@ -79,7 +79,7 @@ def knowledge(**changes):
     return CatalogStatus(**{**base, **changes})
 
 
-def test_every_figure_has_its_age_and_source():
+def test_catalog_status_shows_age_and_source_of_each_reading():
     assert catalog_status_lines(knowledge(), NOW + timedelta(hours=3)) == [
         "aws: snapshot 3, read 2026-11-21 12:00 UTC by account 111122223333",
         "",
@@ -94,14 +94,14 @@ def test_every_figure_has_its_age_and_source():
     assert (told["read"][0]["age_s"], told["overlay"], told["simulated"]) == (10800, 3, False)
 
 
-def test_without_a_refresh_everything_is_as_shipped():
+def test_catalog_status_without_snapshot_shows_only_bundled_data():
     shown = catalog_status_lines(knowledge(entry=None, known=(), retired={}), NOW)
     assert shown[0] == "aws: no data has been read yet; to read it: cloudgpu catalog refresh --on aws"
     assert shown[-2] == "everything is bundled with cloudgpu: 64 types, prices read 2026-07-20 (124 d ago)"
     assert catalog_status_json(knowledge(entry=None, known=(), retired={}), NOW)["overlay"] == 0
 
 
-def test_the_history_marks_the_one_that_holds():
+def test_catalog_history_marks_the_snapshot_in_use():
     many = SnapshotEntry(4, NOW, "1", tuple(f"r-{n}" for n in range(17)), 3, "nothing changed", ())
     assert history_lines(History(3, (ENTRY, many)), "aws") == [
         "   snapshot  read                  base  regions     changed",
@@ -127,7 +127,7 @@ FOUND = (
 )
 
 
-def test_quotas_are_told_in_nodes_with_the_way_to_more():
+def test_quota_output_shows_nodes_and_increase_request_commands():
     told = quota_report_lines(FOUND, report_subjects(load(), gpu="V100", instance_type=""), ["on-demand"], 2)
     shown = quota_lines(told, FOUND, "aws", NOW + timedelta(minutes=5))
     assert shown == [
@@ -150,7 +150,7 @@ def test_quotas_are_told_in_nodes_with_the_way_to_more():
     ]
 
 
-def test_the_document_of_quotas_has_null_for_unknown():
+def test_quota_json_uses_null_for_unknown_values():
     told = quota_report_lines(FOUND, report_subjects(load(), gpu="V100", instance_type=""), ["on-demand"], 2)
     document = quota_json(told, FOUND, "rehearsal", NOW + timedelta(minutes=5))
     known, unknown = document["quotas"]

@@ -1,11 +1,10 @@
-"""Every command: its help, its one document, its exit code."""
+"""Help, JSON document and exit code of every command."""
 
 import io
 import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -20,6 +19,7 @@ from cloudgpu.cli.main import app, main, split_remote_command
 from cloudgpu.cli.terminal.interruption import reporting_partial_result
 from cloudgpu.errors import CloudGpuError, LedgerError, QuestionError, UsageError
 from cloudgpu.ledger.store import Ledger
+from tests.cluster_records import changed
 
 COMMAND = typer.main.get_command(app)
 ERRORS = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, CloudGpuError)]
@@ -41,7 +41,7 @@ def test_every_command_and_option_has_help(path, command, capsys):
     shown = capsys.readouterr().out
     assert f"Usage: cloudgpu {' '.join(path)}" in shown
     first = command.help.strip().split("\n")[0]
-    # A longer line is cut off in the list of commands.
+    # A longer line is truncated in the list of commands.
     assert len(first) <= 60, first
     assert first.endswith(".")
     for param in command.params:
@@ -49,14 +49,14 @@ def test_every_command_and_option_has_help(path, command, capsys):
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands()), ids=lambda value: value if type(value) is str else "")
-def test_help_names_no_function(path, command):
-    """A rename must not reach prose: `list every resource_words` was once shown. Setting names are in backticks."""
+def test_help_text_contains_no_function_names(path, command):
+    """A rename once changed help text to `list every resource_words`. Setting names are in backticks."""
     for text in (command.help or "", *(param.help or "" for param in command.params)):
         prose = re.sub(r"`[^`]*`|\S*[/.]\S*|known_hosts", "", text)
         assert re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", prose) == [], " ".join(path)
 
 
-def test_without_arguments_the_help_is_shown(capsys):
+def test_command_without_arguments_shows_help(capsys):
     assert main([]) == 2
     assert "Commands:" in capsys.readouterr().out
 
@@ -70,7 +70,7 @@ def test_without_arguments_the_help_is_shown(capsys):
         (["cost", "--by", "x"], "invalid value for '--by': 'x' is not one of 'user'", "cloudgpu cost --help"),
     ],
 )
-def test_wrong_usage_is_told_as_any_error_is(argv, message, hint, capsys):
+def test_usage_errors_use_the_common_error_format(argv, message, hint, capsys):
     assert main([*argv, "--json"]) == 2
     told = capsys.readouterr()
     error = json.loads(told.out)["error"]
@@ -84,7 +84,7 @@ def test_wrong_usage_is_told_as_any_error_is(argv, message, hint, capsys):
 
 @pytest.mark.parametrize("kind", ERRORS)
 @pytest.mark.parametrize("json_mode", [False, True])
-def test_every_error_ends_with_its_own_code(kind, json_mode, monkeypatch, capsys):
+def test_every_error_class_exits_with_its_own_code(kind, json_mode, monkeypatch, capsys):
     def fail(**_kwargs):
         raise kind("what happened", hint="what next")
 
@@ -100,7 +100,7 @@ def test_every_error_ends_with_its_own_code(kind, json_mode, monkeypatch, capsys
 
 
 @pytest.mark.parametrize(("end", "code"), [(KeyboardInterrupt, 130), (typer.Abort, 130)])
-def test_ctrl_c(end, code, monkeypatch, capsys):
+def test_ctrl_c_exits_130_with_json_error(end, code, monkeypatch, capsys):
     def interrupted(**_kwargs):
         raise end
 
@@ -109,7 +109,7 @@ def test_ctrl_c(end, code, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out)["error"]["type"] == "Interrupted"
 
 
-def test_what_an_error_broke_off_stands_beside_it(monkeypatch, capsys):
+def test_error_json_includes_the_partial_result(monkeypatch, capsys):
     def fail(**_kwargs):
         err = CloudGpuError("what happened")
         err.partial_result = {"run_id": "r1", "left": ["cluster c"]}
@@ -122,7 +122,7 @@ def test_what_an_error_broke_off_stands_beside_it(monkeypatch, capsys):
     assert (told["run_id"], told["left"]) == ("r1", ["cluster c"])
 
 
-def test_an_interrupted_command_tells_what_it_had_come_to(monkeypatch, capsys):
+def test_interrupted_command_json_includes_the_partial_result(monkeypatch, capsys):
     def interrupted(**_kwargs):
         with reporting_partial_result(lambda: {"cluster": "c", "left": ["cluster c"]}):
             raise KeyboardInterrupt
@@ -134,7 +134,7 @@ def test_an_interrupted_command_tells_what_it_had_come_to(monkeypatch, capsys):
     assert told["left"] == ["cluster c"]
 
 
-def test_a_bug_keeps_its_traceback_and_gives_a_document(monkeypatch, capsys):
+def test_unexpected_exception_propagates_and_writes_error_json(monkeypatch, capsys):
     def bug(**_kwargs):
         raise ZeroDivisionError("what a bug")
 
@@ -149,15 +149,18 @@ def test_a_bug_keeps_its_traceback_and_gives_a_document(monkeypatch, capsys):
     [
         (["status"], {"clusters", "runs"}),
         (["status", "--all"], {"clusters", "runs"}),
-        (["cost"], {"by", "rows", "real_usd", "simulated_usd"}),
+        (["cost"], {"by", "since", "until", "rows", "omitted_rows", "real_usd", "simulated_usd"}),
         (
             ["down"],
             {"cluster", "run_id", "known", "instances_ended", "strays_ended", "storage_ended", "storage_kept", "cost"}
             | {"simulated", "left", "stages"},
         ),
-        (["rehearsal", "status"], {"running", "simulated", "endpoint", "regions", "resident_mib", "nodes"}),
+        (
+            ["rehearsal", "status"],
+            {"running", "simulated", "endpoint", "regions", "resident_mib", "clock_ahead_s", "nodes"},
+        ),
         (["rehearsal", "stop"], {"was_running"}),
-        (["recipe", "check", "quickstart"], {"recipe", "path", "ok"}),
+        (["recipe", "check", "quickstart"], {"recipe", "path", "ok", "warnings"}),
         (["catalog", "show"], {"target", "simulated", "overlay", "account", "read", "retired", "shipped"}),
         (["catalog", "history"], {"target", "simulated", "overlay", "history"}),
         (["catalog", "revert", "0"], {"target", "simulated", "was", "overlay"}),
@@ -165,13 +168,13 @@ def test_a_bug_keeps_its_traceback_and_gives_a_document(monkeypatch, capsys):
     ],
 )
 @pytest.mark.usefixtures("home")
-def test_documents_have_their_documented_keys(argv, keys, capsys):
+def test_json_documents_have_the_documented_keys(argv, keys, capsys):
     assert main([*argv, "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == keys
 
 
 @pytest.mark.usefixtures("home")
-def test_lists_are_documents_too(capsys):
+def test_list_commands_write_json(capsys):
     assert main(["config", "--json"]) == 0
     assert {tuple(one) for one in json.loads(capsys.readouterr().out)} == {("name", "value", "origin")}
     assert main(["recipe", "list", "--json"]) == 0
@@ -181,7 +184,7 @@ def test_lists_are_documents_too(capsys):
 
 
 @pytest.mark.usefixtures("home")
-def test_a_question_without_a_terminal_is_an_error(monkeypatch):
+def test_confirmation_without_a_terminal_is_rejected(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     with pytest.raises(QuestionError, match="Go ahead"):
         command_context().prompts.confirm("Go ahead?", yes=False)
@@ -191,25 +194,25 @@ def test_a_question_without_a_terminal_is_an_error(monkeypatch):
 
 
 @pytest.mark.usefixtures("home")
-def test_train_says_whose_cluster_it_would_use(cluster, now, capsys):
+def test_plan_finds_only_a_matching_running_cluster_for_reuse(cluster, now, capsys):
     assert main(["plan", "quickstart", "--offline"]) == 0
     assert "\na new cluster: 2 ranks" in capsys.readouterr().out
     plan = plan_request.plan_recipe(command_context(), "quickstart", [], offline=True).plan
     assert plan_request.find_reusable_cluster(command_context(), plan) == ""
-    up = replace(cluster, name="quickstart", expires_at=datetime.now(UTC) + timedelta(hours=1))
+    up = changed(cluster, name="quickstart", expires_at=datetime.now(UTC) + timedelta(hours=1))
     for record, used in (
         (up, "quickstart"),
-        (replace(up, target="aws"), ""),
-        (replace(up, nodes=3), ""),
-        (replace(up, state="ending"), ""),
-        (replace(up, expires_at=up.created_at), ""),
+        (changed(up, target="aws"), ""),
+        (changed(up, nodes=3), ""),
+        (changed(up, state="ending"), ""),
+        (changed(up, expires_at=up.identity.created_at), ""),
     ):
         command_context().records.save_cluster(record, now)
         assert plan_request.find_reusable_cluster(command_context(), plan) == used
 
 
 @pytest.mark.usefixtures("home")
-def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
+def test_declined_or_interrupted_confirmation_does_nothing(monkeypatch, capsys):
     class Person(io.StringIO):
         def isatty(self):
             return True
@@ -231,6 +234,21 @@ def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
     assert capsys.readouterr().out.count("nothing was done") == 2
 
 
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("default", [False, True])
+def test_prompt_after_ctrl_c_has_the_default_of_what_is_running(monkeypatch, default):
+    class Person(io.StringIO):
+        def isatty(self):
+            return True
+
+    asked = []
+    monkeypatch.setattr("sys.stdin", Person())
+    monkeypatch.setattr("typer.confirm", lambda question, **named: asked.append((question, named["default"])) or True)
+    decide = command_context().prompts.delete_on_interrupt("ask", "was created", default=default)
+    assert decide("cluster s1")
+    assert asked == [("cluster s1 was created. Delete it now?", default)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "own", "remote"),
     [
@@ -241,11 +259,11 @@ def test_no_is_an_answer_and_ctrl_c_too(monkeypatch, capsys):
         (["plan", "--", "x"], ["plan", "--", "x"], []),
     ],
 )
-def test_what_stands_behind_the_dashes_is_for_the_node(arguments, own, remote):
+def test_arguments_after_double_dash_go_to_the_remote_command(arguments, own, remote):
     assert split_remote_command(arguments) == (own, remote)
 
 
-def test_completion_can_be_shown():
+def test_show_completion_prints_bash_script():
     done = subprocess.run(
         [sys.executable, "-m", "cloudgpu", "--show-completion", "bash"],
         capture_output=True,
@@ -258,7 +276,7 @@ def test_completion_can_be_shown():
     assert "complete" in done.stdout
 
 
-# Where a command has options of its own, the option parser itself takes pydantic to read them.
+# The option parser imports pydantic for commands that have options.
 @pytest.mark.parametrize(
     ("arguments", "heavy"),
     [
@@ -269,7 +287,7 @@ def test_completion_can_be_shown():
         (["rehearsal", "--help"], HEAVY),
     ],
 )
-def test_help_and_mistakes_load_nothing_heavy(arguments, heavy):
+def test_help_and_usage_errors_import_no_heavy_packages(arguments, heavy):
     program = f"""
 import sys
 from cloudgpu.cli.main import main
@@ -291,10 +309,11 @@ print("LOADED", *sorted(set(sys.modules) & set({heavy!r})))
     ],
     ids=lambda one: one[0] if isinstance(one, list) else "",
 )
-def test_what_reads_records_loads_no_client_of_a_cloud(home, arguments, heavy):
+def test_record_reading_commands_import_no_cloud_client(home, arguments, heavy):
     program = f"""
 import sys
 from cloudgpu.cli.main import main
+from tests.cluster_records import changed
 main({arguments!r})
 print("LOADED", *sorted(set(sys.modules) & {set(heavy)!r}))
 """
@@ -302,25 +321,25 @@ print("LOADED", *sorted(set(sys.modules) & {set(heavy)!r}))
     assert done.stdout.splitlines()[-1] == "LOADED"
 
 
-def test_limits_of_the_simulated_cloud_are_read():
+def test_rehearsal_limit_rows_are_parsed_and_shown():
     assert read_rows(["us-east-1c/*/spot=2", "*/*/*=0"]) == {"us-east-1c/*/spot": 2, "*/*/*": 0}
     assert limit_lines("quota", {}) == ["simulated quota: unlimited"]
     assert limit_lines("quota", {"a/b/c": 1}) == ["simulated quota:", "  a/b/c = 1"]
 
 
 @pytest.mark.parametrize("row", ["", "a/b=1", "a/b/c", "a/b/c=", "a/b/c=-1", "a/b/c=x", "a/b/c=²", "=1"])
-def test_a_senseless_limit_is_refused(row):
+def test_invalid_rehearsal_limit_is_rejected(row):
     with pytest.raises(UsageError):
         read_rows([row])
 
 
-def test_prices_of_the_simulated_cloud_are_read():
+def test_rehearsal_price_rows_are_parsed():
     rows = ["us-east-1/p3dn.24xlarge/on-demand=29.5", "*/*/spot=0.05", "*/*/*=7"]
     assert read_prices(rows) == {"us-east-1/p3dn.24xlarge/on-demand": "29.5", "*/*/spot": "0.05", "*/*/*": "7"}
 
 
 @pytest.mark.parametrize("usd", ["", "0", "0.00", "-1", "1e3", "NaN", "x", "²", "1.", ".5", "1,5"])
-def test_a_senseless_price_is_refused(usd):
+def test_invalid_rehearsal_price_is_rejected(usd):
     with pytest.raises(UsageError, match="REGION/TYPE/MARKET=USD"):
         read_prices([f"us-east-1/p3dn.24xlarge/on-demand={usd}"])
     with pytest.raises(UsageError):
@@ -328,7 +347,7 @@ def test_a_senseless_price_is_refused(usd):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "not json", "\xff"])
-def test_a_senseless_fault_script_is_refused(text, tmp_path):
+def test_invalid_fault_script_is_rejected(text, tmp_path):
     path = tmp_path / "faults.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError):
@@ -337,7 +356,7 @@ def test_a_senseless_fault_script_is_refused(text, tmp_path):
         read_rules(str(tmp_path / "none.json"))
 
 
-def test_a_fault_script_is_read(tmp_path):
+def test_valid_fault_script_is_parsed(tmp_path):
     path = tmp_path / "faults.json"
     path.write_text('[{"action": "CreateFleet"}]')
     assert read_rules(str(path)) == [{"action": "CreateFleet"}]
@@ -345,9 +364,9 @@ def test_a_fault_script_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("code", [0, 13])
-def test_a_command_leaves_no_connection_to_the_ledger_open(home, code, monkeypatch):
+def test_command_closes_all_ledger_connections(home, code, monkeypatch):
     engines = []
-    report = Ledger.report
+    report = Ledger.query
 
     def watched(ledger, *args, **named):
         engines.append(ledger.engine)
@@ -355,7 +374,7 @@ def test_a_command_leaves_no_connection_to_the_ledger_open(home, code, monkeypat
             raise LedgerError("it is damaged")
         return report(ledger, *args, **named)
 
-    monkeypatch.setattr(Ledger, "report", watched)
+    monkeypatch.setattr(Ledger, "query", watched)
     assert main(["cost"]) == code
     (engine,) = engines
     assert engine.pool.checkedin() == engine.pool.checkedout() == 0

@@ -1,4 +1,4 @@
-"""The context of a command: which target it takes, what it writes, and what it opens once."""
+"""The command context: target selection, files written, and resources that are opened once."""
 
 import json
 import threading
@@ -11,11 +11,13 @@ from cloudgpu.backends.aws.backend import AwsBackend
 from cloudgpu.cli.commands.plan_request import plan_recipe
 from cloudgpu.cli.context import CliContext
 from cloudgpu.cli.main import main
-from cloudgpu.clock import ManualClock, SystemClock
+from cloudgpu.clock import SystemClock
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.settings import load
-from cloudgpu.state.cluster_and_run_records import CLUSTER, RecordStore
+from cloudgpu.state.cluster_record import CLUSTER
+from cloudgpu.state.record_store import RecordStore
+from tests.manual_clock import ManualClock
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def change(record: Path, **fields: object) -> None:
     record.write_text(json.dumps({**json.loads(record.read_text()), **fields}))
 
 
-def test_down_stops_at_a_record_of_a_newer_version(tmp_path, cluster, now, monkeypatch, capsys):
+def test_down_rejects_a_record_from_a_newer_version(tmp_path, cluster, now, monkeypatch, capsys):
     home = Home(tmp_path / "home").ensure()
     RecordStore(home).save_cluster(cluster, now)
     path = home.cluster(cluster.name).record
@@ -40,24 +42,24 @@ def test_down_stops_at_a_record_of_a_newer_version(tmp_path, cluster, now, monke
     assert path.exists()
 
 
-def test_a_target_that_this_version_does_not_know_is_an_error(context, cluster, now):
+def test_unknown_target_in_a_record_is_rejected(context, cluster, now):
     context.records.save_cluster(cluster, now)
     change(context.home.cluster(cluster.name).record, target="moon")
     with pytest.raises(StateError, match="does not know the target 'moon'"):
         context.target_of(cluster.name)
 
 
-def test_an_offline_plan_creates_no_home(context):
+def test_offline_plan_creates_no_state_home(context):
     assert plan_recipe(context, "quickstart", [], offline=True).plan.candidates
     assert not context.settings.home.exists()
 
 
-def test_a_command_opens_one_backend_per_target(context):
+def test_command_context_opens_one_backend_per_target(context):
     assert context.backend() is context.backend("rehearsal")
     assert context.backend("aws") is not context.backend()
 
 
-def test_threads_open_an_account_once(tmp_path):
+def test_concurrent_threads_open_the_cloud_client_once(tmp_path):
     at_once, opened = threading.Barrier(4, timeout=20), []
 
     def open_cloud():

@@ -1,4 +1,4 @@
-"""The pages say what the commands do."""
+"""The documentation pages match the commands."""
 
 import importlib.util
 import re
@@ -30,7 +30,7 @@ def docs_cli():
     return module
 
 
-def test_the_page_of_commands_is_up_to_date():
+def test_cli_reference_page_is_up_to_date():
     assert (ROOT / "docs/reference/cli.md").read_text() == docs_cli().markdown(), "run scripts/docs_cli.py"
 
 
@@ -43,7 +43,7 @@ def typed():
 
 
 @pytest.mark.parametrize(("page", "words"), sorted(set(typed())))
-def test_every_command_that_is_shown_exists_with_its_options(page, words):
+def test_commands_shown_in_docs_exist_with_their_options(page, words):
     argv = shlex.split(words.partition(" > ")[0].partition(" && ")[0].rstrip(')"'))
     command = COMMAND
     while argv and hasattr(command, "commands") and not argv[0].startswith("-"):
@@ -53,14 +53,14 @@ def test_every_command_that_is_shown_exists_with_its_options(page, words):
     assert {word for word in own if word.startswith("-")} <= known
 
 
-def test_every_exit_code_has_its_line():
+def test_every_exit_code_is_documented():
     page = (ROOT / "docs/reference/exit-codes.md").read_text()
     for kind in vars(errors).values():
         if isinstance(kind, type) and issubclass(kind, CloudGpuError):
             assert f"| {kind.exit_code} | `{kind.__name__}` |" in page
 
 
-def test_every_field_of_the_documents_is_documented(outcome: RunOutcome, standing_status, run):
+def test_every_json_field_is_documented(outcome: RunOutcome, standing_status, run):
     page = (ROOT / "docs/reference/json.md").read_text()
     node = NodeInfo("i", "t", "r", "z", "running", "a", 1, "u", "k", "c")
     documents = [

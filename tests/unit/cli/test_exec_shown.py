@@ -1,4 +1,4 @@
-"""`exec` for people: what nodes said, folded."""
+"""Text output of `exec`: identical node output is grouped."""
 
 from cloudgpu.app.access.execute import NodeOutcome
 from cloudgpu.cli.render.node_output import line_printer, node_label, show_outcomes
@@ -12,7 +12,7 @@ def shown(capsys, *outcomes):
     return capsys.readouterr()
 
 
-def test_nodes_that_say_the_same_share_a_block(capsys):
+def test_nodes_with_identical_output_share_a_block(capsys):
     told = shown(
         capsys,
         NodeOutcome(0, 0, SAME),
@@ -52,23 +52,23 @@ node 7: node 7 cannot be reached
     )
 
 
-def test_a_single_node_says_it_as_it_is(capsys):
+def test_output_of_a_single_node_is_unchanged(capsys):
     told = shown(capsys, NodeOutcome(3, 1, "a\tb\x00\nno newline", "why\n"))
     assert told.out == "a\tb\x00\nno newline"
     assert told.err == "why\nnode 3: failed with exit code 1\n"
 
 
-def test_nothing_said_is_nothing_shown(capsys):
+def test_empty_node_output_shows_nothing(capsys):
     assert shown(capsys, NodeOutcome(0, 0), NodeOutcome(1, 0)) == ("", "")
 
 
-def test_lines_as_they_come_name_their_node(capsys):
+def test_streamed_lines_are_prefixed_with_their_node(capsys):
     show = line_printer(Screen())
     show(0, False, "one")
     show(12, True, "two")
     assert capsys.readouterr() == ("[node 0] one\n", "[node 12] two\n")
 
 
-def test_ranges():
+def test_node_label_joins_consecutive_nodes_into_ranges():
     assert node_label([3]) == "node 3"
     assert node_label([5, 0, 1, 2, 7, 8]) == "nodes 0-2, 5, 7-8"

@@ -1,4 +1,4 @@
-"""What `extend` says, and what it takes."""
+"""Output and options of `extend`."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -10,20 +10,20 @@ from cloudgpu.backends.lifecycle.results import ExtensionResult
 from cloudgpu.cli.main import app
 from cloudgpu.cli.render.expiry_extension import extension_json, extension_lines
 from cloudgpu.errors import UsageError
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from tests.cluster_records import cluster_record
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def extended(target):
-    record = ClusterRecord(
+    record = cluster_record(
         name="lab", token="t", owner="ann", team="", recipe="quickstart", target=target, account="1", endpoint="",
         created_at=NOW, expires_at=NOW + timedelta(hours=3), made_by="up", nodes=2,
     )  # fmt: skip
     return ExtensionResult(record, NOW + timedelta(hours=1), Decimal("187.28"))
 
 
-def test_as_text():
+def test_extension_text_shows_old_and_new_expiry_and_cost():
     assert extension_lines(extended("aws"), NOW) == [
         "cluster lab now expires at 2026-11-21 15:00 UTC (in 3 h), previously 2026-11-21 13:00 UTC; "
         "confirmed by every node",
@@ -34,7 +34,7 @@ def test_as_text():
     )
 
 
-def test_as_json():
+def test_extension_json_has_expiry_times_and_worst_case_cost():
     assert extension_json(extended("rehearsal")) == {
         "cluster": "lab",
         "simulated": True,
@@ -56,7 +56,7 @@ def test_as_json():
         (("--by", "2h", "--max-usd", "-1"), "is not a valid amount"),
     ],
 )
-def test_what_makes_no_sense_is_refused(args, says, monkeypatch, tmp_path):
+def test_invalid_extend_options_are_rejected(args, says, monkeypatch, tmp_path):
     monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path))
     result = CliRunner().invoke(app, ["extend", "lab", *args])
     assert isinstance(result.exception, UsageError)

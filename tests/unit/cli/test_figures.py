@@ -1,4 +1,4 @@
-"""Figures for people."""
+"""Human-readable numbers, durations and times."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, plural, relative_time
-from cloudgpu.cli.terminal.table import align_columns, wrap_paragraph
+from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, relative_time
+from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cli.terminal.wrapping import wrap_lines, wrap_paragraph
+from cloudgpu.text import plural
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,7 @@ from cloudgpu.cli.terminal.table import align_columns, wrap_paragraph
         ("2.005", "$2.01"),
     ],
 )
-def test_money(usd, shown):
+def test_money_is_formatted_with_suitable_precision(usd, shown):
     assert money(Decimal(usd)) == shown
 
 
@@ -40,25 +42,25 @@ def test_money(usd, shown):
         (7320, "2 h 02 min"),
     ],
 )
-def test_durations(seconds, shown):
+def test_durations_are_formatted_in_readable_units(seconds, shown):
     assert duration(seconds) == shown
 
 
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(-3, "0 s"), (0, "0 s"), (59, "59 s"), (60, "1 min"), (7199, "1 h"), (200000, "2 d")]
 )
-def test_ages(seconds, shown):
+def test_ages_are_formatted_in_whole_units(seconds, shown):
     assert age(seconds) == shown
 
 
-def test_moments():
+def test_times_are_formatted_absolute_and_relative():
     at = datetime(2026, 11, 21, 3, 35, tzinfo=UTC)
     assert format_time(at) == "2026-11-21 03:35 UTC"
     assert relative_time(at, at - timedelta(minutes=29)) == "in 29 min"
     assert relative_time(at, at + timedelta(hours=3)) == "3 h ago"
 
 
-def test_plurals():
+def test_plural_is_used_except_for_one():
     assert [plural(count, "file") for count in (0, 1, 2)] == ["0 files", "1 file", "2 files"]
 
 
@@ -66,14 +68,27 @@ CELL = st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126), min_
 
 
 @given(st.lists(st.tuples(CELL, CELL), min_size=1, max_size=6))
-def test_columns_align_and_lose_nothing(rows):
-    lines = align_columns(rows, right={1})
+def test_aligned_columns_keep_every_cell(rows):
+    lines = Table((Column(), Column(right=True)), rows).lines()
     assert [tuple(line.split()) for line in lines] == rows
     assert len({len(line) for line in lines}) == 1
 
 
-def test_paragraphs_never_tear_a_path():
+def test_wrapped_paragraphs_do_not_break_paths():
     path = "/a/very-long/path-with-dashes/" + "x" * 80
     assert wrap_paragraph(f"outputs in {path} as ever", 40, "  ") == ["outputs in", f"  {path}", "  as ever"]
     assert wrap_paragraph("", 40) == [""]
-    assert align_columns([]) == []
+    assert wrap_paragraph("日本 日本 日本", 9) == ["日本 日本", "日本"]
+    assert Table((), ()).lines() == []
+
+
+def test_wrapped_sentences_do_not_break_commands():
+    hint = "  to refresh: cloudgpu catalog refresh --on aws; or see `cloudgpu catalog show --on aws` first"
+    assert wrap_lines([hint], 40) == [
+        "  to refresh:",
+        "    cloudgpu catalog refresh --on aws;",
+        "    or see",
+        "    `cloudgpu catalog show --on aws`",
+        "    first",
+    ]
+    assert wrap_lines([hint], None) == [hint]

@@ -1,4 +1,4 @@
-"""Foreign text reaches a terminal only as printable characters, whichever class of message carries it."""
+"""Untrusted text reaches the terminal only as printable characters, in every kind of message."""
 
 import ast
 import importlib
@@ -24,6 +24,7 @@ from cloudgpu.cli.render.node_output import line_printer, show_outcomes
 from cloudgpu.cli.terminal.output import Color, ColoredText, Output, ask, ask_for_text
 from cloudgpu.cli.terminal.panel import framed_panel, plain_panel
 from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.run.progress import LogFolder
 from tests.unit.cli.hostile import HOSTILE, OURS, check, check_characters, hints, value, without_our_colours
 
 CLI = Path(cloudgpu.cli.__file__).parent
@@ -36,7 +37,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(params=["terminal", "terminal without colours", "pipe"])
 def streams(request, monkeypatch) -> Callable[[], list[io.StringIO]]:
-    """Replace standard output and standard error; called in the test, since pytest sets its own before that."""
+    """Return a function that replaces stdout and stderr. The test calls it, because pytest replaces them first."""
 
     def replaced() -> list[io.StringIO]:
         made = [io.StringIO() if request.param == "pipe" else Terminal() for _ in range(2)]
@@ -51,7 +52,7 @@ def streams(request, monkeypatch) -> Callable[[], list[io.StringIO]]:
 
 
 def filled(kind: type) -> list[object]:
-    """Instances of a dataclass: hostile text in every field, every choice of its literals once."""
+    """Return instances of a dataclass with hostile text in every field, one for each literal choice."""
     types = hints(kind)
     choices = {name: typing.get_args(hint) for name, hint in types.items() if typing.get_origin(hint) is typing.Literal}
     values = {name: value(hint, name) for name, hint in types.items() if name not in choices}
@@ -68,7 +69,7 @@ def subclasses(kind: type) -> Iterator[type]:
 
 
 def every_error() -> list[errors.CloudGpuError]:
-    """One instance of every error class of the package, with hostile text wherever its constructor takes text."""
+    """Return one instance of every error class with hostile text in every text argument."""
     for module in ("hosts.loading", "ssh.connection", "ssh.handshake", "run.agent"):
         importlib.import_module(f"cloudgpu.{module}")
     made = []
@@ -88,7 +89,7 @@ def every_error() -> list[errors.CloudGpuError]:
 
 @pytest.mark.parametrize("err", every_error(), ids=lambda err: type(err).__name__)
 @pytest.mark.parametrize("json_mode", [False, True])
-def test_every_error(err, json_mode, streams):
+def test_every_error_is_printed_without_control_characters(err, json_mode, streams):
     shown = streams()
     Screen(json_mode=json_mode).error(err)
     assert "begin" in check(*shown)
@@ -97,9 +98,12 @@ def test_every_error(err, json_mode, streams):
         assert json.loads(shown[0].getvalue())["error"]["message"] == HOSTILE
 
 
-@pytest.mark.parametrize("kind", typing.get_args(ProgressEvent), ids=lambda kind: kind.__name__)
+PRINTED = [kind for kind in typing.get_args(ProgressEvent) if kind is not LogFolder]
+
+
+@pytest.mark.parametrize("kind", PRINTED, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("verbose", [False, True])
-def test_every_happening(kind, verbose, streams):
+def test_every_event_is_printed_without_control_characters(kind, verbose, streams):
     shown = streams()
     made = filled(kind)
     screen = Screen(verbose=verbose)
@@ -110,12 +114,14 @@ def test_every_happening(kind, verbose, streams):
     assert lines <= len(made)
 
 
-def test_every_way_of_writing(streams):
+def test_every_screen_method_escapes_control_characters(streams):
     shown = streams()
     screen = Screen()
     screen.line(HOSTILE)
     screen.line((ColoredText(HOSTILE, "red"), HOSTILE))
     screen.lines([HOSTILE, HOSTILE])
+    screen.block([HOSTILE, HOSTILE], "[rank 0] ")
+    screen.records([json.dumps({"line": HOSTILE})])
     screen.remark(HOSTILE)
     screen.hint(HOSTILE)
     screen.trouble(HOSTILE, [HOSTILE], HOSTILE)
@@ -126,15 +132,30 @@ def test_every_way_of_writing(streams):
     check(*shown)
 
 
-def test_every_public_method_of_the_screen_is_tried():
-    """A new way of writing fails here until the test above uses it."""
-    tried = {"line", "lines", "remark", "hint", "trouble", "panel", "document", "emit", "error", "raw"}
+def test_all_public_screen_methods_are_covered():
+    """A new public method of the screen fails here until the test above covers it."""
+    # `working` only emits stages, which the test of every event covers.
+    tried = {
+        "line",
+        "lines",
+        "block",
+        "records",
+        "remark",
+        "hint",
+        "trouble",
+        "panel",
+        "document",
+        "emit",
+        "error",
+        "raw",
+        "working",
+    }
     assert {name for name, one in vars(Screen).items() if inspect.isfunction(one) and name[0] != "_"} == tried
 
 
 @pytest.mark.parametrize("colour", typing.get_args(Color))
 @given(text=st.text())
-def test_text_cannot_add_or_remove_a_colour(colour, text):
+def test_foreign_text_cannot_add_or_remove_colors(colour, text):
     stream = io.StringIO()
     Output(stream, colour=True).lines([(ColoredText("ours", colour), text, ColoredText(text, colour))])
     shown = stream.getvalue()
@@ -145,7 +166,7 @@ def test_text_cannot_add_or_remove_a_colour(colour, text):
 
 
 @given(rows=st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=3), columns=st.integers(30, 120))
-def test_a_frame_has_as_many_colours_as_its_values_allow(rows, columns):
+def test_framed_panel_prints_only_printable_text_inside_its_border(rows, columns):
     stream = io.StringIO()
     Output(stream, colour=True).lines(framed_panel("title", rows, "green", columns))
     shown = without_our_colours(stream.getvalue())
@@ -154,29 +175,29 @@ def test_a_frame_has_as_many_colours_as_its_values_allow(rows, columns):
 
 
 @pytest.mark.parametrize("row", [("a", "x\ny"), ("a\ny", "x"), ("", "\n\n")])
-def test_a_value_starts_no_row_of_a_frame(row):
+def test_newline_in_a_value_starts_no_new_frame_row(row):
     assert len(framed_panel("title", [row], "green", 60)) == len(framed_panel("title", [("a", "x y")], "green", 60))
 
 
 @given(rows=st.lists(st.tuples(st.just("label"), st.text()), min_size=1, max_size=3))
-def test_a_panel_in_a_file_starts_no_line_with_a_value(rows):
+def test_plain_panel_indents_every_line_of_a_value(rows):
     stream = io.StringIO()
     Output(stream).lines(plain_panel("title", rows, 60))
     assert all(line.startswith(("  ", "title")) or not line for line in stream.getvalue().split("\n"))
 
 
-def test_output_of_a_node_is_unchanged_in_a_pipe_only(streams):
+def test_node_output_is_unchanged_only_in_a_pipe(streams):
     shown = streams()
     show_outcomes([NodeOutcome(0, 1, HOSTILE, HOSTILE)], Screen())
     if shown[0].isatty():
-        check_characters(*shown)  # the lines are the program's own
+        check_characters(*shown)  # the program on the node wrote these lines
     else:
         assert shown[0].getvalue() == HOSTILE
         check_characters(shown[1])
 
 
 @pytest.mark.parametrize("asked", [ask, ask_for_text])
-def test_a_question_is_printable(asked, streams, monkeypatch):
+def test_prompts_are_printed_without_control_characters(asked, streams, monkeypatch):
     shown = streams()
     monkeypatch.setattr("builtins.input", lambda _prompt="": "n")
     monkeypatch.setattr("typer._click.termui.visible_prompt_func", lambda _prompt="": "n", raising=False)
@@ -185,7 +206,7 @@ def test_a_question_is_printable(asked, streams, monkeypatch):
 
 
 def commands(app=None, path=()) -> Iterator[tuple[str, ...]]:
-    """The path of every command, groups included."""
+    """Yield the path of every command, including groups."""
     from typer.main import get_command
 
     from cloudgpu.cli.main import app as root
@@ -198,7 +219,7 @@ def commands(app=None, path=()) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.parametrize("path", sorted(commands()), ids=" ".join)
 @pytest.mark.parametrize("streams", ["terminal"], indirect=True)
-def test_arguments_that_are_echoed(path, streams, home):
+def test_echoed_arguments_are_printed_without_control_characters(path, streams, home):
     shown = streams()
     assert main([*path, HOSTILE, f"--{HOSTILE}", "--json"]) == 2
     assert check(*shown)
@@ -208,19 +229,19 @@ WRITERS = re.compile(r"^(print|typer\.(echo|secho|confirm|prompt)|sys\.(stdout|s
 
 
 def direct_writes(source: str) -> Iterator[int]:
-    """Lines that write to the terminal past `Output`."""
+    """Yield the lines that write to the terminal without using `Output`."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and WRITERS.match(ast.unparse(node.func)):
             yield node.lineno
 
 
-def test_the_rule_about_writing_sees_what_it_is_about():
+def test_direct_write_check_detects_print_and_echo():
     bad = ["print('x')", "typer.echo('x')", "sys.stderr.write('x')", "typer.confirm('x')"]
     assert [list(direct_writes(one)) for one in bad] == [[1]] * 4
     assert list(direct_writes("screen.line('x')")) == []
 
 
-def test_nothing_but_the_terminal_writes_to_it():
+def test_only_the_terminal_module_writes_to_the_terminal():
     layers = (
         "cli",
         "app",
@@ -238,7 +259,7 @@ def test_nothing_but_the_terminal_writes_to_it():
         "state",
     )
     assert all((CLI.parent / layer).is_dir() for layer in layers)
-    # What these write goes to another program, never to a terminal.
+    # These write to another program, never to a terminal.
     others = {"cli/terminal/output.py", "ssh/transfer/node_tree.py", "engine/plugin/__main__.py"}
     found = [
         f"{path.relative_to(CLI.parent)}:{line}"
@@ -250,6 +271,6 @@ def test_nothing_but_the_terminal_writes_to_it():
     assert found == []
 
 
-def test_only_the_terminal_knows_escape_sequences():
+def test_only_the_output_module_contains_escape_sequences():
     found = [path.name for path in CLI.rglob("*.py") if re.search(r"\\(x1b|033|u001b|e\[)", path.read_text())]
     assert found == ["output.py"]

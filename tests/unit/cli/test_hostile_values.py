@@ -1,4 +1,4 @@
-"""Every renderer, found by introspection, with hostile text in every value that it is given."""
+"""Every renderer, found by introspection, is called with hostile text in every argument."""
 
 import importlib
 import inspect
@@ -14,16 +14,16 @@ from cloudgpu.cli.terminal.output import ColoredText, Output
 from cloudgpu.cli.terminal.screen import Screen
 from tests.unit.cli.hostile import HOSTILE, check, check_characters, hints, value
 
-# What is no renderer: it reads what was typed, or returns a document, whose text `json.dumps` escapes.
-OTHERS = {"read_since", "group_by_output", "told"}
-# What the functions look up in plain mappings, whose types do not tell.
+# Not renderers: they parse user input, or return a document that `json.dumps` escapes.
+OTHERS = {"read_period", "group_by_output", "told"}
+# Arguments that are plain mappings, whose keys cannot be derived from their types.
 GIVEN = {
     "active_fault_lines": {"now": {"names": [HOSTILE], "rules": [{HOSTILE: HOSTILE}], "capacity": {HOSTILE: HOSTILE}}},
 }
 
 
 def renderers() -> Iterator[Callable]:
-    """Every public function of a module that shows something."""
+    """Yield every public function of the render modules."""
     folder = Path(cloudgpu.cli.render.__file__).parent
     for path in sorted(folder.glob("[a-z]*.py")):
         module = importlib.import_module(f"cloudgpu.cli.render.{path.stem}")
@@ -43,7 +43,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("renderer", list(renderers()), ids=named)
-def test_every_renderer(renderer, monkeypatch):
+def test_every_renderer_escapes_control_characters(renderer, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -58,7 +58,7 @@ def test_every_renderer(renderer, monkeypatch):
 
 
 def show(screen: Screen, shown: object) -> None:
-    """Write what a renderer returned the way a command would."""
+    """Print the return value of a renderer the way a command would."""
     if isinstance(shown, Callable):
         shown(2, True, HOSTILE)
     elif isinstance(shown, Exception):
@@ -73,11 +73,11 @@ def show(screen: Screen, shown: object) -> None:
             screen.lines(rows)
 
 
-def test_renderers_are_found():
+def test_renderer_discovery_finds_over_60_functions():
     assert len(list(renderers())) > 60
 
 
-def test_the_check_sees_what_it_is_about():
+def test_hostile_output_check_detects_raw_control_characters():
     terminal = Terminal()
     terminal.write(HOSTILE)
     with pytest.raises(AssertionError):

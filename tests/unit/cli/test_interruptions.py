@@ -1,9 +1,12 @@
-"""What a first and a second signal do, and what is said to be still running."""
+"""Effects of the first and second signal, and the report of what is still running."""
 
 import json
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +17,14 @@ from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.signals import HANDLED_SIGNALS, Interruptions
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
+from tests.cluster_records import changed, cluster_record
 
 NOW = SystemClock().now()
-CLUSTER = ClusterRecord("lab", "t", "ann", "", "plain", "aws", "1", "", NOW, NOW, "up", state="up", nodes=2,
-                        instance_type="p3.2xlarge", node_hourly_usd="3.06")  # fmt: skip
+CLUSTER = cluster_record(created_at=NOW, expires_at=NOW, state="up", nodes=2,
+                         instance_type="p3.2xlarge", node_hourly_usd="3.06")  # fmt: skip
 RUN = RunRecord("plain-abc", "lab", "plain", "", "ann", "", "aws", NOW, state="running", ranks={"0": (0,)})
 
 
@@ -30,7 +35,7 @@ def records(tmp_path):
 
 @pytest.fixture
 def heard(monkeypatch):
-    """Listening for signals; what is written by the second one, and the code that it leaves with."""
+    """Handle signals; record what the second signal writes and its exit code."""
     written, left = {1: "", 2: ""}, []
     monkeypatch.setattr(signals, "_write", lambda where, text: written.update({where: written[where] + text}))
     monkeypatch.setattr(os, "_exit", left.append)
@@ -40,7 +45,7 @@ def heard(monkeypatch):
         yield interruptions, written, left
 
 
-def test_the_first_signal_is_ctrl_c_and_the_second_leaves_at_once(heard):
+def test_first_signal_raises_keyboard_interrupt_and_second_exits(heard):
     interruptions, written, left = heard
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -54,7 +59,7 @@ def test_the_first_signal_is_ctrl_c_and_the_second_leaves_at_once(heard):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_exit_codes(heard, number, code):
+def test_exit_code_reflects_the_received_signal(heard, number, code):
     interruptions, _, _ = heard
     assert interruptions.exit_code(130) == 130
     with pytest.raises(KeyboardInterrupt):
@@ -64,17 +69,41 @@ def test_exit_codes(heard, number, code):
     assert interruptions.lines() == ["cluster lab is running"]
 
 
-def test_records_that_cannot_be_read_do_not_keep_a_command_from_leaving(heard):
+INTERRUPTED_IN_EXEC = """
+import os, signal
+from cloudgpu.cli import main
+
+def interrupted(*_):
+    try:
+        exec("os.kill(os.getpid(), signal.SIGINT)")
+    except KeyboardInterrupt:
+        return 130
+
+main._run = interrupted
+main.entry()
+"""
+
+
+def test_interrupt_within_exec_ends_module_with_exit_code_instead_of_signal(tmp_path):
+    """Importing a dataclass runs `exec`, and `python -m` then ends by SIGINT unless the interpreter's flag is reset."""
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED_IN_EXEC)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
+    argv = [sys.executable, "-m", "interrupted"]
+    ended = subprocess.run(argv, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert ended.returncode == 130, ended.stderr
+
+
+def test_second_signal_exits_even_if_records_are_unreadable(heard):
     interruptions, written, left = heard
     interruptions.tell(lambda: 1 // 0)
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGINT)
     assert left == [130]
-    assert "what is still running is unknown" in written[2]
+    assert "cannot tell what is still running" in written[2]
 
 
-def test_what_is_ignored_stays_ignored_and_everything_is_as_before_afterwards():
+def test_ignored_signals_stay_ignored_and_handlers_are_restored():
     before = {one: signal.getsignal(one) for one in HANDLED_SIGNALS}
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -86,8 +115,8 @@ def test_what_is_ignored_stays_ignored_and_everything_is_as_before_afterwards():
     assert {one: signal.getsignal(one) for one in HANDLED_SIGNALS} == before
 
 
-def test_what_runs_is_named_with_its_price_and_the_commands(records):
-    records.save_cluster(replace(CLUSTER, name="other"), NOW)
+def test_running_resources_are_listed_with_price_and_commands(records):
+    records.save_cluster(changed(CLUSTER, name="other"), NOW)
     still = StillRunning(records)
     assert still.lines() == [NOTHING_RUNNING]
     records.save_cluster(CLUSTER, NOW)
@@ -101,18 +130,18 @@ def test_what_runs_is_named_with_its_price_and_the_commands(records):
     ]
     assert "other" in "".join(StillRunning(records, ["other"]).lines())
     records.save_run(replace(RUN, state="succeeded"))
-    assert still.lines()[0] == "run plain-abc has finished (succeeded); its outputs may not be downloaded yet"
+    assert still.lines()[0] == "run plain-abc has finished (succeeded); its outputs may still be on the nodes"
 
 
-def test_what_is_not_known_is_said_to_be_unknown(records):
+def test_unreadable_record_and_missing_price_are_reported_as_unknown(records):
     still = StillRunning(records)
-    records.save_cluster(replace(CLUSTER, node_hourly_usd="0", state="making", nodes=0, instance_type=""), NOW)
-    assert still.lines()[0].startswith("cluster lab may be partly running: 0 x unknown type, price unknown")
+    records.save_cluster(changed(CLUSTER, node_hourly_usd="0", state="making", nodes=0, instance_type=""), NOW)
+    assert still.lines()[0].startswith("cluster lab may be partly created: 0 x unknown type, price unknown")
     Home(records._home.root).cluster("lab").record.write_text("{")
     assert "has a record that cannot be read" in still.lines()[0]
 
 
-def test_storage_that_may_exist_is_named_with_the_command_that_deletes_it(records):
+def test_possibly_existing_storage_is_listed_with_its_delete_command(records):
     storages = StorageRecords(records._home)
     assert storage_lines(storages, "data") == [NOTHING_RUNNING]
     record = StorageRecord("data", "efs", "t", "ann", "", "aws", "1", "", "us-west-2", NOW, disposable=False)
@@ -122,17 +151,18 @@ def test_storage_that_may_exist_is_named_with_the_command_that_deletes_it(record
         "    delete it: cloudgpu storage delete data",
     ]
     storages.save(replace(record, target="rehearsal"), state="ready")
-    assert storage_lines(storages, "data")[0] == ("storage data is created in us-west-2: simulated, nothing is charged")
+    assert storage_lines(storages, "data")[0] == "storage data exists in us-west-2: simulated, nothing is charged"
     storages.save(record, state="deleting")
-    assert "may not be deleted yet" in storage_lines(storages, "data")[0]
+    assert "may still exist" in storage_lines(storages, "data")[0]
 
 
-def test_an_interrupted_sweep_names_the_clusters_that_it_was_deleting():
+def test_interrupted_sweep_lists_clusters_being_deleted():
     one = ClusterResources(
         "lab\x1b[2J", "t", "ann", "", "", NOW, NOW, (), None, None, (), billed_in=("eu-west-1", "us-west-2")
     )
-    assert swept_clusters_lines([]) == [NOTHING_RUNNING]
-    assert swept_clusters_lines([one]) == [
-        "cluster lab\ufffd[2J may not be deleted yet: eu-west-1, us-west-2",
-        "    delete them: cloudgpu sweep --yes",
+    again = "cloudgpu sweep --yes --owner bob"
+    assert swept_clusters_lines([], again) == [NOTHING_RUNNING]
+    assert swept_clusters_lines([one], again) == [
+        "cluster lab\ufffd[2J may still exist in eu-west-1, us-west-2",
+        "    delete them: cloudgpu sweep --yes --owner bob",
     ]

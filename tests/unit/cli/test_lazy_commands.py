@@ -1,4 +1,4 @@
-"""Commands are listed from a table, and imported when they are called."""
+"""Commands are listed from a table and imported only when called."""
 
 import importlib
 import inspect
@@ -18,7 +18,7 @@ import cloudgpu.cli
 from cloudgpu.cli import commands
 from cloudgpu.cli.commands.rehearsal import RehearsalCommands
 from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
-from cloudgpu.cli.main import COMMANDS, app
+from cloudgpu.cli.main import COMMANDS, app, main
 
 ROWS = [*COMMANDS, *RehearsalCommands.table]
 PARTS = {
@@ -26,25 +26,27 @@ PARTS = {
     "node_login",
     "plan_request",
     "requester",
+    "environment_options",
     "option_groups",
     "options",
     "rehearsal_conditions",
+    "run_secrets",
     "saved_plan",
     "train_matrix",
     "train_options",
     "train_run",
 }
-"""Modules of the package that define no command of their own, but parts of several commands or of a long one."""
+"""Modules that define no command, but shared code or part of a long command."""
 COMPLETE = {"_CLOUDGPU_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_the_table_says_what_the_command_says_of_itself(row):
+def test_command_table_help_matches_the_command_docstring(row):
     assert row.help == row.load().help.strip().split("\n")[0]
 
 
-def test_every_command_of_the_package_is_in_a_table():
-    modules = [row.module for row in ROWS]
+def test_every_command_module_is_listed_in_a_table():
+    modules = [row.module for row in ROWS if not row.hidden]
     assert len(set(modules)) == len(modules)
     assert {*modules} | PARTS == {found.name for found in pkgutil.iter_modules(commands.__path__)}
     assert not {*modules} & PARTS
@@ -80,7 +82,7 @@ sys.stderr.write("\\n" + json.dumps([name for name in sys.modules if name.starts
         (["--nope"], "no such option: --nope"),
     ],
 )
-def test_what_needs_no_command_imports_none(arguments, says):
+def test_help_version_and_usage_errors_import_no_command(arguments, says):
     loaded, printed = run(arguments)
     assert loaded == set()
     assert says in printed
@@ -95,7 +97,7 @@ def test_shell_completion_of_names_imports_no_command(typed, offered):
     assert printed.splitlines()[: len(offered)] == offered
 
 
-def test_shell_completion_within_a_command_knows_its_options():
+def test_shell_completion_within_a_command_offers_its_options():
     loaded, printed = run([], _CLOUDGPU_COMPLETE="complete_bash", COMP_CWORD="2", COMP_WORDS="cloudgpu status --ref")
     assert loaded == {"status", "authorize"}
     assert printed.splitlines()[0] == "--refresh"
@@ -107,17 +109,17 @@ def test_shell_completion_within_a_command_knows_its_options():
         (["config"], {"config"}),
         (["status"], {"status", "authorize"}),
         (["cost"], {"cost"}),
-        (["train"], {"train", "train_options", "option_groups"}),
+        (["train"], {"train", "train_options", "option_groups", "environment_options"}),
         (["rehearsal", "--help"], {"rehearsal", "rehearsal_conditions"}),
         (["rehearsal", "fault", "--help"], {"rehearsal", "rehearsal_conditions", "rehearsal_fault"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_command_imports_its_own_modules_only(arguments, modules, home):
+def test_command_imports_only_its_own_modules(arguments, modules, home):
     assert run(arguments, CLOUDGPU_HOME=str(home.root))[0] == modules
 
 
-def test_commands_that_are_registered_come_before_those_of_the_table():
+def test_registered_commands_are_listed_before_table_commands():
     class Few(LazyGroup):
         table = (LazyCommand("show-config", "config", "Show the settings and the source of each."),)
 
@@ -131,7 +133,7 @@ def test_commands_that_are_registered_come_before_those_of_the_table():
     assert isinstance(typer.main.get_command(app), LazyGroup)
 
 
-def test_the_names_are_listed_without_an_import():
+def test_command_names_are_listed_without_importing_modules():
     class Broken(LazyGroup):
         table = (LazyCommand("broken", "no_such_module", "Fail when called."),)
 
@@ -142,7 +144,7 @@ def test_the_names_are_listed_without_an_import():
 
 
 def deferred() -> Iterator[tuple[str, Deferred[..., Any], Any]]:
-    """The deferred functions of the command line, with their declared types."""
+    """Yield the deferred functions of the CLI with their declared types."""
     for found in pkgutil.walk_packages(cloudgpu.cli.__path__, "cloudgpu.cli."):
         module = importlib.import_module(found.name)
         for name, value in list(vars(module).items()):
@@ -154,8 +156,8 @@ DEFERRED = list(deferred())
 
 
 @pytest.mark.parametrize(("value", "declared"), [found[1:] for found in DEFERRED], ids=[found[0] for found in DEFERRED])
-def test_a_deferred_function_has_the_type_that_is_declared_for_it(value, declared):
-    """No type checker looks through the path of the function."""
+def test_deferred_function_matches_its_declared_type(value, declared):
+    """No type checker resolves the function from its import path."""
     function = value.load()
     hints = get_type_hints(function)
     parameters = [hints[name] for name in inspect.signature(function).parameters]
@@ -164,5 +166,19 @@ def test_a_deferred_function_has_the_type_that_is_declared_for_it(value, declare
     assert (declared_result or NoneType) == hints["return"]
 
 
-def test_deferred_functions_are_found():
+def test_deferred_function_discovery_finds_known_functions():
     assert {"cloudgpu.cli.main._set_debug", "cloudgpu.cli.commands.train._run_training"} <= {one[0] for one in DEFERRED}
+
+
+@pytest.mark.parametrize(
+    ("former", "name"), [(("images",), ("containers",)), (("rehearsal", "faults"), ("rehearsal", "fault", "rules"))]
+)
+def test_former_names_of_commands_work_but_are_not_listed(former, name, capsys):
+    assert main([*name, "--help"]) == 0
+    current = capsys.readouterr().out
+    assert main([*former, "--help"]) == 0
+    assert capsys.readouterr().out.partition("\n\n")[2] == current.partition("\n\n")[2]
+    assert main([*former[:-1], "--help"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert former[-1] not in listed
+    assert name[len(former) - 1] in listed

@@ -1,4 +1,4 @@
-"""What may be typed behind `train --matrix`, and what is refused before anything is planned."""
+"""Options of `train --matrix`; invalid combinations are rejected before planning."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ MATRIX = ["--matrix", "epochs=1,2"]
     ],
 )
 @pytest.mark.usefixtures("home")
-def test_what_cannot_be_meant_is_refused_with_what_can(argv, says, hint, capsys):
+def test_invalid_matrix_options_are_rejected_with_a_hint(argv, says, hint, capsys):
     assert main([*QUICKSTART, *argv]) == 2
     shown = capsys.readouterr()
     assert says in shown.err
@@ -49,7 +49,7 @@ def test_what_cannot_be_meant_is_refused_with_what_can(argv, says, hint, capsys)
     assert shown.out == ""
 
 
-def test_a_plan_of_one_run_is_no_matrix():
+def test_saved_plan_cannot_be_combined_with_matrix():
     matrix = MatrixOptions(axes=["epochs=1,2"])
     with pytest.raises(UsageError, match="a saved plan is for a single run"):
         check_matrix_options(TrainOptions(matrix=matrix, source=PlanOptions(plan=Path("plan.json"))))
@@ -58,7 +58,7 @@ def test_a_plan_of_one_run_is_no_matrix():
 
 
 @pytest.mark.usefixtures("home")
-def test_there_is_no_matrix_yet(capsys):
+def test_matrix_commands_report_when_no_matrix_exists(capsys):
     assert main(["matrix", "list"]) == 0
     assert capsys.readouterr().out == "no matrix has been run\n"
     assert main(["matrix", "list", "--json"]) == 0

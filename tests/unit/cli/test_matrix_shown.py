@@ -1,4 +1,4 @@
-"""Matrices, word for word: the table, the CSV, the list, and the exit code of what they tell."""
+"""Exact matrix output: table, CSV, list and exit code."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -70,11 +70,11 @@ def shown(outcome):
     return "\n".join(outcome_lines(outcome))
 
 
-def test_the_table(matrix):
+def test_matrix_table_shows_results_of_every_combination(matrix):
     assert shown(matrix) == TABLE
 
 
-def test_what_is_left_and_how_to_go_on(matrix):
+def test_stopped_matrix_shows_leftovers_and_resume_command(matrix):
     assert "resume   to run the missing combinations, run the same command again" in shown(matrix)
     stopped = replace(matrix, stopped="cluster mx has expired", left=("cluster mx (2 x p3dn) is up",))
     text = shown(stopped)
@@ -83,13 +83,13 @@ def test_what_is_left_and_how_to_go_on(matrix):
     assert "nothing was charged" not in text
 
 
-def test_a_rehearsal_says_that_nothing_was_charged(matrix):
+def test_rehearsed_matrix_states_that_nothing_was_charged(matrix):
     text = shown(replace(matrix, record=replace(matrix.record, target="rehearsal")))
     assert "have a result (simulated)" in text
     assert "cost     $62.42, of which $3.12 for these runs (simulated; nothing was charged)" in text
 
 
-def test_the_csv(matrix):
+def test_matrix_csv_has_one_row_per_combination(matrix):
     heading, *rows = matrix.as_csv().splitlines()
     assert heading == (
         "kvstore,compression,state,images_per_s,images_per_s_share_of_reference,loss,loss_share_of_reference,"
@@ -112,11 +112,11 @@ def test_the_csv(matrix):
         ({"interrupted": True, "unended": "x"}, 6),
     ],
 )
-def test_exit_codes(matrix, change, code):
+def test_matrix_exit_code_reflects_failures_interrupts_and_leftovers(matrix, change, code):
     assert exit_code(replace(matrix, **change)) == code
 
 
-def test_a_complete_one_is_a_success(matrix):
+def test_complete_matrix_exits_zero_without_resume_hint(matrix):
     rows = tuple(
         replace(one, state=state) for one, state in zip(matrix.rows, ["succeeded", "not-run"] * 2, strict=True)
     )
@@ -124,7 +124,7 @@ def test_a_complete_one_is_a_success(matrix):
     assert "resume" not in shown(replace(matrix, rows=rows))
 
 
-def test_the_list(matrix):
+def test_matrix_list_shows_progress_and_unreadable_records(matrix):
     assert list_lines([matrix], ["odd-123456"], NOW) == [
         "matrix     recipe  done    started                        values",
         "mx-3f09ab  mx      2 of 4  2026-11-21 09:00 UTC  3 h ago  kvstore=dist_sync,dist_async compression=none,2bit",
@@ -133,7 +133,7 @@ def test_the_list(matrix):
     assert list_lines([], [], NOW) == ["no matrix has been run"]
 
 
-def test_every_field_of_the_document_is_documented(matrix):
+def test_every_matrix_json_field_is_documented(matrix):
     page, document = PAGE.read_text(), matrix.as_json()
     for part in (document, document["combinations"][0], document["combinations"][0]["metrics"]["images_per_s"]):
         assert [name for name in part if f"`{name}`" not in page] == []

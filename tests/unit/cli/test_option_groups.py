@@ -1,4 +1,4 @@
-"""A dataclass as a parameter of a command: its fields are the options, and the command gets one value."""
+"""Option groups: the fields of a dataclass parameter become options of the command."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -26,7 +26,7 @@ class Outer:
 
 @pytest.fixture
 def called():
-    """A command with a nested group between two options; returns what it was called with."""
+    """A command with a nested group between two options; records its arguments."""
     calls = []
     app = typer.Typer(rich_markup_mode=None)
 
@@ -47,44 +47,44 @@ def called():
     return call
 
 
-def test_the_command_gets_one_value(called):
+def test_command_receives_option_group_as_one_dataclass(called):
     result, calls = called("x", "--size", "5", "--word", "a", "--word", "b", "--last", "--yes")
     assert result.exit_code == 0, result.output
     assert calls == [("x", Outer("a", Inner(5, ["a", "b"]), last=True), True)]
 
 
-def test_what_is_not_given_has_the_defaults_of_the_fields(called):
+def test_omitted_options_use_dataclass_defaults(called):
     result, calls = called("x")
     assert result.exit_code == 0, result.output
     assert calls == [("x", Outer(), False)]
 
 
-def test_the_help_lists_the_fields_where_the_group_stands(called):
+def test_help_lists_group_options_in_parameter_order(called):
     shown = called("--help")[0].output
     places = [shown.index(option) for option in ("Do something.", "--first", "--size", "--word", "--last", "--yes")]
     assert places == sorted(places)
 
 
-def test_an_invalid_value_names_its_option(called):
+def test_invalid_value_error_contains_the_option(called):
     result, calls = called("x", "--size", "many")
     assert result.exit_code == 2
     assert "--size" in result.output
     assert calls == []
 
 
-def test_the_preference_counts_last():
+def test_prefer_option_is_the_last_assignment():
     assert AssignmentOptions(["a=1"], "price").assignments == ["a=1", "resources.prefer=price"]
     assert AssignmentOptions().assignments == []
 
 
-def test_a_recipe_is_needed_unless_a_plan_is_given(tmp_path):
+def test_recipe_is_required_unless_a_plan_file_is_given(tmp_path):
     with pytest.raises(UsageError, match="missing argument RECIPE"):
         PlanOptions().require_recipe("")
     PlanOptions().require_recipe("quickstart")
     PlanOptions(plan=tmp_path / "saved.json").require_recipe("")
 
 
-def test_provision_options_become_settings():
+def test_provision_options_are_converted_to_settings():
     given = ProvisionOptions("90m", owner="ada", install_pulumi=True)
     assert given.retry_s == 5400
     assert ProvisionOptions().retry_s == 0

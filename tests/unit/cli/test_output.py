@@ -1,4 +1,4 @@
-"""Streams: colours, control characters, readers that go away."""
+"""Output streams: colors, control characters and closed readers."""
 
 import io
 import json
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 
 
 class Unread(io.StringIO):
-    """A pipe whose reader is gone."""
+    """A pipe with a closed reader."""
 
     def write(self, text):
         raise BrokenPipeError
@@ -39,23 +39,23 @@ class Unread(io.StringIO):
         (io.StringIO(), {}, False),
     ],
 )
-def test_colours_are_for_terminals_that_want_them(stream, environ, wanted):
+def test_colors_are_used_only_on_terminals_that_support_them(stream, environ, wanted):
     assert supports_color(stream, environ) is wanted
 
 
-def test_work_goes_on_when_nobody_reads():
+def test_output_continues_after_a_broken_pipe():
     out = Output(Unread())
     out.lines(["one"])
     out.lines(["two"])
 
 
-def test_a_command_that_only_shows_ends_with_its_reader():
+def test_display_command_exits_on_a_broken_pipe():
     with pytest.raises(typer.Exit) as end:
         Output(Unread(), quits=True).lines(["one"])
     assert end.value.exit_code == BROKEN_PIPE_EXIT_CODE
 
 
-def test_what_is_still_buffered_goes_nowhere():
+def test_buffered_output_is_discarded_after_a_broken_pipe():
     read_end, write_end = os.pipe()
     with os.fdopen(write_end, "w") as stream:
         os.close(read_end)
@@ -63,7 +63,7 @@ def test_what_is_still_buffered_goes_nowhere():
         assert os.fstat(stream.fileno()).st_rdev == Path(os.devnull).stat().st_rdev
 
 
-def test_a_reader_that_leaves_breaks_nothing_at_the_end_of_the_process():
+def test_process_exits_cleanly_after_its_reader_closes():
     program = """
 import sys
 from cloudgpu.cli.terminal.output import Output
@@ -81,7 +81,7 @@ sys.stderr.write("done")
     assert (process.returncode, err) == (0, b"done")
 
 
-def test_an_error_says_what_and_what_next(capsys):
+def test_error_shows_problems_and_hint_on_stderr(capsys):
     err = RecipeError("r.yaml has 2 problems", problems=["r.yaml:1: a", "r.yaml:2: b"], hint="look there")
     Screen().error(err)
     shown = capsys.readouterr()
@@ -89,35 +89,46 @@ def test_an_error_says_what_and_what_next(capsys):
     assert shown.err == "error: r.yaml has 2 problems\n  r.yaml:1: a\n  r.yaml:2: b\nhint: look there\n"
 
 
-def test_an_error_is_the_only_document(capsys):
+def test_json_mode_writes_the_error_as_only_document(capsys):
     Screen(json_mode=True).error(UsageError("no", hint="yes"))
     assert json.loads(capsys.readouterr().out) == {
         "error": {"type": "UsageError", "message": "no", "hint": "yes", "exit_code": 2, "details": []}
     }
 
 
-def test_what_the_message_says_is_not_repeated(capsys):
+def test_problem_identical_to_the_message_is_not_repeated(capsys):
     Screen().error(RecipeError("--set nope: no such field", problems=["--set nope: no such field"]))
     assert capsys.readouterr().err == "error: --set nope: no such field\n"
 
 
-def test_candidates_are_listed_with_their_codes(capsys):
+def test_capacity_error_lists_candidates_with_error_codes(capsys):
     short = "us-east-1a g5.xlarge spot: no capacity (InsufficientInstanceCapacity)"
     long = f"{short}: launching 2 instances: we have none (InsufficientInstanceCapacity)"
     Screen().error(NoCapacityError("none", tried=[long]))
     assert capsys.readouterr().err == f"error: none\n  {short}\n"
 
 
-def test_both_fingerprints_are_in_the_document(capsys):
+def test_host_key_error_json_contains_both_fingerprints(capsys):
     Screen(json_mode=True).error(HostKeyError("another key", expected=["SHA256:a"], got="SHA256:b"))
     told = capsys.readouterr()
     assert json.loads(told.out)["error"]["details"] == ["expected SHA256:a", "got SHA256:b"]
     assert "expected SHA256:a\n  got SHA256:b" in told.err
 
 
-def test_the_problems_of_an_inventory_are_its_details(capsys):
+def test_hosts_file_problems_are_listed_as_error_details(capsys):
     err = HostsFileError("hosts.yaml has 2 problems", problems=("hosts.yaml:1: a", "hosts.yaml:2: b"), hint="look")
     Screen(json_mode=True).error(err)
     told = capsys.readouterr()
     assert json.loads(told.out)["error"]["details"] == ["hosts.yaml:1: a", "hosts.yaml:2: b"]
     assert told.err == "error: hosts.yaml has 2 problems\n  hosts.yaml:1: a\n  hosts.yaml:2: b\nhint: look\n"
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank 1] "])
+@pytest.mark.parametrize(
+    "lines", [[], ["a"], ["a", "", "\tb"], ["a", "\x1b[31mred", "c\u2028d", "\u202e"], ["ä€"]], ids=str
+)
+def test_block_of_lines_equals_the_same_lines_one_by_one(lines, prefix):
+    one_by_one, block = io.StringIO(), io.StringIO()
+    Output(one_by_one, colour=False).lines(f"{prefix}{line}" for line in lines)
+    Output(block, colour=False).block(lines, prefix)
+    assert block.getvalue() == one_by_one.getvalue()

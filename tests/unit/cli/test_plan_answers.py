@@ -1,4 +1,4 @@
-"""`cloudgpu plan` on recipes that cannot work: its screen, its exit code, and its own words typed back."""
+"""`cloudgpu plan` on invalid recipes: output, exit code, and that the suggested fixes work."""
 
 import json
 import shlex
@@ -20,7 +20,7 @@ budget: {{max_usd: 10000}}
 
 @pytest.fixture
 def plan(tmp_path, monkeypatch, capsys):
-    """Runs the command offline on a recipe; gives its exit code and what it printed."""
+    """Run the command offline on a recipe; return its exit code and output."""
     monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CLOUDGPU_REGION", "us-east-1")
     monkeypatch.chdir(tmp_path)
@@ -34,7 +34,7 @@ def plan(tmp_path, monkeypatch, capsys):
 
 
 def fixes(shown, check):
-    """The options that are offered under the line of a check."""
+    """Return the options that are suggested below the error of a check."""
     lines = iter(shown.splitlines())
     next(line for line in lines if line.startswith("error: ") and line.endswith(f"[{check}]"))
     found = []
@@ -65,7 +65,7 @@ def fixes(shown, check):
         ),
     ],
 )
-def test_what_the_screen_offers_is_typed_back_and_the_refusal_is_gone(plan, kind, more, target, check, first):
+def test_fixes_offered_by_plan_resolve_its_error(plan, kind, more, target, check, first):
     code, shown = plan(kind, more, "--on", target)
     assert code == 7
     assert "no candidates" in shown
@@ -77,7 +77,7 @@ def test_what_the_screen_offers_is_typed_back_and_the_refusal_is_gone(plan, kind
         assert "error: " not in shown
 
 
-def test_the_document_holds_what_the_screen_shows(plan):
+def test_plan_json_contains_the_offered_remedies(plan):
     code, shown = plan("p3.16xlarge", "", "--on", "aws", "--json")
     document = json.loads(shown)
     assert code == 7
@@ -91,18 +91,18 @@ def test_the_document_holds_what_the_screen_shows(plan):
     assert float(document["remedies"][1]["worst_case_usd"]) > 0
 
 
-def test_several_errors_are_cured_together_by_what_stands_at_the_end(plan):
+def test_combined_fix_of_plan_resolves_all_errors(plan):
     more = "environment: {python: {requirements: ['torch==2.12.0']}}"
     code, shown = plan("p3.16xlarge", more, "--on", "aws")
     assert code == 7
-    last = [line for line in shown.splitlines() if line.startswith("no errors remain with ")]
-    options = shlex.split(last[0].removeprefix("no errors remain with ").split("  (")[0])
+    last = [line for line in shown.splitlines() if line.startswith("to fix all errors: ")]
+    options = shlex.split(last[0].removeprefix("to fix all errors: ").split("  (")[0])
     assert plan("p3.16xlarge", more, "--on", "aws", *options)[0] == 0
 
 
-def test_offers_of_nothing_end_with_what_would_work(plan, capsys):
+def test_offers_without_candidates_suggests_working_options(plan, capsys):
     plan("p3.16xlarge", "", "--on", "aws")
     assert main(["offers", "./tiny.yaml", "--offline", "--on", "aws"]) == 4
     shown = capsys.readouterr().out
-    assert "no errors remain with --set resources.instance_type=p3dn.24xlarge  (2 x p3dn.24xlarge" in shown
-    assert "              or with --set resources.instance_type=g4dn.metal  (2 x g4dn.metal" in shown
+    assert "to fix all errors: --set resources.instance_type=p3dn.24xlarge  (2 x p3dn.24xlarge" in shown
+    assert "               or: --set resources.instance_type=g4dn.metal  (2 x g4dn.metal" in shown

@@ -1,4 +1,4 @@
-"""What happens, as lines."""
+"""Progress events as printed lines."""
 
 import io
 
@@ -7,8 +7,9 @@ import pytest
 from cloudgpu.backends.events import StageChange
 from cloudgpu.cli.terminal.output import Output
 from cloudgpu.cli.terminal.progress import STAGES, ProgressPrinter, installer_line, resource_words, shorten_aws_error
+from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.engine.base import Event
-from cloudgpu.run.progress import MetricValue, Note, RankLine
+from cloudgpu.run.progress import LogFolder, MetricValue, Note, RankLine, RankOutput, ServiceAddress
 
 CAPACITY = (
     "launching 2 instances: We currently do not have sufficient g4dn.xlarge capacity in the Availability Zone you "
@@ -28,7 +29,7 @@ def event(kind, operation, type_token, detail="", seconds=0.3):
     return Event(kind, operation, "urn", type_token, "s1", detail, seconds)
 
 
-def test_a_whole_story():
+def test_progress_of_a_provisioning_is_printed_line_by_line():
     assert (
         told(
             StageChange("provision"),
@@ -43,26 +44,31 @@ def test_a_whole_story():
             event("done", "delete", "aws:iam/role:Role", ""),
             Note("is up", 1),
             RankLine(2, "epoch=1 \x1b[31mred"),
+            RankOutput(0, ("first", "second")),
+            RankOutput(0, ("the only rank needs no number",), alone=True),
             MetricValue("accuracy", 0.9, ""),
             StageChange("provision", 4.04),
         )
         == """\
-==> provision  launching the nodes, all or none
+==> provision  launching all nodes, or none
     trying us-east-1a g4dn.xlarge on-demand: 2 x $0.526/h
     + security group sg-1 (0.3 s)
     x EC2 fleet: InsufficientInstanceCapacity: launching 2 instances: We currently do not have sufficient g4dn.xlarge \
 capacity in the Availability Zone you requested (us-east-1a)
     us-east-1a g4dn.xlarge on-demand: no capacity (InsufficientInstanceCapacity)
     ... waiting for the deletion of EC2 fleet s1, after 12 s
-    ... program message: two\ufffd
+    ... engine message: two\ufffd
     - IAM role s1 (0.3 s)
     node 1: is up
     [rank 2] epoch=1 \ufffd[31mred
+    [rank 0] first
+    [rank 0] second
+    the only rank needs no number
     took 4.0 s"""
     )
 
 
-def test_a_reason_is_said_again_when_it_is_another_one():
+def test_different_failure_reason_is_printed_again():
     other = Note("x us-east-1b: other")
     assert "other" in told(event("failed", "create", "aws:ec2/fleet:Fleet", CAPACITY), other)
 
@@ -77,11 +83,11 @@ def test_a_reason_is_said_again_when_it_is_another_one():
         ("odd", "odd"),
     ],
 )
-def test_resources_in_words(token, words):
+def test_resource_types_are_shown_in_words(token, words):
     assert resource_words(token) == words
 
 
-def test_a_refusal_without_a_code_stays_whole():
+def test_aws_error_without_a_code_is_not_shortened():
     assert shorten_aws_error("no such thing. Really.") == "no such thing. Really."
 
 
@@ -101,11 +107,31 @@ def test_a_refusal_without_a_code_stays_whole():
         ("waiting for another process to build the same environment",) * 2,
     ],
 )
-def test_installers_are_kept_short(line, shown):
+def test_installer_output_is_shortened_unless_verbose(line, shown):
     assert installer_line(line) == shown
     assert told(Note(line, 0)) == (f"    node 0: {shown}" if shown else "")
     assert told(Note(line, 0), verbose=True) == f"    node 0: {line}"
 
 
-def test_every_stage_says_what_it_is():
+def test_every_stage_has_a_lowercase_description():
     assert all(text and text[0].islower() for text in STAGES.values())
+
+
+def test_address_of_a_service_is_repeated_before_output_buries_it():
+    address = ServiceAddress("notebook", "http://127.0.0.1:8888/lab?token=x")
+    lines = told(address, *(RankOutput(0, ("x",) * 60, alone=True) for _ in range(4))).split("\n")
+    repeated = [number for number, line in enumerate(lines) if line.strip() != "x"]
+    assert repeated == [0, 121, 242]
+    assert lines[0] == "    http://127.0.0.1:8888/lab?token=x"
+    assert lines[121] == "    notebook is ready: http://127.0.0.1:8888/lab?token=x"
+
+
+def test_address_of_a_service_with_its_token_is_not_kept_in_the_progress_log(tmp_path, capsys):
+    screen = Screen()
+    screen.emit(LogFolder(tmp_path))
+    screen.emit(Note("kept"))
+    screen.emit(ServiceAddress("notebook", "http://127.0.0.1:8888/lab?token=x"))
+    assert "token=x" in capsys.readouterr().out
+    logged = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert "kept" in logged
+    assert "token" not in logged

@@ -1,4 +1,4 @@
-"""`--retry-until-up [DURATION]`: an option whose value may be left out."""
+"""`--retry-until-up [DURATION]`: an option with an optional value."""
 
 import pytest
 
@@ -18,16 +18,16 @@ from cloudgpu.errors import UsageError
         (["up", "demo"], ["up", "demo"]),
     ],
 )
-def test_the_duration_may_be_left_out(typed, told):
+def test_retry_until_up_duration_defaults_to_24_hours(typed, told):
     assert expand_retry_option(typed) == told
 
 
-def test_seconds_of_a_duration():
+def test_retry_duration_is_parsed_as_seconds():
     assert option_seconds("1h30m", "--retry-until-up") == 5400
     assert option_seconds("", "--retry-until-up") == 0
 
 
-def test_what_is_no_duration_is_told_with_its_option():
+def test_invalid_retry_duration_error_contains_the_option():
     with pytest.raises(UsageError, match="--retry-until-up 90: expected a duration") as caught:
         option_seconds("90", "--retry-until-up")
     assert caught.value.hint == "for example: --retry-until-up 2h"

@@ -1,4 +1,4 @@
-"""Services as a plan tells of them."""
+"""Services as a plan shows them."""
 
 from cloudgpu.cli.render.plan import service_lines
 from cloudgpu.recipe.schema import Recipe
@@ -9,7 +9,7 @@ def lines(**launched) -> list[str]:
     return list(service_lines(Recipe.model_validate(sections)))
 
 
-def test_a_service_and_one_beside_it():
+def test_service_and_side_service_show_port_and_readiness():
     board = {"name": "board", "command": "b", "port": 6006}
     service = {"port": 8888, "ready": {"http": "/api", "status": 204, "within": "90s"}}
     assert lines(**{"with": "service"}, service=service, beside=[board]) == [

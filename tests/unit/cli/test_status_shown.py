@@ -1,23 +1,23 @@
-"""`status`, `cost`, `up`, `down` and `rehearsal status`, word for word."""
+"""Exact output of `status`, `cost`, `up`, `down` and `rehearsal status`."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import pytest
+
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.aws.clusters.create import ProvisionedCluster
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.cli.render.cluster import deletion_lines, provisioned_json, provisioned_rows, provisioned_title
-from cloudgpu.cli.render.cost import report_json, report_lines
 from cloudgpu.cli.render.rehearsal import status_json
 from cloudgpu.cli.render.rehearsal import status_lines as rehearsal_lines
 from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
 from cloudgpu.cli.terminal import panel
-from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.clock import ManualClock
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.ledger.report import CostReport, ReportRow
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalClient, RehearsalStatus
+from tests.cluster_records import changed
+from tests.manual_clock import ManualClock
 
 NODE = Node(
     index=0,
@@ -35,7 +35,7 @@ NODE = Node(
 )
 
 
-def test_a_cluster_from_records(standing_status, now):
+def test_status_from_records_shows_age_and_refresh_hint(standing_status, now):
     assert status_lines([standing_status], now) == [
         "s1  up  (simulated)",
         "  2 x p3dn.24xlarge in us-east-1c, owner ann, team vision",
@@ -44,28 +44,31 @@ def test_a_cluster_from_records(standing_status, now):
     ]
 
 
-def test_a_real_cluster_just_asked_about(standing_status, run, now):
-    record = replace(standing_status.record, target="aws", team="")
+def test_status_of_refreshed_cluster_shows_nodes_and_runs(standing_status, run, now):
+    record = changed(standing_status.record, target="aws", team="")
     live = replace(run, state="running", ended_at=None)
-    asked = replace(standing_status, record=record, age_s=0.0, nodes=(("i-1", "running"),), runs=(live,))
+    asked = replace(
+        standing_status, record=record, age_s=0.0, nodes=(("i-1", "running"), ("i-2", "pending")), runs=(live,)
+    )
     assert status_lines([asked], now) == [
         "s1  up",
         "  2 x p3dn.24xlarge in us-east-1c, owner ann",
         "  $62.42 an hour, $10.40 so far; expires 2026-11-21 04:20 UTC, in 50 min",
         "  i-1  running",
+        "  i-2  pending",
         "  run quickstart-k3fz8w  running, started 3 min ago",
         "  as reported by the cloud just now",
     ]
     assert status_lines([], now) == ["no cluster is running"]
 
 
-def test_a_cloud_that_could_not_say(standing_status, now):
+def test_failed_cloud_query_is_shown_with_recorded_state(standing_status, now):
     (*_, problem, age) = status_lines([replace(standing_status, problem="no route")], now)
     assert problem == "  the cloud could not be queried: no route"
     assert age == "  as recorded 3 min ago; to query the cloud: --refresh"
 
 
-def test_a_record_that_cannot_be_read(standing_status, now):
+def test_damaged_record_is_shown_with_delete_command(standing_status, now):
     assert status_lines([replace(standing_status, state="damaged")], now) == [
         "s1  damaged",
         "  its record, last written 3 min ago, cannot be read; its resources and cost are unknown",
@@ -73,7 +76,7 @@ def test_a_record_that_cannot_be_read(standing_status, now):
     ]
 
 
-def test_runs_with_their_age(run, now):
+def test_runs_are_listed_with_age_and_result(run, now):
     lost = replace(run, run_id="other-2", state="running", ended_at=None, started_at=now - timedelta(hours=30))
     assert run_lines([lost, run], ["bad-3"], [], now) == [
         "",
@@ -90,7 +93,7 @@ def test_runs_with_their_age(run, now):
     }
 
 
-def test_a_cluster_that_stands(cluster):
+def test_provisioned_cluster_panel_shows_login_train_and_delete_commands(cluster):
     standing = ProvisionedCluster(cluster, Inventory("s1", (NODE,)), made=True)
     assert (
         "\n".join(panel.plain_panel(provisioned_title(standing), provisioned_rows(standing), 100))
@@ -117,7 +120,7 @@ cluster s1 is running (simulated)
     }
 
 
-def test_what_down_confirmed():
+def test_deletion_output_lists_instances_orphans_and_cost():
     ended = DeletionResult("s1", known=True, instances=("i-1", "i-2"), usd=Decimal("0.0379"), simulated=True)
     assert deletion_lines(ended) == [
         "cluster s1 is deleted, verified by tag search; 2 instances terminated",
@@ -136,37 +139,7 @@ def test_what_down_confirmed():
     ]
 
 
-def test_the_bill(now, capsys):
-    rows = (
-        ReportRow("ann", False, Decimal("2.5"), Decimal("1234.5"), 1, 3),
-        ReportRow("bob\x1b", True, Decimal("0.0333"), Decimal("0.01753"), 0, 1),
-    )
-    report = CostReport("user", None, now, rows, Decimal("1234.5"), Decimal("0.01753"))
-    Screen().lines(report_lines(report, "user"))
-    assert capsys.readouterr().out.splitlines() == [
-        "user  node hours       cost",
-        "ann        2.500  $1,234.50  still accruing",
-        "bob\ufffd       0.033    $0.0175  simulated",
-        "",
-        "real $1,234.50, simulated $0.0175",
-    ]
-    nothing = replace(report, rows=(), since=now)
-    assert report_lines(nothing, "user") == ["nothing was spent since 2026-11-21 03:30 UTC"]
-    document = report_json(report, "user")
-    assert set(document) == {"by", "rows", "real_usd", "simulated_usd"}
-    assert document["rows"][0] == {
-        "user": "ann",
-        "simulated": False,
-        "node_hours": "2.5",
-        "usd": "1234.5",
-        "open_entries": 1,
-        "runs": 3,
-        "unpriced_entries": 0,
-        "estimated_entries": 0,
-    }
-
-
-def test_the_rehearsal_cloud(now):
+def test_rehearsal_status_lists_nodes_and_idle_stop_time(now):
     cloud = RehearsalClient("http://127.0.0.1:4711", "AKIA", "secret", pid=7)
     node = NodeInfo(
         "i-1", "g4dn.xlarge", "us-east-1", "us-east-1a", "running", "127.1.0.2", 22, "ubuntu", "SHA256:a", "s1"
@@ -177,12 +150,53 @@ def test_the_rehearsal_cloud(now):
         "rehearsal cloud (simulated AWS) at http://127.0.0.1:4711, 190 MiB of memory",
         "  instance  type         zone        state    cluster  log in                    host key",
         "  i-1       g4dn.xlarge  us-east-1a  running  s1       ubuntu@127.1.0.2 port 22  SHA256:a",
-        "  i-1       g4dn.xlarge  us-east-1a  pending  s1       not listening yet         SHA256:a",
+        "  i-1       g4dn.xlarge  us-east-1a  pending  s1       not listening             SHA256:a",
     ]
     idle = RehearsalStatus(cloud, (), (), 189.7, now + timedelta(minutes=29, seconds=30))
     assert rehearsal_lines(idle, now)[1] == "  no nodes; stops automatically in 29 min"
     assert rehearsal_lines(RehearsalStatus(None), now)[0] == "no rehearsal cloud is running"
     document = status_json(idle)
     assert document["simulated"] is True
-    assert set(document) == {"running", "simulated", "endpoint", "regions", "resident_mib", "nodes"}
+    assert set(document) == {"running", "simulated", "endpoint", "regions", "resident_mib", "clock_ahead_s", "nodes"}
     assert "secret" not in str(document)
+
+
+@pytest.mark.parametrize(
+    ("states", "state", "rate", "lost"),
+    [
+        (("running", "terminated"), "degraded", "$31.21", "1 node"),
+        (("terminated", "shutting-down"), "terminated", "$0.00", "every node"),
+    ],
+)
+def test_terminated_nodes_cost_nothing_and_are_named(standing_status, now, states, state, rate, lost):
+    nodes = tuple(zip(("i-1", "i-2"), states, strict=True))
+    record = changed(standing_status.record, target="aws", team="", market="spot")
+    asked = replace(standing_status, record=record, state=state, age_s=0.0, nodes=nodes)
+    assert status_lines([asked], now) == [
+        f"s1  {state}",
+        "  2 x p3dn.24xlarge in us-east-1c, owner ann",
+        f"  {rate} an hour, $10.40 so far; expires 2026-11-21 04:20 UTC, in 50 min",
+        *(f"  {node}  {of_node}" for node, of_node in nodes),
+        f"  {lost} of the cluster is lost, most likely interrupted because they are spot nodes; delete what is left: "
+        "cloudgpu down s1",
+        "  as reported by the cloud just now",
+    ]
+
+
+def test_instances_of_recorded_cluster_have_recorded_state(standing_status):
+    def states(state):
+        return [row["state"] for row in replace(standing_status, state=state).as_json()["instances"]]
+
+    assert states("up") == ["running", "running"]
+    assert states("expired") == states("making") == ["unknown", "unknown"]
+
+
+def test_rehearsal_status_shows_shifted_clock(now):
+    ahead = RehearsalStatus(None, clock_ahead=timedelta(hours=8, milliseconds=3))
+    line = "  simulated time 2026-11-21 11:30 UTC: the simulated clock is 8h ahead; to reset it: {}"
+    assert line.format("cloudgpu rehearsal advance 8h --back") in rehearsal_lines(ahead, now)
+    assert status_json(ahead)["clock_ahead_s"] == 28800
+    cloud = RehearsalClient("http://127.0.0.1:4711", "AKIA", "secret", pid=7)
+    behind = RehearsalStatus(cloud, clock_ahead=timedelta(minutes=-90))
+    assert "is 1h30m behind; to reset it: cloudgpu rehearsal advance 1h30m" in rehearsal_lines(behind, now)[1]
+    assert all("simulated time" not in line for line in rehearsal_lines(RehearsalStatus(cloud), now))

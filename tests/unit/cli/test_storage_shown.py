@@ -1,4 +1,4 @@
-"""`storage create`, `storage list` and `storage delete`, word for word."""
+"""Exact output of `storage create`, `storage list` and `storage delete`."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -66,7 +66,7 @@ def row(now):
     )
 
 
-def test_the_question_names_the_price():
+def test_storage_creation_prompt_shows_the_price():
     lustre = StorageRequest("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
     assert creation_question(lustre, PRICE, Decimal("168.00"), simulated=False) == (
         "Create lustre storage sets of 1200 GiB in us-east-1c: $168.00 a month?"
@@ -80,7 +80,7 @@ def test_the_question_names_the_price():
     )
 
 
-def test_what_was_made(record):
+def test_created_storage_is_shown_with_usage_and_cost(record):
     assert created_lines(CreatedStorage(record, made=True), PRICE, Decimal("168.00")) == [
         "lustre storage sets is ready",
         "  id: fs-1",
@@ -103,7 +103,7 @@ def test_what_was_made(record):
     ]
 
 
-def test_the_document_of_what_was_made(record):
+def test_created_storage_json_has_the_documented_fields(record):
     assert created_json(CreatedStorage(record, made=True), Decimal("168.00")) == {
         "name": "sets",
         "kind": "lustre",
@@ -122,7 +122,7 @@ def test_the_document_of_what_was_made(record):
     }
 
 
-def test_the_list(row, now):
+def test_storage_list_shows_size_cost_and_users(row, now):
     unknown = replace(
         row, name="far", kind="s3", disposable=True, size_gib=None, monthly_usd=None, users=None, created_at=None
     )
@@ -137,7 +137,7 @@ def test_the_list(row, now):
         "sets  lustre   1200 GiB  $168.00      3 d  us-east-1  ann    keep        i-1 (cluster demo), "
         "i-2 (cluster demo)  available",
         "",
-        "$168.08 a month, and 1 of unknown cost; capacity only, at list prices",
+        "$168.08 a month, plus 1 storage resource of unknown cost; capacity only, at list prices",
     ]
     assert storage_lines([replace(row, simulated=True)], now)[-1] == (
         "$168.00 a month; capacity only, at list prices (simulated; nothing is charged)"
@@ -145,7 +145,7 @@ def test_the_list(row, now):
     assert storage_lines([], now) == ["no storage"]
 
 
-def test_a_row_as_json(row):
+def test_storage_row_is_written_as_json(row):
     assert row.as_json() == {
         "name": "sets",
         "kind": "lustre",
@@ -163,7 +163,7 @@ def test_a_row_as_json(row):
     }
 
 
-def test_a_deletion():
+def test_storage_deletion_prompt_and_result_are_shown():
     tags = {"cloudgpu:kind": "lustre"}
     present = TaggedStorage(
         "sets", "t", "us-east-1", (StoragePart("lustre", "fs-1", "us-east-1", tags, size_gib=Decimal(1200)),)
@@ -180,7 +180,7 @@ def test_a_deletion():
     ]
 
 
-def test_a_mistake_on_the_command_line_ends_with_2_and_asks_nobody(capsys, tmp_path, monkeypatch):
+def test_invalid_storage_options_exit_2_before_any_action(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path))
     assert main(["storage", "create", "sets", "--kind", "ebs", "--yes"]) == 2
     assert "a volume requires --size" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What `sweep` says: golden."""
+"""Exact output of `sweep`."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -62,7 +62,16 @@ def seen(clusters):
     return SweepPlan(("eu-west-1", "us-east-1"), (("us-west-1", "cannot reach it"), ("global", "left alone")), judged)
 
 
-def test_as_text(seen, now):
+def test_sweep_plan_wraps_on_a_narrow_terminal(seen, now):
+    lines = sweep_plan_lines(seen, now, simulated=True, width=80)
+    assert [line for line in lines if len(line) > 80] == []
+    assert lines[3:5] == [
+        "  $62.42 an hour, $124.84 so far, $45,569.52 a month if not deleted, and volumes",
+        "    at unknown prices",
+    ]
+
+
+def test_sweep_plan_is_shown_as_text(seen, now):
     assert sweep_plan_lines(seen, now, simulated=True) == [
         "3 clusters in 2 regions (simulated)",
         "lab  owner ann, team vision; expires 2026-11-21 05:30 UTC, in 2 h",
@@ -84,7 +93,7 @@ def test_as_text(seen, now):
     ]
 
 
-def test_what_was_ended_and_what_would_be(seen, clusters):
+def test_sweep_result_lists_deleted_and_deletable_clusters(seen, clusters):
     spot = next(one for one in clusters if one.cluster == "spot")
     assert swept_lines(seen, SweepResult(()), yes=False) == [
         "nothing was deleted; to delete 1 cluster, add --yes: spot"
@@ -93,13 +102,13 @@ def test_what_was_ended_and_what_would_be(seen, clusters):
     assert swept_lines(SweepPlan((), (), ()), SweepResult(()), yes=False) == []
 
 
-def test_nothing_is_said_too(now):
+def test_empty_sweep_plan_is_reported(now):
     assert sweep_plan_lines(SweepPlan(("us-east-1",), (), ()), now, simulated=False) == [
         "no cluster resources in 1 region"
     ]
 
 
-def test_as_json(seen, clusters, now):
+def test_sweep_result_is_written_as_json(seen, clusters, now):
     spot = next(one for one in clusters if one.cluster == "spot")
     document = sweep_json(seen, SweepResult((), ((spot, AuthError("the token has expired")),)), now, simulated=True)
     assert {key: document[key] for key in ("simulated", "regions", "unknown", "left")} == {
@@ -139,7 +148,7 @@ def test_as_json(seen, clusters, now):
     assert rows["old"]["owner"] is None
 
 
-def test_storage_and_images_are_listed_with_what_ends_them(now):
+def test_sweep_lists_storage_and_images_with_delete_commands(now):
     scratch = RetainedResource("storage", "scratch-1", "t", "lustre", "ann", "us-east-1", "fs-1",
                         now - timedelta(hours=5), Decimal(1200), Decimal(168), True, "lab")  # fmt: skip
     made = now - timedelta(days=3)
@@ -180,3 +189,12 @@ def test_storage_and_images_are_listed_with_what_ends_them(now):
         ("logs", False, False),
     ]
     assert document["images"][0]["age_s"] == 3 * 86400
+
+
+def test_sweep_resume_command_repeats_the_filters():
+    from cloudgpu.cli.commands.sweep import _command
+
+    assert _command(["us-east-1"], ["ann", "bob b"], "aws", all_mine=True) == (
+        "cloudgpu sweep --yes --region us-east-1 --owner ann --owner 'bob b' --all-mine --on aws"
+    )
+    assert _command([], [], None, all_mine=False) == "cloudgpu sweep --yes"

@@ -1,4 +1,4 @@
-"""JSON becomes values of known types, or an error that says where it is something else."""
+"""Decode JSON into typed values, or raise an error that names the field."""
 
 import json
 import math
@@ -40,7 +40,7 @@ class Everything:
     ranks: Mapping[Annotated[str, bounds.parse_whole_number], tuple[int, ...]] = field(default_factory=dict)
 
 
-def test_every_kind_of_value_is_read():
+def test_every_kind_of_value_is_decoded():
     stored = {
         "name": "lab",
         "state": "down",
@@ -72,7 +72,7 @@ def test_every_kind_of_value_is_read():
     )
 
 
-def test_a_time_without_a_zone_is_utc():
+def test_time_without_zone_is_utc():
     assert decode_as(datetime, "2026-11-22T12:00:00") == datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
@@ -103,7 +103,7 @@ def test_a_time_without_a_zone_is_utc():
         ({"name": "", "ranks": {"x": []}}, "ranks.x: expected a whole number, got x"),
     ],
 )
-def test_another_shape_is_refused_and_says_where(stored: Any, told: str):
+def test_mismatched_value_error_names_field(stored: Any, told: str):
     with pytest.raises(ValueError, match=r".") as caught:
         decode_as(Everything, stored)
     assert told in str(caught.value)
@@ -111,24 +111,24 @@ def test_another_shape_is_refused_and_says_where(stored: Any, told: str):
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "", "{", "9" * 5_000, b"\xff", '{"a": 1} b'])
-def test_what_is_no_json_is_a_value_error(text: str | bytes):
+def test_invalid_json_raises_value_error(text: str | bytes):
     with pytest.raises(ValueError, match=r"."):
         parse_json(text)
 
 
-def test_a_malformed_document_becomes_the_error_of_its_reader():
+def test_malformed_document_raises_error_of_caller():
     with pytest.raises(StateError) as caught, malformed_as(lambda why: StateError(f"damaged: {why}")):
         json.loads('{"a": 1}')["b"]
     assert caught.value.message == "damaged: 'b' is missing"
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_other_errors_pass_through():
+def test_malformed_as_passes_other_errors_through():
     with pytest.raises(OSError, match="disk"), malformed_as(StateError):
         raise OSError("disk")
 
 
-def test_what_is_said_of_a_malformed_document_is_one_short_line():
+def test_error_description_is_short_and_printable():
     told = describe_error(ValueError("a\n\x1b[31m" + "b" * 500))
     assert told.isprintable()
     assert len(told) < 320

@@ -1,4 +1,4 @@
-"""What we rely on in botocore beyond the documented interface."""
+"""The undocumented parts of botocore that we rely on."""
 
 import boto3
 import pytest
@@ -9,31 +9,31 @@ from botocore.parsers import ResponseParserError, create_parser
 from botocore.session import get_session
 
 
-def test_the_paginators_of_ec2_name_their_list_and_their_tokens() -> None:
+def test_ec2_paginators_define_result_keys_and_tokens() -> None:
     rows = Loader().load_service_model("ec2", "paginators-1")["pagination"]
     assert rows["DescribeNatGateways"]["result_key"] == "NatGateways"
     assert {"input_token", "output_token", "limit_key", "result_key"} <= set(rows["DescribeInstances"])
 
 
-def test_an_operation_has_a_method_with_its_name_in_underscores() -> None:
+def test_operations_have_snake_case_client_methods() -> None:
     client = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
     for operation in ("RunInstances", "CreateFleet", "DescribeCapacityBlockOfferings"):
         assert callable(getattr(client, xform_name(operation)))
 
 
-def test_an_unknown_operation_has_an_error_of_its_own() -> None:
+def test_unknown_operation_raises_operation_not_found_error() -> None:
     with pytest.raises(OperationNotFoundError):
         get_session().get_service_model("ec2").operation_model("Nothing")
 
 
-def test_an_answer_that_is_no_xml_is_a_parser_error() -> None:
+def test_invalid_xml_response_raises_parser_error() -> None:
     parser = create_parser("ec2")
     shape = get_session().get_service_model("ec2").operation_model("DescribeVpcs").output_shape
     with pytest.raises(ResponseParserError):
         parser.parse({"status_code": 200, "headers": {}, "body": b"<no"}, shape)
 
 
-def test_calls_tell_of_themselves_by_these_events() -> None:
+def test_api_call_emits_before_call_and_after_call_events() -> None:
     seen: list[str] = []
     client = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
 

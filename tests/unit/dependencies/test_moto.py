@@ -1,4 +1,4 @@
-"""What the rehearsal cloud relies on in moto: models, response classes and tables without a documented interface."""
+"""The undocumented parts of moto that the rehearsal cloud relies on: models, response classes and tables."""
 
 import gzip
 import inspect
@@ -38,7 +38,7 @@ REGION = "us-east-1"
 
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """moto's own EC2 back end, empty, and boto3 clients that reach it."""
+    """Moto's EC2 backend, empty, and reachable by boto3 clients."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     with mock_aws():
@@ -51,7 +51,7 @@ def client(service: str) -> Any:
 
 @pytest.fixture
 def image(cloud: Any) -> str:
-    """An image of our own: whether moto brings some depends on who imported it first."""
+    """Our own image: whether moto has built-in images depends on the import order."""
     disks = [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 8}}]
     made = client("ec2").register_image(Name="own", RootDeviceName="/dev/sda1", BlockDeviceMappings=disks)
     return str(made["ImageId"])
@@ -63,10 +63,10 @@ def instance(cloud: Any, image: str) -> Any:
     return cloud.get_instance(made["Instances"][0]["InstanceId"])
 
 
-# --- the registry of back ends
+# --- the backend registry
 
 
-def test_every_back_end_is_found_in_the_registry(instance: Any) -> None:
+def test_backend_registry_lists_every_backend(instance: Any) -> None:
     registered = vars(BackendDict)["_instances"]
     found = {
         f"{one.service_name}@{region}@{account}": backend
@@ -77,7 +77,7 @@ def test_every_back_end_is_found_in_the_registry(instance: Any) -> None:
     assert all(isinstance(one, BaseBackend) for one in found.values())
 
 
-def test_a_back_end_can_be_put_into_the_registry_and_the_registry_emptied(cloud: Any) -> None:
+def test_backend_can_be_replaced_and_the_registry_reset(cloud: Any) -> None:
     other = type(cloud)(REGION, DEFAULT_ACCOUNT_ID)
     ec2_backends[DEFAULT_ACCOUNT_ID][REGION] = other
     assert ec2_backends[DEFAULT_ACCOUNT_ID][REGION] is other
@@ -87,12 +87,12 @@ def test_a_back_end_can_be_put_into_the_registry_and_the_registry_emptied(cloud:
 
 
 @pytest.mark.parametrize("service", ["ec2", "efs", "iam", "s3", "ssm", "sts", "kms", "scheduler"])
-def test_the_back_ends_of_a_service_are_where_its_name_says(service: str) -> None:
+def test_service_backends_are_found_by_service_name(service: str) -> None:
     module = __import__(f"moto.{service}.models", fromlist=["models"])
     assert getattr(module, f"{service}_backends").service_name == service
 
 
-def test_an_address_leads_to_the_routes_of_its_service(cloud: Any) -> None:
+def test_service_routes_are_found_by_url(cloud: Any) -> None:
     url = "https://iam.amazonaws.com/"
     (name,) = [name for name, pattern in backend_index.backend_url_patterns if pattern.match(url)]
     table = backends.get_backend(name)
@@ -103,7 +103,7 @@ def test_an_address_leads_to_the_routes_of_its_service(cloud: Any) -> None:
 # --- response classes
 
 
-def test_a_request_is_made_of_its_parts() -> None:
+def test_request_is_created_from_primitives() -> None:
     made = Request.from_primitives("POST", f"https://ec2.{REGION}.amazonaws.com/", {"X-A": "b"}, b"Action=X")
     assert (made.method, made.data, made.headers["X-A"]) == ("POST", b"Action=X", "b")
 
@@ -118,12 +118,12 @@ def test_a_request_is_made_of_its_parts() -> None:
         ("serialized", ["self", "action_result"]),
     ],
 )
-def test_a_private_method_of_a_response_has_the_parameters_that_we_give_it(name: str, wanted: list[str]) -> None:
+def test_private_response_methods_have_the_expected_parameters(name: str, wanted: list[str]) -> None:
     found = list(inspect.signature(getattr(BaseResponse, name)).parameters)
     assert found[: len(wanted)] == wanted
 
 
-def test_dispatch_goes_through_call_action_with_the_parameters_by_their_names(cloud: Any) -> None:
+def test_dispatch_calls_call_action_with_named_parameters(cloud: Any) -> None:
     seen: dict[str, Any] = {}
 
     class Spy(EC2Response):
@@ -145,7 +145,7 @@ def test_dispatch_goes_through_call_action_with_the_parameters_by_their_names(cl
     assert "<vpcId>vpc-1</vpcId>" in (answer if isinstance(answer, str) else answer.decode())
 
 
-def test_an_error_is_serialised_with_its_code(cloud: Any) -> None:
+def test_error_is_serialized_with_its_code(cloud: Any) -> None:
     class Refusing(EC2Response):
         def call_action(self) -> Any:
             return self.serialized(ActionResult(EC2ClientError("Some.Code", "why")))
@@ -160,12 +160,12 @@ def test_an_error_is_serialised_with_its_code(cloud: Any) -> None:
     assert issubclass(DryRunClientError, EC2ClientError)
 
 
-def test_an_action_is_a_method_with_its_name_in_underscores() -> None:
+def test_ec2_actions_have_snake_case_response_methods() -> None:
     for action in ("RunInstances", "CreateFleet", "DescribeInstanceTypeOfferings", "CreateNatGateway"):
         assert callable(getattr(EC2Response, camelcase_to_underscores(action))), action
 
 
-def test_the_services_that_we_subclass_have_the_methods_that_we_override() -> None:
+def test_subclassed_services_have_the_overridden_methods() -> None:
     for name in ("get_parameter", "get_parameters"):
         assert callable(getattr(SimpleSystemManagerResponse, name))
     for name in (
@@ -186,7 +186,7 @@ def test_the_services_that_we_subclass_have_the_methods_that_we_override() -> No
 # --- EC2's models
 
 
-def test_an_instance_has_the_private_state_and_reason_that_we_set(cloud: Any, instance: Any) -> None:
+def test_private_instance_state_and_reason_can_be_set(cloud: Any, instance: Any) -> None:
     instance._state.name, instance._state.code = "shutting-down", 32
     instance._reason = "User initiated (2026-11-21 05:00:00 GMT)"
     instance.state_reason = StateReason("Client.UserInitiatedShutdown: User initiated shutdown", "Client.X")
@@ -199,7 +199,7 @@ def test_an_instance_has_the_private_state_and_reason_that_we_set(cloud: Any, in
     assert cloud.get_instance(instance.id).state == "shutting-down"
 
 
-def test_an_instance_has_the_public_fields_that_we_read_and_set(instance: Any) -> None:
+def test_instance_has_the_public_fields_we_use(instance: Any) -> None:
     names = (
         "instance_type", "image_id", "placement", "lifecycle", "instance_initiated_shutdown_behavior", "nics", "vpc_id",
         "private_ip", "disable_api_termination", "ec2_backend", "block_device_mapping",
@@ -213,14 +213,14 @@ def test_an_instance_has_the_public_fields_that_we_read_and_set(instance: Any) -
     instance.spot_instance_request_id = "sir-1"
 
 
-def test_a_terminated_instance_takes_its_disk_along(cloud: Any, instance: Any) -> None:
+def test_terminating_an_instance_deletes_its_root_volume(cloud: Any, instance: Any) -> None:
     volume = next(device.volume_id for _, device in instance.get_block_device_mapping)
     assert volume in cloud.volumes
     instance.terminate()
     assert volume not in cloud.volumes
 
 
-def test_a_nat_gateway_and_a_route_table_keep_what_we_look_up_in_private(cloud: Any) -> None:
+def test_nat_gateway_and_route_table_have_expected_private_fields(cloud: Any) -> None:
     ec2 = client("ec2")
     subnet = ec2.describe_subnets()["Subnets"][0]
     address = ec2.allocate_address(Domain="vpc")
@@ -233,7 +233,7 @@ def test_a_nat_gateway_and_a_route_table_keep_what_we_look_up_in_private(cloud: 
     assert cloud.route_tables[table]._associations == {joined: subnet["SubnetId"]}
 
 
-def test_ec2_keeps_its_resources_under_the_names_that_the_list_resources_reads(cloud: Any) -> None:
+def test_ec2_backend_has_the_attributes_and_methods_we_use(cloud: Any) -> None:
     names = (
         "addresses", "amis", "deleted_amis", "enis", "groups", "internet_gateways", "key_pairs", "launch_templates",
         "nat_gateways", "reservations", "route_tables", "subnets", "tags", "volumes", "vpc_end_points", "vpcs",
@@ -248,14 +248,14 @@ def test_ec2_keeps_its_resources_under_the_names_that_the_list_resources_reads(c
     assert [name for name in calls if not callable(getattr(cloud, name))] == []
 
 
-def test_an_image_can_be_made_and_registered_by_hand(cloud: Any, image: str) -> None:
+def test_image_constructor_accepts_the_parameters_we_use(cloud: Any, image: str) -> None:
     given = inspect.signature(Ami.__init__).parameters
     wanted = {"ec2_backend", "ami_id", "name", "owner_id", "public", "region_name", "root_device_name"}
     assert wanted - set(given) == set()
     assert cloud.amis[image].root_device_name == "/dev/sda1"
 
 
-def test_types_and_offerings_are_tables_of_what_ec2_describes() -> None:
+def test_instance_type_tables_have_the_ec2_response_format() -> None:
     described = INSTANCE_TYPES["p3dn.24xlarge"]
     assert (described["InstanceType"], described["VCpuInfo"]["DefaultVCpus"]) == ("p3dn.24xlarge", 96)
     assert described["GpuInfo"]["Gpus"][0]["MemoryInfo"]["SizeInMiB"] == 32768
@@ -263,19 +263,19 @@ def test_types_and_offerings_are_tables_of_what_ec2_describes() -> None:
         assert {"InstanceType", "Location"} <= set(INSTANCE_TYPE_OFFERINGS[kind][REGION][0])
 
 
-def test_the_described_types_travel_with_moto() -> None:
+def test_moto_ships_the_instance_type_data() -> None:
     packed = files("moto.ec2").joinpath("resources/instance_types.json.gz").read_bytes()
     assert json.loads(gzip.decompress(packed))["p3dn.24xlarge"]["GpuInfo"]["Gpus"][0]["Count"] == 8
 
 
-def test_the_filters_of_instances_are_a_table_that_we_extend(instance: Any) -> None:
+def test_instance_filter_table_can_be_extended(instance: Any) -> None:
     assert ec2_utils.filter_dict_attribute_mapping["instance-type"] == "instance_type"
     assert Base64EncodedString("cmF3").decode() == "raw"
     assert list(inspect.signature(filter_iam_instance_profiles).parameters)[:2] == ["account_id", "partition"]
 
 
-def test_an_attachment_is_looked_up_in_its_module_when_an_interface_is_attached(cloud: Any, instance: Any) -> None:
-    """The rehearsal cloud puts a class of its own there, which knows the network card."""
+def test_attachment_class_is_resolved_when_an_interface_is_attached(cloud: Any, instance: Any) -> None:
+    """The rehearsal cloud replaces this class with its own, which has the network card."""
     made = vars(elastic_network_interfaces)["Attachment"]
     interface = client("ec2").describe_network_interfaces()["NetworkInterfaces"][0]
     assert isinstance(cloud.enis[interface["NetworkInterfaceId"]].attachment, made)
@@ -284,7 +284,7 @@ def test_an_attachment_is_looked_up_in_its_module_when_an_interface_is_attached(
 # --- other models
 
 
-def test_an_s3_object_can_be_taken_apart_without_its_contents(cloud: Any) -> None:
+def test_s3_object_can_be_restored_without_its_original_content(cloud: Any) -> None:
     s3 = client("s3")
     s3.create_bucket(Bucket="bucket")
     s3.put_object(Bucket="bucket", Key="k", Body=b"content")
@@ -302,7 +302,7 @@ def test_an_s3_object_can_be_taken_apart_without_its_contents(cloud: Any) -> Non
     assert backend.buckets["bucket"].multiparts == {}
 
 
-def test_a_file_system_keeps_its_mount_targets_where_we_look(cloud: Any) -> None:
+def test_file_system_has_its_mount_targets_by_id(cloud: Any) -> None:
     efs = client("efs")
     made = efs.create_file_system(CreationToken="t")["FileSystemId"]
     subnet = client("ec2").describe_subnets()["Subnets"][0]
@@ -312,7 +312,7 @@ def test_a_file_system_keeps_its_mount_targets_where_we_look(cloud: Any) -> None
     assert target.availability_zone_name == subnet["AvailabilityZone"]
 
 
-def test_roles_and_schedules_are_kept_by_name(cloud: Any) -> None:
+def test_roles_and_schedules_are_stored_by_name(cloud: Any) -> None:
     iam, scheduler = client("iam"), client("scheduler")
     iam.create_role(RoleName="r", AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": []}))
     (role,) = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].roles.values()
@@ -329,7 +329,7 @@ def test_roles_and_schedules_are_kept_by_name(cloud: Any) -> None:
     assert backend.tagger.get_tag_dict_for_resource(backend.schedule_groups["g"].arn) == {}
 
 
-def test_a_back_end_of_iam_can_be_pickled_as_it_is(cloud: Any) -> None:
+def test_iam_backend_can_be_pickled(cloud: Any) -> None:
     client("iam").create_role(RoleName="r", AssumeRolePolicyDocument="{}")
     backend = iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
     assert list(pickle.loads(pickle.dumps(backend)).roles) == list(backend.roles)

@@ -1,4 +1,4 @@
-"""What `cloudgpu/ssh` relies on in paramiko beyond its documented interface."""
+"""The undocumented parts of paramiko that `cloudgpu/ssh` relies on."""
 
 import inspect
 import io
@@ -40,17 +40,17 @@ CALLED = [
 
 
 @pytest.mark.parametrize(("owner", "name", "wanted"), OVERRIDDEN + CALLED, ids=str)
-def test_a_private_method_has_the_parameters_that_we_give_it(owner: type, name: str, wanted: list[str]) -> None:
+def test_private_methods_have_the_expected_parameters(owner: type, name: str, wanted: list[str]) -> None:
     found = list(inspect.signature(getattr(owner, name)).parameters)
     assert found == ["self", *wanted]
 
 
-def test_the_packetizer_keeps_what_follows_the_greeting_where_we_look_for_it() -> None:
+def test_packetizer_has_the_expected_remainder_field() -> None:
     assert vars(Packetizer(io.BytesIO()))["_Packetizer__remainder"] == b""
     assert Packetizer.REKEY_BYTES < 1 << 34
 
 
-def test_preferences_are_tuples_of_names_and_still_hold_what_we_prefer() -> None:
+def test_algorithm_preferences_are_tuples_with_our_preferred_names() -> None:
     transport = paramiko.Transport
     for found in (transport._preferred_ciphers, transport._preferred_kex, transport._preferred_macs):
         assert isinstance(found, tuple)
@@ -59,7 +59,7 @@ def test_preferences_are_tuples_of_names_and_still_hold_what_we_prefer() -> None
     assert Link._preferred_macs[0] == "hmac-sha2-256-etm@openssh.com"
 
 
-def test_messages_to_channels_have_the_numbers_of_the_table() -> None:
+def test_channel_message_numbers_map_to_the_expected_handlers() -> None:
     table = paramiko.Transport._channel_handler_table
     assert {97, 98, 100} <= set(table)
     assert [table[number].__name__ for number in (97, 98, 100)] == [
@@ -69,7 +69,7 @@ def test_messages_to_channels_have_the_numbers_of_the_table() -> None:
     ]
 
 
-def test_the_fields_of_a_channel_and_of_a_transport_that_we_read_are_there() -> None:
+def test_channel_and_transport_have_the_fields_we_use() -> None:
     channel = paramiko.Channel(1)
     for name in ("active", "closed", "transport", "chanid", "remote_chanid", "lock", "status_event", "exit_status"):
         assert hasattr(channel, name), name
@@ -85,7 +85,7 @@ def test_the_fields_of_a_channel_and_of_a_transport_that_we_read_are_there() -> 
 
 @dataclass
 class Server(paramiko.ServerInterface):
-    """Accepts commands; remembers the channels."""
+    """An SSH server that accepts and records commands."""
 
     commands: list[bytes] = field(default_factory=list)
     ready: threading.Event = field(default_factory=threading.Event)
@@ -106,7 +106,7 @@ class Server(paramiko.ServerInterface):
 
 @pytest.fixture
 def connected() -> Iterator[tuple[Link, paramiko.Transport, Server]]:
-    """A link and a paramiko server at the two ends of a socket pair, keys exchanged."""
+    """A link and a paramiko server connected by a socket pair, after key exchange."""
     ours, theirs = socket.socketpair()
     served, server = paramiko.Transport(theirs), Server()
     served.add_server_key(paramiko.ECDSAKey.generate())
@@ -132,7 +132,7 @@ def opened(link: Link, served: paramiko.Transport) -> tuple[OrderlyChannel, para
 
 
 def until(happened: Callable[[], bool]) -> None:
-    """Wait for what paramiko's reading thread does."""
+    """Wait for an effect of paramiko's reader thread."""
     deadline = time.monotonic() + 30
     while not happened():
         assert time.monotonic() < deadline
@@ -152,7 +152,7 @@ def send_exit_signal(channel: paramiko.Channel, name: str) -> None:
     channel.transport._send_user_message(message)
 
 
-def test_our_packetizer_counts_and_our_preferences_are_the_ones_agreed(
+def test_packets_are_counted_and_our_preferred_cipher_is_negotiated(
     connected: tuple[Link, paramiko.Transport, Server],
 ) -> None:
     link, served, _ = connected
@@ -160,7 +160,7 @@ def test_our_packetizer_counts_and_our_preferences_are_the_ones_agreed(
     assert (served.remote_cipher, link.local_cipher) == ("aes128-gcm@openssh.com", "aes128-gcm@openssh.com")
 
 
-def test_an_open_channel_becomes_one_of_ours_and_its_messages_reach_our_methods(
+def test_opened_channel_uses_our_class_and_receives_its_messages(
     connected: tuple[Link, paramiko.Transport, Server],
 ) -> None:
     link, served, server = connected
@@ -177,7 +177,7 @@ def test_an_open_channel_becomes_one_of_ours_and_its_messages_reach_our_methods(
     until(lambda: link.channels == 0)
 
 
-def test_a_refused_channel_is_told_from_a_broken_connection(
+def test_rejected_channel_is_distinguished_from_a_broken_connection(
     connected: tuple[Link, paramiko.Transport, Server],
 ) -> None:
     link, _, _ = connected
@@ -186,8 +186,8 @@ def test_a_refused_channel_is_told_from_a_broken_connection(
     assert link.is_active()
 
 
-def test_new_keys_in_the_middle_lose_no_message(connected: tuple[Link, paramiko.Transport, Server]) -> None:
-    """`_parse_newkeys` is where a key exchange ends, and `clear_to_send` is unset until then."""
+def test_rekeying_loses_no_messages(connected: tuple[Link, paramiko.Transport, Server]) -> None:
+    """A key exchange ends in `_parse_newkeys`; `clear_to_send` is unset until then."""
     link, served, _ = connected
     channel, theirs = opened(link, served)
     link.renegotiate_keys()
@@ -198,7 +198,7 @@ def test_new_keys_in_the_middle_lose_no_message(connected: tuple[Link, paramiko.
     assert len(theirs.recv(1 << 15)) > 0
 
 
-def test_a_built_packet_has_its_length_and_its_padding_in_front() -> None:
+def test_built_packet_starts_with_length_and_padding_size() -> None:
     payload = b"x" * 100
     packet = Packetizer(io.BytesIO())._build_packet(payload)
     length, filled = struct.unpack(">IB", packet[:5])

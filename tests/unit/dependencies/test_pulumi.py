@@ -1,4 +1,4 @@
-"""What the engines rely on in Pulumi's SDK: its run-time, its wire format, and texts that say what failed."""
+"""The parts of Pulumi's SDK that the engines rely on: runtime, wire format and error messages."""
 
 import asyncio
 import contextvars
@@ -25,7 +25,7 @@ NAMES = REGISTERED.split()
 
 
 class Monitor:
-    """Answers as an engine without any feature would."""
+    """A monitor that responds like an engine without optional features."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, Any]] = []
@@ -80,7 +80,7 @@ def run(program: Any, *, preview: bool = False) -> tuple[Monitor, Console]:
             pulumi_config.set_all_config({"p:size": "3", "p:word": "hush"}, ["p:word"])
             loop.run_until_complete(run_in_stack(program))
         finally:
-            # What is left pending complains when it is collected, in whatever test runs then.
+            # Pending tasks would log errors when collected, during an unrelated test.
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
@@ -92,7 +92,7 @@ def run(program: Any, *, preview: bool = False) -> tuple[Monitor, Console]:
     return monitor, console
 
 
-def test_a_program_runs_in_this_process_against_an_object_of_ours() -> None:
+def test_program_runs_in_process_against_our_monitor() -> None:
     def program() -> None:
         found = pulumi.CustomResource("x:y:Z", "z", {"size": pulumi.Config().require_int("size")})
         pulumi.log.info("said")
@@ -108,13 +108,13 @@ def test_a_program_runs_in_this_process_against_an_object_of_ours() -> None:
     assert "said" in console.lines
 
 
-def test_a_second_run_begins_from_nothing() -> None:
+def test_second_program_run_starts_with_clean_state() -> None:
     for _ in range(2):
         monitor, _ = run(lambda: pulumi.export("n", 1))
         assert [verb for verb, _ in monitor.seen].count("RegisterResource") == 1
 
 
-def test_a_preview_and_a_secret_are_told_from_the_rest() -> None:
+def test_program_sees_preview_mode_and_secrets() -> None:
     seen: list[Any] = []
 
     def program() -> None:
@@ -128,7 +128,7 @@ def test_a_preview_and_a_secret_are_told_from_the_rest() -> None:
     assert "hush" in str(made.object)
 
 
-def test_what_needs_a_feature_that_the_engine_lacks_is_refused_in_these_words() -> None:
+def test_unsupported_feature_raises_the_known_error_message() -> None:
     def program() -> None:
         pulumi.CustomResource("x:y:Z", "z", {}, pulumi.ResourceOptions(transforms=[lambda args: None]))
 
@@ -137,11 +137,11 @@ def test_what_needs_a_feature_that_the_engine_lacks_is_refused_in_these_words() 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_registration_has_the_field(name: str) -> None:
+def test_resource_registration_has_the_field(name: str) -> None:
     assert name in resource_pb2.RegisterResourceRequest.DESCRIPTOR.fields_by_name
 
 
-def test_a_registration_has_no_field_that_nobody_looked_at() -> None:
+def test_resource_registration_has_no_unreviewed_fields() -> None:
     """A new field is a new option, which `resource_options.py` must support or reject by name."""
     looked_at = {*NAMES, "aliasURNs", "acceptResources", "providers", "supportsResultReporting", "sourcePosition"}
     looked_at |= {"stackTrace", "parentStackTraceHandle", "aliasSpecs", "accepts_byte_string", "snippetId"}
@@ -159,11 +159,11 @@ def test_a_registration_has_no_field_that_nobody_looked_at() -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_message_has_the_fields_that_we_read(message: Any, names: str) -> None:
+def test_protocol_message_has_the_fields_we_read(message: Any, names: str) -> None:
     assert set(names.split()) - set(message.DESCRIPTOR.fields_by_name) == set()
 
 
-def test_the_sdk_calls_the_monitor_by_these_names() -> None:
+def test_our_monitor_implements_every_sdk_call() -> None:
     from pulumi.runtime.proto import resource_pb2_grpc
 
     from cloudgpu.engine.direct.program.resource_monitor import Monitor as Ours
@@ -173,7 +173,7 @@ def test_the_sdk_calls_the_monitor_by_these_names() -> None:
     assert missing == []
 
 
-def test_failures_of_the_cli_are_classes_by_what_it_prints() -> None:
+def test_cli_errors_are_classified_by_their_output() -> None:
     def failure(text: str) -> CommandError:
         return create_command_error(CommandResult("", text, 255))
 
@@ -182,6 +182,6 @@ def test_failures_of_the_cli_are_classes_by_what_it_prints() -> None:
     assert isinstance(failure("error: no stack named 'x' found"), StackNotFoundError)
 
 
-def test_the_command_can_be_replaced_by_one_of_ours() -> None:
+def test_pulumi_command_can_be_replaced_by_our_class() -> None:
     assert list(inspect.signature(PulumiCommand.run).parameters)[:4] == ["self", "args", "cwd", "additional_env"]
     assert "root" in inspect.signature(PulumiCommand.install).parameters

@@ -1,4 +1,4 @@
-"""What recipes rely on in ruamel.yaml: events, composed nodes with tags and marks, and errors with marks."""
+"""The parts of ruamel.yaml that recipes rely on: events, nodes with tags and marks, and errors with marks."""
 
 import io
 
@@ -12,7 +12,7 @@ def reader() -> YAML:
     return YAML(typ="safe", pure=True)
 
 
-def test_events_have_the_names_and_marks_that_bound_depth_aliases_and_tags() -> None:
+def test_parser_events_have_the_expected_names_and_marks() -> None:
     events = list(reader().parse("a: &x [1]\nb: *x\nc: !odd 2\n"))
     names = [type(one).__name__ for one in events]
     assert {"MappingStartEvent", "MappingEndEvent", "SequenceStartEvent", "SequenceEndEvent", "AliasEvent"} <= set(
@@ -22,7 +22,7 @@ def test_events_have_the_names_and_marks_that_bound_depth_aliases_and_tags() -> 
     assert (str(tagged.ctag), tagged.start_mark.line) == ("!odd", 2)
 
 
-def test_a_version_other_than_ours_shows_in_the_events() -> None:
+def test_yaml_version_directive_appears_in_the_events() -> None:
     assert (1, 1) in [getattr(one, "version", None) for one in reader().parse("%YAML 1.1\n---\na: 1\n")]
 
 
@@ -30,7 +30,7 @@ def test_a_version_other_than_ours_shows_in_the_events() -> None:
     ("text", "kind"),
     [("1", "int"), ("1.5", "float"), ("true", "bool"), ("~", "null"), ("x", "str"), ("yes", "str"), ("010", "int")],
 )
-def test_a_scalar_is_resolved_as_yaml_1_2_and_keeps_its_text(text: str, kind: str) -> None:
+def test_scalar_is_resolved_as_yaml_1_2_with_its_text(text: str, kind: str) -> None:
     node = reader().compose(f"a: {text}")
     assert isinstance(node, MappingNode)
     ((key, value),) = node.value
@@ -38,7 +38,7 @@ def test_a_scalar_is_resolved_as_yaml_1_2_and_keeps_its_text(text: str, kind: st
     assert (key.value, value.value, str(value.tag)) == ("a", text, f"tag:yaml.org,2002:{kind}")
 
 
-def test_nodes_know_their_lines_and_a_merge_its_tag() -> None:
+def test_nodes_have_line_numbers_and_merge_keys_a_tag() -> None:
     node = reader().compose("a:\n  - 1\n<<: {}\n")
     (_, items), (merge, _) = node.value
     assert isinstance(items, SequenceNode)
@@ -46,7 +46,7 @@ def test_nodes_know_their_lines_and_a_merge_its_tag() -> None:
     assert str(merge.tag) == "tag:yaml.org,2002:merge"
 
 
-def test_an_error_has_marks_or_is_at_least_one_of_its_class() -> None:
+def test_yaml_errors_have_marks_or_the_base_class() -> None:
     with pytest.raises(MarkedYAMLError) as caught:
         reader().compose("a: [1\nb")
     assert (caught.value.problem_mark or caught.value.context_mark).line >= 0
@@ -54,7 +54,7 @@ def test_an_error_has_marks_or_is_at_least_one_of_its_class() -> None:
         reader().compose("a: \x01")
 
 
-def test_round_trips_keep_the_order_and_the_indentation_asked_for() -> None:
+def test_round_trip_dump_keeps_order_and_configured_indentation() -> None:
     yaml, text = YAML(typ="rt"), io.StringIO()
     yaml.width, yaml.default_flow_style = 10_000, False
     yaml.indent(mapping=2, sequence=4, offset=2)

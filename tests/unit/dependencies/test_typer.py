@@ -1,4 +1,4 @@
-"""What the command line relies on in typer: its group class and its exceptions, which came with click in 0.26."""
+"""The parts of typer that the CLI relies on: its group class and its exceptions (vendored from click since 0.26)."""
 
 import inspect
 
@@ -41,19 +41,19 @@ def run(*args: str) -> object:
     return app(args=list(args), prog_name="p", standalone_mode=False, obj=["x"])
 
 
-def test_without_standalone_mode_results_and_exit_codes_come_back() -> None:
+def test_non_standalone_mode_returns_results_and_exit_codes() -> None:
     assert (run("two", "--count", "3"), run("one")) == (4, 7)
 
 
 @pytest.mark.parametrize("wrong", [["two", "--none"], ["two", "--count", "x"], ["nothing"], ["two", "more"]])
-def test_wrong_usage_is_one_class_with_a_message_and_a_path(wrong: list[str]) -> None:
+def test_usage_errors_raise_typer_exception_with_message_and_path(wrong: list[str]) -> None:
     with pytest.raises(TyperException) as caught:
         run(*wrong)
     assert caught.value.format_message()
     assert caught.value.ctx.command_path.startswith("p")
 
 
-def test_the_group_asks_our_methods() -> None:
+def test_group_calls_our_overridden_methods() -> None:
     with pytest.raises(KeyError):
         run("three")
     command = get_command(app)
@@ -61,8 +61,8 @@ def test_the_group_asks_our_methods() -> None:
     assert "three" not in command.commands
 
 
-def test_options_of_a_command_can_be_listed() -> None:
-    """`docs/reference/cli.md` is rendered from them."""
+def test_command_options_can_be_listed_with_their_help() -> None:
+    """`docs/reference/cli.md` is generated from them."""
     command = get_command(app).commands["two"]
     (option,) = [one for one in command.params if "--count" in one.opts]
     left, right = option.get_help_record(typer.Context(command))
@@ -71,7 +71,7 @@ def test_options_of_a_command_can_be_listed() -> None:
 
 
 class Listed(TyperGroup):
-    """Lists commands other than those that it has, as `LazyGroup` lists commands that are not imported."""
+    """A group that lists commands it does not contain, as `LazyGroup` lists commands before importing them."""
 
     listing = TyperGroup(commands={"stub": TyperCommand("stub", help="Stand for it.", add_help_option=False)})
 
@@ -86,7 +86,7 @@ class Listed(TyperGroup):
         return self.listing.shell_complete(typer.Context(self.listing), incomplete)
 
 
-def test_a_group_can_list_other_commands_than_it_calls(capsys) -> None:
+def test_group_can_list_commands_other_than_its_own(capsys) -> None:
     listed = typer.Typer(cls=Listed, rich_markup_mode=None)
     listed.command("one")(_one)
     listed.command("two")(_two)
@@ -99,8 +99,8 @@ def test_a_group_can_list_other_commands_than_it_calls(capsys) -> None:
     assert [one.value for one in command.shell_complete(typer.Context(command), "s")] == ["stub"]
 
 
-def test_options_are_read_from_the_signature() -> None:
-    """`with_option_groups` replaces it."""
+def test_options_are_read_from_the_function_signature() -> None:
+    """`with_option_groups` replaces the signature."""
 
     def command(**values: object) -> object:
         return values

@@ -1,4 +1,4 @@
-"""What the tests of the documentation read of a page: its links, and the anchors of its headings."""
+"""Parse the links and heading anchors of a documentation page."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def anchors(text: str) -> set[str]:
-    """Return the anchors that a code host gives the headings of a page."""
+    """Return the anchors that a code host generates for the headings of a page."""
     found: dict[str, int] = {}
     names = set()
     for title in _HEADING.findall(_FENCED.sub("", text)):
@@ -23,12 +23,12 @@ def anchors(text: str) -> set[str]:
 
 
 def links(text: str) -> list[str]:
-    """Return the targets of a page's links, without those in code."""
+    """Return the link targets of a page, ignoring code."""
     return _LINK.findall(_SPAN.sub("`", _FENCED.sub("", text)))
 
 
 def dead_links(page: Path) -> list[str]:
-    """Return the links of a page that lead to no file, or to no heading of one."""
+    """Return the links of a page whose file or heading does not exist."""
     dead = []
     for target in links(page.read_text(encoding="utf-8")):
         if re.match(r"[a-z][a-z0-9+.-]*:", target):

@@ -1,4 +1,4 @@
-"""The picture of the layers in the architecture page is the one that the import contracts enforce."""
+"""The layer diagram in the architecture page matches the import contracts."""
 
 import re
 import tomllib
@@ -18,7 +18,7 @@ def contract(name: str) -> list[set[str]]:
     return [{part.strip().removeprefix("cloudgpu.") for part in re.split("[|:]", layer)} for layer in found["layers"]]
 
 
-def test_the_picture_shows_the_layers_from_top_to_bottom():
+def test_architecture_diagram_matches_the_layer_contract():
     assert [set(names.split(", ")) for names in ROWS] == contract("layers")
 
 
@@ -26,12 +26,12 @@ def test_the_picture_shows_the_layers_from_top_to_bottom():
     ("package", "name", "shown"),
     [("app", "layers of the use cases", 6), ("backends", "backends know nothing of each other", 3)],
 )
-def test_the_order_inside_a_package_is_that_of_its_contract(package: str, name: str, shown: int):
+def test_package_order_in_diagram_matches_its_contract(package: str, name: str, shown: int):
     parts = [set(part.split(", ")) for part in ROWS[package].split(" > ")][:shown]
     assert parts == contract(name)[:shown]
 
 
-def test_every_package_exists():
+def test_every_package_in_the_diagram_exists():
     for names in ROWS:
         for one in names.split(", "):
             assert (ROOT / "cloudgpu" / one).is_dir() or (ROOT / "cloudgpu" / f"{one}.py").is_file(), one

@@ -1,4 +1,4 @@
-"""Every link of the pages leads somewhere, and every page is found from the first one."""
+"""Every link resolves, and the index lists every page."""
 
 import re
 import subprocess
@@ -37,11 +37,11 @@ def named(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", tracked(".md"), ids=named)
-def test_every_link_leads_to_a_file_and_a_heading(page: Path):
+def test_every_link_resolves_to_a_file_and_heading(page: Path):
     assert dead_links(page) == []
 
 
-def test_a_dead_link_and_a_dead_anchor_are_found(tmp_path: Path):
+def test_dead_links_and_anchors_are_detected(tmp_path: Path):
     (tmp_path / "other.md").write_text("# Other\n\n## `--json`: what it is\n\n## Twice\n\n## Twice\n")
     page = tmp_path / "page.md"
     page.write_text(
@@ -52,8 +52,8 @@ def test_a_dead_link_and_a_dead_anchor_are_found(tmp_path: Path):
     assert dead_links(page) == ["gone.md", "other.md#twice-2", "#no-heading"]
 
 
-def test_the_pages_that_sources_name_exist():
-    """Hints of commands and comments name pages by their path from the root."""
+def test_pages_referenced_by_sources_exist():
+    """Command hints and comments refer to pages by their path from the repository root."""
     missing = []
     for path in tracked():
         if named(path) not in {"CHANGELOG.md", named(Path(__file__))}:
@@ -63,7 +63,7 @@ def test_the_pages_that_sources_name_exist():
     assert missing == []
 
 
-def test_the_first_page_lists_every_page_once_in_its_section():
+def test_index_lists_every_page_once_in_its_section():
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     lists = {}
     for part in re.split(r"^## ", index, flags=re.MULTILINE)[1:]:
@@ -77,18 +77,18 @@ def test_the_first_page_lists_every_page_once_in_its_section():
         assert sorted(lists[title]) == sorted(pages + extra)
 
 
-def test_pages_lie_in_the_folders_of_the_sections():
+def test_every_page_is_in_a_section_folder():
     folders = {path.relative_to(DOCS).parts[0] for path in DOCS.rglob("*.md")}
     assert folders == {"index.md", "decisions", *SECTIONS.values()}
 
 
-def test_the_list_of_decisions_has_every_one():
+def test_decisions_readme_lists_every_decision():
     listed = links((DOCS / "decisions/README.md").read_text(encoding="utf-8"))
     assert sorted(listed) == sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
 
 
-def test_the_first_line_of_every_page_is_its_title():
-    """A code host, the site's navigation and a search show it."""
+def test_every_page_starts_with_its_title():
+    """Code hosts, the site navigation and search results show the title."""
     for page in DOCS.rglob("*.md"):
         text = re.sub(r"\A<!--.*?-->\s*", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         assert text.startswith("# "), page

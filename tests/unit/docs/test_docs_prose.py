@@ -1,4 +1,4 @@
-"""The pages are wrapped at 100 columns, and wrapping changes no more than line breaks."""
+"""The pages are wrapped at 100 columns, and wrapping changes only line breaks."""
 
 import docs_prose
 import pytest
@@ -7,12 +7,12 @@ LONG = "word " * 30
 
 
 @pytest.mark.parametrize("page", docs_prose.pages(), ids=lambda page: str(page.relative_to(docs_prose.ROOT)))
-def test_every_page_is_wrapped(page):
+def test_every_page_is_wrapped_at_100_columns(page):
     text = page.read_text(encoding="utf-8")
     assert docs_prose.wrapped(text) == text, "run scripts/check --fix"
 
 
-def test_a_paragraph_and_an_item_are_filled():
+def test_paragraphs_and_list_items_are_wrapped():
     lines = docs_prose.wrapped(f"{LONG}\n\n- {LONG}\n  {LONG}\n10. short\n").splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[:3] == [("word " * 20).strip()[:99], ("word " * 10).strip(), ""]
@@ -35,11 +35,11 @@ def test_a_paragraph_and_an_item_are_filled():
         f"[text]({'x' * 120})\n",
     ],
 )
-def test_what_is_no_prose_keeps_its_lines(text):
+def test_tables_headings_and_code_blocks_are_not_wrapped(text):
     assert docs_prose.wrapped(text) == text
 
 
-def test_code_is_not_broken_and_no_line_begins_a_list():
+def test_wrapping_keeps_code_spans_and_creates_no_list_markers():
     filler = "x" * 94
     assert docs_prose.wrapped(f"{filler} `a b c d e`, and more\n") == f"{filler}\n`a b c d e`, and more\n"
     assert max(map(len, docs_prose.wrapped(f"`{LONG}`\n").splitlines())) <= 100
@@ -48,6 +48,6 @@ def test_code_is_not_broken_and_no_line_begins_a_list():
         assert lines == ["x" + filler, f"next {mark} word"]
 
 
-def test_wrapping_twice_changes_nothing():
+def test_wrapping_is_idempotent_on_nested_lists():
     once = docs_prose.wrapped(f"- {LONG}`{LONG}` {LONG}\n\n1. {LONG}\n   - {LONG}\n")
     assert docs_prose.wrapped(once) == once

@@ -1,4 +1,4 @@
-"""What the build of the documentation site refuses besides what its generator refuses."""
+"""The documentation build rejects pages that load external resources."""
 
 import subprocess
 import sys
@@ -33,17 +33,17 @@ def built(folder: Path, body: str = "", style: str = "") -> Path:
     return folder
 
 
-def test_own_files_and_links_are_no_requests(tmp_path: Path):
+def test_local_files_and_links_are_not_reported(tmp_path: Path):
     assert list(site_requests.foreign(built(tmp_path))) == []
 
 
-def test_every_way_to_load_a_foreign_address_is_named(tmp_path: Path):
+def test_every_way_to_load_an_external_resource_is_reported(tmp_path: Path):
     assert list(site_requests.foreign(built(tmp_path, "".join(LOADED)))) == [
         ("index.html", address) for address in LOADED.values()
     ]
 
 
-def test_style_sheets_are_read_and_end_the_build(tmp_path: Path):
+def test_external_font_in_a_stylesheet_fails_the_build(tmp_path: Path):
     site = built(tmp_path, style="@font-face { src: url(https://fonts.example.com/f.woff2) }")
     done = subprocess.run(
         [sys.executable, ROOT / "scripts/site_requests.py", site], capture_output=True, text=True, check=False

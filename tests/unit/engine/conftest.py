@@ -1,4 +1,4 @@
-"""A cloud of Python objects behind real handlers' seam, and a workspace that runs real Pulumi programs against it."""
+"""A fake cloud behind the handler interface, and a workspace that runs real Pulumi programs against it."""
 
 import textwrap
 import threading
@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from cloudgpu.aws.resources.base import Diff, ExistingResource, HandlerContext, Properties
-from cloudgpu.clock import ManualClock
 from cloudgpu.engine.base import AppliedStack, Event, PreviewStep, Stack
 from cloudgpu.engine.direct import journal as journal_module
 from cloudgpu.engine.direct.engine import DirectEngine, JournalAccount
 from cloudgpu.errors import UnsupportedError
+from tests.manual_clock import ManualClock
 
 PROJECT = "name: cloudgpu\nruntime: python\n"
 
 
 class Crash(BaseException):
-    """The process is killed: nothing that happens afterwards in any thread has an effect."""
+    """The process is killed: nothing that any thread does afterwards has an effect."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Thing:
 
 @dataclass
 class FakeCloud:
-    """Idempotent by token, as AWS is. `script` may raise before ("create") and after ("created") every effect."""
+    """Idempotent by token, like AWS. `script` may raise before ("create") and after ("created") every effect."""
 
     things: dict[str, Thing] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
@@ -79,6 +79,9 @@ class Region:
 
     def launch_client(self) -> Any:
         raise AssertionError
+
+    def created_recently(self, text: str) -> bool:
+        raise AssertionError(text)
 
 
 def name_of(inputs: Properties) -> str:
@@ -207,7 +210,7 @@ class Workspace:
         self.engine().destroy(self.stack(), self.events.append)
 
     def revive(self) -> None:
-        """The next process: what the killed one did stands."""
+        """Start the next process; the effects of the killed process remain."""
         self.cloud.dead = False
         self.cloud.script = lambda moment, name: None
 
@@ -227,7 +230,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def new_site(tmp_path: Path) -> Callable[[], Workspace]:
-    """For property tests, which need a fresh one each example."""
+    """Return a factory of workspaces, for property tests that need a new workspace for each example."""
     count = [0]
 
     def make() -> Workspace:
@@ -246,7 +249,7 @@ def crash() -> type[BaseException]:
 
 @pytest.fixture
 def cut_journal(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeCloud, int], None]:
-    """Kill the process when the journal has taken this many more bytes, in the middle of a row if it so falls."""
+    """Kill the process once the journal has grown by this many bytes, possibly in the middle of a row."""
     real = journal_module._write
 
     def cut(cloud: FakeCloud, after_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""The direct engine on small real programs: make, compare, change, replace, remove, end."""
+"""The direct engine with small real programs: create, diff, update, replace, remove and destroy."""
 
 import gc
 import threading
@@ -26,7 +26,7 @@ def test_up_makes_resources_in_order_and_resolves_outputs(workspace):
     assert applied.resources[0].urn == "urn:pulumi:demo::cloudgpu::fake:index:Thing::a"
 
 
-def test_second_up_calls_nothing_and_writes_nothing(workspace):
+def test_second_up_makes_no_calls_and_no_journal_writes(workspace):
     first = workspace.up(TWO)
     workspace.cloud.calls.clear()
     before = workspace.journal.read_bytes()
@@ -37,7 +37,7 @@ def test_second_up_calls_nothing_and_writes_nothing(workspace):
     assert dict(second.changes) == {"same": 2}
 
 
-def test_independent_resources_are_made_at_the_same_time(workspace):
+def test_independent_resources_are_created_concurrently(workspace):
     everyone = threading.Barrier(20, timeout=20)
     workspace.cloud.script = lambda moment, name: everyone.wait() if moment == "create" else None
     workspace.up("things = [Thing(f't{i}') for i in range(20)]")
@@ -66,7 +66,7 @@ def test_changed_input_updates_in_place(workspace):
     assert workspace.cloud.made["a"] == 1
 
 
-def test_forcing_change_makes_the_new_one_before_the_old_one_ends(workspace):
+def test_replacement_is_created_before_old_resource_is_deleted(workspace):
     workspace.up('a = Thing("a", zone="1")\nThing("b", uses=a.id)')
     workspace.cloud.calls.clear()
     applied = workspace.up('a = Thing("a", zone="2")\nThing("b", uses=a.id)')
@@ -77,7 +77,7 @@ def test_forcing_change_makes_the_new_one_before_the_old_one_ends(workspace):
     assert applied.changes["replace"] == 1
 
 
-def test_delete_before_replace_takes_dependants_that_cannot_stay(workspace):
+def test_delete_before_replace_also_replaces_dependents(workspace):
     workspace.up('a = Thing("a", zone="1")\nb = Thing("b", parentId=a.id)\nThing("c", uses=a.id)')
     workspace.cloud.calls.clear()
     workspace.up("""
@@ -95,7 +95,7 @@ def test_delete_before_replace_takes_dependants_that_cannot_stay(workspace):
     assert len(workspace.cloud.things) == 3
 
 
-def test_a_handler_may_ask_for_the_delete_first(workspace):
+def test_handler_can_request_delete_before_replace(workspace):
     workspace.up('Thing("a", zone="1")')
     workspace.cloud.deletes_first = True
     workspace.cloud.calls.clear()
@@ -103,14 +103,14 @@ def test_a_handler_may_ask_for_the_delete_first(workspace):
     assert [moment for moment, _ in workspace.cloud.calls] == ["delete", "deleted", "create", "created"]
 
 
-def test_resources_that_the_program_drops_are_ended_in_reverse_order(workspace):
+def test_resources_removed_from_program_are_deleted_in_reverse_order(workspace):
     workspace.up('a = Thing("a")\nb = Thing("b", uses=a.id)\nThing("c")')
     applied = workspace.up('Thing("c")')
     assert workspace.cloud.moments("deleted") == ["b", "a"]
     assert dict(applied.changes) == {"same": 1, "delete": 2}
 
 
-def test_failure_comes_back_typed_after_what_is_under_way_was_recorded(workspace):
+def test_failure_is_raised_after_running_operations_are_recorded(workspace):
     started, failed = threading.Event(), threading.Event()
 
     def script(moment, name):
@@ -136,7 +136,7 @@ def test_failure_comes_back_typed_after_what_is_under_way_was_recorded(workspace
     assert [event.name for event in workspace.events if event.kind == "failed"] == ["scarce"]
 
 
-def test_after_a_capacity_failure_another_zone_goes_on_with_what_is_there(workspace):
+def test_retry_in_other_zone_reuses_existing_resources(workspace):
     def script(moment, name):
         if moment == "create" and name == "fleet" and workspace.config["zone"] == "a":
             raise CapacityError("none left")
@@ -157,7 +157,7 @@ def test_after_a_capacity_failure_another_zone_goes_on_with_what_is_there(worksp
     assert workspace.cloud.things == {}
 
 
-def test_the_same_thing_after_a_refusal_gets_another_token(workspace):
+def test_create_after_rejection_uses_new_token(workspace):
     tokens = []
 
     def script(moment, name):
@@ -175,7 +175,7 @@ def test_the_same_thing_after_a_refusal_gets_another_token(workspace):
     assert all(len(token) <= 64 and token.isascii() for token in sent)
 
 
-def test_remains_of_a_refused_creation_are_kept_and_go_first(workspace):
+def test_remainder_of_rejected_creation_is_deleted_first(workspace):
     def script(moment, name):
         if moment == "created":
             raise BadRequestError("a rule makes no sense")
@@ -192,7 +192,8 @@ def test_remains_of_a_refused_creation_are_kept_and_go_first(workspace):
     assert len(workspace.cloud.things) == 1
 
 
-def test_fifty_runs_in_one_process(workspace):
+@pytest.mark.slow
+def test_fifty_runs_in_same_process_leak_no_threads(workspace):
     def script(moment, name):
         if moment == "create" and name.startswith("bad"):
             raise CapacityError("none left")
@@ -215,7 +216,7 @@ def test_fifty_runs_in_one_process(workspace):
     assert threading.active_count() <= before  # those of earlier tests may have ended meanwhile
 
 
-def test_preview_makes_no_mutating_call_and_says_what_up_would_do(workspace):
+def test_preview_makes_no_calls_and_lists_planned_steps(workspace):
     steps = workspace.preview(TWO)
     assert [(step.operation, step.name) for step in steps] == [("create", "a"), ("create", "b")]
     assert workspace.cloud.calls == []
@@ -233,13 +234,13 @@ def test_preview_makes_no_mutating_call_and_says_what_up_would_do(workspace):
     assert workspace.journal.read_bytes() == before
 
 
-def test_preview_knows_that_a_replacement_reaches_its_dependants(workspace):
+def test_preview_propagates_replacement_to_dependents(workspace):
     workspace.up('a = Thing("a", zone="1")\nThing("b", parentId=a.id)')
     steps = workspace.preview('a = Thing("a", zone="2")\nThing("b", parentId=a.id)')
     assert [(step.operation, step.name) for step in steps] == [("replace", "a"), ("replace", "b")]
 
 
-def test_refresh_reads_all_and_drops_what_is_gone(workspace):
+def test_refresh_drops_deleted_resources(workspace):
     workspace.up(TWO)
     del workspace.cloud.things["b-1"]
     applied = workspace.engine().refresh(workspace.stack())
@@ -248,7 +249,7 @@ def test_refresh_reads_all_and_drops_what_is_gone(workspace):
     assert workspace.cloud.made["b"] == 2
 
 
-def test_refresh_never_takes_unreachable_for_gone(workspace):
+def test_refresh_keeps_resources_when_read_fails(workspace):
     workspace.up(TWO)
 
     def script(moment, name):
@@ -261,7 +262,7 @@ def test_refresh_never_takes_unreachable_for_gone(workspace):
     assert len(workspace.engine().recorded(workspace.stack()).resources) == 2
 
 
-def test_destroy_goes_on_with_the_rest_and_names_what_is_left(workspace):
+def test_destroy_continues_after_failure_and_names_remaining_resources(workspace):
     workspace.up('base = Thing("base")\nThing("stuck", parentId=base.id)\nThing("free")')
 
     def script(moment, name):
@@ -279,13 +280,13 @@ def test_destroy_goes_on_with_the_rest_and_names_what_is_left(workspace):
     assert workspace.cloud.things == {}
 
 
-def test_destroy_of_nothing_is_success(workspace):
+def test_destroy_of_empty_stack_succeeds(workspace):
     workspace.program("")
     workspace.destroy()
     assert not workspace.journal.exists()
 
 
-def test_another_account_or_endpoint_is_an_error_and_never_gone(workspace):
+def test_other_account_or_endpoint_is_rejected(workspace):
     workspace.up(TWO)
     for stranger in (JournalAccount("999999999999"), JournalAccount("123456789012", "http://127.0.0.1:1")):
         workspace.identity = stranger
@@ -300,7 +301,7 @@ def test_another_account_or_endpoint_is_an_error_and_never_gone(workspace):
     assert len(workspace.cloud.things) == 2
 
 
-def test_a_closed_journal_may_begin_again_under_another_account(workspace):
+def test_closed_journal_can_be_reused_under_another_account(workspace):
     workspace.up(TWO)
     with pytest.raises(TeardownError):
         workspace.engine().close(workspace.stack())
@@ -311,7 +312,7 @@ def test_a_closed_journal_may_begin_again_under_another_account(workspace):
     assert len(workspace.cloud.things) == 2
 
 
-def test_the_program_s_own_error_names_file_and_line(workspace):
+def test_program_error_names_file_and_line(workspace):
     with pytest.raises(BadRequestError, match=r"__main__\.py:\d+: ZeroDivisionError: division by zero"):
         workspace.up("Thing('a')\n1 / 0")
     with pytest.raises(BadRequestError, match=r"__main__\.py:\d+: the zone is missing"):
@@ -322,12 +323,12 @@ def test_the_program_s_own_error_names_file_and_line(workspace):
         workspace.up("Thing('a').arn.apply(lambda _: nothing)")
 
 
-def test_a_missing_setting_keeps_the_sdk_s_message(workspace):
+def test_missing_config_value_keeps_sdk_message(workspace):
     with pytest.raises(BadRequestError, match="Missing required configuration variable 'cloudgpu:zone'"):
         workspace.up('pulumi.Config("cloudgpu").require("zone")')
 
 
-def test_a_bug_in_a_handler_keeps_its_type(workspace):
+def test_handler_bug_keeps_exception_type(workspace):
     def script(moment, name):
         raise KeyError("a bug")
 
@@ -336,7 +337,7 @@ def test_a_bug_in_a_handler_keeps_its_type(workspace):
         workspace.up('Thing("a")')
 
 
-def test_unknown_types_and_properties_are_refused_by_name(workspace):
+def test_unknown_types_and_properties_are_rejected_by_name(workspace):
     with pytest.raises(UnsupportedError, match="other:x:Y"):
         workspace.up('pulumi.CustomResource("other:x:Y", "y", {})')
     with pytest.raises(UnsupportedError, match="unheardOf"):
@@ -344,12 +345,12 @@ def test_unknown_types_and_properties_are_refused_by_name(workspace):
     assert workspace.cloud.things == {}
 
 
-def test_two_resources_of_one_name_are_refused(workspace):
+def test_duplicate_resource_names_are_rejected(workspace):
     with pytest.raises(BadRequestError, match="twice"):
         workspace.up('Thing("a")\nThing("a")')
 
 
-def test_invokes_answer_and_their_failure_is_the_program_s_to_handle(workspace):
+def test_invoke_returns_result_and_program_can_catch_failure(workspace):
     applied = workspace.up("""
         found = pulumi.runtime.invoke("aws:ec2/getVpc:getVpc", {"default": True}).value
         other = pulumi.runtime.invoke("aws:ec2/getVpc:getVpc", {"region": "eu-west-1"}).value
@@ -378,7 +379,7 @@ def test_invokes_answer_and_their_failure_is_the_program_s_to_handle(workspace):
     assert workspace.cloud.named("instead")
 
 
-def test_reading_what_is_not_ours(workspace):
+def test_external_resource_is_read_but_never_deleted(workspace):
     workspace.up('Thing("a")')
     program = """
         class Read(pulumi.CustomResource):
@@ -395,7 +396,7 @@ def test_reading_what_is_not_ours(workspace):
     assert workspace.cloud.moments("delete") == ["a"]
 
 
-def test_components_take_part_in_names_and_order(workspace):
+def test_components_affect_urns_and_order(workspace):
     workspace.up("""
         class Part(pulumi.ComponentResource):
             def __init__(self, name):
@@ -412,7 +413,7 @@ def test_components_take_part_in_names_and_order(workspace):
     assert workspace.cloud.moments("deleted") == ["after", "inner"]
 
 
-def test_what_the_program_logs_becomes_events_and_not_output(workspace, capfd):
+def test_program_logs_become_events_without_output(workspace, capfd):
     workspace.up('pulumi.log.warn("mind the gap")\npulumi.log.debug("hush")')
     assert [(event.type, event.name, event.detail) for event in workspace.events] == [
         ("pulumi:log", "warning", "mind the gap")
@@ -420,7 +421,7 @@ def test_what_the_program_logs_becomes_events_and_not_output(workspace, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_failing_run_prints_nothing(workspace, capfd, caplog):
+def test_failed_run_prints_nothing(workspace, capfd, caplog):
     def script(moment, name):
         if moment == "create":
             raise CapacityError("none left")
@@ -433,7 +434,7 @@ def test_a_failing_run_prints_nothing(workspace, capfd, caplog):
     assert caplog.records == [], "asyncio complains through logging"
 
 
-def test_the_projects_own_modules_are_read_afresh(workspace):
+def test_project_modules_are_reloaded_on_each_run(workspace):
     workspace.program("import sizes\nThing('a', size=sizes.SIZE)")
     (workspace.root / "program" / "sizes.py").write_text("SIZE = 5\n")
     workspace.up()
@@ -442,7 +443,7 @@ def test_the_projects_own_modules_are_read_afresh(workspace):
     assert workspace.cloud.named("a")[0].inputs["size"] == 123
 
 
-def test_waiting_is_said(workspace):
+def test_long_waits_emit_waiting_events(workspace):
     handler = workspace.cloud.handler("fake:index:Thing")
     create = type(handler).create
 

@@ -1,4 +1,4 @@
-"""What lets people in is put right where it strayed; what lets nobody in is not even asked about."""
+"""Repair drift in security groups; other resources are not checked."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ GROUP = "aws:ec2/securityGroup:SecurityGroup"
 
 @dataclass
 class Door:
-    """A handler that lets people in."""
+    """A handler that can detect and repair drift."""
 
     drifted: dict = field(default_factory=dict)
     updated: list = field(default_factory=list)
@@ -41,7 +41,7 @@ def context(region, token):
     return (region, token)
 
 
-def test_only_what_strayed_is_changed_and_every_difference_is_told():
+def test_only_drifted_resources_are_repaired_and_reported():
     door = Door({"a-1": ("22 was let in",), "b-1": ()})
     rows = [recorded("a"), recorded("b"), recorded("fleet", "aws:ec2/fleet:Fleet")]
     assert find_drift(rows, Handlers(door), context) == ("22 was let in",)
@@ -50,7 +50,7 @@ def test_only_what_strayed_is_changed_and_every_difference_is_told():
     assert door.updated == [(("us-east-1", "token-of-a"), "a-1", {"name": "a"})]
 
 
-def test_pulumis_state_tells_what_the_program_asked_for_and_nothing_of_what_is_on_its_way_out():
+def test_drift_check_skips_deleted_and_external_resources():
     def row(name, **more):
         inputs = {"__defaults": [], "region": "us-west-2", "name": name}
         return {"type": GROUP, "urn": f"urn::{name}", "id": f"{name}-1", "inputs": inputs, **more}

@@ -1,7 +1,7 @@
-"""A journal and a lease that an earlier version wrote are still read, with the same values, and carried on.
+"""A journal and a lease written by an earlier version are read with the same values, and work continues from them.
 
-The journal is of a program that the version before wrote out: a resource that was updated, a replaced one, a renamed
-one, a removed one, secrets, every option that was stored then, and a launch whose answer was lost.
+The earlier version ran a program that updated, replaced, renamed and removed a resource, used secrets and every
+option stored then, and was killed during a launch whose response was lost.
 """
 
 import json
@@ -30,7 +30,7 @@ PROGRAM = """
 
 @pytest.fixture
 def carried_on(workspace):
-    """A state home of the earlier version, and the cloud as it left it."""
+    """A state home and the cloud resources as the earlier version left them."""
     workspace.journal.parent.mkdir()
     shutil.copy(FORMAT1 / "us-east-1.journal", workspace.journal)
     found = json.loads((FORMAT1 / "things.json").read_text())
@@ -38,7 +38,7 @@ def carried_on(workspace):
     return workspace
 
 
-def test_the_journal_is_read(carried_on):
+def test_format_1_journal_is_read(carried_on):
     before = carried_on.journal.read_bytes()
     loaded = load(carried_on.journal, carried_on.identity)
     live = {urn.rpartition("::")[2]: resource for urn, resource in loaded.state.live.items()}
@@ -58,21 +58,21 @@ def test_the_journal_is_read(carried_on):
     assert loaded.sound_bytes == len(before) == carried_on.journal.stat().st_size
 
 
-def test_the_program_goes_on_where_it_was(carried_on):
-    """Also without the options of `c` that are not supported any more: what was stored of them is ignored."""
+def test_program_continues_from_format_1_journal(carried_on):
+    """Stored options of `c` that are no longer supported are ignored."""
     applied = carried_on.up(PROGRAM)
     assert dict(applied.changes) == {"same": 6, "adopt": 1}
     assert carried_on.cloud.made == {}, "the lost launch is adopted"
     assert applied.outputs["id"] == "a-0"
 
 
-def test_down_deletes_what_it_lists_and_what_may_have_been_created(carried_on):
+def test_destroy_deletes_recorded_and_possibly_created_resources(carried_on):
     carried_on.program(PROGRAM).destroy()
     assert sorted(carried_on.cloud.moments("deleted")) == ["a", "d", "e", "f"], "b goes with a, and c is retained"
     assert carried_on.engine().recorded(carried_on.stack()).resources == ()
 
 
-def test_the_lease_of_another_machine_is_respected_while_it_beats(workspace):
+def test_format_1_lease_of_other_host_is_respected_until_stale(workspace):
     path = workspace.root / "demo" / "lease"
     path.parent.mkdir()
     shutil.copy(FORMAT1 / "lease", path)

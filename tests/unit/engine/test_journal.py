@@ -1,4 +1,4 @@
-"""The journal file by itself."""
+"""The journal file on its own."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from cloudgpu.errors import BusyError, StateError
 OURS = JournalAccount("1", "")
 
 
-def test_rows_of_many_threads_share_syncs_and_all_arrive(workspace, monkeypatch):
+def test_concurrent_rows_share_syncs_and_are_all_written(workspace, monkeypatch):
     syncs = []
     real = journal_module.os.fsync
     slow = threading.Event()
@@ -39,7 +39,7 @@ def test_rows_of_many_threads_share_syncs_and_all_arrive(workspace, monkeypatch)
     assert 10 <= len(syncs) < 200
 
 
-def test_a_row_is_synced_before_add_returns(workspace, monkeypatch):
+def test_row_is_synced_before_add_returns(workspace, monkeypatch):
     order = []
     write, fsync = journal_module._write, journal_module.os.fsync
     with Journal(workspace.journal, OURS, workspace.clock) as journal:
@@ -50,7 +50,7 @@ def test_a_row_is_synced_before_add_returns(workspace, monkeypatch):
     assert order == ["write", "sync", "returned"]
 
 
-def test_two_writers_are_noticed(workspace):
+def test_second_journal_writer_is_detected(workspace):
     with (
         Journal(workspace.journal, OURS, workspace.clock) as one,
         Journal(workspace.journal, OURS, workspace.clock) as two,
@@ -60,7 +60,7 @@ def test_two_writers_are_noticed(workspace):
             two.add({"row": "outputs", "values": {}})
 
 
-def test_a_failed_sync_stops_everything_after_it(workspace, monkeypatch):
+def test_failed_sync_blocks_later_writes(workspace, monkeypatch):
     def broken(descriptor):
         raise OSError(5, "Input/output error")
 
@@ -77,7 +77,7 @@ def test_a_failed_sync_stops_everything_after_it(workspace, monkeypatch):
     "rubbish",
     [b"hello\n", b"{}\n", b'{"row":"header"}\n', b"\xff\xfe\n\n", b"\n", b'{"row":"intent","crc":"00000000"}\n[1]\n'],
 )
-def test_rubbish_is_an_error_with_a_hint(workspace, rubbish):
+def test_corrupt_journal_raises_error_with_hint(workspace, rubbish):
     workspace.journal.parent.mkdir()
     workspace.journal.write_bytes(rubbish)
     with pytest.raises(StateError) as caught:
@@ -87,7 +87,7 @@ def test_rubbish_is_an_error_with_a_hint(workspace, rubbish):
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"row":"header","version":1', b"\0\0\0"])
-def test_a_beginning_that_was_torn_is_a_beginning(workspace, torn):
+def test_truncated_header_starts_new_journal(workspace, torn):
     workspace.journal.parent.mkdir()
     workspace.journal.write_bytes(torn)
     with Journal(workspace.journal, OURS, workspace.clock) as journal:
@@ -95,7 +95,7 @@ def test_a_beginning_that_was_torn_is_a_beginning(workspace, torn):
     assert load(workspace.journal, OURS).header is not None
 
 
-def test_a_newer_version_is_refused(workspace):
+def test_newer_journal_version_is_rejected(workspace):
     with Journal(workspace.journal, OURS, workspace.clock):
         pass
     line = journal_module._line({"row": "header", "version": 99, "account": "1", "endpoint": "", "salt": "", "at": ""})
@@ -104,7 +104,7 @@ def test_a_newer_version_is_refused(workspace):
         load(workspace.journal, OURS)
 
 
-def test_a_folder_that_cannot_be_made(workspace):
+def test_uncreatable_journal_folder_raises_state_error(workspace):
     (workspace.root / "state").write_text("in the way")
     with pytest.raises(StateError, match="cannot write"):
         Journal(workspace.journal, OURS, workspace.clock)
@@ -112,7 +112,7 @@ def test_a_folder_that_cannot_be_made(workspace):
         load(workspace.journal, OURS)
 
 
-def test_a_half_written_row_is_taken_back(workspace, monkeypatch):
+def test_partially_written_row_is_rolled_back(workspace, monkeypatch):
     real = journal_module._write
 
     def full(descriptor, data):
@@ -128,7 +128,7 @@ def test_a_half_written_row_is_taken_back(workspace, monkeypatch):
     assert load(workspace.journal, OURS).state.outputs == {"b": 2}
 
 
-def test_torn_at_any_byte_the_whole_rows_before_count(workspace):
+def test_journal_truncated_at_any_byte_keeps_complete_rows(workspace):
     with Journal(workspace.journal, OURS, workspace.clock) as journal:
         for number in range(4):
             journal.add({"row": "outputs", "values": {"n": number}})
@@ -148,7 +148,7 @@ def test_torn_at_any_byte_the_whole_rows_before_count(workspace):
     assert load(workspace.journal, OURS).state.outputs == {"n": 9}
 
 
-def test_a_journal_that_is_not_required_goes_on_in_memory_when_its_disk_fails(workspace, monkeypatch):
+def test_optional_journal_continues_in_memory_on_full_disk(workspace, monkeypatch):
     def full(descriptor, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -167,7 +167,7 @@ def test_a_journal_that_is_not_required_goes_on_in_memory_when_its_disk_fails(wo
 
 
 @pytest.mark.parametrize("call", ["fsync", "ftruncate", "open"])
-def test_a_disk_that_fails_stops_no_journal_that_is_not_required(workspace, monkeypatch, call):
+def test_optional_journal_survives_disk_errors(workspace, monkeypatch, call):
     with Journal(workspace.journal, OURS, workspace.clock) as journal:
         journal.add({"row": "outputs", "values": {"a": 1}})
     with workspace.journal.open("ab") as torn:

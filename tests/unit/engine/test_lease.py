@@ -1,4 +1,4 @@
-"""One at a time; a killed holder holds nothing."""
+"""Only one command holds a cluster's lease; the lease of a killed process is free."""
 
 import errno
 import json
@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.clock import ManualClock
 from cloudgpu.engine import lease as lease_module
 from cloudgpu.engine.lease import STALE_AFTER_S, ClusterLease
 from cloudgpu.errors import BusyError, NewerFormatError, StateError
+from tests.manual_clock import ManualClock
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ def path(tmp_path):
     return tmp_path / "demo" / "lease"
 
 
-def test_second_is_told_who_and_since_when(path):
+def test_second_command_reports_lease_holder_and_start_time(path):
     clock = ManualClock(START)
     with ClusterLease(path, clock, "ada").hold():
         clock.sleep(3600)
@@ -37,14 +37,14 @@ def test_second_is_told_who_and_since_when(path):
     assert "demo" in caught.value.message
 
 
-def test_given_back_at_the_end_and_on_failure(path):
+def test_lease_is_released_at_end_and_on_failure(path):
     for _ in range(2):
         with pytest.raises(ValueError, match="x"), ClusterLease(path, ManualClock(START), "ada").hold():
             raise ValueError("x")
         assert not path.exists()
 
 
-def test_a_killed_holder_holds_nothing(path):
+def test_lease_of_killed_process_is_free(path):
     code = (
         "import sys, time; from pathlib import Path; from cloudgpu.clock import SystemClock\n"
         "from cloudgpu.engine.lease import ClusterLease\n"
@@ -65,7 +65,7 @@ def test_a_killed_holder_holds_nothing(path):
     ("field", "value"),
     [("boot", "another boot"), ("process_start", "1"), ("pid", 2**22 + 7)],
 )
-def test_stale_by_boot_or_process(path, field, value):
+def test_lease_is_stale_after_reboot_or_process_exit(path, field, value):
     with ClusterLease(path, ManualClock(START), "ada").hold():
         held = json.loads(path.read_text())
     path.write_text(json.dumps({**held, field: value}))
@@ -73,7 +73,7 @@ def test_stale_by_boot_or_process(path, field, value):
         assert json.loads(path.read_text())["owner"] == "bob"
 
 
-def test_another_machine_is_believed_while_its_heart_beats(path):
+def test_lease_of_other_host_is_valid_until_heartbeat_is_stale(path):
     clock = ManualClock(START)
     with ClusterLease(path, clock, "ada").hold():
         held = json.loads(path.read_text())
@@ -86,7 +86,7 @@ def test_another_machine_is_believed_while_its_heart_beats(path):
         assert json.loads(path.read_text())["owner"] == "bob"
 
 
-def test_heart_beats(path, monkeypatch):
+def test_heartbeat_is_updated_while_lease_is_held(path, monkeypatch):
     monkeypatch.setattr(lease_module, "HEARTBEAT_EVERY_S", 0.01)
     clock = ManualClock(START)
     with ClusterLease(path, clock, "ada").hold():
@@ -99,18 +99,18 @@ def test_heart_beats(path, monkeypatch):
         assert "00:01:40" in json.loads(path.read_text())["heartbeat"]
 
 
-def test_taken_over_is_noticed(path):
+def test_lease_takeover_is_detected(path):
     with ClusterLease(path, ManualClock(START), "ada").hold() as lease:
         lease.check()
         held = json.loads(path.read_text())
         path.write_text(json.dumps({**held, "nonce": "other", "owner": "bob"}))
-        with pytest.raises(BusyError, match="taken over by bob"):
+        with pytest.raises(BusyError, match=f"the lease on {path.parent.name} was taken over by bob"):
             lease.check()
     assert json.loads(path.read_text())["owner"] == "bob", "somebody else's lease is not given back"
 
 
 @pytest.mark.parametrize("rubbish", ["", "{", "[]", '{"pid": 1}', "\0\0"])
-def test_rubbish_is_nobody_s(path, rubbish):
+def test_corrupt_lease_file_has_no_holder(path, rubbish):
     path.parent.mkdir()
     path.write_text(rubbish)
     assert ClusterLease(path, ManualClock(START), "x").holder() is None
@@ -118,7 +118,7 @@ def test_rubbish_is_nobody_s(path, rubbish):
         assert lease.holder().owner == "ada"
 
 
-def test_the_folder_may_go_while_it_is_held(path):
+def test_lease_folder_can_be_deleted_while_held(path):
     with ClusterLease(path, ManualClock(START), "ada").hold():
         for found in path.parent.iterdir():
             found.unlink()
@@ -126,7 +126,7 @@ def test_the_folder_may_go_while_it_is_held(path):
     assert not path.parent.exists()
 
 
-def test_unwritable(tmp_path):
+def test_unwritable_lease_raises_state_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StateError), ClusterLease(tmp_path / "file" / "lease", ManualClock(START), "ada").hold():
         pass
@@ -143,11 +143,11 @@ def _rush(path, gate, results):
         gate.wait()
 
 
-def test_of_many_at_once_one_wins(path, monkeypatch):
+def test_only_single_process_gets_lease_under_contention(path, monkeypatch):
     read = ClusterLease._read
 
     def slow_read(self):
-        """Make the moment between looking and taking long enough for everybody."""
+        """Widen the window between reading and taking the lease."""
         found = read(self)
         threading.Event().wait(0.05)
         return found
@@ -165,14 +165,14 @@ def test_of_many_at_once_one_wins(path, monkeypatch):
 
 
 def elsewhere(path, heartbeat):
-    """A holder on another machine, as its lease file shows it."""
+    """Write the lease file of a holder on another machine."""
     with ClusterLease(path, ManualClock(heartbeat), "ada").hold():
         row = json.loads(path.read_text())
     path.write_text(json.dumps({**row, "host": "elsewhere"}))
 
 
 class Beating(ManualClock):
-    """While one waits, the holder elsewhere writes its heartbeats, by its own clock."""
+    """A clock that updates the heartbeat of a holder on another machine whenever it sleeps."""
 
     def __init__(self, start, path, theirs):
         super().__init__(start)
@@ -188,7 +188,7 @@ JUMPS = [timedelta(days=2), timedelta(hours=-1), timedelta(minutes=2)]
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_a_clock_that_was_set_takes_no_lease_from_the_living(path, jump):
+def test_clock_jump_does_not_expire_live_lease(path, jump):
     elsewhere(path, START)
     with (
         pytest.raises(BusyError, match="elsewhere"),
@@ -199,7 +199,7 @@ def test_a_clock_that_was_set_takes_no_lease_from_the_living(path, jump):
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_a_clock_that_was_set_leaves_no_lease_to_the_dead(path, jump):
+def test_clock_jump_does_not_keep_stale_lease(path, jump):
     elsewhere(path, START)
     clock = ManualClock(START + jump)
     assert ClusterLease(path, clock, "bob").holder() is None
@@ -213,7 +213,7 @@ def failing(*_args, **_more):
 
 
 @pytest.mark.parametrize("broken", ["_replace", "_locked"])
-def test_a_lease_that_is_not_required_says_why_it_is_not_held(path, monkeypatch, broken):
+def test_optional_lease_reports_why_not_held(path, monkeypatch, broken):
     error = StateError("cannot write") if broken == "_locked" else OSError(errno.ENOSPC, "full")
 
     def fails(*_args):
@@ -227,7 +227,7 @@ def test_a_lease_that_is_not_required_says_why_it_is_not_held(path, monkeypatch,
     assert not path.exists()
 
 
-def test_who_needs_no_lease_still_waits_for_a_living_holder(path, monkeypatch):
+def test_optional_lease_still_respects_live_holder(path, monkeypatch):
     with ClusterLease(path, ManualClock(START), "ada").hold(), monkeypatch.context() as patched:
         patched.setattr(ClusterLease, "_locked", unwritable)
         with pytest.raises(BusyError), ClusterLease(path, ManualClock(START), "bob").hold(required=False):
@@ -238,7 +238,7 @@ def unwritable(*_args):
     raise StateError("cannot write")
 
 
-def test_a_disk_that_fails_while_it_is_held_ends_no_work(path, monkeypatch):
+def test_disk_failure_on_release_raises_nothing(path, monkeypatch):
     with ClusterLease(path, ManualClock(START), "ada").hold(tidy=True) as lease:
         monkeypatch.setattr(lease_module.os, "open", failing)
     assert not lease.problem
@@ -246,8 +246,8 @@ def test_a_disk_that_fails_while_it_is_held_ends_no_work(path, monkeypatch):
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_a_lease_of_a_newer_format_is_refused_by_its_number_and_left_alone(path, required):
-    """Its holder cannot be read, and may be running. A deletion, which goes on without a lease, is no exception."""
+def test_lease_in_newer_format_is_rejected_and_unchanged(path, required):
+    """Its holder may be running. This also applies to a deletion, which otherwise needs no lease."""
     path.parent.mkdir()
     content = json.dumps({"format": 2, "holders": [{"owner": "ada"}]})
     path.write_text(content)
@@ -264,7 +264,7 @@ def test_a_lease_of_a_newer_format_is_refused_by_its_number_and_left_alone(path,
 
 
 @pytest.mark.parametrize("number", ["x", None, True, [], 0])
-def test_a_format_that_is_no_newer_number_is_ignored(path, number):
+def test_invalid_lease_format_number_is_ignored(path, number):
     path.parent.mkdir()
     path.write_text(json.dumps({"format": number}))
     with ClusterLease(path, ManualClock(START), "bob").hold():

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.clock import ManualClock
 from cloudgpu.engine.direct.operation_timeout import WatchedClock
 from cloudgpu.errors import CloudError
+from tests.manual_clock import ManualClock
 
 
 def watched(waits, timeout_s=None):
@@ -14,7 +14,7 @@ def watched(waits, timeout_s=None):
     return WatchedClock(clock, what="create of a", on_wait=waits.append, timeout_s=timeout_s)
 
 
-def test_waits_are_reported_every_five_seconds_with_the_time_elapsed():
+def test_waits_are_reported_every_five_seconds_with_elapsed_time():
     waits = []
     clock = watched(waits)
     for _ in range(20):
@@ -22,7 +22,7 @@ def test_waits_are_reported_every_five_seconds_with_the_time_elapsed():
     assert waits == [6, 12, 18, 24, 30, 36]
 
 
-def test_an_operation_ends_at_its_timeout():
+def test_operation_fails_at_timeout():
     clock = watched([], timeout_s=90)
     for _ in range(9):
         clock.sleep(10)

@@ -1,4 +1,4 @@
-"""Every resource option is honoured, or refused by its name."""
+"""Every resource option is either applied or rejected by name."""
 
 import ast
 import inspect
@@ -10,14 +10,14 @@ import pytest
 from cloudgpu.errors import BadRequestError, CloudError, TeardownError, UnsupportedError
 
 
-def test_depends_on(workspace):
+def test_depends_on_orders_create_and_delete(workspace):
     workspace.up('a = Thing("a")\nThing("b", opts=ResourceOptions(depends_on=[a]))')
     assert workspace.cloud.moments("created") == ["a", "b"]
     workspace.destroy()
     assert workspace.cloud.moments("deleted") == ["b", "a"]
 
 
-def test_parent_names_and_orders(workspace):
+def test_parent_sets_urn_and_order(workspace):
     workspace.up('a = Thing("a")\nThing("b", opts=ResourceOptions(parent=a))')
     urns = [resource.urn for resource in workspace.engine().recorded(workspace.stack()).resources]
     assert "urn:pulumi:demo::cloudgpu::fake:index:Thing$fake:index:Thing::b" in urns
@@ -25,7 +25,7 @@ def test_parent_names_and_orders(workspace):
     assert workspace.cloud.moments("deleted") == ["b", "a"]
 
 
-def test_protect(workspace):
+def test_protect_prevents_delete_and_replace(workspace):
     workspace.up('Thing("a", zone="1", opts=ResourceOptions(protect=True))\nThing("b")')
     with pytest.raises(TeardownError, match="protected"):
         workspace.destroy()
@@ -51,33 +51,33 @@ def test_protect(workspace):
         ("*", "size=2, zone='1'", "size=3, zone='2'"),
     ],
 )
-def test_ignore_changes(workspace, path, before, after):
+def test_ignore_changes_matches_property_paths(workspace, path, before, after):
     comma = ", " if before else ""
     workspace.up(f'Thing("a"{comma}{before})')
     applied = workspace.up(f'Thing("a", {after}, opts=ResourceOptions(ignore_changes=[{path!r}]))')
     assert dict(applied.changes) == {"same": 1}
 
 
-def test_ignore_changes_keeps_the_old_value_when_something_else_changes(workspace):
+def test_ignore_changes_keeps_old_value_when_other_property_changes(workspace):
     workspace.up('Thing("a", size=2, color="red")')
     workspace.up('Thing("a", size=3, color="blue", opts=ResourceOptions(ignore_changes=["size"]))')
     assert {key: workspace.cloud.named("a")[0].inputs[key] for key in ("size", "color")} == {"size": 2, "color": "blue"}
 
 
-def test_a_path_that_is_none_is_refused(workspace):
+def test_invalid_property_path_is_rejected(workspace):
     workspace.up('Thing("a", size=2)')
     with pytest.raises(BadRequestError, match="not a valid property path"):
         workspace.up('Thing("a", size=3, opts=ResourceOptions(ignore_changes=["[x"]))')
 
 
-def test_retain_on_delete(workspace):
+def test_retain_on_delete_keeps_resource(workspace):
     workspace.up('Thing("a", opts=ResourceOptions(retain_on_delete=True))\nThing("b")')
     workspace.destroy()
     assert [thing.name for thing in workspace.cloud.things.values()] == ["a"]
     assert workspace.engine().recorded(workspace.stack()).resources == ()
 
 
-def test_deleted_with(workspace):
+def test_deleted_with_skips_delete_call(workspace):
     program = """
         a = Thing("a")
         b = Thing("b", uses=a.id, opts=ResourceOptions(deleted_with=a))
@@ -89,13 +89,13 @@ def test_deleted_with(workspace):
     assert workspace.engine().recorded(workspace.stack()).resources == ()
 
 
-def test_deleted_with_something_that_stays_is_an_ordinary_delete(workspace):
+def test_deleted_with_live_resource_is_ordinary_delete(workspace):
     workspace.up('a = Thing("a")\nThing("b", opts=ResourceOptions(deleted_with=a))')
     workspace.up('a = Thing("a")')
     assert [thing.name for thing in workspace.cloud.things.values()] == ["a"]
 
 
-def test_aliases_keep_the_resource(workspace):
+def test_alias_keeps_renamed_resource(workspace):
     workspace.up('a = Thing("a", name="n")\nThing("b", uses=a.id)')
     applied = workspace.up("""
         a = Thing("renamed", name="n", opts=ResourceOptions(aliases=[pulumi.Alias(name="a")]))
@@ -107,7 +107,7 @@ def test_aliases_keep_the_resource(workspace):
     assert workspace.cloud.moments("deleted") == ["b", "n"]
 
 
-def test_aliases_are_inherited_from_a_renamed_component(workspace):
+def test_alias_of_component_applies_to_children(workspace):
     program = """
         class Part(pulumi.ComponentResource):
             def __init__(self, name, opts=None):
@@ -120,7 +120,7 @@ def test_aliases_are_inherited_from_a_renamed_component(workspace):
     assert workspace.cloud.made == {"n": 1}
 
 
-def test_moving_under_a_component_with_an_alias(workspace):
+def test_parent_alias_keeps_moved_resource(workspace):
     workspace.up('Thing("a")')
     applied = workspace.up("""
         part = pulumi.ComponentResource("my:x:Part", "part")
@@ -135,7 +135,7 @@ def test_preview_follows_aliases(workspace):
     assert [step.operation for step in steps] == ["same"]
 
 
-def test_transformations_of_the_sdk_are_honoured(workspace):
+def test_sdk_transformations_are_applied(workspace):
     workspace.up("""
         def bigger(args):
             return pulumi.ResourceTransformationResult({**args.props, "size": 9}, args.opts)
@@ -176,7 +176,7 @@ OF_THE_SDK = {"transformations", "id", "urn"}
 
 @pytest.mark.parametrize("option", REFUSED)
 @pytest.mark.parametrize("command", ["up", "preview"])
-def test_refused_by_name(workspace, command, option):
+def test_unsupported_option_is_rejected_by_name(workspace, command, option):
     resource = 'pulumi.ComponentResource("my:x:Whole", "a", opts=' if option == "providers" else 'Thing("a", opts='
     named = option.removesuffix("s").replace("_", "[ _]")
     with pytest.raises(UnsupportedError, match=f"does not support (resource )?{named}"):
@@ -185,15 +185,15 @@ def test_refused_by_name(workspace, command, option):
     assert workspace.engine().recorded(workspace.stack()).resources == ()
 
 
-def test_a_secret_output_of_a_resource_that_is_only_read_is_refused_too(workspace):
+def test_secret_outputs_of_read_resource_are_rejected(workspace):
     workspace.up('Thing("a")')
     options = 'ResourceOptions(id="a-0", additional_secret_outputs=["password"])'
     with pytest.raises(UnsupportedError, match="additional_secret_outputs"):
         workspace.up(f'Thing("a")\nThing("r", opts={options})')
 
 
-def test_the_engine_supports_what_the_programs_set_and_aliases():
-    """An option that no program sets would be code that nothing runs; `aliases` protects a rename from replacement."""
+def test_supported_options_match_options_set_by_programs():
+    """Support only options that a program sets, and `aliases`, which prevent a replacement after a rename."""
     assert set_by_programs() == SUPPORTED
     options = set(inspect.signature(pulumi.ResourceOptions).parameters)
     assert options - SUPPORTED - OF_THE_SDK - {"aliases", "version"} == set(REFUSED)
@@ -210,7 +210,7 @@ def set_by_programs() -> set[str]:
     return {str(keyword.arg) for call in calls for keyword in call.keywords}
 
 
-def test_stack_transforms_and_hooks_are_refused_by_name(workspace):
+def test_stack_transforms_and_hooks_are_rejected_by_name(workspace):
     with pytest.raises(UnsupportedError, match="transforms"):
         workspace.up("pulumi.runtime.register_resource_transform(lambda args: None)")
     with pytest.raises(UnsupportedError, match="resource hooks"):
@@ -220,7 +220,7 @@ def test_stack_transforms_and_hooks_are_refused_by_name(workspace):
         """)
 
 
-def test_files_as_values_are_refused_by_name(workspace):
+def test_assets_are_rejected_by_property_name(workspace):
     with pytest.raises(UnsupportedError, match=r"source.*an asset"):
         workspace.up('Thing("a", source=pulumi.StringAsset("x"))')
 
@@ -237,7 +237,7 @@ def up_aws(workspace, text):
     return workspace.up()
 
 
-def test_real_pulumi_aws_types(workspace):
+def test_pulumi_aws_resource_types_are_supported(workspace):
     program = """
         vpc = aws.ec2.get_vpc(default=True)
         group = aws.ec2.SecurityGroup(
@@ -256,12 +256,12 @@ def test_real_pulumi_aws_types(workspace):
     assert dict(applied.changes) == {"same": 2}
 
 
-def test_another_major_version_of_the_provider_is_refused(workspace):
+def test_other_major_provider_version_is_rejected(workspace):
     with pytest.raises(UnsupportedError, match=r"version 6\.1\.0"):
         up_aws(workspace, 'aws.ec2.KeyPair("a", public_key="x", opts=ResourceOptions(version="6.1.0"))')
 
 
-def test_an_outcome_that_is_lost_names_the_resource(workspace):
+def test_failed_creation_keeps_cloud_error_message(workspace):
     def script(moment, name):
         raise CloudError("connection lost")
 

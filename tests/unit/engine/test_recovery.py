@@ -1,4 +1,4 @@
-"""Killed at any moment: whatever was made is found again, and nothing is ever made twice."""
+"""After a kill at any moment, created resources are found again and nothing is created twice."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ Thing("c", uses=b.arn)
 """
 
 
-def test_intent_is_durable_before_the_call(workspace):
+def test_intent_is_durable_before_create_call(workspace):
     seen = []
 
     def script(moment, name):
@@ -34,7 +34,7 @@ def test_intent_is_durable_before_the_call(workspace):
 
 @pytest.mark.parametrize("moment", ["create", "created"])
 @pytest.mark.parametrize("name", ["a", "b", "c"])
-def test_killed_around_a_creation_then_up(workspace, crash, moment, name):
+def test_up_after_kill_during_creation_creates_nothing_twice(workspace, crash, moment, name):
     workspace.crash_when(moment, name)
     with pytest.raises(crash):
         workspace.up(CHAIN)
@@ -47,7 +47,7 @@ def test_killed_around_a_creation_then_up(workspace, crash, moment, name):
 
 @pytest.mark.parametrize("moment", ["create", "created"])
 @pytest.mark.parametrize("name", ["a", "b", "c"])
-def test_killed_around_a_creation_then_down(workspace, crash, moment, name):
+def test_destroy_after_kill_during_creation_leaves_nothing(workspace, crash, moment, name):
     workspace.crash_when(moment, name)
     with pytest.raises(crash):
         workspace.up(CHAIN)
@@ -59,7 +59,7 @@ def test_killed_around_a_creation_then_down(workspace, crash, moment, name):
 
 
 @pytest.mark.parametrize("moment", ["delete", "deleted"])
-def test_killed_while_ending(workspace, crash, moment):
+def test_destroy_completes_after_kill_during_destroy(workspace, crash, moment):
     workspace.up(CHAIN)
     workspace.crash_when(moment, "b")
     with pytest.raises(crash):
@@ -70,7 +70,7 @@ def test_killed_while_ending(workspace, crash, moment):
 
 
 @pytest.mark.parametrize("moment", ["delete", "deleted"])
-def test_up_after_a_killed_down_makes_what_is_gone_again(workspace, crash, moment):
+def test_up_after_killed_destroy_recreates_deleted_resources(workspace, crash, moment):
     workspace.up(CHAIN)
     workspace.crash_when(moment, "c")
     with pytest.raises(crash):
@@ -82,7 +82,7 @@ def test_up_after_a_killed_down_makes_what_is_gone_again(workspace, crash, momen
 
 
 @pytest.mark.parametrize("moment", ["update", "updated"])
-def test_a_killed_update_is_carried_out_again(workspace, crash, moment):
+def test_killed_update_is_repeated(workspace, crash, moment):
     workspace.up('Thing("a", size=2)')
     workspace.program('Thing("a", size=3)')
     workspace.crash_when(moment)
@@ -96,7 +96,7 @@ def test_a_killed_update_is_carried_out_again(workspace, crash, moment):
 
 
 @pytest.mark.parametrize("moment", ["create", "created", "delete", "deleted"])
-def test_a_killed_replacement_leaves_one(workspace, crash, moment):
+def test_killed_replacement_leaves_single_resource(workspace, crash, moment):
     workspace.up('Thing("a", zone="1")')
     workspace.program('Thing("a", zone="2")')
     workspace.crash_when(moment)
@@ -108,7 +108,7 @@ def test_a_killed_replacement_leaves_one(workspace, crash, moment):
     assert workspace.cloud.made["a"] == 2
 
 
-def test_killed_creation_then_other_inputs(workspace, crash):
+def test_killed_creation_with_changed_inputs_leaves_single_resource(workspace, crash):
     workspace.crash_when("created", "a")
     with pytest.raises(crash):
         workspace.up('Thing("a", zone="1")')
@@ -117,7 +117,7 @@ def test_killed_creation_then_other_inputs(workspace, crash):
     assert [thing.inputs["zone"] for thing in workspace.cloud.named("a")] == ["2"]
 
 
-def test_killed_creation_of_what_the_program_drops_then(workspace, crash):
+def test_killed_creation_of_removed_resource_is_deleted(workspace, crash):
     workspace.crash_when("created", "a")
     with pytest.raises(crash):
         workspace.up('Thing("a")')
@@ -126,7 +126,7 @@ def test_killed_creation_of_what_the_program_drops_then(workspace, crash):
     assert [thing.name for thing in workspace.cloud.things.values()] == ["b"]
 
 
-def test_a_lost_connection_is_no_answer(workspace):
+def test_creation_with_lost_connection_is_adopted_by_next_up(workspace):
     def script(moment, name):
         if moment == "created":
             raise CloudError("connection lost")
@@ -139,8 +139,8 @@ def test_a_lost_connection_is_no_answer(workspace):
     assert workspace.cloud.made["a"] == 1
 
 
-def test_one_empty_search_does_not_close_an_intent(workspace, crash):
-    """The cloud lists what it has made only some seconds later."""
+def test_intent_stays_open_after_empty_search(workspace, crash):
+    """The cloud lists a created resource only after some seconds."""
     workspace.crash_when("created", "a")
     with pytest.raises(crash):
         workspace.up('Thing("a")')
@@ -159,7 +159,7 @@ def test_one_empty_search_does_not_close_an_intent(workspace, crash):
     assert len(looks) == 4
 
 
-def test_an_intent_that_cannot_be_asked_about_is_left_over(workspace, crash):
+def test_unsearchable_intent_is_reported_as_may_exist(workspace, crash):
     workspace.crash_when("created", "a")
     with pytest.raises(crash):
         workspace.up('Thing("a")')
@@ -177,7 +177,7 @@ def test_an_intent_that_cannot_be_asked_about_is_left_over(workspace, crash):
     assert workspace.cloud.things == {}
 
 
-def test_killed_at_every_byte_of_the_journal(new_site, cut_journal, heal_journal, crash):
+def test_kill_during_any_journal_write_leaks_nothing(new_site, cut_journal, heal_journal, crash):
     whole = new_site()
     whole.up(CHAIN)
     size = whole.journal.stat().st_size
@@ -195,7 +195,8 @@ def test_killed_at_every_byte_of_the_journal(new_site, cut_journal, heal_journal
         assert set(workspace.cloud.made.values()) <= {1}, cut
 
 
-def test_a_journal_cut_at_every_byte_of_its_last_row_is_repaired(new_site):
+@pytest.mark.slow
+def test_journal_truncated_in_last_row_is_repaired(new_site):
     whole = new_site()
     whole.up('Thing("a")\nThing("b")')
     whole.destroy()
@@ -211,7 +212,7 @@ def test_a_journal_cut_at_every_byte_of_its_last_row_is_repaired(new_site):
             assert b"\0" not in workspace.journal.read_bytes()
 
 
-def test_damage_in_the_middle_is_an_error(workspace):
+def test_corruption_inside_journal_raises_state_error(workspace):
     workspace.up(CHAIN)
     data = bytearray(workspace.journal.read_bytes())
     for place in range(len(data) // 3, len(data) // 3 + 40):
@@ -223,7 +224,7 @@ def test_damage_in_the_middle_is_an_error(workspace):
     assert len(workspace.cloud.things) == 3
 
 
-def test_a_full_disk_stops_before_the_call(workspace, monkeypatch):
+def test_full_disk_fails_before_create_call(workspace, monkeypatch):
     real = journal_module._write
 
     def full(descriptor, data):
@@ -241,7 +242,7 @@ def test_a_full_disk_stops_before_the_call(workspace, monkeypatch):
     assert workspace.cloud.made == {"a": 1}
 
 
-def test_a_disk_that_fills_up_after_the_call_loses_nothing(workspace, monkeypatch):
+def test_full_disk_after_create_call_loses_nothing(workspace, monkeypatch):
     real = journal_module._write
 
     def full(descriptor, data):
@@ -257,7 +258,7 @@ def test_a_disk_that_fills_up_after_the_call_loses_nothing(workspace, monkeypatc
     assert workspace.cloud.made == {"a": 1}
 
 
-def test_ctrl_c_in_the_program_waits_for_what_is_under_way(workspace):
+def test_ctrl_c_in_program_waits_for_running_operations(workspace):
     with pytest.raises(KeyboardInterrupt):
         workspace.up("""
             Thing("a")
@@ -279,10 +280,11 @@ def _dag(rng, size):
     return "zone = pulumi.Config('cloudgpu').require('zone')\nt = []\n" + "\n".join(lines)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**9), size=st.integers(1, 7), crashes=st.integers(1, 3), refusals=st.booleans())
-def test_whatever_is_killed_whenever_ends_empty(new_site, crash, seed, size, crashes, refusals):
-    """Random programs, killed at random calls of random commands, with refusals between: never two, never one left."""
+def test_random_kills_leave_no_duplicates_and_no_leaks(new_site, crash, seed, size, crashes, refusals):
+    """Run random programs, kill random commands at random calls, and reject some creations."""
     rng = random.Random(seed)
     workspace = new_site().program(_dag(rng, size))
     for _ in range(crashes):
@@ -308,7 +310,7 @@ def test_whatever_is_killed_whenever_ends_empty(new_site, crash, seed, size, cra
     assert workspace.cloud.things == {}
 
 
-def test_ctrl_c_during_a_creation_waits_for_its_end_and_begins_nothing_new(workspace):
+def test_ctrl_c_during_creation_finishes_only_running_calls(workspace):
     def script(moment, name):
         if (moment, name) == ("create", "a"):
             os.kill(os.getpid(), signal.SIGINT)
@@ -324,7 +326,7 @@ def test_ctrl_c_during_a_creation_waits_for_its_end_and_begins_nothing_new(works
     assert workspace.cloud.made == {"a": 1, "b": 1, "c": 1}
 
 
-def test_ctrl_c_while_ending_waits_and_begins_nothing_new(workspace):
+def test_ctrl_c_during_destroy_finishes_only_running_calls(workspace):
     workspace.up(CHAIN)
 
     def script(moment, name):
@@ -342,7 +344,7 @@ def test_ctrl_c_while_ending_waits_and_begins_nothing_new(workspace):
     assert workspace.cloud.things == {}
 
 
-def test_recovery_leaves_no_intent_unanswered(workspace, crash):
+def test_recovery_closes_open_intent_with_same_token(workspace, crash):
     workspace.crash_when("create", "a")
     with pytest.raises(crash):
         workspace.up('Thing("a")')
@@ -352,8 +354,8 @@ def test_recovery_leaves_no_intent_unanswered(workspace, crash):
     assert workspace.journal.read_text().count('"row":"intent"') == 1, "the same intent, the same token"
 
 
-def test_a_second_life_gets_another_token(workspace):
-    """AWS remembers a token for a day after its instances have ended, and would answer with those."""
+def test_recreated_resource_gets_new_token(workspace):
+    """AWS remembers a token for a day after its instances have terminated, and would return those."""
     workspace.up('Thing("a")')
     (first,) = workspace.cloud.things.values()
     workspace.destroy()
@@ -362,7 +364,7 @@ def test_a_second_life_gets_another_token(workspace):
     assert first.token != second.token
 
 
-def test_an_update_after_a_killed_one_starts_from_what_the_cloud_has(workspace, crash):
+def test_update_after_killed_update_starts_from_actual_state(workspace, crash):
     workspace.up('Thing("a", size=2)')
     workspace.program('Thing("a", size=3)')
     workspace.crash_when("updated")
@@ -382,7 +384,7 @@ def test_an_update_after_a_killed_one_starts_from_what_the_cloud_has(workspace, 
     assert olds == [3]
 
 
-def test_nothing_is_begun_after_a_failure_while_the_program_still_runs(workspace):
+def test_no_operation_starts_after_failure(workspace):
     failed = threading.Event()
 
     def script(moment, name):

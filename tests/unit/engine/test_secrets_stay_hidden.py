@@ -1,4 +1,4 @@
-"""Secrets reach the cloud and nothing else: not the journal, not events, not messages, not results."""
+"""Secrets reach only the cloud, never the journal, events, messages or results."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def nowhere(workspace, *texts):
         assert text not in shown
 
 
-def test_secret_setting(workspace):
+def test_secret_config_value_appears_only_in_cloud(workspace):
     workspace.config["password"] = SECRET
     workspace.secrets = frozenset({"password"})
     applied = workspace.up("""
@@ -38,13 +38,13 @@ def test_secret_setting(workspace):
     nowhere(workspace)
 
 
-def test_secret_output_of_the_program(workspace):
+def test_secret_output_of_program_is_hidden(workspace):
     workspace.up(f'Thing("a", text=pulumi.Output.secret("{SECRET}"), number=pulumi.Output.secret(424242))')
     assert workspace.cloud.named("a")[0].inputs["number"] == 424242
     nowhere(workspace, "424242")
 
 
-def test_a_setting_marked_secret_that_the_program_treats_as_plain(workspace):
+def test_secret_config_read_as_plain_text_is_hidden(workspace):
     workspace.config["password"] = SECRET
     workspace.secrets = frozenset({"password"})
     applied = workspace.up("""
@@ -56,7 +56,7 @@ def test_a_setting_marked_secret_that_the_program_treats_as_plain(workspace):
     nowhere(workspace)
 
 
-def test_a_secret_that_comes_back_under_another_name_and_its_way_to_dependants(workspace, monkeypatch):
+def test_secret_echoed_in_outputs_is_hidden_and_reaches_dependents(workspace, monkeypatch):
     handler = type(workspace.cloud.handler("fake:index:Thing"))
     physical = handler.physical
 
@@ -76,7 +76,7 @@ def test_a_secret_that_comes_back_under_another_name_and_its_way_to_dependants(w
     assert "a-0" in workspace.cloud.moments("read"), "the journal has no secrets, so they are asked for again"
 
 
-def test_secrets_echoed_by_the_cloud_are_scrubbed_from_messages(workspace):
+def test_secrets_in_error_messages_are_redacted(workspace):
     def script(moment, name):
         if moment == "create":
             raise BadRequestError(f"the value {SECRET!r} is too long")
@@ -89,7 +89,7 @@ def test_secrets_echoed_by_the_cloud_are_scrubbed_from_messages(workspace):
     nowhere(workspace)
 
 
-def test_secrets_of_what_is_adopted_while_ending(workspace, crash):
+def test_secrets_of_resource_adopted_by_destroy_stay_hidden(workspace, crash):
     workspace.crash_when("created", "a")
     with pytest.raises(crash):
         workspace.up(f'Thing("a", text=pulumi.Output.secret("{SECRET}"))')
@@ -99,7 +99,7 @@ def test_secrets_of_what_is_adopted_while_ending(workspace, crash):
     nowhere(workspace)
 
 
-def test_refresh_keeps_them_hidden(workspace):
+def test_refresh_keeps_secrets_hidden(workspace):
     workspace.up(f'Thing("a", text=pulumi.Output.secret("{SECRET}"), size=1)')
     thing = workspace.cloud.things["a-0"]
     workspace.cloud.things["a-0"] = type(thing)(thing.type, thing.name, thing.token, {**thing.inputs, "size": 7}, "x")
@@ -108,7 +108,7 @@ def test_refresh_keeps_them_hidden(workspace):
     nowhere(workspace)
 
 
-def test_ignored_secret_is_never_sent_as_its_mark(workspace):
+def test_ignored_secret_is_never_sent_masked(workspace):
     workspace.up(f'Thing("a", text=pulumi.Output.secret("{SECRET}"), size=1)')
     options = 'opts=ResourceOptions(ignore_changes=["text"])'
     workspace.up(f'Thing("a", text=pulumi.Output.secret("another secret text"), size=2, {options})')
@@ -121,7 +121,7 @@ def test_journal_files_are_private(workspace):
     assert workspace.journal.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_marks_of_two_journals_differ():
+def test_masks_differ_between_journal_salts():
     masks = {str(Redactor(salt).masked({"a": SECRET}, [("a",)])) for salt in ("one", "two")}
     assert len(masks) == 2
     assert Redactor("one").masked({"a": 1}, [("a",)]) == Redactor("one").masked({"a": 1}, [("a",)])

@@ -1,4 +1,4 @@
-"""The settings of the cluster program."""
+"""The config values of the cluster program."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -41,7 +41,7 @@ def config(**changes):
     return stack_config(**{**given, **changes})
 
 
-def test_all_of_it():
+def test_stack_config_contains_every_setting():
     assert config(bootstrap="#!/bin/sh\n", existing={"vpcId": "vpc-1", "keyName": ""}) == {
         "cluster": "demo",
         "owner": "ada",
@@ -68,6 +68,6 @@ def test_expiry_is_written_in_utc():
     assert config(expires_at=datetime(2026, 11, 21, 14, tzinfo=east))["expiresAt"] == "2026-11-21T05:00:00Z"
 
 
-def test_a_setting_that_the_program_does_not_have():
+def test_unknown_setting_is_rejected():
     with pytest.raises(UsageError, match="vpcID"):
         config(existing={"vpcID": "vpc-1"})

@@ -1,4 +1,4 @@
-"""A create that is refused because its name is taken: by our own lost call, or by somebody else."""
+"""A creation rejected because the name is taken, by our own lost call or by another creator."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def refused_at(workspace, moment):
     workspace.cloud.script = script
 
 
-def test_what_our_own_lost_call_made_is_taken_over(workspace):
+def test_resource_created_by_own_lost_call_is_adopted(workspace):
     refused_at(workspace, "created")
     applied = workspace.up('Thing("a")')
     assert applied.changes == {"create": 1}
@@ -25,14 +25,14 @@ def test_what_our_own_lost_call_made_is_taken_over(workspace):
     assert workspace.cloud.named("a") == []
 
 
-def test_what_somebody_else_made_is_left_alone(workspace):
+def test_taken_name_of_other_creator_is_rejected(workspace):
     refused_at(workspace, "create")
     with pytest.raises(BadRequestError, match="already exists"):
         workspace.up('Thing("a")')
     assert workspace.cloud.named("a") == []
 
 
-def test_another_refusal_is_no_reason_to_look(workspace):
+def test_other_rejection_does_not_adopt_resource(workspace):
     def script(said, about):
         if said == "created":
             raise BadRequestError("no such size", code="InvalidParameterValue")

@@ -1,4 +1,4 @@
-"""Calls whose caller was killed: how long they are looked for, and what a clock that is set does to that."""
+"""Calls without a response after a kill: how long the engine searches for them, also when the clock is changed."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ ONE = 'Thing("a")'
 
 
 def killed(workspace, crash, text=ONE, name="a", moment="create"):
-    """A process is killed with its call unanswered; the next one begins."""
+    """Kill the process during its call, and start the next one."""
     workspace.crash_when(moment, name)
     with pytest.raises(crash):
         workspace.up(text)
@@ -19,7 +19,7 @@ def killed(workspace, crash, text=ONE, name="a", moment="create"):
 
 
 def lands_after(workspace, name, seconds):
-    """The call that was under way takes effect only so many seconds after the next process has begun."""
+    """Delay the effect of the interrupted call until `seconds` after the next process has started."""
     kept = [key for key, thing in workspace.cloud.things.items() if thing.name == name]
     late = {key: workspace.cloud.things.pop(key) for key in kept}
     begun = workspace.clock.monotonic()
@@ -40,7 +40,7 @@ def waited(workspace, work):
 
 
 @pytest.mark.parametrize("seconds", [0, 1, AWS_DELAYS.landing_s, AWS_DELAYS.landing_s + AWS_DELAYS.showing_s])
-def test_what_lands_late_is_ended(workspace, crash, seconds):
+def test_late_effect_of_killed_call_is_deleted(workspace, crash, seconds):
     killed(workspace, crash, moment="created")
     late = lands_after(workspace, "a", seconds)
     workspace.destroy()
@@ -48,7 +48,7 @@ def test_what_lands_late_is_ended(workspace, crash, seconds):
     assert workspace.cloud.things == {}
 
 
-def test_a_launch_has_as_long_as_its_caller_would_have_waited(workspace, crash, monkeypatch):
+def test_late_launch_is_awaited_for_launch_delay(workspace, crash, monkeypatch):
     monkeypatch.setattr("cloudgpu.engine.direct.intent_search.HOURLY_BILLED_TYPES", frozenset({"fake:index:Thing"}))
     killed(workspace, crash, moment="created")
     late = lands_after(workspace, "a", AWS_DELAYS.launch_s + AWS_DELAYS.showing_s)
@@ -57,26 +57,25 @@ def test_a_launch_has_as_long_as_its_caller_would_have_waited(workspace, crash, 
     assert workspace.cloud.things == {}
 
 
-def test_the_wait_has_an_end_and_is_said_on_the_way(workspace, crash):
+def test_wait_for_unanswered_call_ends_and_emits_events(workspace, crash):
     killed(workspace, crash)
     begun = workspace.clock.now()
     workspace.events.clear()
     assert waited(workspace, workspace.destroy) == AWS_DELAYS.landing_s + AWS_DELAYS.showing_s
     said = [event.detail for event in workspace.events if event.kind == "waiting"]
     until = begun + timedelta(seconds=AWS_DELAYS.landing_s + AWS_DELAYS.showing_s)
-    assert said == [f"its create call received no response and may still take effect until {until:%H:%M:%S} UTC"] * len(
-        said
-    )
+    shown = f"its create call received no response; the resource may still appear until {until:%H:%M:%S} UTC"
+    assert said == [shown] * len(said)
     assert 2 <= len(said) <= 4
 
 
-def test_an_hour_later_nothing_is_under_way_any_more(workspace, crash):
+def test_unanswered_call_older_than_hour_is_not_awaited(workspace, crash):
     killed(workspace, crash)
     workspace.clock.sleep(3600)
     assert waited(workspace, workspace.destroy) < 1
 
 
-def test_up_again_does_not_wait_for_what_its_own_token_answers(workspace, crash):
+def test_repeated_up_does_not_wait_for_full_delay(workspace, crash):
     killed(workspace, crash)
     assert waited(workspace, workspace.up) <= AWS_DELAYS.showing_s
     assert workspace.cloud.made["a"] == 1
@@ -84,13 +83,13 @@ def test_up_again_does_not_wait_for_what_its_own_token_answers(workspace, crash)
 
 @pytest.mark.parametrize("jump_s", [-3600.0, 2 * 86400.0])
 @pytest.mark.parametrize("work", ["up", "destroy"])
-def test_a_clock_that_was_set_makes_no_wait_endless(workspace, crash, jump_s, work):
+def test_clock_jump_does_not_extend_wait(workspace, crash, jump_s, work):
     killed(workspace, crash)
     workspace.clock._now += timedelta(seconds=jump_s)
     assert waited(workspace, getattr(workspace, work)) <= AWS_DELAYS.landing_s + AWS_DELAYS.showing_s
 
 
-def test_a_clock_set_forward_while_one_waits_does_not_end_the_wait(workspace, crash):
+def test_forward_clock_jump_during_wait_does_not_end_wait(workspace, crash):
     killed(workspace, crash, moment="created")
     late = lands_after(workspace, "a", AWS_DELAYS.landing_s)
     lands, jumped = workspace.cloud.script, []
@@ -107,7 +106,7 @@ def test_a_clock_set_forward_while_one_waits_does_not_end_the_wait(workspace, cr
     assert workspace.cloud.things == {}
 
 
-def test_nodes_that_stand_are_not_paid_for_while_a_call_is_waited_for(workspace, crash, monkeypatch):
+def test_hourly_billed_nodes_are_deleted_before_waiting(workspace, crash, monkeypatch):
     assert "aws:ec2/fleet:Fleet" in HOURLY_BILLED_TYPES
     monkeypatch.setattr("cloudgpu.engine.direct.delete.HOURLY_BILLED_TYPES", frozenset({"fake:index:Thing"}))
     killed(workspace, crash, 'a = Thing("a")\nThing("b", uses=a.arn)', name="b")

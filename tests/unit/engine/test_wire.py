@@ -1,4 +1,4 @@
-"""Wire values and property paths."""
+"""Values in Pulumi's wire format, and property paths."""
 
 import pytest
 from google.protobuf import struct_pb2
@@ -19,14 +19,14 @@ PROPERTIES = st.dictionaries(st.text(min_size=1, max_size=4), VALUES, max_size=4
 
 
 @given(PROPERTIES)
-def test_there_and_back(values):
+def test_values_round_trip_through_wire_format(values):
     back = to_plain(struct(values))
     assert back.values == {name: value for name, value in values.items() if value is not None}
     assert back.secret_paths == set()
 
 
 @given(PROPERTIES)
-def test_secrets_are_unwrapped_and_remembered(values):
+def test_secrets_are_unwrapped_and_their_paths_recorded(values):
     back = to_plain(struct(values, frozenset(values)))
     assert back.secret_paths == {(name,) for name in values}
     assert back.values == {name: value for name, value in values.items() if value is not None}
@@ -37,7 +37,7 @@ def test_integers_stay_integers():
     assert {name: type(value) for name, value in back.items()} == {"a": int, "b": float, "c": bool}
 
 
-def test_references_outputs_and_unknowns():
+def test_references_outputs_and_unknowns_are_decoded():
     signature = "4dabf18193072939515e22adb298388d"
     message = struct_pb2.Struct()
     message.update(
@@ -60,7 +60,7 @@ def test_references_outputs_and_unknowns():
 
 
 @given(PROPERTIES)
-def test_leaves_lead_back_to_their_values(values):
+def test_scalar_paths_lead_to_their_values(values):
     for path, leaf in iter_scalars(values):
         found = values
         for part in path:
@@ -81,29 +81,29 @@ def test_leaves_lead_back_to_their_values(values):
         ('a["q\\"q"]', ("a", 'q"q')),
     ],
 )
-def test_paths(text, path):
+def test_valid_property_paths_are_parsed(text, path):
     assert parse(text) == path
 
 
 @pytest.mark.parametrize("text", ["a[", "a]", "[x]", "a..b", '["x'])
-def test_no_paths(text):
+def test_invalid_property_paths_are_rejected(text):
     with pytest.raises(BadRequestError):
         parse(text)
 
 
-def test_carrying_over_drops_what_the_old_one_did_not_have():
+def test_restore_old_values_drops_paths_absent_from_old_value():
     assert restore_old_values({"a": {}}, {"a": {"b": 1}, "c": 2}, ["a.b"]) == {"a": {}, "c": 2}
     assert restore_old_values({"a": [1]}, {"a": [5, 6, 7]}, ["a[*]"]) == {"a": [1]}
     assert restore_old_values({"a": 1}, {}, ["a", "b.c"]) == {"a": 1}
 
 
 @given(PROPERTIES, PROPERTIES)
-def test_ignoring_everything_keeps_the_old_one(old, new):
+def test_ignoring_everything_restores_old_value(old, new):
     assert restore_old_values(old, new, ["*"]) == old
 
 
 @given(PROPERTIES, PROPERTIES)
-def test_carrying_over_changes_neither(old, new):
+def test_restore_old_values_modifies_no_arguments(old, new):
     before = repr((old, new))
     for path in ("a", "a.b", "a[0]", "*", "a[*].b"):
         restore_old_values(old, new, [path])

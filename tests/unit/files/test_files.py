@@ -1,4 +1,4 @@
-"""What a path may lead to, and that nothing of it hangs or fills the memory."""
+"""Open only regular files, with a size limit, without hanging."""
 
 import errno
 import io
@@ -20,7 +20,7 @@ LIMIT = 1000
 
 @pytest.fixture
 def odd(tmp_path: Path) -> Path:
-    """One of everything that is not a regular file, and links to them."""
+    """One file of every kind that is not a regular file, and symlinks to them."""
     (tmp_path / "directory").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
@@ -64,7 +64,7 @@ def test_only_regular_files_are_opened(odd: Path, name: str, opener: str):
     assert str(refused.value) == refused.value.strerror
 
 
-def test_a_pipe_that_takes_the_place_of_a_file_after_the_check_does_not_hang(tmp_path: Path, monkeypatch):
+def test_pipe_swapped_in_after_check_does_not_hang(tmp_path: Path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_text("x")
     real = Path.stat
@@ -73,7 +73,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_after_the_check_does_not_hang(tmp
         files.read_bytes(tmp_path / "pipe", LIMIT)
 
 
-def test_refusing_leaves_no_descriptor_open(tmp_path: Path, monkeypatch):
+def test_rejected_file_leaves_no_descriptor_open(tmp_path: Path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_text("x")
     real = Path.stat
@@ -85,14 +85,14 @@ def test_refusing_leaves_no_descriptor_open(tmp_path: Path, monkeypatch):
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_a_link_to_a_regular_file_is_followed(tmp_path: Path):
+def test_symlink_to_regular_file_is_followed(tmp_path: Path):
     (tmp_path / "file").write_text("text")
     (tmp_path / "link").symlink_to("file")
     assert files.read_text(tmp_path / "link", LIMIT) == "text"
 
 
 @pytest.mark.parametrize(("size", "taken"), [(0, True), (LIMIT, True), (LIMIT + 1, False)])
-def test_the_limit_is_the_last_size_that_is_read(tmp_path: Path, size: int, taken: bool):
+def test_file_at_size_limit_is_read_and_larger_is_rejected(tmp_path: Path, size: int, taken: bool):
     path = tmp_path / "file"
     path.write_bytes(b"x" * size)
     if taken:
@@ -102,7 +102,7 @@ def test_the_limit_is_the_last_size_that_is_read(tmp_path: Path, size: int, take
             files.read_bytes(path, LIMIT)
 
 
-def test_a_sparse_file_is_refused_by_its_size(tmp_path: Path):
+def test_sparse_file_is_rejected_by_size(tmp_path: Path):
     path = tmp_path / "sparse"
     path.touch()
     os.truncate(path, 1 << 40)
@@ -112,7 +112,7 @@ def test_a_sparse_file_is_refused_by_its_size(tmp_path: Path):
     assert "64 MiB" in str(refused.value)
 
 
-def test_a_size_that_the_kernel_does_not_tell_is_bounded_all_the_same():
+def test_file_with_unknown_size_is_limited():
     path = Path("/proc/self/smaps")
     assert path.stat().st_size == 0
     with pytest.raises(FileRefusedError, match="larger than 1000 bytes"):
@@ -120,7 +120,7 @@ def test_a_size_that_the_kernel_does_not_tell_is_bounded_all_the_same():
     assert files.read_bytes(Path("/proc/self/stat"), LIMIT)
 
 
-def test_a_file_that_grows_while_it_is_read_is_bounded(tmp_path: Path, monkeypatch):
+def test_file_growing_during_read_is_limited(tmp_path: Path, monkeypatch):
     path = tmp_path / "growing"
     path.write_bytes(b"x")
     real = os.fstat
@@ -135,7 +135,7 @@ def test_a_file_that_grows_while_it_is_read_is_bounded(tmp_path: Path, monkeypat
         files.read_bytes(path, LIMIT)
 
 
-def test_text_that_is_not_utf_8(tmp_path: Path):
+def test_text_that_is_not_utf_8_is_rejected(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"ab\xff")
     with pytest.raises(FileRefusedError) as refused:
         files.read_text(tmp_path / "file", LIMIT)
@@ -143,13 +143,13 @@ def test_text_that_is_not_utf_8(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "", "{", "nul", "1" * 5000])
-def test_json_that_is_wrong_is_a_value_error(tmp_path: Path, text: str):
+def test_invalid_json_raises_value_error(tmp_path: Path, text: str):
     (tmp_path / "file").write_text(text)
     with pytest.raises(ValueError):  # noqa: PT011 - the parser's own words
         files.read_json(tmp_path / "file")
 
 
-def test_a_missing_file_stays_a_missing_file(tmp_path: Path):
+def test_missing_file_raises_file_not_found_error(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         files.read_bytes(tmp_path / "none", LIMIT)
     (tmp_path / "file").touch()
@@ -157,7 +157,7 @@ def test_a_missing_file_stays_a_missing_file(tmp_path: Path):
         files.read_bytes(tmp_path / "file" / "none", LIMIT)
 
 
-def test_standard_input_is_bounded(monkeypatch):
+def test_standard_input_is_limited(monkeypatch):
     with Path("/dev/zero").open() as endless:
         monkeypatch.setattr(sys, "stdin", endless)
         with pytest.raises(FileRefusedError, match="larger than 1 MiB"):
@@ -167,7 +167,7 @@ def test_standard_input_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["pipe", "socket", "to-pipe"])
-def test_a_pipe_or_socket_in_place_of_a_file_that_is_written_is_replaced(odd: Path, name: str):
+def test_pipe_or_socket_at_target_path_is_replaced(odd: Path, name: str):
     files.replace(odd / name, b"new")
     found = (odd / name).lstat()
     assert stat.S_ISREG(found.st_mode)
@@ -177,7 +177,7 @@ def test_a_pipe_or_socket_in_place_of_a_file_that_is_written_is_replaced(odd: Pa
     assert not list(odd.glob(".*"))
 
 
-def test_a_device_is_never_replaced(monkeypatch, tmp_path: Path):
+def test_device_is_never_replaced(monkeypatch, tmp_path: Path):
     (tmp_path / "file").touch()
     null = Path("/dev/null").stat()
     monkeypatch.setattr(Path, "lstat", lambda _: null)  # making a device takes root
@@ -185,7 +185,7 @@ def test_a_device_is_never_replaced(monkeypatch, tmp_path: Path):
         files.replace(tmp_path / "file", b"new")
 
 
-def test_what_cannot_be_written_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path, monkeypatch):
+def test_failed_replace_keeps_old_file_without_leftovers(tmp_path: Path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("old")
 
@@ -199,7 +199,7 @@ def test_what_cannot_be_written_leaves_the_old_file_and_nothing_beside_it(tmp_pa
     assert path.read_text() == "old"
 
 
-def test_a_file_of_the_user_keeps_its_permissions_and_its_link(tmp_path: Path):
+def test_user_file_keeps_permissions_and_symlink(tmp_path: Path):
     path, link = tmp_path / "file", tmp_path / "link"
     path.write_text("old")
     path.chmod(0o640)
@@ -210,19 +210,19 @@ def test_a_file_of_the_user_keeps_its_permissions_and_its_link(tmp_path: Path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_a_new_file_of_the_user_has_the_permissions_of_any_other(tmp_path: Path):
+def test_new_user_file_has_default_permissions(tmp_path: Path):
     (tmp_path / "usual").touch()
     files.write_for_user(tmp_path / "new", b"new")
     assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
-def test_the_longest_name_can_be_replaced(tmp_path: Path):
+def test_file_with_longest_name_is_replaced(tmp_path: Path):
     path = tmp_path / ("x" * 255)
     files.replace(path, b"new")
     assert path.read_bytes() == b"new"
 
 
-def test_readers_see_the_old_or_the_new_file(tmp_path: Path):
+def test_concurrent_readers_see_old_or_new_file(tmp_path: Path):
     path = tmp_path / "file"
     contents = [b"a" * 70_000, b"b" * 50_000]
     path.write_bytes(contents[0])

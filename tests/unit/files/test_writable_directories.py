@@ -1,4 +1,4 @@
-"""What is said of a directory that cannot be written, and that the proof leaves nothing behind."""
+"""Check that a directory is writable, without leaving files behind."""
 
 import pytest
 
@@ -7,13 +7,13 @@ from cloudgpu.paths import Home, ensure_writable
 from cloudgpu.rehearsal import client
 
 
-def test_a_directory_is_made_and_proven_and_left_empty(tmp_path):
+def test_writable_directory_is_created_and_left_empty(tmp_path):
     ensure_writable(tmp_path / "a" / "b", 1 << 16)
     assert list((tmp_path / "a" / "b").iterdir()) == []
     assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_failed_proof_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_failed_write_check_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(path, content, **_):
         path.write_bytes(content[:100])
         raise OSError(28, "No space left on device")
@@ -24,14 +24,14 @@ def test_a_failed_proof_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_link_that_leads_nowhere_is_said(tmp_path):
+def test_dangling_symlink_is_reported(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "unmounted")
     with pytest.raises(StateError, match=r"it is a symlink to .*/unmounted, which does not exist") as refused:
         ensure_writable(tmp_path / "link", 1)
     assert "mount the disk" in str(refused.value.hint)
 
 
-def test_a_rehearsal_cloud_behind_a_link_that_leads_nowhere_is_said(tmp_path):
+def test_dangling_symlink_to_rehearsal_cloud_is_reported(tmp_path):
     (tmp_path / "rehearsal").symlink_to(tmp_path / "unmounted")
     with pytest.raises(StateError, match=r"it is a symlink to .*/unmounted, which does not exist"):
         client.ensure_running(Home(tmp_path))

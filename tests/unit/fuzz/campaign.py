@@ -1,6 +1,6 @@
-"""Attack the parsers with many examples, in shards on every core; what was done is not done again.
+"""Fuzz the parsers with many examples, in shards on every core; completed shards are not repeated.
 
-Run by scripts/fuzz. Results are kept below .cache/fuzz by the content of the sources: another version starts anew.
+Run by scripts/fuzz. Results are stored below .cache/fuzz by a hash of the sources: a changed version starts over.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Result:
-    """What one shard of a target came to; `failure` names the error and where it was raised, empty without one."""
+    """Result of one shard of a target; `failure` is the error and where it was raised, or empty."""
 
     target: str
     shard: int
@@ -118,7 +118,7 @@ def _results(missing: Sequence[tuple[str, int, int]], jobs: int) -> Iterator[Res
 
 
 def _end_with_parent(parent: int) -> None:
-    """Leave an interrupt to the parent, and end this worker when the parent is killed."""
+    """Ignore interrupts, which the parent handles, and exit when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -138,7 +138,7 @@ def _result(ended: "Future[Result]", name: str, shard: int) -> Result:
 
 
 def _tell(name: str, results: Sequence[Result]) -> None:
-    """One line about a target, and one for each distinct failure."""
+    """Print one line about a target, and one for each distinct failure."""
     own = [one for one in results if one.target == name]
     failures = {one.failure: one.file for one in own if one.failure}
     count, seconds = sum(one.examples for one in own), sum(one.seconds for one in own)
@@ -148,7 +148,7 @@ def _tell(name: str, results: Sequence[Result]) -> None:
 
 
 def _shard(name: str, shard: int, examples: int) -> Result:
-    """Carry out one shard in a process of its own."""
+    """Run one shard in its own process."""
     target, seen = BY_NAME[name], [0, None]
 
     def count(example: Any) -> None:
@@ -169,7 +169,7 @@ def _shard(name: str, shard: int, examples: int) -> Result:
 
 
 def _place(err: BaseException) -> str:
-    """Where in cloudgpu, or else in the target, an error was raised."""
+    """Return where in cloudgpu, or else in the target, an error was raised."""
     frames = traceback.extract_tb(err.__traceback__)
     ours = [one for one in frames if "/cloudgpu/" in one.filename] or [
         one for one in frames if "/fuzz/" in one.filename
@@ -189,7 +189,7 @@ def _write(name: str, example: Any, failure: str, err: BaseException) -> Path:
 
 
 def _replay(path: Path) -> int:
-    """Try the example of a failure again; the error is shown as it is raised."""
+    """Run the example of a failure again and let its error propagate."""
     stored = json.loads(path.read_text())
     example = base64.b64decode(stored["example"]) if stored["kind"] == "bytes" else stored["example"]
     check(BY_NAME[stored["target"]], example)
@@ -213,7 +213,7 @@ def _stored(folder: Path) -> Iterator[Result]:
 
 
 def _version() -> str:
-    """The content of everything that decides about a result."""
+    """Return a hash of everything that affects the results."""
     digest = hashlib.sha256()
     for folder in ("cloudgpu", "tests/unit/fuzz"):
         for path in sorted((ROOT / folder).rglob("*.py")):

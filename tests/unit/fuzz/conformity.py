@@ -1,4 +1,4 @@
-"""Check that an accepted value is what its annotations say, whatever the parser believes of itself."""
+"""Check independently of the parser that an accepted value matches its annotations."""
 
 import math
 import types

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for foreign data: valid documents with hostile parts, and bytes that mean nothing.
+"""Hypothesis strategies for untrusted data: valid documents with hostile parts, and random bytes.
 
 An example is always `bytes`, `str` or a JSON value, so that a failure can be written to a file and replayed.
 """
@@ -54,23 +54,23 @@ def texts(*samples: Any, width: int | None = None) -> st.SearchStrategy[str]:
 
 
 def files(*samples: Any) -> st.SearchStrategy[bytes]:
-    """Return the bytes of JSON files: hostile values, hostile text, odd encodings and bytes that mean nothing."""
+    """Return the bytes of JSON files: hostile values, hostile text, unusual encodings and random bytes."""
     return _files(_texts(samples, None))
 
 
 def lines(*samples: Any) -> st.SearchStrategy[bytes]:
-    """Return the bytes of files that hold one JSON value a line."""
+    """Return the bytes of files with one JSON value per line."""
     return _files(_lines(samples))
 
 
 def spoiled(*samples: str | bytes) -> st.SearchStrategy[bytes]:
-    """Return the samples with bytes cut, doubled, replaced and inserted, and bytes that mean nothing."""
+    """Return the samples with bytes removed, doubled, replaced and inserted, and random bytes."""
     known = tuple(one.encode() if isinstance(one, str) else one for one in samples)
     return _spoiled(known)
 
 
 def spoiled_text(*samples: str) -> st.SearchStrategy[str]:
-    """Return what `spoiled` returns as text; bytes that are not UTF-8 are lone surrogates."""
+    """Return the output of `spoiled` as text; bytes that are not UTF-8 become lone surrogates."""
     return spoiled(*samples).map(lambda data: data.decode("utf-8", "surrogateescape"))
 
 

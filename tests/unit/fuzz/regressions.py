@@ -1,4 +1,4 @@
-"""Examples that once made a parser raise what it may not, shrunk: tried before any other."""
+"""Minimized examples of past parser failures; they run before any other example."""
 
 import json
 import math
@@ -8,9 +8,9 @@ from cloudgpu.catalog.snapshots.document import to_document
 from tests.unit.fuzz.samples_home import DISK, SNAPSHOT
 from tests.unit.fuzz.targets_agent import LEASE, ORDER, REPORT, START, STATUS
 from tests.unit.fuzz.targets_aws import _INSTANCE, _LIMITS
-from tests.unit.fuzz.targets_home import CLUSTER, INDEX, JOURNAL, RUN, _journal_text, _plain, asdict
+from tests.unit.fuzz.targets_home import CLUSTER, INDEX, JOURNAL, RUN, _journal_text, _plain, asdict, file_content
 
-_RECORD = _plain(asdict(CLUSTER))
+_RECORD = _plain(file_content(CLUSTER))
 _CORES = {"CoreCount": -1, "ThreadsPerCore": 2}
 _DEEP = b"[" * 20_000 + b"]" * 20_000
 

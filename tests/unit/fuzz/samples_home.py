@@ -1,25 +1,26 @@
-"""Valid contents of the state home, which the targets start from."""
+"""Valid files of the state home, used as seeds by the fuzz targets."""
 
 from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
-from cloudgpu.clock import ManualClock
 from cloudgpu.launch.inventory import Node
 from cloudgpu.plan import saved_plan
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.attached_storage import AttachedStorage
 from cloudgpu.state.catalog_snapshots import SnapshotEntry
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.state.storage_records import StorageRecord
+from tests.cluster_records import cluster_record
+from tests.manual_clock import ManualClock
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 CLOCK = ManualClock(NOW)
 DISK = CostItem("disks", 2, "disks of 200 GiB (gp3)", Decimal("0.0438"), date(2026, 11, 1), "AWS price list")
-CLUSTER = ClusterRecord(
+CLUSTER = cluster_record(
     name="lab",
     token="0123456789abcdef",
     owner="ana",

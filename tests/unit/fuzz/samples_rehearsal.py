@@ -1,4 +1,4 @@
-"""Valid requests and files of the rehearsal cloud, which the targets start from."""
+"""Valid requests and files of the rehearsal cloud, used as seeds by the fuzz targets."""
 
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import record

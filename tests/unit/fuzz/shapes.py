@@ -1,4 +1,4 @@
-"""Fake AWS clients whose answers are all that botocore could return: of its own types, with anything missing."""
+"""Fake AWS clients that can return every response that botocore could: correct types, any field missing."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ _SCALARS: dict[str, Callable[[Any], bool]] = {
 
 
 class FakeClients:
-    """Clients that answer every call of every service with as much of one value as the call can return."""
+    """Clients that answer every call with as much of one value as its response type allows."""
 
     region = "us-east-1"
 
@@ -35,7 +35,7 @@ class FakeClients:
 
 
 class FakeClient:
-    """One of them."""
+    """Client of one service."""
 
     def __init__(self, service: str, answer: Any) -> None:
         self._service = service
@@ -52,7 +52,7 @@ class FakeClient:
 
 
 class FakePaginator:
-    """One page."""
+    """Paginator with a single page."""
 
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask = ask
@@ -68,7 +68,7 @@ def _operations(service: str) -> dict[str, OperationModel]:
 
 
 def shaped(shape: Shape | None, answer: Any) -> Any:
-    """Return what botocore would make of an answer: members of another type are as if they were missing."""
+    """Return a response as botocore would parse it: members of a wrong type are dropped."""
     found = _MISSING if shape is None else _shaped(shape, answer)
     return {"ResponseMetadata": {}, **({} if found is _MISSING else found)}
 
@@ -89,7 +89,7 @@ def _shaped(shape: Any, value: Any) -> Any:
 
 
 def _time(value: Any) -> Any:
-    """Botocore's times are aware, and may lie at either end of the calendar."""
+    """Botocore's times have a time zone and may be at either end of the calendar."""
     try:
         at = datetime.fromisoformat(value)
     except (TypeError, ValueError):

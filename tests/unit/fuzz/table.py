@@ -7,6 +7,7 @@ from tests.unit.fuzz import (
     targets_home,
     targets_rehearsal,
     targets_rehearsal_files,
+    targets_setup,
     targets_user,
 )
 from tests.unit.fuzz.target import Target
@@ -18,6 +19,7 @@ TARGETS: tuple[Target, ...] = (
     *targets_agent.TARGETS,
     *targets_rehearsal.TARGETS,
     *targets_rehearsal_files.TARGETS,
+    *targets_setup.TARGETS,
     *targets_user.TARGETS,
 )
 BY_NAME = {one.name: one for one in TARGETS}

@@ -1,4 +1,4 @@
-"""A fuzz target: a parser, the data it is attacked with, and what must hold for every example."""
+"""A fuzz target: a parser, its input data, and what must hold for every example."""
 
 import json
 import resource
@@ -42,7 +42,7 @@ settings.register_profile("fuzz-full", max_examples=2_000, derandomize=False, **
 
 
 class HangError(BaseException):
-    """An example took more CPU time than any may. No `except Exception` of a parser swallows it."""
+    """An example exceeded the CPU time limit. Not an `Exception`, so that no parser swallows it."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Target:
     """One parser under attack.
 
     Attributes:
-        examples: Strategy for what it is given: `bytes`, `str` or JSON values.
+        examples: Strategy for its input: `bytes`, `str` or JSON values.
         parse: Calls the parser, and checks what it accepted.
-        allowed: The errors that may refuse an example.
-        known: What is known to fail, while it is being worked on elsewhere; empty otherwise.
+        allowed: The errors that may reject an example.
+        known: Description of a known failure that is being fixed; empty otherwise.
     """
 
     name: str
@@ -67,7 +67,7 @@ def attack(target: Target, chosen: settings, *, seeded: int | None = None, seen:
     """Attack a target with as many examples as the settings say; `seen` is called with each.
 
     Raises:
-        BaseException: What the parser raised and may not, for the smallest example that was found.
+        BaseException: An error that the target does not allow, for the smallest example found.
     """
 
     @chosen
@@ -85,7 +85,7 @@ def check(target: Target, example: Any) -> None:
     """Give one example to the parser.
 
     Raises:
-        HangError: It takes too long.
+        HangError: The example takes too long.
         Exception: Any that the target does not allow, or an assertion about what was accepted.
     """
     with _time_bound():
@@ -108,7 +108,7 @@ def _check_error(err: CloudGpuError) -> None:
 
 @contextmanager
 def _time_bound() -> Iterator[None]:
-    """Raise `HangError` in the block when it has used its CPU time. The wall clock would blame a busy machine."""
+    """Raise `HangError` when the block exceeds its CPU time. Wall time would fail on a busy machine."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -128,7 +128,7 @@ def _time_bound() -> Iterator[None]:
 
 @contextmanager
 def _memory_bound() -> Iterator[None]:
-    """Let an allocation without bounds fail in the block, where it is a failure of the target."""
+    """Limit memory in the block, so that an unbounded allocation fails as an error of the target."""
     if sys.platform != "linux":
         yield
         return
@@ -149,7 +149,7 @@ def _scratch() -> "tempfile.TemporaryDirectory[str]":
 
 
 def scratch() -> Path:
-    """Return a directory of this process for the files of examples; it goes with the process."""
+    """Return this process's directory for example files; it is removed when the process exits."""
     return Path(_scratch().name)
 
 

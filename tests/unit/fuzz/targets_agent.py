@@ -1,4 +1,4 @@
-"""What the agent on a node reads: requests, messages of the gang, the engine's and the driver's answers, metadata."""
+"""Fuzz targets for the node agent: requests, gang messages, container engine and driver output, metadata."""
 
 import http.client
 import io
@@ -26,6 +26,7 @@ from cloudgpu.node.agent.gang.sockets import HeadGang, WorkerGang
 from cloudgpu.node.agent.gang.spec import GangSpec, Limits, StartSpec, read_start
 from cloudgpu.node.agent.gang.verdict import HeadCore, WorkerCore
 from cloudgpu.node.agent.leases import store
+from cloudgpu.node.agent.transport.nccl_lines import UNKNOWN, NcclLines, Transport
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files as documents
 from tests.unit.fuzz.hostile import lines, spoiled, spoiled_text, values, words
@@ -128,7 +129,7 @@ def _gang(kind: Any, core: str) -> Any:
 
 
 def _greeted_by_a_stranger(data: bytes) -> None:
-    """Anybody who reaches the port may send this: the agent hangs up, and lives."""
+    """Any host that reaches the port may send this: the agent closes the connection and keeps running."""
     head = _Link(HeadProtocol(TOKEN, "run-1", 2), data)
     _gang(HeadGang, "_head")._on_message(head)
     assert not head.protocol.ready
@@ -138,7 +139,7 @@ def _greeted_by_a_stranger(data: bytes) -> None:
 
 
 def _joined() -> tuple[Any, Any]:
-    """Both ends of a connection after their greeting."""
+    """Return both ends of a connection after the handshake."""
     head, worker = HeadProtocol(TOKEN, "run-1", 2), WorkerProtocol(TOKEN, "run-1", 1)
     for _ in range(2):
         worker.feed(bytes(head.out))
@@ -153,7 +154,7 @@ def _joined() -> tuple[Any, Any]:
 
 
 def _reported(message: Any) -> None:
-    """What a node that knows the token sends, perhaps of another version: the head hangs up, and lives."""
+    """Input from a node with the token, perhaps another version: the head disconnects and keeps running."""
     head, worker = _joined()
     gang = _gang(HeadGang, "_head")
     gang._connections = {1: mock.Mock()}
@@ -234,10 +235,18 @@ def _fi_info(text: str) -> None:
     conforms(list[str], probe.parse_fi_info(text))
 
 
+def _nccl_lines(text: str) -> None:
+    reader = NcclLines()
+    reader.read(text)
+    for transport in reader.found:
+        conforms(Transport, transport)
+        assert transport.name != UNKNOWN
+        assert transport.name.isascii()
+
+
 def _gpu_rows(text: str) -> None:
-    done = mock.Mock(returncode=0, stdout=text, stderr="")
     with (
-        mock.patch.object(gpu_use.subprocess, "run", return_value=done),
+        mock.patch.object(gpu_use.bounded_tool, "run", return_value=(0, text)),
         mock.patch.object(gpu_use.shutil, "which", return_value="/bin/true"),
     ):
         ids = gpu_use.gpu_ids()
@@ -254,7 +263,7 @@ def _fetch(value: Any) -> None:
 
 
 def _metadata_service(*bodies: bytes) -> Any:
-    """Let the metadata service answer with these, one after the other."""
+    """Let the metadata service return these responses in order."""
     answers = [http_request.SourceResponse(200, {}, body) for body in bodies]
     return mock.patch.object(aws_role.Client, "send", side_effect=answers)
 
@@ -344,12 +353,12 @@ def _verified(content: bytes) -> None:
 
 @cache
 def _web() -> fetch_http.HttpConnections:
-    """One is enough: it reads every authority that the system trusts."""
+    """Create the context only once: it loads every certificate authority that the system trusts."""
     return fetch_http.HttpConnections()
 
 
 def _location(text: str) -> None:
-    """Where a web server sends the agent on."""
+    """Parse the redirect location of a web server."""
     web = _web()
     web.drop()
     answer = mock.Mock(status=302, length=0)
@@ -410,6 +419,16 @@ TARGETS = (
         (ValueError,),
     ),
     Target("fi_info answer", spoiled_text("provider: efa\n    domain: rdmap0s6-rdm\n"), _fi_info, (AgentError,)),
+    Target(
+        "NCCL log",
+        spoiled_text(
+            "h:1:2 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 4 nics)\n"
+            "h:1:2 [0] NCCL INFO Using network Libfabric\n",
+            "h:1:2 [0] NCCL INFO Ring 00 : 7 -> 8 [send] via NET/Socket/0\n",
+        ),
+        _nccl_lines,
+        (AgentError,),
+    ),
     Target("gpu rows", spoiled_text("GPU-0, 0\nGPU-1, 1\n", "GPU-0, 4711, 500\n"), _gpu_rows, (AgentError,)),
     Target("fetch request", values(FETCH), _fetch, (AgentError,)),
     Target("role keys", documents(KEYS), _metadata, (AgentError,)),

@@ -1,4 +1,4 @@
-"""Answers of AWS and of registries: price lists, descriptions, consoles, listings, tags and manifests."""
+"""Fuzz targets for responses of AWS and registries: price lists, consoles, listings, tags and manifests."""
 
 import base64
 import json
@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from cloudgpu import bounds
 from cloudgpu.app.planning.registry import manifests, web_files
 from cloudgpu.app.planning.registry.http import (
     RegistryClient,
@@ -174,6 +175,14 @@ _TYPES = {
 }
 _LIMITS = {"Quotas": [{"QuotaCode": "L-417A185B", "QuotaName": "Running On-Demand P instances", "Value": 192.0}]}
 _ACCOUNT = {"AccountAttributes": [{"AttributeValues": [{"AttributeValue": "5"}]}], "Addresses": []}
+_ROOT_DISK = {
+    "Images": [
+        {
+            "RootDeviceName": "/dev/sda1",
+            "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 8, "SnapshotId": "snap-1"}}],
+        }
+    ]
+}
 _RESERVED = {
     "CapacityReservations": [
         {
@@ -284,8 +293,13 @@ def _machine_image(answer: Any) -> None:
         assert isinstance(image, str)
 
 
+def _root_disk(answer: Any) -> None:
+    for gib in machine_images.root_disk_sizes(lambda _: _clients(answer), [("ami-1", "us-east-1")]).values():
+        assert 0 < gib <= bounds.MAX_VOLUME_GIB
+
+
 def _console(answer: Any) -> None:
-    for one in host_keys.fingerprints(_clients(answer), "i-1"):
+    for one in host_keys.read_console(_clients(answer), "i-1").fingerprints:
         assert one.startswith("SHA256:")
         assert len(one) == 50
 
@@ -360,7 +374,7 @@ def _web_file(text: str) -> None:
 
 
 def _followed(location: str) -> None:
-    """Where a redirect of a registry leads is the registry's own to say."""
+    """A registry may redirect to any host."""
 
     class Redirecting(RegistryClient):
         def _sent(self, url: str, accept: str, authorization: str, *, guarded: bool) -> SourceResponse:
@@ -397,6 +411,7 @@ TARGETS = (
     Target("own images", values(_IMAGES), _own_images),
     Target("capacity reservation", values(_RESERVED), _reservation),
     Target("image parameter", values({"Parameter": {"Value": "ami-1"}}), _machine_image),
+    Target("root disk of an image", values(_ROOT_DISK), _root_disk),
     Target(
         "console answer",
         values({"Output": _CONSOLE}, {"Output": base64.b64encode(_CONSOLE.encode()).decode()}),

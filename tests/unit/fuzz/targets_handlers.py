@@ -1,12 +1,12 @@
-"""Answers of AWS to the resource handlers and lookups of the direct engine."""
+"""Fuzz targets for AWS responses to the resource handlers and lookups of the direct engine."""
 
 import contextlib
 from typing import Any
 
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import HANDLERS, LOOKUPS, invoke
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudGpuError
+from tests.manual_clock import ManualClock
 from tests.unit.fuzz.hostile import values
 from tests.unit.fuzz.shapes import NOW
 from tests.unit.fuzz.target import Target
@@ -49,7 +49,7 @@ _DESCRIBED = {
 
 
 def _handled(answer: Any) -> None:
-    """Every handler reads, looks for and deletes a resource; every lookup is asked."""
+    """Let every handler read, find and delete a resource, and call every lookup."""
     for one in HANDLERS.values():
         ctx = HandlerContext(_clients(answer), _Ticking(NOW), "token", {})
         for operation in (
@@ -66,7 +66,7 @@ def _handled(answer: Any) -> None:
 
 
 class _Ticking(ManualClock):
-    """A clock on which every wait ends soon."""
+    """A clock on which every wait lasts at least an hour, so that timeouts pass at once."""
 
     def sleep(self, seconds: float) -> None:
         super().sleep(max(seconds, 3600.0))

@@ -1,4 +1,4 @@
-"""Files of the state home: records, catalogue snapshots, journals, leases and plans."""
+"""Fuzz targets for files of the state home: records, catalog snapshots, journals, leases and plans."""
 
 import json
 import math
@@ -17,7 +17,6 @@ from cloudgpu.catalog.snapshots.apply import apply_snapshot, unknown_gpus
 from cloudgpu.catalog.snapshots.document import parse_snapshot, to_document
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, merge_snapshots
 from cloudgpu.cli.render import status as show_status
-from cloudgpu.clock import ManualClock
 from cloudgpu.engine.direct import journal
 from cloudgpu.engine.direct.journal_state import Intent, Meta
 from cloudgpu.engine.lease import ClusterLease, Holder
@@ -34,12 +33,15 @@ from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.settings.sources import _file
 from cloudgpu.state import ssh_config_record
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
+from cloudgpu.state.cluster_record import ClusterRecord, file_content
 from cloudgpu.state.cooldowns import Cooldowns
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
 from cloudgpu.targets import TARGETS as CLOUD_TARGETS
+from tests.manual_clock import ManualClock
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, lines, spoiled, values, words
 from tests.unit.fuzz.samples_home import (
@@ -241,7 +243,7 @@ def _plan_file(content: bytes) -> None:
 
 
 def _sealed_plan(value: Any) -> None:
-    """A plan whose hash is right whatever it holds: the hash keeps out accidents, nobody's intentions."""
+    """Return a plan with a correct hash for any content: the hash detects accidents, not tampering."""
     if isinstance(value, dict):
         value = {**value, "sha256": saved_plan._checksum(value)}
     _check_plan(saved_plan.parse_saved_plan(json.dumps(value), "a.plan"))
@@ -327,8 +329,8 @@ _STATE = {
 _HOLDER = asdict(Holder("n", "ana", 1, "1", "elsewhere", "b", NOW.isoformat(), NOW.isoformat()))
 
 TARGETS = (
-    Target("cluster record", files(_plain(asdict(CLUSTER))), _cluster),
-    Target("cluster record on the screen", files(_plain(asdict(CLUSTER))), _clusters_shown),
+    Target("cluster record", files(_plain(file_content(CLUSTER))), _cluster),
+    Target("cluster record on the screen", files(_plain(file_content(CLUSTER))), _clusters_shown),
     Target("run record", files(_plain(asdict(RUN))), _run),
     Target("matrix record", files(_plain(asdict(MATRIX))), _matrix),
     Target("storage record", files(_plain(asdict(STORAGE))), _storage),

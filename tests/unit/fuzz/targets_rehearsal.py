@@ -1,4 +1,4 @@
-"""What the rehearsal cloud reads: requests, fault scripts, user data, its own files, and commands on its nodes."""
+"""Fuzz targets for the rehearsal cloud: requests, fault scripts, user data, its files, and node commands."""
 
 import io
 import json
@@ -11,11 +11,11 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import StateError
 from cloudgpu.files import FileRefusedError
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
+from cloudgpu.rehearsal.aws_api.schedule_expressions import is_valid_expression
 from cloudgpu.rehearsal.faults import conditions, scripts
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import RehearsalFiles
@@ -39,6 +39,7 @@ from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.server.operation import identify
 from cloudgpu.rehearsal.server.sigv4 import Scope, SignatureError, verify
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
+from tests.manual_clock import ManualClock
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled, spoiled_text, values, words
 from tests.unit.fuzz.samples_rehearsal import (
@@ -146,7 +147,7 @@ def _endpoint(content: bytes) -> None:
 
 
 def _received(text: str) -> str:
-    """Return a text as a server of HTTP reads it: a character a byte."""
+    """Return a text as an HTTP server reads it: one character per byte."""
     return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
@@ -263,7 +264,7 @@ def _standin(data: bytes) -> None:
 
 
 def _sftp(data: bytes) -> None:
-    """Only reading requests: others would change the machine that the tests run on."""
+    """Send only read requests: others would change the machine that runs the tests."""
     kept = b"".join(_reading(data))
     answers = io.BytesIO()
     Server(io.BytesIO(kept), answers).serve()
@@ -286,9 +287,9 @@ def _packet(kind: int, *parts: bytes) -> bytes:
 
 
 def _bucket_tags(body: bytes) -> None:
-    from cloudgpu.rehearsal.aws_api.s3_buckets import _tags
+    from cloudgpu.rehearsal.aws_api.s3_buckets import requested_tags
 
-    conforms(dict[str, str], _tags(body))
+    conforms(dict[str, str], dict(requested_tags(body)))
 
 
 def _policy(value: Any) -> None:
@@ -437,5 +438,10 @@ TARGETS = (
         _bucket_tags,
     ),
     Target("role policy", values(_POLICY), _policy),
+    Target(
+        "schedule expression",
+        spoiled_text("cron(0 12 ? * MON-FRI 2026)", "at(2026-11-26T10:00:00)", "rate(5 minutes)"),
+        is_valid_expression,
+    ),
     Target("json call", files({"NextToken": "1", "MaxResults": 1}), _json_call),
 )

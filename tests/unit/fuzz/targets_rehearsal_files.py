@@ -1,9 +1,10 @@
-"""What the rehearsal's commands and its server read first: files that were left, scripts, bodies of requests."""
+"""Fuzz targets for input that the rehearsal commands and server read first: leftover files, scripts, bodies."""
 
 from cloudgpu.cli.commands.rehearsal_conditions import read_rules
 from cloudgpu.errors import NewerFormatError, RehearsalError
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.server import process
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.server.request_guard import body_error
 from tests.unit.fuzz.hostile import files, spoiled
@@ -19,7 +20,7 @@ def _endpoint(content: bytes) -> None:
 def _failure(content: bytes) -> None:
     found = RehearsalFiles(scratch() / "rehearsal-files")
     written(str(found.failure.relative_to(scratch())), content)
-    raise client._start_error(found)
+    raise process.start_error(found)
 
 
 def _fault_script(content: bytes) -> None:

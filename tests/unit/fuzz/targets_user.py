@@ -1,4 +1,4 @@
-"""What people write and what runs send back: recipes, inventories, options, logs, figures and answers of the agent."""
+"""Fuzz targets for user input and run output: recipes, inventories, options, logs, metrics, agent responses."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,6 @@ from cloudgpu.catalog.gpu_spec import find_spec_mismatch, types_for_spec
 from cloudgpu.catalog.memory_text import parse_gib
 from cloudgpu.cli.commands.extend import _parse_expiry
 from cloudgpu.cli.terminal.number_format import duration
-from cloudgpu.clock import ManualClock
 from cloudgpu.decoding import decode_as
 from cloudgpu.engine.direct.program.project import Project, read_project
 from cloudgpu.engine.plugin.configuration import read_configuration
@@ -41,6 +40,7 @@ from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
 from cloudgpu.hosts.usage import HostSeen
 from cloudgpu.recipe.loading.document import as_yaml, parse
+from cloudgpu.recipe.loading.env_file import read_env_file
 from cloudgpu.recipe.loading.loader import load, validate_recipe
 from cloudgpu.recipe.loading.set_option import assign
 from cloudgpu.recipe.matrix import read_axes
@@ -52,14 +52,16 @@ from cloudgpu.run.containers.images import _node_image, _read
 from cloudgpu.run.containers.requests import NodeImage
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.node_health import Health, _ready
+from cloudgpu.run.transport import NodeTransport, describe_transport
 from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts
 from cloudgpu.settings import load as load_settings
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.fake import FakeHost
 from cloudgpu.ssh.keys import read_public
 from cloudgpu.ssh.transfer import glob, ignore, patterns, transfer
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, RefusedError, take_entries
 from cloudgpu.ssh.transfer.receive import SkippedDownload
+from tests.fake_host import FakeHost
+from tests.manual_clock import ManualClock
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, lines, spoiled, spoiled_text, values, words
 from tests.unit.fuzz.target import Target, scratch, written
@@ -135,6 +137,13 @@ def _assigned(text: str) -> None:
 def _axes(text: str) -> None:
     for axis in read_axes([text]):
         assert axis.values
+
+
+def _env_file(content: bytes) -> None:
+    for name, value in read_env_file(written("my.env", content)).items():
+        assert name.isidentifier()
+        assert "\n" not in name
+        assert isinstance(value, str)
 
 
 def _hosts(content: bytes) -> None:
@@ -213,6 +222,13 @@ def _verdict(value: Any) -> None:
     assert combine_verdicts([verdict, Verdict("failed", 1, 0, 0, "a")])
 
 
+def _transport(value: Any) -> None:
+    reported = NodeTransport.of(0, value)
+    conforms(NodeTransport, reported)
+    assert reported.name
+    assert len(describe_transport(reported.name, "p4d.24xlarge", "auto")) < 200
+
+
 class _Stream:
     exit_code, stderr = 0, ""
 
@@ -288,7 +304,7 @@ def _taken_devices(value: Any) -> None:
 
 
 def _left_hosts(value: Any) -> None:
-    """A host is gone only where its agent has said that nothing is left."""
+    """A host counts as cleaned up only if its agent reported that nothing is left."""
     if isinstance(value, Mapping):
         answer = AgentReply(value, "a")
         context: Any = mock.Mock()
@@ -397,6 +413,7 @@ TARGETS = (
     Target(
         "assignment", words("params.lr=0.2", "resources.nodes=4", "budget.expiry=3h", "environment.env.A=b"), _assigned
     ),
+    Target("env file", spoiled("A=b # c\nexport B='x y'\n# d\n\n", 'C="a\\nb\\\\" # e\r\n'), _env_file),
     Target("matrix axis", words("params.lr=0.1,0.2", "nodes=1,2"), _axes),
     Target(
         "hosts file",
@@ -413,6 +430,12 @@ TARGETS = (
     Target("node numbers", words("0,2-3", "1"), _indices),
     Target("moment of an extension", words("2026-11-22T18:00Z", "2026-11-22 18:00 UTC"), _until),
     Target("checksum manifest", spoiled("0" * 64 + "  a/b\n" + "1" * 64 + " *./c\n"), _manifest),
+    Target(
+        "network message",
+        values({"name": "tcp", "line": "Using network Socket", "why": "NET/Plugin: Could not find: libnccl-net.so"}),
+        _transport,
+        (RemoteCommandError,),
+    ),
     Target(
         "log message", values({"rank": 0, "offset": 0, "bytes": 6, "data": "hello\n"}), _chunk, (RemoteCommandError,)
     ),

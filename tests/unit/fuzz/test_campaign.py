@@ -1,4 +1,4 @@
-"""A campaign that was stopped continues where it was, and says briefly what it found."""
+"""An interrupted fuzz campaign resumes where it stopped and prints a short summary."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.unit.fuzz.campaign import Result
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """Shards that would be attacked; the second of them is interrupted."""
+    """Record the shards that would run; the second is interrupted."""
     seen: list[tuple[str, int, int]] = []
 
     def results(missing, _jobs):
@@ -25,7 +25,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     return seen
 
 
-def test_a_stopped_campaign_continues_with_what_is_missing(tmp_path: Path, started, capsys):
+def test_interrupted_campaign_resumes_with_missing_shards(tmp_path: Path, started, capsys):
     assert campaign._run(tmp_path, ["size"], 3 * campaign.SHARD, 1) == 130
     assert "the same command continues" in capsys.readouterr().err
     assert campaign._run(tmp_path, ["size"], 3 * campaign.SHARD, 1) == 0
@@ -33,7 +33,7 @@ def test_a_stopped_campaign_continues_with_what_is_missing(tmp_path: Path, start
     assert capsys.readouterr().out.split() == ["size", "7500", "examples", "0", "failures", "3.0", "s"]
 
 
-def test_a_result_that_was_cut_off_is_computed_again(tmp_path: Path):
+def test_truncated_result_lines_are_ignored(tmp_path: Path):
     campaign._keep(tmp_path, Result("size", 0, 5, 1.0))
     path = tmp_path / "results.jsonl"
     path.write_text(path.read_text() + "\n" + json.dumps({"target": "size"}) + '\n{"target": "si')

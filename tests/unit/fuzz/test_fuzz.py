@@ -1,4 +1,4 @@
-"""Foreign data meets typed errors or is understood: every parser, with data of every kind."""
+"""Every parser either accepts untrusted data or raises a typed error."""
 
 from typing import Any
 
@@ -11,20 +11,20 @@ from tests.unit.fuzz.target import Target, attack, check
 
 
 def _param(target: Target) -> Any:
-    # Not strict: whoever repairs the parser need not know of this table in the same change.
+    # Not strict: the parser can be fixed without updating this table in the same change.
     marks = [pytest.mark.xfail(reason=target.known, strict=False, raises=BaseException)] if target.known else []
     return pytest.param(target, id=target.name.replace(" ", "-"), marks=marks)
 
 
 @pytest.mark.parametrize("target", [_param(one) for one in TARGETS])
-def test_foreign_data_is_refused_with_a_typed_error_or_understood(target: Target, pytestconfig: pytest.Config):
+def test_untrusted_data_is_parsed_or_raises_a_typed_error(target: Target, pytestconfig: pytest.Config):
     attack(target, settings.get_profile("fuzz-full" if pytestconfig.getoption("--full") else "fuzz"))
 
 
 @pytest.mark.parametrize(("name", "example"), REGRESSIONS, ids=lambda one: one[:40] if isinstance(one, str) else "")
-def test_what_once_failed_is_refused_or_understood(name: str, example: Any):
+def test_past_fuzz_failure_is_parsed_or_raises_a_typed_error(name: str, example: Any):
     check(BY_NAME[name], example)
 
 
-def test_targets_have_names_of_their_own():
+def test_fuzz_target_names_are_unique():
     assert len(BY_NAME) == len(TARGETS)

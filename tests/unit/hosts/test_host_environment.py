@@ -1,10 +1,11 @@
-"""What ranks on a host of one's own find in their environment."""
+"""Environment variables of ranks on self-managed hosts."""
 
 from dataclasses import replace
 
 from cloudgpu.launch.environment import rank_environment
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.network import network_environment
+from cloudgpu.launch.ranks import LaunchContext
 from cloudgpu.recipe.schema import Recipe
 
 NODE = Node(
@@ -20,23 +21,24 @@ RECIPE = Recipe.model_validate(
         "environment": {"env": {"CUDA_VISIBLE_DEVICES": "0", "NCCL_SOCKET_IFNAME": "eth7"}},
     }
 )
+CONTEXT = LaunchContext("tiny-1", "/w", "python3", 23456, {}, "/w/outputs", run_dir="/r")
 PAIR = Inventory("x", (NODE, replace(NODE, index=1)))
 
 
-def test_ranks_see_the_gpus_that_the_cluster_has_whatever_a_recipe_says():
-    assert rank_environment(RECIPE, PAIR, NODE, {}, 4)["CUDA_VISIBLE_DEVICES"] == "1,2,4,7"
+def test_ranks_see_only_gpus_assigned_to_cluster():
+    assert rank_environment(RECIPE, PAIR, NODE, CONTEXT, {}, 4)["CUDA_VISIBLE_DEVICES"] == "1,2,4,7"
     whole = replace(NODE, devices=())
-    assert rank_environment(RECIPE, PAIR, whole, {}, 4)["CUDA_VISIBLE_DEVICES"] == "0"
+    assert rank_environment(RECIPE, PAIR, whole, CONTEXT, {}, 4)["CUDA_VISIBLE_DEVICES"] == "0"
 
 
-def test_the_interface_of_the_inventory_is_a_default():
+def test_inventory_network_interface_is_default():
     assert network_environment(RECIPE, NODE, 2) == {"NCCL_SOCKET_IFNAME": "=ib0", "GLOO_SOCKET_IFNAME": "ib0"}
     assert network_environment(RECIPE, NODE, 1) == {}
-    environment = rank_environment(RECIPE, PAIR, NODE, {}, 4)
+    environment = rank_environment(RECIPE, PAIR, NODE, CONTEXT, {}, 4)
     assert (environment["NCCL_SOCKET_IFNAME"], environment["GLOO_SOCKET_IFNAME"]) == ("eth7", "ib0")
 
 
-def test_an_inventory_comes_back_as_it_was_written():
+def test_inventory_round_trips_through_json():
     assert Inventory.from_json(PAIR.as_json()) == PAIR
     older = {
         name: value for name, value in PAIR.as_json()["nodes"][0].items() if name not in ("devices", "base", "key")

@@ -1,4 +1,4 @@
-"""Which hosts are tried, in which order, and what they count for."""
+"""Which sets of hosts are tried, in which order, and what they cost."""
 
 from decimal import Decimal
 
@@ -12,14 +12,14 @@ def sets(world: PlanInputs) -> list[tuple[str, ...]]:
     return [one.hosts for one in world.plan().candidates if isinstance(one, HostSet)]
 
 
-def test_sets_are_disjoint_and_in_the_order_of_the_file():
+def test_host_sets_are_disjoint_and_in_file_order():
     five = [host(name) for name in ("a", "b", "c", "d", "e")]
     assert sets(lab(*five)) == [("a", "b"), ("c", "d"), ("d", "e")]
     busy = {one.name: FREE for one in five} | {"b": HostSeen(gpus=8, busy=frozenset({1}))}
     assert sets(lab(*five, seen=busy)) == [("a", "c"), ("d", "e")]
 
 
-def test_a_gang_never_mixes_kinds_or_pools():
+def test_host_set_never_mixes_gpu_kinds_or_pools():
     hosts = [
         host("a"),
         host("b", gpus=4),
@@ -32,13 +32,13 @@ def test_a_gang_never_mixes_kinds_or_pools():
     assert sets(lab(*hosts, resources={"gpu": "V100:8", "pool": "other"})) == [("c", "f")]
 
 
-def test_memory_counts_where_it_is_asked_for():
+def test_gpu_memory_filters_hosts_only_when_requested():
     hosts = [host("a"), host("b", gpu_memory_gib=Decimal(32)), host("c", gpu_memory_gib=None)]
     assert sets(lab(*hosts, resources={"gpu": "V100-32GB:8", "nodes": 1})) == [("b",), ("c",)]
     assert sets(lab(*hosts, resources={"gpu": "V100:8", "nodes": 1, "gpu_memory": "24GiB"})) == [("b",), ("c",)]
 
 
-def test_a_part_of_a_host_counts_for_its_share_and_no_rate_is_unknown():
+def test_partial_host_costs_its_share_and_missing_rate_is_unknown():
     world = lab(host("a", rate_usd=Decimal("12.50")), host("b"), resources={"gpu": "V100:3"})
     plan = world.plan()
     assert plan.candidates[0].as_json()["hourly_usd"] == ["4.6875", None]
@@ -49,7 +49,7 @@ def test_a_part_of_a_host_counts_for_its_share_and_no_rate_is_unknown():
     assert plan.worst_case_usd is not None
 
 
-def test_the_cheapest_first_where_that_is_asked_for():
+def test_cheapest_hosts_come_first_with_prefer_price():
     rates = {"a": Decimal(9), "b": None, "c": Decimal(3)}
     hosts = [host(name, rate_usd=rate) for name, rate in rates.items()]
     one = {"nodes": 1, "prefer": "price"}

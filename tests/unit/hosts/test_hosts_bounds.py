@@ -1,4 +1,4 @@
-"""What no host can be: refused when the inventory is loaded, with its line and field."""
+"""Impossible values in the host inventory are rejected with line and field."""
 
 from pathlib import Path
 
@@ -52,14 +52,14 @@ def refused(folder: Path, text: str) -> list[str]:
         (r'pool: "a\eb"', "pool: character 2 is the control character U+001B"),
     ],
 )
-def test_a_field_that_fits_no_host(tmp_path: Path, line, said):
+def test_invalid_host_field_is_rejected_with_line(tmp_path: Path, line, said):
     (found,) = refused(tmp_path, f"hosts:\n  - name: a\n    address: a.example.org\n    {line}\n")
     assert found.startswith("4: hosts[0]."), found
     assert said in found
 
 
 @pytest.mark.parametrize("hosts", [["b", "a"], ["b", "c", "a"]])
-def test_jump_hosts_in_a_circle(tmp_path: Path, hosts):
+def test_circular_jump_hosts_are_rejected(tmp_path: Path, hosts):
     rows = "".join(
         f"  - {{name: {name}, address: {name}, jump: {to}}}\n" for name, to in zip("abc", hosts, strict=False)
     )
@@ -67,13 +67,24 @@ def test_jump_hosts_in_a_circle(tmp_path: Path, hosts):
     assert found == f"2: hosts[0].jump: circular jump hosts: a -> {' -> '.join(hosts)}"
 
 
-def test_a_circle_through_the_defaults_and_one_beside_it(tmp_path: Path):
+def test_circular_jump_host_in_defaults_is_rejected(tmp_path: Path):
     rows = "  - {name: gate, address: g, jump: a}\n  - {name: a, address: a}\n  - {name: b, address: b}\n"
     (found,) = refused(tmp_path, f"defaults: {{jump: gate}}\nhosts:\n{rows}")
     assert found == "3: hosts[0].jump: circular jump hosts: gate -> a -> gate"
 
 
-def test_defaults_name_a_jump_host_that_is_there(tmp_path: Path):
+@pytest.mark.parametrize("behind", ["gate", "bob@gate.example.org"])
+def test_jump_host_behind_another_jump_host_is_rejected(tmp_path: Path, behind):
+    rows = f"  - {{name: gate, address: g}}\n  - {{name: b, address: b, jump: {behind}}}\n"
+    rows += "  - {name: c, address: c, jump: b}\n"
+    (found,) = refused(tmp_path, f"hosts:\n{rows}")
+    assert found == (
+        f"4: hosts[2].jump: jump host b is itself behind jump host {behind}; "
+        "if b is reachable directly, use user@address"
+    )
+
+
+def test_unknown_jump_host_in_defaults_is_rejected(tmp_path: Path):
     (found,) = refused(tmp_path, "defaults: {jump: gtae}\nhosts:\n  - {name: gate, address: g}\n")
     assert found.startswith("1: defaults.jump: expected the name of a host in this file or user@host[:port], got gtae")
     assert 'did you mean "gate"?' in found

@@ -1,4 +1,4 @@
-"""The inventory file: what may stand there, every mistake with its line, and what a scan adds to it."""
+"""The host inventory file: fields, mistakes with their line, and fields filled in by a scan."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -53,7 +53,7 @@ def refused(folder: Path, text: str) -> list[str]:
     return [line.rpartition("hosts.yaml:")[2] for line in caught.value.problems]
 
 
-def test_every_field(tmp_path: Path):
+def test_every_inventory_field_is_read(tmp_path: Path):
     gate, one, two = read(tmp_path, WHOLE).hosts
     assert (gate.jump, gate.user, gate.rate_usd) == (None, "ann", Decimal(3))
     assert one.jump == Jump("ann", "gate.example.org", 22, (KEY,))
@@ -66,7 +66,7 @@ def test_every_field(tmp_path: Path):
     assert (two.gpu_memory_gib, two.keep_cache, two.inner_address) == (Decimal(16), True, "10.0.0.12")
 
 
-def test_every_mistake_is_told_with_its_line(tmp_path: Path):
+def test_every_mistake_is_reported_with_line(tmp_path: Path):
     text = """
 hosts:
   - name: red
@@ -99,7 +99,7 @@ MISTAKES = {
     "hosts:\n  - name: a\n    address: b\n    gpus: V100\n": (
         '4: hosts[0].gpus: expected a GPU model and count, for example V100:8, got "V100"'
     ),
-    "hosts:\n  - name: a\n    address: b\n    name: c\n": "4: hosts[0].name: duplicate field, first given on line 2",
+    "hosts:\n  - name: a\n    address: b\n    name: c\n": "4: hosts[0].name: duplicate field, first set on line 2",
     "hosts:\n  - !!python/object:os.system {}\n": (
         "2: the tag tag:yaml.org,2002:python/object:os.system is not allowed; use plain values"
     ),
@@ -107,17 +107,17 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("text", MISTAKES)
-def test_one_mistake(tmp_path: Path, text: str):
+def test_single_mistake_is_reported_with_line(tmp_path: Path, text: str):
     assert refused(tmp_path, text) == [MISTAKES[text]]
 
 
-def test_a_file_that_is_not_there_says_how_to_name_one(tmp_path: Path):
+def test_missing_hosts_file_error_suggests_hosts_flag(tmp_path: Path):
     with pytest.raises(HostsFileError, match=r"the host inventory .* does not exist") as caught:
         load(tmp_path / "none.yaml", user="me", catalog=load_catalog())
     assert "--hosts FILE" in caught.value.hint
 
 
-def test_a_scan_adds_what_is_missing_and_changes_nothing_else():
+def test_scan_fills_only_missing_fields():
     text = "# ours\ndefaults:\n  user: ann\nhosts:\n  - name: red  # the old one\n    address: a\n    gpus: V100:8\n"
     told = {"red": {"gpus": "V100-16GB:8", "user": "bob", "cores": 8, "driver": "", "host_key": KEY}}
     written, added = fill_scanned_fields(text, told)

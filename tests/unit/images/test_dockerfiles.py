@@ -1,4 +1,4 @@
-"""The container definitions: they parse, every version is pinned, every command is shell that shellcheck accepts."""
+"""The Dockerfiles parse, pin every version, and contain only commands that pass shellcheck."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ LOOSE = re.compile(r"\b(latest|master|main|nightly)\b")
 
 
 def instructions(text: str) -> list[tuple[str, str]]:
-    """Instruction and argument, continued lines joined as Docker joins them."""
+    """Return instruction and argument pairs, with continued lines joined as Docker joins them."""
     joined, kept = [], ""
     for line in text.splitlines():
         if line.lstrip().startswith("#") or not line.strip():
@@ -41,18 +41,18 @@ def dockerfile(request: pytest.FixtureRequest) -> str:
     return request.param.read_text()
 
 
-def test_there_are_two() -> None:
+def test_exactly_two_dockerfiles_exist() -> None:
     assert [path.parent.name for path in DOCKERFILES] == ["efa-nccl", "nccl-tests"]
 
 
-def test_they_parse(dockerfile: str) -> None:
+def test_dockerfiles_use_only_known_instructions(dockerfile: str) -> None:
     words = [word for word, _ in instructions(dockerfile)]
     assert set(words) <= INSTRUCTIONS
     assert words.count("FROM") == 1
     assert set(words[: words.index("FROM")]) == {"ARG"}
 
 
-def test_every_version_is_an_argument_and_pinned(dockerfile: str) -> None:
+def test_every_version_is_pinned_argument(dockerfile: str) -> None:
     found = arguments(dockerfile)
     assert found["EFA_INSTALLER_VERSION"] == EFA_INSTALLER  # the same as on the hosts
     for name, value in found.items():
@@ -64,12 +64,12 @@ def test_every_version_is_an_argument_and_pinned(dockerfile: str) -> None:
     assert "${" in base
 
 
-def test_every_argument_is_used(dockerfile: str) -> None:
+def test_every_build_argument_is_used(dockerfile: str) -> None:
     for name in arguments(dockerfile):
         assert f"${{{name}}}" in dockerfile, name
 
 
-def test_shellcheck_has_nothing_to_say(dockerfile: str) -> None:
+def test_run_instructions_pass_shellcheck(dockerfile: str) -> None:
     checker = Path(sys.executable).with_name("shellcheck")
     given = "".join(f"{name}=x\nexport {name}\n" for name in arguments(dockerfile))
     for word, rest in instructions(dockerfile):
@@ -79,7 +79,7 @@ def test_shellcheck_has_nothing_to_say(dockerfile: str) -> None:
             assert done.returncode == 0, done.stdout
 
 
-def test_what_is_fetched_is_fetched_safely_and_checked(dockerfile: str) -> None:
+def test_downloads_use_https_and_signatures_are_verified(dockerfile: str) -> None:
     assert "http://" not in dockerfile
     fetching = [rest for word, rest in instructions(dockerfile) if word == "RUN" and "curl " in rest]
     for rest in fetching:
@@ -97,7 +97,7 @@ def test_layers_leave_no_package_lists(dockerfile: str) -> None:
             assert "--no-install-recommends" in rest
 
 
-def test_the_tests_of_nccl_run_on_a_v100_and_newer() -> None:
+def test_nccl_tests_image_supports_v100_and_newer() -> None:
     text = (IMAGES / "nccl-tests/Dockerfile").read_text()
     found = arguments(text)
     assert found["CUDA_ARCHITECTURES"].split()[:3] == ["70", "75", "80"]
@@ -106,6 +106,6 @@ def test_the_tests_of_nccl_run_on_a_v100_and_newer() -> None:
     assert "| grep sm_70" in text
 
 
-def test_the_default_framework_image_knows_the_v100() -> None:
+def test_default_framework_image_supports_v100() -> None:
     base = arguments((IMAGES / "efa-nccl/Dockerfile").read_text())["BASE_IMAGE"]
     assert base.rpartition(":")[2] <= "24.12-py3"

@@ -1,4 +1,4 @@
-"""Every launcher's processes, environment and files, as golden text, and what it refuses."""
+"""Processes, environment and files of every launcher, compared with golden files, and rejected settings."""
 
 import json
 import subprocess
@@ -51,7 +51,7 @@ CASES = {
 
 
 def shown(case: tuple) -> str:
-    """Readable: files as their lines, what is empty left out."""
+    """Return the launch as readable JSON, with file contents as lists of lines."""
     gang = []
     for node in launch(*case):
         files = {f"{file.path} {file.mode:o}": file.content.splitlines() for file in node.files}
@@ -60,33 +60,33 @@ def shown(case: tuple) -> str:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden(name: str) -> None:
+def test_launcher_output_matches_golden_file(name: str) -> None:
     expected = GOLDEN / f"{name}.json"
     text = shown(CASES[name])
     assert text == expected.read_text(), f"write the new text to {expected} if it is meant"
 
 
-def test_every_name_has_a_launcher_and_the_other_way_round() -> None:
+def test_launcher_registry_matches_recipe_schema_and_reserved_variables() -> None:
     names = Launch.model_fields["launcher"].annotation.__args__
     assert set(LAUNCHERS) == set(names) == set(LAUNCHER_VARIABLES)
 
 
 @pytest.mark.parametrize("name", sorted(set(LAUNCHERS) - {"service"}))
-def test_what_a_launcher_sets_cannot_be_overridden(name: str) -> None:
+def test_launcher_variable_in_recipe_env_is_rejected(name: str) -> None:
     for variable in LAUNCHER_VARIABLES[name]:
         with pytest.raises(RecipeError, match=variable):
             launch(recipe(name, environment={"env": {variable: "1"}}), nodes(), HERE)
 
 
 @pytest.mark.parametrize("name", sorted(set(LAUNCHERS) - {"service"}))
-def test_what_is_reserved_is_set(name: str) -> None:
+def test_reserved_variables_are_set_for_every_rank(name: str) -> None:
     ranks = [rank for node in launch(recipe(name), nodes(), HERE) for rank in node.ranks]
     # Open MPI numbers its ranks itself.
     own = {"CLOUDGPU_RANK"} if name == "mpirun" else set()
     assert all(rank.env.keys() >= LAUNCHER_VARIABLES[name] - own for rank in ranks)
 
 
-def test_roles_of_a_store() -> None:
+def test_kvstore_assigns_worker_server_and_scheduler_roles() -> None:
     ranks = [rank for node in launch(recipe("kvstore"), nodes(), HERE) for rank in node.ranks]
     assert sorted((rank.rank, rank.role, rank.decides) for rank in ranks) == [
         (0, "worker", True),
@@ -99,14 +99,14 @@ def test_roles_of_a_store() -> None:
 
 
 @pytest.mark.parametrize("kind", ["local", "device", "nccl"])
-def test_a_local_store_has_no_servers_and_one_worker(kind: str) -> None:
+def test_local_kvstore_runs_without_servers_on_a_single_node(kind: str) -> None:
     (node,) = launch(recipe("kvstore", kind=kind), nodes(1), HERE)
     assert not any(name.startswith("DMLC") for name in node.ranks[0].env)
     with pytest.raises(RecipeError, match="within one process"):
         launch(recipe("kvstore", kind=kind), nodes(), HERE)
 
 
-def test_ports_of_tensorflow_differ_though_two_nodes_be_one_machine() -> None:
+def test_tf_config_ports_are_unique_across_nodes() -> None:
     ranks = [
         rank for node in launch(recipe("tf-config", launch={"ranks_per_node": 2}), nodes(), HERE) for rank in node.ranks
     ]
@@ -114,15 +114,15 @@ def test_ports_of_tensorflow_differ_though_two_nodes_be_one_machine() -> None:
     assert len({place.rpartition(":")[2] for place in places}) == len(places) == 4
 
 
-def test_no_secret_is_in_a_command_line_or_a_file() -> None:
-    """The launchers do not even know one: only names pass through them."""
+def test_secrets_are_passed_to_mpirun_by_name_only() -> None:
+    """Launchers handle only the names of secrets, never their values."""
     node, _ = launch(recipe("mpirun"), nodes(), HERE)
     at = node.ranks[0].argv.index("TOKEN")
     assert node.ranks[0].argv[at - 1] == "-x"
     assert not any("TOKEN" in file.content for file in node.files)
 
 
-def test_variables_that_differ_between_nodes_are_set_on_each() -> None:
+def test_variables_that_differ_between_nodes_are_exported_by_rsh_agent() -> None:
     pair = nodes()
     apart = Inventory("c", (replace(pair.nodes[0], devices=(0, 1)), replace(pair.nodes[1], devices=(6, 7))))
     node, _ = launch(recipe("mpirun"), apart, HERE)
@@ -141,14 +141,14 @@ def test_variables_that_differ_between_nodes_are_set_on_each() -> None:
         (("10.0.0.2", "green"), ""),
     ],
 )
-def test_the_network_of_the_nodes(addresses: tuple[str, ...], expected: str) -> None:
+def test_subnet_covers_private_addresses_of_all_nodes(addresses: tuple[str, ...], expected: str) -> None:
     pair = nodes().nodes
     given = tuple(replace(node, private_address=address) for node, address in zip(pair, addresses, strict=True))
     assert subnet(Inventory("c", given)) == expected
 
 
-def test_a_line_reaches_the_shell_in_the_container_as_it_was(tmp_path: Path) -> None:
-    """Through ssh's shell, docker and the shell inside: quotes, dollars and blanks of Open MPI's own line survive."""
+def test_rsh_agent_preserves_quoting_through_ssh_and_docker_exec(tmp_path: Path) -> None:
+    """Quotes, dollar signs and spaces of Open MPI's command line survive the ssh shell, docker and the inner shell."""
     node, _ = launch(*CASES["mpirun_container"])
     agent = next(file for file in node.files if file.path == "mpi/rsh")
     for name, body in (("ssh", 'shift 3; exec sh -c "$*"'), ("docker", 'shift 3; exec "$@"')):
@@ -163,7 +163,7 @@ def test_a_line_reaches_the_shell_in_the_container_as_it_was(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("path", "lacking"), [("mpi/mpirun", "mpirun: not found"), ("mpi/rsh", "ssh: not found")])
-def test_what_is_missing_where_mpirun_runs_is_named(tmp_path: Path, path: str, lacking: str) -> None:
+def test_missing_mpirun_or_ssh_is_named_in_the_error(tmp_path: Path, path: str, lacking: str) -> None:
     node, _ = launch(recipe("mpirun"), nodes(), HERE)
     script = tmp_path / "script"
     script.write_text(next(file.content for file in node.files if file.path == path))

@@ -1,4 +1,4 @@
-"""Every recipe on the page of launchers is one, and is launched as it stands there."""
+"""Every recipe in the launchers documentation is valid and can be launched."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ RECIPES = re.findall(r"<!-- recipe -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize("text", RECIPES, ids=lambda text: text.split("name: ")[1].split()[0])
-def test_a_recipe_on_the_page_is_launched(text: str, tmp_path: Path) -> None:
+def test_documented_recipe_can_be_launched(text: str, tmp_path: Path) -> None:
     recipe, problems = validate_recipe(yaml.safe_load(text), tmp_path)
     assert recipe is not None, problems
     assert not problems
@@ -26,7 +26,7 @@ def test_a_recipe_on_the_page_is_launched(text: str, tmp_path: Path) -> None:
     assert gang[0].ranks
 
 
-def test_the_page_names_every_launcher_and_what_all_of_them_set() -> None:
+def test_launchers_page_lists_every_launcher_and_shared_variables() -> None:
     assert all(f"`{name}`" in PAGE for name in LAUNCHER_VARIABLES)
     shared = frozenset.intersection(*LAUNCHER_VARIABLES.values())
     assert all(f"`{name}`" in PAGE for name in shared | LAUNCHER_VARIABLES["kvstore"] - {"CLOUDGPU_ROLE"})

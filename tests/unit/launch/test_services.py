@@ -1,4 +1,4 @@
-"""The service launcher, and services beside ranks: their commands, environments and places."""
+"""The service launcher and side services: commands, environment and nodes."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def recipe(**launched) -> Recipe:
     return Recipe.model_validate({**sections, "launch": launched})
 
 
-def test_a_service_runs_on_the_head_alone_and_is_told_where_to_listen():
+def test_service_runs_on_head_node_only_with_address_and_port():
     found = recipe(**{"with": "service"}, command="jupyter --ip={service.address} --port={service.port}",
                    service={"port": 8888})  # fmt: skip
     head, other = launch(found, REAL, CTX)
@@ -35,7 +35,7 @@ def test_a_service_runs_on_the_head_alone_and_is_told_where_to_listen():
     assert shared.ranks[0].argv == ("jupyter", "--ip=127.9.8.7", "--port=8888")
 
 
-def test_services_beside_ranks_are_counted_behind_them_see_no_gpu_and_decide_nothing():
+def test_side_services_have_ranks_after_workers_and_see_no_gpus():
     found = recipe(**{"with": "torchrun"}, command="train.py", beside=[BOARD, {**BOARD, "name": "two", "port": 6007}])
     gang = with_services(launch(found, REAL, CTX), found, REAL, CTX)
     assert [[(rank.rank, rank.role, rank.decides) for rank in node.ranks] for node in gang] == [
@@ -52,7 +52,15 @@ def test_services_beside_ranks_are_counted_behind_them_see_no_gpu_and_decide_not
     assert with_services(gang, recipe(**{"with": "torchrun"}, command="train.py"), REAL, CTX) == gang
 
 
-def test_nodes_that_share_this_machine_keep_their_ports():
+def test_side_services_see_no_gpus_on_shared_host():
+    found = recipe(**{"with": "torchrun"}, command="train.py", beside=[BOARD])
+    shared = replace(REAL, nodes=(replace(REAL.nodes[0], devices=(1, 2)), *REAL.nodes[1:]))
+    ranks = with_services(launch(found, shared, CTX), found, shared, CTX)[0].ranks
+    assert [rank.env["CUDA_VISIBLE_DEVICES"] for rank in ranks if rank.decides] == ["1,2", "1,2"]
+    assert [rank.env["CUDA_VISIBLE_DEVICES"] for rank in ranks if not rank.decides] == [""]
+
+
+def test_local_ports_are_shifted_for_nodes_on_this_machine():
     assert (loopback_address(NODE), default_local_port(NODE, 8888)) == ("127.0.0.1", 8888)
     alone = replace(NODE, private_address="127.0.0.1")
     assert (loopback_address(alone), default_local_port(alone, 8888)) == ("127.0.0.1", 18888)

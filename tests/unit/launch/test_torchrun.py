@@ -67,7 +67,7 @@ def nodes(count: int = 2, *, simulated: bool = False, **more) -> Inventory:
 
 
 @pytest.mark.parametrize("name", ["real", "simulated"])
-def test_golden(name: str) -> None:
+def test_torchrun_output_matches_golden_file(name: str) -> None:
     env = {"environment": {"env": {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "6"}}} if name == "real" else {}
     launched = launch(recipe(**env), nodes(simulated=name == "simulated"), CTX)
     text = json.dumps([asdict(node) for node in launched], indent=1, sort_keys=True) + "\n"
@@ -79,7 +79,7 @@ def env_of(launched, rank: int = 0):
     return next(one.env for node in launched for one in node.ranks if one.rank == rank)
 
 
-def test_commands() -> None:
+def test_command_is_split_and_python_scripts_use_the_interpreter() -> None:
     def argv(command: str) -> tuple[str, ...]:
         return torchrun(recipe(command), nodes(), CTX)[0].ranks[0].argv
 
@@ -91,7 +91,7 @@ def test_commands() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
-def test_the_rendezvous_cannot_be_overridden(name: str) -> None:
+def test_rendezvous_variables_cannot_be_set_by_recipe(name: str) -> None:
     with pytest.raises(RecipeError, match=name) as caught:
         torchrun(recipe(environment={"env": {name: "1"}}), nodes(), CTX)
     assert caught.value.exit_code == 2
@@ -99,19 +99,19 @@ def test_the_rendezvous_cannot_be_overridden(name: str) -> None:
         torchrun(recipe(environment={"secrets": [name]}), nodes(), CTX)
 
 
-def test_everything_reserved_is_set_and_the_other_way_round() -> None:
+def test_rank_env_contains_only_reserved_variables_and_defaults() -> None:
     env = env_of(torchrun(recipe(), nodes(), CTX))
     assert env.keys() >= RESERVED
     assert env.keys() - RESERVED <= {"OMP_NUM_THREADS", "PYTHONUNBUFFERED", "FI_EFA_USE_HUGE_PAGE"}
 
 
-def test_the_recipe_wins_over_defaults() -> None:
+def test_recipe_env_overrides_defaults() -> None:
     mine = {"OMP_NUM_THREADS": "9", "PYTHONUNBUFFERED": "", "FI_EFA_USE_HUGE_PAGE": "1"}
     env = env_of(torchrun(recipe(environment={"env": mine}), nodes(), CTX))
     assert mine.items() <= env.items()
 
 
-def test_threads_as_torchrun_counts_them() -> None:
+def test_omp_threads_default_matches_torchrun() -> None:
     assert "OMP_NUM_THREADS" not in env_of(torchrun(recipe(ranks_per_node=1), nodes(), CTX))
     assert env_of(torchrun(recipe(ranks_per_node=1), nodes(simulated=True), CTX))["OMP_NUM_THREADS"] == "1"
 
@@ -126,35 +126,35 @@ def test_threads_as_torchrun_counts_them() -> None:
         ("g5.48xlarge", "efa", {"NCCL_SHM_USE_CUDA_MEMCPY": "1"}),
     ],
 )
-def test_network_settings(instance_type: str, network: str, expect: dict) -> None:
+def test_network_settings_match_instance_type_and_network_mode(instance_type: str, network: str, expect: dict) -> None:
     made = recipe(resources={"gpu": "V100:2", "nodes": 2, "network": network})
     env = env_of(torchrun(made, nodes(instance_type=instance_type), CTX))
     assert expect.items() <= env.items()
     assert ("NCCL_SOCKET_IFNAME" in env) == ("NCCL_SOCKET_IFNAME" in expect)
 
 
-def test_a_single_node_needs_no_network() -> None:
+def test_single_node_gets_no_network_settings() -> None:
     env = env_of(torchrun(recipe(), nodes(1, instance_type="g4dn.12xlarge"), CTX))
     assert not any(key.startswith(("NCCL_", "FI_", "GLOO_")) for key in env)
 
 
-def test_simulated_nodes_in_namespaces_find_their_own_interface() -> None:
+def test_namespaced_simulated_nodes_do_not_pin_gloo_interface() -> None:
     env = env_of(torchrun(recipe(), nodes(simulated=True, private_address="10.9.0.2"), CTX))
     assert "GLOO_SOCKET_IFNAME" not in env
 
 
-def test_nodes_without_gpus_need_a_number_of_ranks() -> None:
+def test_nodes_without_gpus_require_explicit_ranks_per_node() -> None:
     with pytest.raises(UsageError, match="has no GPU"):
         torchrun(recipe(), nodes(gpus=0), CTX)
 
 
-def test_an_unknown_launcher_gets_the_nearest_name() -> None:
+def test_unknown_launcher_error_suggests_nearest_name() -> None:
     with pytest.raises(UsageError, match='did you mean "torchrun"'):
         launcher("torchrum")
 
 
 @given(st.integers(1, 6), st.integers(1, 5))
-def test_ranks_number_through_the_nodes(count: int, per_node: int) -> None:
+def test_ranks_are_numbered_consecutively_across_nodes(count: int, per_node: int) -> None:
     launched = torchrun(recipe(ranks_per_node=per_node), nodes(count), CTX)
     ranks = [rank for node in launched for rank in node.ranks]
     assert [rank.rank for rank in ranks] == list(range(count * per_node))
@@ -168,11 +168,11 @@ def test_ranks_number_through_the_nodes(count: int, per_node: int) -> None:
 
 
 @given(st.text(), st.integers(0, 50))
-def test_ports(run_id: str, attempt: int) -> None:
+def test_ports_are_deterministic_and_within_reserved_ranges(run_id: str, attempt: int) -> None:
     assert 20000 <= master_port(run_id, attempt) < 26000 <= gang_port(run_id, attempt) < 32000
     assert master_port(run_id, attempt) == master_port(run_id, attempt)
 
 
-def test_ports_of_different_runs_and_attempts_differ() -> None:
+def test_ports_differ_between_runs_and_attempts() -> None:
     assert len({master_port(f"run-{i}") for i in range(100)}) > 95
     assert len({gang_port("run", attempt) for attempt in range(20)}) > 17

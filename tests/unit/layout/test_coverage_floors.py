@@ -1,4 +1,4 @@
-"""Coverage is added up by package, and held against a floor each."""
+"""Coverage is summed by package and compared with a minimum for each package."""
 
 import importlib.util
 import sys
@@ -20,7 +20,7 @@ def floors() -> ModuleType:
     return module
 
 
-def test_files_are_added_up_by_package(floors: ModuleType) -> None:
+def test_coverage_is_summed_by_package(floors: ModuleType) -> None:
     root = ROOT / "cloudgpu"
     rows = [(root / "plan/a.py", 10, 9), (root / "plan/checks/b.py", 30, 21), (root / "text.py", 0, 0)]
     found = floors.by_package(rows)
@@ -28,7 +28,7 @@ def test_files_are_added_up_by_package(floors: ModuleType) -> None:
     assert found["cloudgpu"].percent == 100.0
 
 
-def test_a_package_below_its_floor_and_one_without_are_wrong(floors: ModuleType) -> None:
+def test_low_coverage_and_mismatched_floors_are_reported(floors: ModuleType) -> None:
     found = {"plan": floors.Covered(100, 75), "new": floors.Covered(1, 1)}
     assert floors.problems(found, {"plan": 75, "new": 100}) == []
     assert floors.problems(found, {"plan": 76, "new": 100}) == [

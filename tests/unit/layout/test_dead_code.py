@@ -1,4 +1,4 @@
-"""The list of names that nothing uses: new ones and stale entries are both wrong."""
+"""The allowlist of unused names: new unused names and stale entries are both errors."""
 
 import importlib.util
 from pathlib import Path
@@ -18,17 +18,19 @@ def dead_code() -> ModuleType:
     return module
 
 
-def test_a_name_that_is_not_listed_is_reported_with_its_place(dead_code: ModuleType) -> None:
+def test_unlisted_unused_name_is_reported_with_its_location(dead_code: ModuleType) -> None:
     assert dead_code.problems(UNUSED, ["*:two"]) == ["cloudgpu/a.py:3: unused function one"]
     assert dead_code.problems(UNUSED, ["cloudgpu/a.py:*"]) == []
 
 
-def test_an_entry_that_matches_nothing_is_reported(dead_code: ModuleType) -> None:
+def test_stale_allowlist_entry_is_reported(dead_code: ModuleType) -> None:
     (stale,) = dead_code.problems({}, ["cloudgpu/a.py:*"])
     assert "cloudgpu/a.py:* does not match any unused name" in stale
 
 
-def test_what_only_tests_use_is_unused(dead_code: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_used_only_by_tests_counts_as_unused(
+    dead_code: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, text in {
         "cloudgpu/a.py": "def one(): pass\ndef two(): pass\ndef three(): pass\nprint(two)\n",
         "tests/test_a.py": "from cloudgpu.a import one\none()\n",

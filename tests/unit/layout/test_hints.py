@@ -1,4 +1,4 @@
-"""Every error that a person can meet says what to type or change next, and what is shown to type is quoted."""
+"""Every user-facing error has a hint, and values in suggested commands are shell-quoted."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ DOUBLES = ("fake.py",)
 
 
 def without_hint(source: str) -> Iterator[int]:
-    """Lines where an error is made without `hint=`."""
+    """Yield the lines that create an error without `hint=`."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS:
             given = {keyword.arg for keyword in node.keywords}
@@ -28,13 +28,13 @@ def without_hint(source: str) -> Iterator[int]:
                 yield node.lineno
 
 
-def test_the_rule_sees_what_it_is_about():
+def test_error_without_hint_is_detected():
     assert list(without_hint('raise UsageError("no")')) == [1]
     assert list(without_hint('raise UsageError("no", hint="yes")')) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_error_has_a_hint(package: str):
+def test_every_raised_error_has_a_hint(package: str):
     folder = ROOT / "cloudgpu" / package
     assert folder.is_dir()
     found = [
@@ -52,12 +52,12 @@ COMMAND = re.compile(
     r"export|unset|docker|pip|git|curl|--[a-z][a-z-]*)"
     r"(?:[ =][\w./:=@,-]*)*[ =]?$"
 )
-"""The text before a value, where that text is a command up to the value."""
+"""Matches text before a value if the text is a command up to that value."""
 GOES_ON = re.compile("\1[ =]?$")
-"""The same behind a command that is quoted: a word that was added to it by hand."""
+"""Matches a word that was appended by hand to a quoted command."""
 NO_COMMAND = re.compile(r"(?:\b(?:cloudgpu|ssh|docker)|--yes|--refresh) (?:reads|entries|could|ends|asks)\b")
 QUOTING = re.compile(r"^(?:command|shlex\.(?:quote|join)|[\w.]*\.aws)\(")
-# These build what programs run, not what a person is told to type; their own tests run what they build.
+# These build commands that programs run, not suggestions for users; their own tests run those commands.
 PROGRAMS = (
     *("launch", "node/bootstrap", "node/containers", "node/mounts", "rehearsal/nodes", "rehearsal/aws_api", "text.py"),
     *("app/planning/recipe_scaffold_launchers.py", "recipe/template.py"),
@@ -66,23 +66,23 @@ ALLOWED = {
     # assignments for a program, not for a person
     ("cli/context/node_access.py", "self.settings.home"),
     ("node/agent/leases/termination.py", "os.path.basename(folder)"),
-    # constant names of variables, with quoted values behind them
+    # constant variable names, followed by quoted values
     ("backends/aws/engines.py", "name"),
     ("rehearsal/client.py", "name"),
     ("recipe/rules/arguments.py", "name"),
     ("rehearsal/client.py", "' '.join(unset)"),
-    # what messages call an option that was given
+    # names of options in messages
     ("recipe/matrix.py", "name"),
     ("recipe/matrix.py", "axis.name"),
-    # one of two constants, or a pattern that the shell of the host has to expand
+    # one of two constants, or a pattern that the host's shell must expand
     ("cli/commands/hosts.py", "_FILES.get(key.kind, 'ssh_host_*.pub')"),
-    # the description of an image, which nobody types
+    # the description of an image, not a command
     ("aws/ec2/baked_images.py", "name"),
 }
 
 
 def before_values(text: ast.expr) -> Iterator[tuple[str, str]]:
-    """Each value that is put into a text, with the text before it."""
+    """Yield each value that is interpolated into a text, with the text before it."""
     match text:
         case ast.JoinedStr(values=values):
             before = ""
@@ -100,7 +100,7 @@ def before_values(text: ast.expr) -> Iterator[tuple[str, str]]:
 
 
 def messages(tree: ast.Module) -> set[ast.expr]:
-    """Texts that say what happened: they may repeat what was typed, as in `--gpu X: no such GPU`."""
+    """Return the error message texts: they may repeat user input, as in `--gpu X: no such GPU`."""
     found: set[ast.expr] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and any(ast.unparse(one) == "message" for one in node.targets):
@@ -111,7 +111,7 @@ def messages(tree: ast.Module) -> set[ast.expr]:
 
 
 def unquoted(source: str) -> Iterator[tuple[int, str]]:
-    """Line and value, where a command holds a value that no shell quoting went over."""
+    """Yield line and value wherever a command contains an unquoted value."""
     tree = ast.parse(source)
     told = messages(tree)
     for node in ast.walk(tree):
@@ -136,7 +136,7 @@ def unquoted(source: str) -> Iterator[tuple[int, str]]:
         'hint = f"{told}, then: ssh {user}@{address}"',
     ],
 )
-def test_the_rule_about_quoting_sees_a_command(source: str):
+def test_unquoted_value_in_a_command_is_detected(source: str):
     assert [line for line, _ in unquoted(source)][:1] == [1]
 
 
@@ -149,11 +149,11 @@ def test_the_rule_about_quoting_sees_a_command(source: str):
         'message = f"--gpu {gpu}: no such GPU"',
     ],
 )
-def test_the_rule_about_quoting_sees_no_command(source: str):
+def test_quoted_values_and_prose_are_not_detected_as_commands(source: str):
     assert list(unquoted(source)) == []
 
 
-def test_every_value_in_a_command_is_quoted():
+def test_every_value_in_a_suggested_command_is_quoted():
     package = ROOT / "cloudgpu"
     found = [
         f"{name}:{line}: {value}"

@@ -1,4 +1,4 @@
-"""The import contracts leave no module out, and the list of cycles only becomes shorter."""
+"""The import contracts cover every module, and the list of known import cycles only shrinks."""
 
 import importlib.util
 import tomllib
@@ -15,7 +15,7 @@ DOORS = {
     "pulumi only in cloudgpu.engine and the programs": {"cloudgpu.engine"},
     "moto, asyncssh and werkzeug only in cloudgpu.rehearsal": {"cloudgpu.rehearsal"},
 }
-"""Contract -> the modules that may import what it forbids to all others."""
+"""Contract -> modules that may import what it forbids to all others."""
 
 
 @pytest.fixture(scope="module")
@@ -40,24 +40,24 @@ def modules() -> set[str]:
 
 
 @pytest.mark.parametrize("name", DOORS)
-def test_a_door_is_closed_to_every_module_but_its_owners(contracts: dict[str, dict], name: str) -> None:
+def test_import_contract_covers_every_module_except_its_owners(contracts: dict[str, dict], name: str) -> None:
     ours = {one for one in contracts[name]["source_modules"] if one.startswith("cloudgpu.")}
     assert ours == modules() - DOORS[name]
 
 
-def test_every_module_has_its_place_in_the_layers(contracts: dict[str, dict]) -> None:
+def test_every_module_is_assigned_to_a_layer(contracts: dict[str, dict]) -> None:
     layers = contracts["layers"]["layers"]
     assert {one.strip() for layer in layers for one in layer.split("|")} == modules()
 
 
-def test_modules_that_reach_each_other_are_one_cycle(import_cycles: ModuleType) -> None:
+def test_mutually_reachable_modules_form_one_cycle(import_cycles: ModuleType) -> None:
     imports = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"f", "d"}, "f": {"e"}, "g": {"a"}}
     assert import_cycles.cycles(imports) == {("a", "b", "c"), ("e", "f")}
     assert import_cycles.cycles({"a": {"a"}}) == {("a",)}
     assert import_cycles.cycles({"a": {"b"}, "b": set()}) == set()
 
 
-def test_a_new_cycle_and_a_stale_entry_are_both_wrong(import_cycles: ModuleType) -> None:
+def test_new_cycles_and_stale_entries_are_reported(import_cycles: ModuleType) -> None:
     assert import_cycles.problems({("a", "b")}, {("a", "b")}) == []
     assert import_cycles.problems({("a", "b")}, set()) == ["new import cycle: a <-> b"]
     (stale,) = import_cycles.problems(set(), {("a", "b")})

@@ -1,4 +1,4 @@
-"""Programs inside strings use names that exist: no import checker and no refactoring tool looks into them."""
+"""Programs in strings use names that exist; import checkers and refactoring tools ignore strings."""
 
 import ast
 import importlib
@@ -21,20 +21,20 @@ NO_MODULES = {"cloudgpu.cluster", "cloudgpu.d", "cloudgpu.toml", *MODULES_OF_0_1
 
 
 def strings(path: Path) -> Iterator[str]:
-    """Return every string of a source file, docstrings too."""
+    """Return every string of a source file, including docstrings."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
 
 def imported(text: str) -> Iterator[tuple[str, str]]:
-    """Return modules and the names that a text imports from them; no name for the module itself."""
+    """Return modules and the names that a text imports from them; the name is empty for the module itself."""
     for match in IMPORT_FROM.finditer(text):
         yield from ((match[1], name) for name in match[2].split(", "))
     for match in IMPORT.finditer(text):
         yield match[1], ""
     if MODULE.match(text) and text not in NO_MODULES:
-        # A module, or something of one, as a test names it for `monkeypatch`.
+        # A module or a member of one, as tests name it for `monkeypatch`.
         names = text.split(".")
         depth = next(depth for depth in range(len(names), 0, -1) if is_module(".".join(names[:depth])))
         yield ".".join(names[:depth]), "".join(names[depth : depth + 1])
@@ -94,7 +94,7 @@ def test_every_import_inside_a_string_resolves(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", ["scripts", "benchmarks", "tests"])
 def test_every_attribute_inside_a_string_exists(folder: str) -> None:
-    """A program that a test starts patches names of a module; a patch of a name that is gone would change nothing."""
+    """Programs started by tests patch module attributes; patching a missing name would have no effect."""
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in sorted((ROOT / folder).rglob("*.py"))
@@ -104,12 +104,12 @@ def test_every_attribute_inside_a_string_exists(folder: str) -> None:
     assert wrong == []
 
 
-def test_a_patch_of_a_missing_name_is_found() -> None:
+def test_patch_of_a_missing_name_is_detected() -> None:
     program = ["from cloudgpu.ssh import fanout, host_key\n", "fanout.gone = host_key.HostKey\n"]
     assert "cloudgpu.ssh.fanout.gone" in unknown_attributes(program)
 
 
-def test_a_wrong_import_is_found() -> None:
+def test_import_of_a_missing_name_is_detected() -> None:
     assert list(imported("from cloudgpu.ssh import nothing, fanout\n")) == [
         ("cloudgpu.ssh", "nothing"),
         ("cloudgpu.ssh", "fanout"),

@@ -26,14 +26,14 @@ def sample(monkeypatch):
     del sys.modules["language_sample"]
 
 
-def test_docstrings_are_found_with_their_lines(sample):
+def test_docstrings_are_found_with_their_line_numbers(sample):
     assert list(sample.docstrings(SOURCE, "a.py")) == [
         ("a.py:1", "A module."),
         ("a.py:4", "Return the bytes\nof all objects."),
     ]
 
 
-def test_messages_are_found_where_they_are_raised_or_named(sample):
+def test_messages_are_found_where_raised_or_assigned(sample):
     assert sorted(sample.messages(SOURCE, "a.py")) == [
         ("a.py:7", "bucket {} cannot be read"),
         ("a.py:8", "check the policy"),
@@ -41,7 +41,7 @@ def test_messages_are_found_where_they_are_raised_or_named(sample):
     ]
 
 
-def test_every_command_and_option_is_among_the_help_lines(sample):
+def test_help_lines_include_commands_and_options(sample):
     import typer
 
     from cloudgpu.cli.main import app
@@ -51,7 +51,20 @@ def test_every_command_and_option_is_among_the_help_lines(sample):
     assert len(places) > 200
 
 
-def test_a_seed_draws_the_same_again_and_each_text_once(sample):
+def test_sentences_of_a_page_are_found_without_code_headings_and_tables(sample):
+    page = (
+        "# A heading of several more words\n\nOne sentence that is\nlong enough. And a second one is here.\n\n"
+        "```\ncode that is not read at all.\n```\n\n| a table is not a sentence either |\n\n"
+        "- A list item is read, too.\n- Short one.\n"
+    )
+    assert list(sample.sentences(page, "a.md")) == [
+        ("a.md:3", "One sentence that is long enough."),
+        ("a.md:3", "And a second one is here."),
+        ("a.md:12", "- A list item is read, too."),
+    ]
+
+
+def test_sample_is_reproducible_and_draws_each_text_once(sample):
     passages = [sample.Passage(f"a.py:{number}", f"text {number % 50}") for number in range(100)]
     first = sample.drawn(passages, 20, 14)
     assert first == sample.drawn(list(reversed(passages)), 20, 14) != sample.drawn(passages, 20, 15)

@@ -1,4 +1,4 @@
-"""Rules of the tree that no other tool checks."""
+"""Repository rules that no other tool checks."""
 
 import re
 import subprocess
@@ -14,8 +14,8 @@ from cloudgpu import errors
 ROOT = Path(__file__).parents[3]
 HEAVY = ("asyncssh", "boto3", "botocore", "moto", "paramiko", "pulumi", "pulumi_aws", "sqlalchemy", "werkzeug")
 LONGEST_FILE = {"cloudgpu": 400, "infra": 400, "tests": 500}
-# Absolute paths of somebody's machine, and addresses of package indexes; put together here, so that this file does not
-# hold what it forbids.
+# Absolute paths of a developer's machine and addresses of package indexes; concatenated, so that this file does not
+# contain what it forbids.
 FORBIDDEN = re.compile(
     r"(?<![\w.\]})*-])/"
     + "(?:work/(?:main|shared)|home/(?!ubuntu|me\\b)\\w+|Users)/"
@@ -27,7 +27,7 @@ FORBIDDEN = re.compile(
 
 
 def tracked() -> list[Path]:
-    """Files of the checkout, new ones included; without git, whatever lies there."""
+    """Return the files of the checkout, including new ones; without git, all files in the directory."""
     listed = subprocess.run(
         ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         capture_output=True,
@@ -50,7 +50,7 @@ def texts(*suffixes: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
-def test_help_and_version_load_nothing_heavy(option: str):
+def test_help_and_version_import_no_heavy_packages(option: str):
     program = f"""
 import sys
 from cloudgpu.cli.main import main
@@ -64,7 +64,7 @@ sys.exit(code)
     assert done.stderr.splitlines()[-1].split() == ["LOADED"]
 
 
-def test_no_file_is_long():
+def test_no_file_exceeds_the_line_limit():
     lines = {name: text.count("\n") for name, text in texts(".py")}
     long = {name: found for name, found in lines.items() if found > LONGEST_FILE.get(name.split("/")[0], 400)}
     assert long == {}, "a file this long has two subjects"
@@ -72,18 +72,19 @@ def test_no_file_is_long():
 
 def test_unit_test_folders_mirror_the_source_folders():
     sources = {path.stem for path in (ROOT / "cloudgpu").iterdir()} | {path.name for path in ROOT.iterdir()}
+    sources |= {path.name for path in (ROOT / "scripts").iterdir() if path.is_dir()}
     about_the_repository = {"dependencies", "fuzz", "layout"}
     folders = {path.name for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()} - {"__pycache__"}
     assert folders <= sources | about_the_repository
 
 
-def test_no_file_tells_of_one_machine_or_index():
+def test_no_file_contains_machine_paths_or_index_addresses():
     found = [(name, hit.group()) for name, text in texts() for hit in FORBIDDEN.finditer(text)]
     assert found == []
 
 
-def test_files_that_documents_name_exist():
-    """`cloudgpu/paths.py` in a document is a promise too. Names with placeholders are not."""
+def test_files_referenced_by_documents_exist():
+    """Paths in backticks, such as `cloudgpu/paths.py`, must exist unless they contain placeholders."""
     rooms = ("cloudgpu/", "infra/", "scripts/", "tests/", "benchmarks/", "docs/", ".ci/")
     missing = []
     for name, text in texts(".md"):
@@ -98,14 +99,14 @@ def error_classes() -> list[type[errors.CloudGpuError]]:
     return [one for one in classes if issubclass(one, errors.CloudGpuError)]
 
 
-def test_every_error_is_documented_with_its_code():
+def test_every_error_class_is_documented_with_its_exit_code():
     table = (ROOT / "docs/reference/exit-codes.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| (\d+) \| `(\w+)` \|", table, re.MULTILINE)
     documented = {name: int(code) for code, name in lines}
     assert documented == {one.__name__: one.exit_code for one in error_classes()}
 
 
-def test_an_error_keeps_its_message_and_hint():
+def test_every_error_class_keeps_its_message_and_hint():
     for one in error_classes():
         raised = one("what happened", hint="what to do")
         assert (raised.message, raised.hint, str(raised)) == ("what happened", "what to do", "what happened")
@@ -132,7 +133,7 @@ def project() -> dict[str, Any]:
         ("requirements-docs.lock", project()["dependency-groups"]["docs"]),
     ],
 )
-def test_a_lock_holds_every_dependency_with_hashes_and_no_address(lock: str, requirements: list[str]):
+def test_lock_file_contains_every_dependency_with_hashes(lock: str, requirements: list[str]):
     text = (ROOT / lock).read_text(encoding="utf-8")
     assert "://" not in text
     entries = re.split(r"\n(?=\S)", text.strip())
@@ -141,7 +142,7 @@ def test_a_lock_holds_every_dependency_with_hashes_and_no_address(lock: str, req
     assert {package(one) for one in requirements} <= {package(entry) for entry in entries}, "run scripts/lock"
 
 
-def test_scripts_can_be_run_and_stop_at_the_first_fault():
+def test_shell_scripts_are_executable_and_exit_on_errors():
     for path in (one for one in (ROOT / "scripts").iterdir() if one.is_file()):
         first = path.read_text(encoding="utf-8").splitlines()[0]
         if first == "#!/usr/bin/env bash":

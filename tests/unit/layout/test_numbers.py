@@ -1,4 +1,4 @@
-"""Numbers in text are read by `cloudgpu.bounds` alone: `isdigit` takes `²`, and `int` refuses 4,301 digits."""
+"""Only `cloudgpu.bounds` parses numbers: `isdigit` accepts `²`, and `int` rejects 4,301 digits."""
 
 import re
 from pathlib import Path
@@ -17,19 +17,19 @@ ALLOWED = {
     "rehearsal/server/process.py": "32 bytes of a lock file",
     "ssh/transfer/transfer.py": "checks ASCII and the number of digits",
 }
-"""File -> why it may ask the text itself."""
+"""File -> reason why it may check the text itself."""
 
 
 def guards(source: str) -> int:
-    """How often text is asked whether it is a number, without `cloudgpu.bounds`."""
+    """Return the number of checks whether text is a number that do not use `cloudgpu.bounds`."""
     return len(GUARD.findall(source))
 
 
-def test_numbers_are_read_by_the_module_that_bounds_them():
+def test_numbers_are_parsed_only_by_the_bounds_module():
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if guards(path.read_text())}
     assert found == set(ALLOWED), "read numbers with cloudgpu.bounds, or give the reason here"
 
 
 @pytest.mark.parametrize(("line", "count"), [("if text.isdigit():", 1), ("word.isnumeric()", 1), ("isdigit(x)", 0)])
-def test_the_search_finds_a_guard(line: str, count: int):
+def test_isdigit_checks_are_detected(line: str, count: int):
     assert guards(line) == count

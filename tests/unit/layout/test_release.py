@@ -1,4 +1,4 @@
-"""The pure parts of `scripts/release`: the changelog, and what may be in a wheel."""
+"""The pure functions of `scripts/release`: changelog edits and wheel contents."""
 
 import importlib.util
 from pathlib import Path
@@ -23,7 +23,7 @@ def names(release: ModuleType) -> list[str]:
     return [*release.CARRIED, "cloudgpu/cli/main.py", "cloudgpu-0.2.0.dist-info/licenses/LICENSE"]
 
 
-def test_what_is_unreleased_becomes_the_section_of_the_version(release: ModuleType) -> None:
+def test_release_moves_unreleased_entries_into_the_version_section(release: ModuleType) -> None:
     moved = release.released(CHANGELOG, "0.2.0", "2026-11-22")
     assert moved == (
         "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-11-22\n\n### Fixed\n\n- a\n"
@@ -36,19 +36,19 @@ def test_what_is_unreleased_becomes_the_section_of_the_version(release: ModuleTy
         release.released(moved, "0.2.0", "2026-11-23")
 
 
-def test_the_first_section_has_no_older_one(release: ModuleType) -> None:
+def test_first_release_creates_the_only_version_section(release: ModuleType) -> None:
     moved = release.released("# C\n\n## [Unreleased]\n\n- a\n", "0.1.0", "2026-11-22")
     assert moved == "# C\n\n## [Unreleased]\n\n## [0.1.0] - 2026-11-22\n\n- a\n"
     assert release.changelog_problem(moved, "0.1.0") == ""
 
 
-def test_a_version_without_a_section_or_with_an_empty_one_is_wrong(release: ModuleType) -> None:
+def test_missing_or_empty_version_section_is_reported(release: ModuleType) -> None:
     assert "no section" in release.changelog_problem(CHANGELOG, "0.2.0")
     assert "no section" in release.changelog_problem(CHANGELOG, "0.1")
     assert "is empty" in release.changelog_problem("## [0.2.0] - 2026-11-22\n\n## [0.1.0] - 2026-01-01\n- b\n", "0.2.0")
 
 
-def test_a_complete_wheel_is_right(release: ModuleType, names: list[str]) -> None:
+def test_complete_wheel_has_no_problems(release: ModuleType, names: list[str]) -> None:
     assert release.content_problems(names, 1 << 20) == []
 
 
@@ -62,13 +62,11 @@ def test_a_complete_wheel_is_right(release: ModuleType, names: list[str]) -> Non
         ("tests/a.py", "outside of cloudgpu"),
     ],
 )
-def test_what_does_not_belong_into_a_wheel_is_named(
-    release: ModuleType, names: list[str], more: str, said: str
-) -> None:
+def test_unexpected_wheel_contents_are_reported(release: ModuleType, names: list[str], more: str, said: str) -> None:
     assert any(said in one for one in release.content_problems([*names, more], 1 << 20))
 
 
-def test_what_a_wheel_lacks_and_a_large_one_are_named(release: ModuleType, names: list[str]) -> None:
+def test_missing_wheel_contents_and_excess_size_are_reported(release: ModuleType, names: list[str]) -> None:
     for missing in [*release.CARRIED, names[-1]]:
         (said,) = release.content_problems([one for one in names if one != missing], 1 << 20)
         assert said.startswith("the wheel does not contain")

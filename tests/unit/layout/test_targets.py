@@ -1,4 +1,4 @@
-"""Target names are compared in the table of targets and in the factory alone; all other code asks for traits."""
+"""Only the target table and the backend factory compare target names; other code checks traits."""
 
 import ast
 from pathlib import Path
@@ -10,7 +10,7 @@ OWNERS = {"cloudgpu/targets.py", "cloudgpu/backends/factory.py"}
 
 
 def comparisons(text: str) -> list[str]:
-    """Comparisons of something called `target` or `on` with the name of a target."""
+    """Return the comparisons of a variable named `target` or `on` with a target name."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Compare):
@@ -22,12 +22,12 @@ def comparisons(text: str) -> list[str]:
     return found
 
 
-def test_only_the_table_and_the_factory_compare_target_names():
+def test_target_names_are_compared_only_in_table_and_factory():
     paths = sorted((ROOT / "cloudgpu").rglob("*.py"))
     found = {str(path.relative_to(ROOT)): comparisons(path.read_text(encoding="utf-8")) for path in paths}
     assert {name: lines for name, lines in found.items() if lines and name not in OWNERS} == {}
 
 
-def test_a_comparison_is_seen():
+def test_comparison_with_a_target_name_is_detected():
     assert comparisons("if record.target == 'ssh': pass\nok = on in ('aws', 'rehearsal')\n") != []
     assert comparisons("kind.provider == 'aws'") == []

@@ -1,4 +1,4 @@
-"""The cost summary: a report that the database sums is the report that the events determine, whatever happened."""
+"""A report from the summary tables always equals a report computed from the events."""
 
 import os
 import subprocess
@@ -6,11 +6,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import sqlalchemy as sa
@@ -21,18 +22,19 @@ from cloudgpu.errors import LedgerError
 from cloudgpu.ledger import database, schema, summary, summary_queries
 from cloudgpu.ledger.billing import charges as charges_of
 from cloudgpu.ledger.entry import Surcharge
-from cloudgpu.ledger.report import report
+from cloudgpu.ledger.report import PERIODS, By, ReportQuery, report
 from cloudgpu.ledger.sqlite_report import sqlite_report
 from cloudgpu.ledger.store import Ledger, open_ledger
 from cloudgpu.ledger.version import VERSION
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOW = NOON + timedelta(hours=2)
-EVERY_WAY = ("user", "team", "run", "recipe", "cluster")
+EVERY_WAY = get_args(By)
+GPU_OF = {"p3dn.24xlarge": "V100", "p3.2xlarge": "V100", "g5.xlarge": "A10G", "": "(none)"}
 DISKS = Surcharge("disks", 2, Decimal("0.0444445"))
 GATEWAY = Surcharge("gateway", 1, Decimal("0.045"), whole_hours=True)
 ADDRESSES = Surcharge("elastic-ips", 1, None)
-SUMMARY = ("cost_summary", "cost_pending", "cost_summary_state")
+SUMMARY = [table.name for table in schema.SUMMARY]
 
 
 def after(**time: float) -> datetime:
@@ -48,14 +50,24 @@ def is_complete(ledger: Ledger) -> bool:
         return summary_queries.is_complete(summary.reader(connection))
 
 
-def same_as_the_events(ledger: Ledger, *since: datetime) -> None:
+def same_as_the_events(ledger: Ledger, *moments: datetime) -> None:
     charges = [charge for entry in ledger.entries() for charge in charges_of(entry)]
+    first, last = (min(moments), max(moments)) if moments else (None, None)
+    windows = {(None, None), (first, None), (None, last), (first, last if first != last else None)}
+    for by, (since, until) in product(EVERY_WAY, windows):
+        query = ReportQuery(by, NOW, since, until, gpu_of=GPU_OF.__getitem__)
+        expected = report(charges, ledger.runs(), query)
+        assert ledger.query(query) == expected
+        assert ledger.recomputed_report(query) == expected
+        assert sqlite_report(url_of(ledger), query) == expected
     for by in EVERY_WAY:
-        for moment in (None, *since):
-            expected = report(charges, ledger.runs(), by=by, since=moment, now=NOW)
-            assert ledger.report(by=by, since=moment, now=NOW) == expected
-            assert ledger.recomputed_report(by=by, since=moment, now=NOW) == expected
-            assert sqlite_report(url_of(ledger), by=by, since=moment, now=NOW) == expected
+        query = ReportQuery(by, NOW, first, gpu_of=GPU_OF.__getitem__)
+        expected = report(charges, ledger.runs(), query)
+        limit = len(expected.rows) // 2
+        rows = expected.rows[len(expected.rows) - limit :] if by in PERIODS else expected.rows[:limit]
+        limited = replace(expected, rows=rows, omitted=len(expected.rows) - len(rows))
+        assert ledger.query(replace(query, limit=limit)) == limited
+        assert sqlite_report(url_of(ledger), replace(query, limit=limit)) == limited
 
 
 def forget_summary(ledger: Ledger) -> None:
@@ -65,13 +77,14 @@ def forget_summary(ledger: Ledger) -> None:
 
 
 moments = st.integers(-30, 5000).map(lambda seconds: after(seconds=seconds))
+moments |= st.integers(-40, 1).map(lambda hours: after(hours=hours))
 clusters = st.sampled_from(["red", "red", "red", "blue", "storage data"])
 Step = tuple[str, tuple[Any, ...]]
 
 
 @st.composite
 def lives_of_an_entry(draw, entry_id: str) -> list[Step]:
-    """The calls for one entry, which may stay open, never be launched, or be opened again."""
+    """Generate the calls for one entry, which may stay open, never launch, or be opened again."""
     steps: list[Step] = []
     for _ in range(draw(st.integers(1, 2))):
         changes = {
@@ -82,6 +95,7 @@ def lives_of_an_entry(draw, entry_id: str) -> list[Step]:
             "team": draw(st.sampled_from(["", "vision"])),
             "simulated": draw(st.booleans()),
             "nodes": draw(st.integers(1, 3)),
+            "instance_type": draw(st.sampled_from(sorted(GPU_OF))),
             "node_hourly_usd": draw(st.sampled_from([Decimal("31.212"), Decimal("0.333333333")])),
             "opened_at": draw(moments),
             "beside": tuple(draw(st.sets(st.sampled_from([DISKS, GATEWAY, ADDRESSES])))),
@@ -109,7 +123,7 @@ def lives_of_a_run(draw, run_id: str) -> list[Step]:
 
 @st.composite
 def histories(draw) -> list[Step]:
-    """The calls for several entries and runs, in any order, and at times in no order, like a clock that runs back."""
+    """Generate calls for several entries and runs, in any order, with times that may run backward."""
     lives = [draw(lives_of_an_entry(f"e{number}")) for number in range(draw(st.integers(1, 3)))]
     lives += [draw(lives_of_a_run(f"r{number}")) for number in range(draw(st.integers(0, 4)))]
     turns = draw(st.permutations([number for number, life in enumerate(lives) for _ in life]))
@@ -134,8 +148,14 @@ class Limits:
     batch: int
 
 
-@pytest.mark.parametrize("limits", [Limits(1000, 500), Limits(0, 1)], ids=["as released", "smallest"])
-def test_the_summary_is_what_the_events_determine(make_spending, monkeypatch, limits):
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(Limits(1000, 500), id="as released"),
+        pytest.param(Limits(0, 1), id="smallest", marks=pytest.mark.slow),
+    ],
+)
+def test_summary_report_equals_report_from_events(make_spending, monkeypatch, limits):
     monkeypatch.setattr(summary_queries, "_FEW_RUNS", limits.few_runs)
     monkeypatch.setattr(summary_queries, "_BATCH", limits.batch)
     closed = []
@@ -172,15 +192,15 @@ def an_hour(ledger: Ledger, make_spending: Callable[..., Any], entry_id: str = "
     ledger.close(entry_id, after(hours=1))
 
 
-def test_closed_entries_are_summed_by_the_database(ledger, make_spending):
-    """The events are not read: with another amount in the summary, the report is another."""
+def test_closed_entries_are_summed_from_summary_table(ledger, make_spending):
+    """The events are not read: a changed amount in the summary changes the report."""
     an_hour(ledger, make_spending)
     with database.write_transaction(ledger.engine) as connection:
         connection.exec_driver_sql("UPDATE cost_summary SET micro_usd = 7")
-    assert [ledger.report(by=by, now=NOW).real_usd for by in EVERY_WAY] == [Decimal("0.000007")] * 5
+    assert [ledger.report(by=by, now=NOW).real_usd for by in EVERY_WAY] == [Decimal("0.000007")] * 9
 
 
-def test_a_run_that_is_recorded_after_its_nodes_are_gone_still_gets_its_share(ledger, make_spending):
+def test_run_recorded_after_cluster_end_gets_cost_share(ledger, make_spending):
     an_hour(ledger, make_spending)
     ledger.run_started("r1", "red", "a", "ann", "", after(minutes=30))
     assert {row.key: row.usd for row in ledger.report(by="run", now=NOW).rows} == {
@@ -195,7 +215,7 @@ def test_a_run_that_is_recorded_after_its_nodes_are_gone_still_gets_its_share(le
     same_as_the_events(ledger)
 
 
-def test_a_run_counts_once_though_its_cluster_is_partly_open(ledger, make_spending):
+def test_run_on_partly_open_cluster_counts_once(ledger, make_spending):
     an_hour(ledger, make_spending)
     ledger.open(make_spending("e2", nodes=1))
     ledger.launched("e2", ["i-2"], NOON)
@@ -204,7 +224,7 @@ def test_a_run_counts_once_though_its_cluster_is_partly_open(ledger, make_spendi
     same_as_the_events(ledger, after(minutes=10), NOON, after(hours=1))
 
 
-def test_amounts_beyond_sixty_four_bits_are_billed_without_the_summary(ledger, make_spending):
+def test_amounts_above_64_bits_are_reported_without_summary(ledger, make_spending):
     for number in range(3):
         an_hour(ledger, make_spending, f"e{number}")
     ledger.open(make_spending("big", node_hourly_usd=Decimal("1e20")))
@@ -215,13 +235,11 @@ def test_amounts_beyond_sixty_four_bits_are_billed_without_the_summary(ledger, m
     assert is_complete(ledger)
 
 
-def test_the_report_without_sqlalchemy_leaves_every_other_case_to_the_ledger(
-    ledger, ledger_path: Path, make_spending, tmp_path: Path
-):
+def test_sqlite_report_declines_unsupported_ledgers(ledger, ledger_path: Path, make_spending, tmp_path: Path):
     url = f"sqlite:///{ledger_path}"
 
     def reported(of: str = url) -> bool:
-        return sqlite_report(of, by="user", now=NOW) is not None
+        return sqlite_report(of, ReportQuery("user", NOW)) is not None
 
     an_hour(ledger, make_spending)
     assert reported()
@@ -242,7 +260,7 @@ def test_the_report_without_sqlalchemy_leaves_every_other_case_to_the_ledger(
     assert not reported()
 
 
-def test_the_command_imports_neither_sqlalchemy_nor_recipes(ledger, ledger_path: Path, make_spending, tmp_path: Path):
+def test_cost_command_imports_neither_sqlalchemy_nor_recipes(ledger, ledger_path: Path, make_spending, tmp_path: Path):
     an_hour(ledger, make_spending)
     script = (
         "import sys\nfrom cloudgpu.cli.main import main\nassert main(['cost', '--by', 'user']) == 0\n"
@@ -258,12 +276,12 @@ def test_the_command_imports_neither_sqlalchemy_nor_recipes(ledger, ledger_path:
         check=True,
         timeout=60,
     ).stdout.splitlines()
-    assert shown[1].split() == ["ann", "1.000", "$3.60"]
+    assert shown[1].split()[:5] == ["ann", "2026-11-21", "1.000", "$3.60", "$3.60"]
     assert shown[-1] == "[]"
 
 
-def test_events_that_an_older_version_wrote_meanwhile_are_not_missed(ledger, make_spending):
-    """A `train` that was started before the update writes events, and nothing else."""
+def test_events_written_by_older_version_are_included(ledger, make_spending):
+    """A `train` started before an upgrade writes events but no summary."""
     an_hour(ledger, make_spending)
     late = make_spending("e2", cluster="blue")
     with database.write_transaction(ledger.engine) as connection:
@@ -287,7 +305,7 @@ def database_row(spending: Any) -> dict[str, object]:
     return rows.opened_row(spending, 1)
 
 
-def test_a_summary_by_other_rules_is_computed_again(ledger, make_spending, monkeypatch):
+def test_summary_with_old_rules_version_is_recomputed(ledger, make_spending, monkeypatch):
     an_hour(ledger, make_spending)
     with database.write_transaction(ledger.engine) as connection:
         connection.exec_driver_sql("UPDATE cost_summary SET micro_usd = 7")
@@ -297,8 +315,8 @@ def test_a_summary_by_other_rules_is_computed_again(ledger, make_spending, monke
     assert is_complete(ledger)
 
 
-def test_what_fails_between_two_statements_leaves_event_and_summary_or_neither(ledger, make_spending):
-    """Every call is ended before each of its statements in turn, as a kill would, and then done again."""
+def test_interrupted_write_keeps_event_and_summary_consistent(ledger, make_spending):
+    """Interrupt every call before each of its statements, and then repeat the call."""
     calls = [
         lambda: ledger.open(make_spending(beside=(DISKS, GATEWAY))),
         lambda: ledger.launched("e1", ["i-1"], NOON),
@@ -358,7 +376,7 @@ def filled(ledger: Ledger, make_spending: Callable[..., Any]) -> None:
     ledger.open(make_spending("e3", simulated=True))
 
 
-def test_a_ledger_of_format_4_is_updated_and_reports_the_same(ledger, ledger_path: Path, make_spending):
+def test_format_4_ledger_is_upgraded_and_reports_same_costs(ledger, ledger_path: Path, make_spending):
     filled(ledger, make_spending)
     before = [ledger.report(by=by, now=NOW) for by in EVERY_WAY]
     as_format_4(ledger)
@@ -378,9 +396,23 @@ def test_a_ledger_of_format_4_is_updated_and_reports_the_same(ledger, ledger_pat
         ]
 
 
-def test_a_ledger_of_format_4_that_cannot_be_written_still_has_a_report(
-    ledger, ledger_path: Path, make_spending, monkeypatch
-):
+def test_format_5_summary_is_replaced(ledger, ledger_path: Path, make_spending):
+    """Format 5 stored no days. Its summary is dropped, and the next report computes the new one."""
+    filled(ledger, make_spending)
+    with database.write_transaction(ledger.engine) as connection:
+        connection.exec_driver_sql("DROP TABLE cost_summary")
+        connection.exec_driver_sql("CREATE TABLE cost_summary (entry_id VARCHAR(200) PRIMARY KEY)")
+        connection.exec_driver_sql("UPDATE cloudgpu_ledger SET version = 5")
+    ledger.dispose()
+    with open_ledger(f"sqlite:///{ledger_path}") as updated:
+        assert not is_complete(updated)
+        updated.close("e3", after(minutes=30))
+        same_as_the_events(updated, after(minutes=35))
+        assert is_complete(updated)
+        same_as_the_events(updated, after(minutes=35))
+
+
+def test_read_only_format_4_ledger_still_reports_costs(ledger, ledger_path: Path, make_spending, monkeypatch):
     filled(ledger, make_spending)
     before = [ledger.report(by=by, now=NOW) for by in EVERY_WAY]
     as_format_4(ledger)
@@ -419,7 +451,7 @@ for number in range(15):
 """
 
 
-def test_processes_that_close_entries_of_one_cluster_at_once_keep_the_summary_true(tmp_path: Path):
+def test_concurrent_processes_keep_summary_consistent(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
     writers = [
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The ledger under faults: killed, crowded, full, damaged, unwritable, made by a newer version."""
+"""The ledger under faults: kills, concurrent writers, a full disk, damage, a newer format."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def writer(url: str, name: str, count: int) -> subprocess.Popen[str]:
     )
 
 
-def test_processes_that_write_at_once_lose_nothing(tmp_path: Path):
+def test_concurrent_writers_lose_no_entries(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
     writers = [writer(url, f"w{number}", 25) for number in range(4)]
     said = [one.communicate(timeout=120) for one in writers]
@@ -51,13 +51,13 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path):
     assert all(entry.instance_ids == (f"i-{entry.spending.entry_id}",) for entry in entries)
 
 
-def test_the_second_of_two_that_make_the_tables_finds_them_made(ledger):
+def test_table_creation_is_idempotent(ledger):
     with database.write_transaction(ledger.engine) as connection:
         database._create(connection)
         assert connection.exec_driver_sql("SELECT version FROM cloudgpu_ledger").scalars().all() == [VERSION]
 
 
-def test_what_open_returned_from_survives_sigkill(tmp_path: Path):
+def test_committed_entries_survive_sigkill(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
     killed = writer(url, "k", 1_000_000)
     assert killed.stdout is not None
@@ -74,7 +74,7 @@ def test_what_open_returned_from_survives_sigkill(tmp_path: Path):
     assert all(found[entry_id] == (f"i-{entry_id}",) for entry_id in said)
 
 
-def test_a_full_disk_is_said_and_loses_nothing(ledger, make_spending):
+def test_full_disk_raises_error_and_keeps_entries(ledger, make_spending):
     ledger.open(make_spending())
     with ledger.engine.connect() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
@@ -85,19 +85,19 @@ def test_a_full_disk_is_said_and_loses_nothing(ledger, make_spending):
     assert [entry.spending.entry_id for entry in ledger.entries()] == ["e1"]
 
 
-def test_a_file_that_is_no_ledger_is_left_alone_and_closed(tmp_path: Path, monkeypatch):
+def test_foreign_file_is_rejected_unchanged_and_closed(tmp_path: Path, monkeypatch):
     path = tmp_path / "notes.txt"
     path.write_bytes(b"dear diary, " * 1000)
     closed, dispose = [], sa.Engine.dispose
     monkeypatch.setattr(sa.Engine, "dispose", lambda engine: closed.append(dispose(engine)))
-    with pytest.raises(LedgerError, match="not a ledger, or it is damaged") as caught:
+    with pytest.raises(LedgerError, match="not a ledger, or is damaged") as caught:
         open_ledger(f"sqlite:///{path}")
-    assert "keep the file" in caught.value.hint
+    assert "keep a copy of the file" in caught.value.hint
     assert len(closed) == 1
     assert path.read_bytes() == b"dear diary, " * 1000
 
 
-def test_a_damaged_ledger_is_said(ledger, ledger_path: Path, make_spending):
+def test_damaged_ledger_raises_error(ledger, ledger_path: Path, make_spending):
     for number in range(300):
         ledger.open(make_spending(f"e{number}"))
     ledger.dispose()
@@ -107,7 +107,7 @@ def test_a_damaged_ledger_is_said(ledger, ledger_path: Path, make_spending):
         damaged.entries()
 
 
-def test_a_ledger_of_a_newer_version_is_refused(ledger, ledger_path: Path):
+def test_newer_ledger_format_is_rejected(ledger, ledger_path: Path):
     ledger.dispose()
     with sqlite3.connect(ledger_path) as direct:
         direct.execute("INSERT INTO cloudgpu_ledger (version) VALUES (99)")
@@ -117,41 +117,41 @@ def test_a_ledger_of_a_newer_version_is_refused(ledger, ledger_path: Path):
     assert "upgrade cloudgpu" in caught.value.hint
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path):
+def test_uncreatable_ledger_folder_raises_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(LedgerError, match="cannot write the ledger") as caught:
         open_ledger(f"sqlite:///{tmp_path / 'file' / 'ledger.sqlite3'}")
     assert "CLOUDGPU_HOME" in caught.value.hint
 
 
-def test_a_ledger_that_is_a_folder_is_said(tmp_path: Path):
+def test_directory_as_ledger_path_raises_error(tmp_path: Path):
     with pytest.raises(LedgerError, match="cannot be opened"):
         open_ledger(f"sqlite:///{tmp_path}")
 
 
-def test_a_read_only_ledger_is_said(ledger, make_spending):
+def test_read_only_ledger_raises_error_on_write(ledger, make_spending):
     with ledger.engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA query_only = ON")
-    with pytest.raises(LedgerError, match="cannot be written"):
+    with pytest.raises(LedgerError, match="it is read-only"):
         ledger.open(make_spending())
 
 
 @pytest.mark.parametrize(
     "url", ["nonsense", "", "sqlite:///relative.db", "sqlite://", "nosuchdb://host/ledger", "postgresql+nodriver://h/l"]
 )
-def test_an_address_that_cannot_be_used_is_said(url):
+def test_invalid_ledger_url_is_rejected(url):
     with pytest.raises(LedgerError, match=r"ledger URL is invalid|is not absolute") as caught:
         open_ledger(url)
     assert caught.value.hint
 
 
-def test_no_password_is_told():
+def test_password_in_ledger_url_is_not_shown():
     with pytest.raises(LedgerError) as caught:
         open_ledger("postgresql+nodriver://ann:hunter2@h/l")
     assert "hunter2" not in caught.value.message + caught.value.hint
 
 
-def test_a_ledger_that_cannot_be_written_is_read_from_a_copy(ledger, ledger_path: Path, make_spending, monkeypatch):
+def test_unwritable_ledger_is_read_from_copy(ledger, ledger_path: Path, make_spending, monkeypatch):
     ledger.open(make_spending())  # its row may still be in the write-ahead log alone
 
     def failing(path):
@@ -168,9 +168,9 @@ def test_a_ledger_that_cannot_be_written_is_read_from_a_copy(ledger, ledger_path
     assert len(ledger.entries()) == 1
 
 
-def test_a_copy_of_rubbish_is_no_ledger(tmp_path: Path):
+def test_foreign_file_is_rejected_in_read_only_mode(tmp_path: Path):
     path = tmp_path / "notes.txt"
     path.write_bytes(b"dear diary, " * 1000)
-    with pytest.raises(LedgerError, match="not a ledger, or it is damaged"):
+    with pytest.raises(LedgerError, match="not a ledger, or is damaged"):
         open_ledger(f"sqlite:///{path}", may_read_only=True)
     assert path.read_bytes() == b"dear diary, " * 1000

@@ -1,4 +1,4 @@
-"""Parts of an entry that end at moments of their own: the nodes, a NAT gateway, Elastic IPs; known or estimated."""
+"""Parts of an entry with their own end times (nodes, NAT gateway, Elastic IPs), known or estimated."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -31,7 +31,7 @@ def bill(ledger, now, by="cluster", **more):
     return report.rows
 
 
-def test_what_outlives_the_nodes_costs_on_until_the_entry_is_closed(launched, noon):
+def test_remaining_parts_cost_until_entry_is_closed(launched, noon):
     launched.part_ended("e1", "nodes", noon + 2 * HOUR)
     (row,) = bill(launched, noon + timedelta(hours=4, minutes=30))
     assert row.usd == 2 * (20 + Decimal("0.5")) + Decimal("4.5") * Decimal("0.01") + 5 * Decimal("0.045")
@@ -42,7 +42,7 @@ def test_what_outlives_the_nodes_costs_on_until_the_entry_is_closed(launched, no
     assert row.open_entries == 0
 
 
-def test_every_part_has_an_end_of_its_own(launched, noon):
+def test_every_part_is_billed_until_its_own_end(launched, noon):
     launched.part_ended("e1", "nodes", noon + 1 * HOUR)
     launched.part_ended("e1", "gateway", noon + 2 * HOUR)
     launched.part_ended("e1", "elastic-ips", noon + 3 * HOUR, estimated=True)
@@ -54,7 +54,7 @@ def test_every_part_has_an_end_of_its_own(launched, noon):
     assert entry.parts["elastic-ips"] == PartEnd(noon + 3 * HOUR, estimated=True)
 
 
-def test_the_first_end_counts_and_a_closed_entry_stays_as_it_is(launched, noon):
+def test_first_part_end_wins_and_closed_entry_is_unchanged(launched, noon):
     launched.part_ended("e1", "nodes", noon + HOUR)
     launched.part_ended("e1", "nodes", noon + 5 * HOUR, estimated=True)
     launched.close("e1", noon + HOUR)
@@ -63,12 +63,12 @@ def test_the_first_end_counts_and_a_closed_entry_stays_as_it_is(launched, noon):
     assert entry.parts == {"nodes": PartEnd(noon + HOUR)}
 
 
-def test_an_end_needs_an_entry(ledger, noon):
+def test_part_end_requires_existing_entry(ledger, noon):
     with pytest.raises(LedgerError, match="no entry e9"):
         ledger.part_ended("e9", "nodes", noon)
 
 
-def test_an_end_belongs_to_one_purchase(launched, make_spending, noon):
+def test_part_end_applies_only_to_current_opening(launched, make_spending, noon):
     launched.part_ended("e1", "nodes", noon + HOUR, estimated=True)
     launched.close("e1", noon + HOUR)
     launched.open(make_spending(beside=BESIDE, opened_at=noon + 2 * HOUR))
@@ -77,13 +77,13 @@ def test_an_end_belongs_to_one_purchase(launched, make_spending, noon):
     assert second.parts == {}
 
 
-def test_idle_time_of_what_outlives_the_nodes_is_the_clusters(launched, noon):
+def test_cost_after_node_end_is_idle_cost_of_cluster(launched, noon):
     launched.part_ended("e1", "nodes", noon + HOUR)
     (row,) = bill(launched, noon + 2 * HOUR, by="run")
     assert row.key == "(idle) red"
 
 
-def test_a_report_from_a_moment_on_counts_what_still_cost_then(launched, noon):
+def test_report_since_counts_only_parts_still_running(launched, noon):
     launched.part_ended("e1", "nodes", noon + HOUR)
     (row,) = bill(launched, noon + 4 * HOUR, since=noon + 2 * HOUR)
     assert row.usd == 2 * Decimal("0.055")

@@ -1,4 +1,4 @@
-"""What the ledger keeps, and that it keeps it."""
+"""What the ledger stores, and that it is durable."""
 
 import dataclasses
 import sqlite3
@@ -14,7 +14,7 @@ from cloudgpu.ledger.entry import Surcharge
 from cloudgpu.ledger.store import open_ledger
 
 
-def test_an_entry_comes_back_as_it_was_written(ledger, make_spending):
+def test_entry_is_read_back_unchanged(ledger, make_spending):
     spending = make_spending(node_hourly_usd=Decimal("0.000000001"), owner="zoë ☃", simulated=True)
     beside = (Surcharge("disks", 2, Decimal("0.044444445")), Surcharge("gateway", 1, None, whole_hours=True))
     spending = dataclasses.replace(spending, beside=beside)
@@ -24,13 +24,13 @@ def test_an_entry_comes_back_as_it_was_written(ledger, make_spending):
     assert (entry.state, entry.instance_ids, entry.launched_at, entry.closed_at) == ("open", (), None, None)
 
 
-def test_opening_twice_is_one_row_and_the_first_counts(ledger, make_spending, noon):
+def test_opening_entry_twice_keeps_first_row(ledger, make_spending, noon):
     ledger.open(make_spending())
     ledger.open(make_spending(opened_at=noon + timedelta(hours=1)))
     assert [entry.spending.opened_at for entry in ledger.entries()] == [noon]
 
 
-def test_the_life_of_an_entry(ledger, make_spending, noon):
+def test_entry_records_launch_and_first_close(ledger, make_spending, noon):
     ledger.open(make_spending())
     ledger.launched("e1", ["i-2", "i-1"], noon + timedelta(seconds=5))
     ledger.launched("e1", ["i-1", "i-3"], noon + timedelta(seconds=50))
@@ -42,7 +42,7 @@ def test_the_life_of_an_entry(ledger, make_spending, noon):
     assert (entry.state, entry.closed_at) == ("closed", noon + timedelta(hours=1))
 
 
-def test_a_refused_candidate_may_be_tried_again(ledger, make_spending, noon):
+def test_closed_entry_can_be_opened_again(ledger, make_spending, noon):
     ledger.open(make_spending())
     ledger.close("e1", noon)
     ledger.open(make_spending(opened_at=noon + timedelta(hours=1)))
@@ -55,15 +55,15 @@ def test_a_refused_candidate_may_be_tried_again(ledger, make_spending, noon):
     assert ledger.report(by="user", now=noon + timedelta(days=1)).real_usd == Decimal("62.424")
 
 
-def test_a_launch_after_the_end_was_confirmed_is_loud(ledger, make_spending, noon):
+def test_launch_after_close_raises_error(ledger, make_spending, noon):
     ledger.open(make_spending())
     ledger.close("e1", noon)
-    with pytest.raises(LedgerError, match=r"is closed, but i-9 was launched"):
+    with pytest.raises(LedgerError, match=r"is closed, but its launch created i-9"):
         ledger.launched("e1", ["i-9"], noon)
 
 
 @pytest.mark.parametrize("act", ["launched", "close"])
-def test_an_unknown_entry_is_an_error(ledger, noon, act):
+def test_unknown_entry_raises_error(ledger, noon, act):
     with pytest.raises(LedgerError, match="no entry e9"):
         ledger.launched("e9", ["i-1"], noon) if act == "launched" else ledger.close("e9", noon)
 
@@ -78,18 +78,18 @@ def test_an_unknown_entry_is_an_error(ledger, noon, act):
         {"beside": (Surcharge("disks", 1, Decimal("Infinity")),)},
     ],
 )
-def test_what_no_bill_could_add_up_is_refused(ledger, make_spending, changes):
+def test_invalid_cost_values_are_rejected(ledger, make_spending, changes):
     with pytest.raises(LedgerError, match="is not a valid cost"):
         ledger.open(make_spending(**changes))
     assert ledger.entries() == ()
 
 
-def test_a_time_without_a_zone_is_refused(ledger, make_spending):
+def test_time_without_utc_offset_is_rejected(ledger, make_spending):
     with pytest.raises(LedgerError, match="without a UTC offset"):
         ledger.open(make_spending(opened_at=datetime(2026, 1, 1)))  # noqa: DTZ001
 
 
-def test_entries_are_chosen_by_cluster_state_and_time(ledger, make_spending, noon):
+def test_entries_are_filtered_by_cluster_state_and_time(ledger, make_spending, noon):
     for number, cluster in enumerate(["red", "blue", "red"]):
         ledger.open(make_spending(f"e{number}", cluster=cluster, opened_at=noon + timedelta(minutes=number)))
     ledger.launched("e0", ["i-0"], noon)
@@ -106,7 +106,7 @@ def test_entries_are_chosen_by_cluster_state_and_time(ledger, make_spending, noo
     assert chosen(since=noon + timedelta(hours=1, microseconds=1)) == [("e1", ("i-1",)), ("e2", ())]
 
 
-def test_entries_are_chosen_by_the_token_of_their_cluster(ledger, make_spending):
+def test_entries_are_filtered_by_cluster_token(ledger, make_spending):
     for entry_id in ("t1/a/spot", "t1/b/spot", "t10/a/spot", "t1-/a", "t1", "t2/a", "T1/a"):
         ledger.open(make_spending(entry_id, cluster="red"))
     ledger.open(make_spending("t1/c/spot", cluster="blue"))
@@ -121,7 +121,7 @@ def test_entries_are_chosen_by_the_token_of_their_cluster(ledger, make_spending)
     assert chosen(token="t1", cluster="red", state="open") == ["t1/b/spot"]
 
 
-def test_runs_are_written_once(ledger, noon):
+def test_run_start_and_end_are_recorded_once(ledger, noon):
     ledger.run_started("r1", "red", "quickstart", "ann", "vision", noon)
     ledger.run_started("r1", "red", "quickstart", "ann", "vision", noon + timedelta(hours=1))
     ledger.run_ended("r1", "succeeded", noon + timedelta(minutes=5))
@@ -132,7 +132,7 @@ def test_runs_are_written_once(ledger, noon):
         ledger.run_ended("r2", "failed", noon)
 
 
-def test_everything_is_there_after_opening_it_again(ledger, ledger_path: Path, make_spending, noon):
+def test_entries_persist_after_reopening_ledger(ledger, ledger_path: Path, make_spending, noon):
     ledger.open(make_spending())
     ledger.launched("e1", ["i-1", "i-2"], noon)
     before = ledger.entries()
@@ -143,7 +143,7 @@ def test_everything_is_there_after_opening_it_again(ledger, ledger_path: Path, m
         assert len(again.entries()) == 2
 
 
-def test_a_row_cannot_be_changed_or_deleted_by_anybody(ledger, ledger_path: Path, make_spending, noon):
+def test_ledger_rows_are_append_only(ledger, ledger_path: Path, make_spending, noon):
     ledger.open(make_spending(beside=(Surcharge("disks", 2, Decimal("0.05")),)))
     ledger.launched("e1", ["i-1"], noon)
     ledger.close("e1", noon)
@@ -159,14 +159,14 @@ def test_a_row_cannot_be_changed_or_deleted_by_anybody(ledger, ledger_path: Path
     assert len(ledger.entries()) == 1
 
 
-def test_a_commit_waits_for_the_disk_and_only_the_owner_reads_it(ledger, ledger_path: Path):
+def test_commits_are_synced_and_ledger_file_is_private(ledger, ledger_path: Path):
     with ledger.engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
     assert stat.S_IMODE(ledger_path.stat().st_mode) == 0o600
 
 
-def test_every_field_of_a_spending_has_a_column(ledger, make_spending):
+def test_every_spending_field_is_stored(ledger, make_spending):
     odd = {"nodes": 7, "simulated": True, "node_hourly_usd": Decimal("1.5")}
     texts = {
         one.name: f"<{one.name}>"
@@ -178,7 +178,7 @@ def test_every_field_of_a_spending_has_a_column(ledger, make_spending):
     assert ledger.entries()[0].spending == spending
 
 
-def test_an_extension_moves_the_expiry_of_the_open_purchase_and_the_latest_counts(ledger, make_spending, noon):
+def test_extension_moves_expiry_of_open_entry_and_latest_wins(ledger, make_spending, noon):
     first = make_spending("e1")
     ledger.open(first)
     later = first.expires_at + timedelta(hours=2)
@@ -193,9 +193,7 @@ def test_an_extension_moves_the_expiry_of_the_open_purchase_and_the_latest_count
     assert ledger.entries()[-1].spending.expires_at == first.expires_at
 
 
-def test_a_ledger_of_an_older_version_gets_what_it_lacks_and_keeps_what_it_has(
-    ledger, ledger_path: Path, make_spending, noon
-):
+def test_format_1_ledger_is_upgraded_and_keeps_entries(ledger, ledger_path: Path, make_spending, noon):
     ledger.open(make_spending("e1"))
     ledger.dispose()
     with sqlite3.connect(ledger_path) as direct:

@@ -18,7 +18,7 @@ def url(ledger):
 
 @pytest.fixture
 def filled(ledger, make_spending, noon):
-    """Two clusters; the token of one begins with that of the other."""
+    """Two clusters; the token of one is a prefix of the other's."""
     for token in ("t1", "t12"):
         spending = replace(make_spending(), beside=(Surcharge("disks", 2, Decimal("0.044444445")),))
         ledger.open(replace(spending, entry_id=f"{token}/a"))
@@ -29,20 +29,20 @@ def filled(ledger, make_spending, noon):
     return ledger
 
 
-def test_the_entries_of_a_token_are_those_of_the_ledger(filled, url):
+def test_sqlite_entries_of_token_equal_ledger_entries(filled, url):
     found = sqlite_entries(url, "t1")
     assert found == filled.entries(token="t1")
     assert [entry.spending.entry_id for entry in found] == ["t1/a", "t1/b"]
     assert sqlite_entries(url, "t") == ()
 
 
-def test_another_ledger_is_left_to_sqlalchemy(tmp_path):
+def test_unsupported_ledger_url_returns_none(tmp_path):
     assert sqlite_entries(f"sqlite:///{tmp_path}/none.sqlite3", "t1") is None
     assert sqlite_entries("postgresql://127.0.0.1/x", "t1") is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lenient_ledger_opens_the_ledger_only_if_it_must(filled, url):
+def test_lenient_ledger_opens_ledger_only_when_needed(filled, url):
     opened = []
     lenient = LenientLedger(lambda: opened.append(1) or filled, lambda token: sqlite_entries(url, token))
     assert len(lenient.entries(cluster=None, token="t1")) == 2

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.node.agent.gang import follow
 from cloudgpu.node.agent.gang.follow import LogReader
+from cloudgpu.run.verdict import Chunk
 
 TEXT = st.lists(st.sampled_from([b"a", b"\n", "ä".encode(), "€".encode(), "😀".encode(), b"\xff", b"\r"]), max_size=60)
 
@@ -17,7 +18,7 @@ def drain(reader: LogReader, *, whole: bool) -> list[dict]:
 
 
 @given(TEXT, st.lists(st.integers(0, 60), max_size=6), st.integers(8, 40))
-def test_any_way_of_writing_and_following_delivers_each_byte_once(tmp_path_factory, pieces, cuts, batch) -> None:
+def test_follow_delivers_each_log_byte_once(tmp_path_factory, pieces, cuts, batch) -> None:
     path = tmp_path_factory.mktemp("log") / "rank-0.log"
     content, written, offset, got = b"".join(pieces), 0, 0, []
     reader = LogReader(str(path), 0, 0)
@@ -28,7 +29,7 @@ def test_any_way_of_writing_and_following_delivers_each_byte_once(tmp_path_facto
                 stream.write(content[written:cut])
             written = cut
             got += drain(reader, whole=True)
-            # A follower that lost its connection begins again where it was.
+            # A follower that lost its connection resumes at its last offset.
             offset = sum(message["bytes"] for message in got)
             reader = LogReader(str(path), 0, offset)
         with path.open("ab") as stream:
@@ -47,7 +48,7 @@ def test_any_way_of_writing_and_following_delivers_each_byte_once(tmp_path_facto
         assert "".join(message["data"] for message in got) == content.decode()
 
 
-def test_an_unfinished_line_waits_for_its_end(tmp_path: Path) -> None:
+def test_incomplete_line_is_held_until_its_newline(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"one\ntw")
     reader = LogReader(str(path), 3, 0)
@@ -58,15 +59,15 @@ def test_an_unfinished_line_waits_for_its_end(tmp_path: Path) -> None:
     assert reader.next(whole=True) == {"rank": 3, "offset": 4, "bytes": 4, "data": "two\n"}
 
 
-def test_a_line_longer_than_a_mebibyte_is_split_between_characters(tmp_path: Path) -> None:
+def test_line_over_one_mebibyte_is_split_between_characters(tmp_path: Path) -> None:
     path = tmp_path / "log"
     line = "ä€".encode() * 500_000 + b"\n"
     path.write_bytes(line)
     got = drain(LogReader(str(path), 0, 0), whole=True)
     assert len(got) == 3
     assert max(message["bytes"] for message in got) <= 1 << 20
-    assert "".join(message["data"] for message in got).encode() == line
+    assert "".join(Chunk.of(message).text for message in got).encode() == line
 
 
-def test_no_log_yet(tmp_path: Path) -> None:
+def test_missing_log_file_yields_no_messages(tmp_path: Path) -> None:
     assert LogReader(str(tmp_path / "log"), 0, 0).next(whole=False) is None

@@ -1,4 +1,4 @@
-"""The head's sockets, event by event: a worker reconnects before its old connection is known to be dead."""
+"""The head's sockets, event by event: a worker may reconnect before its old connection is detected as dead."""
 
 import contextlib
 import selectors
@@ -16,7 +16,7 @@ REPORT = {"done": False, "failure": None, "cancel": None, "ended": False}
 
 
 class Head:
-    """A head of two nodes that handles the events of one `select` in the order a test asks for."""
+    """A head for two nodes that handles the events of one `select` in an order chosen by the test."""
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
@@ -76,7 +76,7 @@ def joined(head: Head) -> Worker:
 
 
 @pytest.mark.parametrize("order", ["the new connection first", "the old connection first"])
-def test_a_worker_reconnects_while_its_old_connection_ends(head, order: str) -> None:
+def test_worker_can_reconnect_while_its_old_connection_closes(head, order: str) -> None:
     old = joined(head)
     assert head.gang.formed
     new = head.connect()

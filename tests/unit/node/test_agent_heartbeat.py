@@ -1,4 +1,4 @@
-"""The agent's heartbeat: whole lines, only from long verbs, and never into the middle of an answer."""
+"""The agent's heartbeat: complete lines, only from long verbs, and never in the middle of a message."""
 
 import json
 import os
@@ -42,18 +42,18 @@ def said_by(verb: str, **env: str) -> list[str]:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_long_verb_tells_that_it_is_alive_in_lines_of_their_own(unbuffered):
+def test_long_verb_sends_heartbeats_on_separate_lines(unbuffered):
     answers = [json.loads(line) for line in said_by("fetch", PYTHONUNBUFFERED=unbuffered) if line]
     assert sum(answer == json.loads(LINE) for answer in answers) > 2
     assert [answer for answer in answers if "alive" not in answer] == [*[PROGRESS] * 20, {"done": True}]
 
 
-def test_a_short_verb_does_not():
+def test_short_verb_sends_no_heartbeats():
     assert [line for line in said_by("lease") if "alive" in line] == []
 
 
-def test_a_reader_that_is_gone_ends_no_verb():
-    """The verb itself finds out when it writes."""
+def test_closed_reader_does_not_stop_a_verb():
+    """The verb notices the closed pipe when it writes."""
     reader, writer = os.pipe()
     os.close(reader)
     quiet = BEATING.replace("VERB", "'fetch'").replace('emit({"progress": "x" * 300_000})', "pass")

@@ -1,11 +1,12 @@
-"""What other login users may write into the directory of leases, and what is made of it."""
+"""Malformed files that other login users may write into the lease directory."""
 
 import json
 import time
 
 import pytest
 
-from cloudgpu.node.agent.leases import store
+from cloudgpu.node.agent import gpu_use
+from cloudgpu.node.agent.leases import daemon, lease, store
 
 GOOD = {"token": "t", "cluster": "lab", "owner": "ann", "gpus": [0, 1], "expires_epoch_s": int(time.time()) + 3600}
 
@@ -33,9 +34,28 @@ def folder(tmp_path, monkeypatch):
     ],
     ids=lambda text: text[:24],
 )
-def test_a_lease_that_is_none_hides_no_other(folder, content):
+def test_malformed_lease_file_does_not_hide_valid_leases(folder, content):
     (folder / "lease-bad").write_text(content)
     assert store._read("lease-bad") is None
     found = store._read("lease-good")
     assert (found.cluster, found.gpus) == ("lab", (0, 1))
     assert "GPUs 0-1 by ann" in found.description
+
+
+@pytest.mark.parametrize(("expires_in_s", "expected"), [(3600, [2, 3]), (-1, [0, 1])])
+def test_active_lease_keeps_its_gpus_and_expired_lease_gets_free_ones(
+    folder, tmp_path, monkeypatch, expires_in_s, expected
+):
+    """After a lease expires, another cluster may lease its GPUs: here, GPUs 2 and 3."""
+    now = int(time.time())
+    monkeypatch.setattr(gpu_use, "gpu_ids", lambda: {f"GPU-{gpu}": gpu for gpu in range(4)})
+    monkeypatch.setattr(gpu_use, "gpu_processes", lambda _ids: [])
+    monkeypatch.setattr(daemon, "ensure_daemon_running", lambda _token, _home: None)
+    (folder / "lease-good").unlink()
+    store.write_lease(store.Lease("mine", "lab", "ann", (2, 3), now + expires_in_s))
+    if expires_in_s < 0:
+        store.write_lease(store.Lease("other", "lab", "bob", (2, 3), now + 3600))
+    answers = []
+    request = {"action": "take", "gpus": 2, "home": str(tmp_path / "home"), "token": "mine", "cluster": "lab"}
+    lease.verb({**request, "owner": "ann", "expires_epoch_s": now + 7200}, answers.append)
+    assert answers == [{"devices": expected, "of": 4}]

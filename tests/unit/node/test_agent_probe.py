@@ -1,16 +1,20 @@
+import grp
 import json
+import os
+import pwd
 import time
 from pathlib import Path
 
 import pytest
 
+from cloudgpu.node.agent import probe
 from cloudgpu.node.agent.probe import bootstrap_state, parse_fi_info, parse_gpus
 
 FIXTURES = sorted((Path(__file__).parent / "nvidia_smi").glob("*.json"))
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
-def test_nvidia_smi(path: Path) -> None:
+def test_nvidia_smi_output_is_parsed(path: Path) -> None:
     case = json.loads(path.read_text())
     if case["expect"] is None:
         with pytest.raises(ValueError, match=r"unpack|literal"):
@@ -19,18 +23,18 @@ def test_nvidia_smi(path: Path) -> None:
         assert parse_gpus(case["output"]) == case["expect"]
 
 
-def test_the_fixtures_are_there() -> None:
+def test_nvidia_smi_fixtures_are_present() -> None:
     assert len(FIXTURES) >= 5
 
 
-def test_fi_info_names_each_domain_once() -> None:
+def test_fi_info_lists_each_domain_once() -> None:
     block = "provider: efa\n    fabric: efa\n    domain: {}-rdm\n    version: 122.0\n    type: FI_EP_RDM\n"
     text = block.format("rdmap0s6") + block.format("rdmap0s6") + block.format("rdmap0s7")
     assert parse_fi_info(text) == ["rdmap0s6-rdm", "rdmap0s7-rdm"]
     assert parse_fi_info("fi_getinfo: -61 (No data available)") == []
 
 
-def test_bootstrap_states(tmp_path: Path) -> None:
+def test_bootstrap_state_is_read_from_node_files(tmp_path: Path) -> None:
     root = str(tmp_path)
     assert bootstrap_state(root)["bootstrap"] == "none"
     instance = tmp_path / "var/lib/cloud/instance"
@@ -57,3 +61,47 @@ def test_bootstrap_states(tmp_path: Path) -> None:
     assert 40 <= found["bootstrap_step_s"] < 100
     state.write_text("{")
     assert bootstrap_state(root)["bootstrap"] == "failed"
+
+
+@pytest.mark.parametrize(("state", "asked"), [("running", False), ("rebooting", False), ("done", True)])
+def test_hardware_is_queried_only_after_the_bootstrap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, asked: bool
+) -> None:
+    for name in ("nvidia-smi", "fi_info"):
+        tool = tmp_path / name
+        tool.write_text(f"#!/bin/sh\necho {name} >>{tmp_path}/called\nexit 1\n")
+        tool.chmod(0o755)
+    (tmp_path / "var/lib/cloudgpu").mkdir(parents=True)
+    (tmp_path / "var/lib/cloudgpu/bootstrap.json").write_text(json.dumps({"state": state, "step": "driver"}))
+    monkeypatch.setenv("CLOUDGPU_NODE_ROOT", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (facts,) = _probed()
+    assert (facts["bootstrap"], facts["gpus"], facts["efa"]) == (state, [], [])
+    assert (tmp_path / "called").exists() == asked
+
+
+def _probed() -> list[dict]:
+    lines: list[dict] = []
+    probe.verb({}, lines.append)
+    return lines
+
+
+def test_groups_added_after_the_login_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    user = pwd.struct_passwd(("ubuntu", "x", 1000, 1000, "", "/home/ubuntu", "/bin/bash"))
+    groups = {999: "docker", 4: "adm"}
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: user)
+    monkeypatch.setattr(os, "getgid", lambda: 1000)
+    monkeypatch.setattr(os, "getgroups", lambda: [4, 1000])
+    monkeypatch.setattr(os, "getgrouplist", lambda name, _: {"ubuntu": [1000, 4, 999, 12345]}[name])
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((groups[gid], "x", gid, [])))
+    assert probe.new_groups() == ["12345", "docker"]
+    monkeypatch.setattr(os, "getgroups", lambda: [4, 999, 12345])
+    assert probe.new_groups() == []
+
+
+def test_user_without_an_entry_has_no_new_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", missing)
+    assert probe.new_groups() == []

@@ -1,4 +1,4 @@
-"""The agent runs on Python 3.8, where `dict[...]` outside an annotation is an error as soon as a module is imported."""
+"""The agent supports Python 3.8, where `dict[...]` outside an annotation fails at import."""
 
 import ast
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def subscripted_builtins(source: str) -> Iterator[int]:
             pending += ast.iter_child_nodes(node)
 
 
-def test_aliases_and_base_classes_are_found_but_annotations_are_not():
+def test_subscripted_builtins_are_detected_outside_annotations():
     assert list(subscripted_builtins("A = dict[str, int]")) == [1]
     assert list(subscripted_builtins("class A(list[int]):\n    b: dict[str, int] = {}")) == [1]
     assert (
@@ -37,5 +37,5 @@ def test_aliases_and_base_classes_are_found_but_annotations_are_not():
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(NODE)))
-def test_modules_of_the_agent_import_on_python_3_8(path: Path):
+def test_agent_modules_import_on_python_3_8(path: Path):
     assert list(subscripted_builtins(path.read_text(encoding="utf-8"))) == []

@@ -16,14 +16,14 @@ GOOD = {
 }
 
 
-def test_a_good_request() -> None:
+def test_valid_start_request_is_parsed_without_exposing_secrets() -> None:
     spec = read_start(GOOD)
     assert (spec.node_index, spec.ranks[0].rank, spec.limits.grace_s, spec.limits.lost_s) == (1, 2, 3.0, 20.0)
     assert spec.workdir.startswith("/")
     assert "hunter2" not in repr(spec)
 
 
-def test_a_single_node_needs_no_gang() -> None:
+def test_single_node_request_needs_no_gang() -> None:
     assert read_start({**GOOD, "node_index": 0, "gang": {}}).gang.nodes == 1
 
 
@@ -46,12 +46,12 @@ def test_a_single_node_needs_no_gang() -> None:
         {"lost_s": "hunter2"},
     ],
 )
-def test_a_wrong_request_is_refused_without_its_values(wrong: dict) -> None:
+def test_invalid_start_request_is_rejected_without_exposing_secrets(wrong: dict) -> None:
     with pytest.raises(AgentError) as caught:
         read_start({**GOOD, **wrong})
     assert "hunter2" not in caught.value.message
 
 
-def test_credentials_in_addresses_are_masked() -> None:
+def test_url_credentials_are_masked_in_output() -> None:
     line = "Looking in https://user:pa55@index.example/simple and git+ssh://tok@host/x"
     assert mask_url_credentials(line) == "Looking in https://***@index.example/simple and git+ssh://***@host/x"

@@ -3,14 +3,14 @@ import os
 from cloudgpu.node.agent.gang.start import _tell
 
 
-def test_a_caller_who_was_killed_does_not_end_the_daemon() -> None:
+def test_killed_caller_does_not_stop_the_daemon() -> None:
     read, write = os.pipe()
     os.close(read)
     _tell(write, {})
     os.close(write)
 
 
-def test_the_caller_is_told() -> None:
+def test_daemon_reports_its_start_to_the_caller() -> None:
     read, write = os.pipe()
     _tell(write, {"error": "x"})
     assert os.read(read, 100) == b'{"error": "x"}'

@@ -21,7 +21,7 @@ def formed(nodes: int = 2, at: float = 0.0) -> HeadCore:
     return head
 
 
-def test_it_forms_when_the_last_node_is_there() -> None:
+def test_gang_forms_when_the_last_node_joins() -> None:
     head = HeadCore(3, LIMITS, 0)
     for node in (0, 2):
         head.receive(node, report(), 1)
@@ -33,7 +33,7 @@ def test_it_forms_when_the_last_node_is_there() -> None:
     assert head.verdict is None
 
 
-def test_missing_nodes_are_named_after_the_start_timeout() -> None:
+def test_missing_nodes_are_reported_after_the_start_timeout() -> None:
     head = HeadCore(4, LIMITS, 0)
     head.receive(0, report(), 0)
     head.receive(2, report(), 299)
@@ -44,7 +44,7 @@ def test_missing_nodes_are_named_after_the_start_timeout() -> None:
     assert head.verdict["first_failure"] == failure_record(1, "nodes 1, 3 did not join within 300 s")
 
 
-def test_a_node_that_leaves_while_forming_must_come_again() -> None:
+def test_node_that_disconnects_before_formation_must_rejoin() -> None:
     head = HeadCore(2, LIMITS, 0)
     head.receive(1, report(), 0)
     head.closed(1, 1)
@@ -53,7 +53,7 @@ def test_a_node_that_leaves_while_forming_must_come_again() -> None:
     assert not head.formed
 
 
-def test_success_needs_every_node() -> None:
+def test_run_succeeds_only_when_every_node_is_done() -> None:
     head = formed(2)
     head.receive(0, report(done=True), 1)
     head.tick(1)
@@ -63,7 +63,7 @@ def test_success_needs_every_node() -> None:
     assert head.verdict["state"] == "succeeded"
 
 
-def test_the_earliest_failure_is_named_even_if_heard_last() -> None:
+def test_earliest_failure_is_reported_even_if_received_last() -> None:
     head = formed(3)
     head.receive(0, report(failed={**failure_record(0, "late", rank=0, exit_code=1), "age_s": 0.01}), 10.0)
     head.tick(10.0)
@@ -73,7 +73,7 @@ def test_the_earliest_failure_is_named_even_if_heard_last() -> None:
     assert head.verdict["first_failure"] == failure_record(2, "early", rank=5, exit_code=3)
 
 
-def test_success_does_not_overtake_a_failure() -> None:
+def test_success_does_not_override_an_earlier_failure() -> None:
     head = formed(2)
     head.receive(1, report(failed={**failure_record(1, "x"), "age_s": 0}), 1)
     head.receive(0, report(done=True), 1)
@@ -84,7 +84,7 @@ def test_success_does_not_overtake_a_failure() -> None:
     assert head.verdict["state"] == "failed"
 
 
-def test_silence_and_departure() -> None:
+def test_silent_or_disconnected_node_fails_the_run_after_timeout() -> None:
     head = formed(2)
     head.tick(20)
     assert head.verdict is None
@@ -101,7 +101,7 @@ def test_silence_and_departure() -> None:
     assert head.verdict["first_failure"]["reason"] == "lost contact with node 1: its agent disconnected"
 
 
-def test_a_node_that_comes_back_in_time_is_forgiven() -> None:
+def test_node_that_reconnects_in_time_does_not_fail_run() -> None:
     head = formed(2)
     head.closed(1, 1)
     head.receive(1, report(), 5)
@@ -109,7 +109,7 @@ def test_a_node_that_comes_back_in_time_is_forgiven() -> None:
     assert head.verdict is None
 
 
-def test_the_head_stays_until_the_others_have_ended() -> None:
+def test_head_is_released_only_after_all_workers_ended() -> None:
     head = formed(3)
     head.receive(0, report(cancel={"signal": "SIGUSR1", "grace_s": 90}), 1)
     assert head.verdict == {"state": "cancelled", "first_failure": None, "signal": "SIGUSR1", "grace_s": 90}
@@ -119,7 +119,7 @@ def test_the_head_stays_until_the_others_have_ended() -> None:
     assert head.released(3)
 
 
-def test_a_worker_obeys_the_first_verdict() -> None:
+def test_worker_keeps_the_first_verdict() -> None:
     worker = WorkerCore(LIMITS, 0)
     worker.receive({"formed": True, "verdict": None}, 1)
     assert worker.formed
@@ -131,7 +131,7 @@ def test_a_worker_obeys_the_first_verdict() -> None:
 
 
 @pytest.mark.parametrize(("limit", "reason"), [(20.0, "silent for 20 s"), (5.0, "its agent disconnected")])
-def test_a_worker_without_a_head_ends_alone(limit: float, reason: str) -> None:
+def test_worker_fails_the_run_after_losing_the_head(limit: float, reason: str) -> None:
     worker = WorkerCore(LIMITS, 0)
     worker.receive({"formed": True, "verdict": None}, 1)
     if limit == 5.0:
@@ -142,7 +142,7 @@ def test_a_worker_without_a_head_ends_alone(limit: float, reason: str) -> None:
     assert worker.verdict["first_failure"] == failure_record(0, f"lost contact with node 0: {reason}")
 
 
-def test_a_worker_waits_longer_for_the_start_than_its_head() -> None:
+def test_worker_start_timeout_is_longer_than_the_heads() -> None:
     worker = WorkerCore(LIMITS, 0)
     worker.closed(0)
     worker.tick(310)
@@ -151,7 +151,7 @@ def test_a_worker_waits_longer_for_the_start_than_its_head() -> None:
     assert worker.verdict["first_failure"]["reason"] == "node 0 did not start the run within 300 s"
 
 
-def test_cancelling_does_not_wait_for_a_head_that_is_not_there() -> None:
+def test_cancel_does_not_wait_for_an_unreachable_head() -> None:
     worker = WorkerCore(LIMITS, 0)
     worker.cancel({"signal": "SIGTERM", "grace_s": 3}, 1)
     worker.tick(6)
@@ -169,7 +169,7 @@ EVENT = st.one_of(
 
 
 @given(st.lists(EVENT, max_size=40))
-def test_a_gang_always_ends_and_never_changes_its_mind(events: list) -> None:
+def test_gang_always_reaches_one_final_verdict(events: list) -> None:
     head, now, verdicts, failed = HeadCore(3, LIMITS, 0.0), 0.0, [], False
     for kind, node, value in events:
         if kind == "hear":

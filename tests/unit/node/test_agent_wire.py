@@ -23,7 +23,7 @@ def greeted(token: str = TOKEN, run: str = "r", node: int = 1, nodes: int = 3):
     return head, worker
 
 
-def test_both_ends_know_each_other() -> None:
+def test_head_and_worker_authenticate_and_exchange_messages() -> None:
     head, worker = greeted(node=2)
     assert (head.ready, worker.ready, head.peer, worker.peer) == (True, True, 2, 0)
     worker.send({"a": 1})
@@ -33,19 +33,19 @@ def test_both_ends_know_each_other() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"token": "x" * 32}, {"run": "another"}, {"node": 3}, {"node": 0}, {"node": -1}])
-def test_a_stranger_is_refused(wrong: dict) -> None:
+def test_worker_with_wrong_credentials_is_rejected(wrong: dict) -> None:
     with pytest.raises(ProtocolError):
         greeted(**wrong)
 
 
-def test_the_head_must_prove_itself_too() -> None:
+def test_worker_rejects_a_head_with_invalid_proof() -> None:
     worker = WorkerProtocol(TOKEN, "r", 1)
     worker.feed(b'{"nonce": "aa"}\n')
     with pytest.raises(ProtocolError):
         worker.feed(b'{"proof": "' + b"0" * 64 + b'"}\n')
 
 
-def test_a_workers_proof_is_no_heads_proof() -> None:
+def test_worker_rejects_its_own_reflected_proof() -> None:
     worker = WorkerProtocol(TOKEN, "r", 1)
     worker.feed(b'{"nonce": "aa"}\n')
     reflected = json.dumps({"proof": json.loads(take(worker))["proof"]}).encode() + b"\n"
@@ -53,7 +53,7 @@ def test_a_workers_proof_is_no_heads_proof() -> None:
         worker.feed(reflected)
 
 
-def test_a_recorded_conversation_proves_nothing() -> None:
+def test_replayed_worker_proof_is_rejected() -> None:
     head, worker = HeadProtocol(TOKEN, "r", 3), WorkerProtocol(TOKEN, "r", 1)
     worker.feed(take(head))
     recorded = take(worker)
@@ -62,7 +62,7 @@ def test_a_recorded_conversation_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize("crime", ["repeat", "drop", "flip", "reflect"])
-def test_frames_cannot_be_forged(crime: str) -> None:
+def test_replayed_dropped_altered_and_reflected_frames_are_rejected(crime: str) -> None:
     head, worker = greeted()
     worker.send({"n": 1})
     first = take(worker)
@@ -73,7 +73,7 @@ def test_frames_cannot_be_forged(crime: str) -> None:
         (worker if crime == "reflect" else head).feed(data)
 
 
-def test_the_token_is_never_sent() -> None:
+def test_gang_token_is_never_sent() -> None:
     head, worker = HeadProtocol(TOKEN, "r", 2), WorkerProtocol(TOKEN, "r", 1)
     said = take(head)
     worker.feed(said)
@@ -82,13 +82,13 @@ def test_the_token_is_never_sent() -> None:
     assert TOKEN.encode() not in said + answer + take(head)
 
 
-def test_nothing_is_sent_before_the_greeting() -> None:
+def test_sending_before_the_handshake_is_rejected() -> None:
     with pytest.raises(ProtocolError):
         WorkerProtocol(TOKEN, "r", 1).send({})
 
 
 @given(st.binary(max_size=3000))
-def test_rubbish_ends_in_a_wire_error_or_waits(data: bytes) -> None:
+def test_random_bytes_never_complete_the_handshake(data: bytes) -> None:
     for wire in (HeadProtocol(TOKEN, "r", 2), WorkerProtocol(TOKEN, "r", 1)):
         try:
             messages = wire.feed(data)
@@ -99,13 +99,13 @@ def test_rubbish_ends_in_a_wire_error_or_waits(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", [b"[" * 1000 + b"\n", b"{" + b" " * 2000, b"null\n", b'{"node": true}\n'])
-def test_hostile_greetings(line: bytes) -> None:
+def test_hostile_handshake_line_is_rejected(line: bytes) -> None:
     with pytest.raises(ProtocolError):
         HeadProtocol(TOKEN, "r", 2).feed(line)
 
 
 @given(st.lists(st.integers(0, 5), max_size=20), st.data())
-def test_any_cut_of_the_stream_gives_the_same_messages(numbers: list[int], data) -> None:
+def test_messages_survive_any_split_of_the_stream(numbers: list[int], data) -> None:
     head, worker = greeted()
     for number in numbers:
         worker.send({"n": number})

@@ -1,4 +1,4 @@
-"""The script's text, and the script itself with stand-ins for every command that would change the machine."""
+"""The bootstrap script: its text, and its execution with stub commands."""
 
 import json
 import os
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,9 +16,12 @@ from hypothesis import strategies as st
 from cloudgpu.catalog import load
 from cloudgpu.catalog.images import driver_for, image_for
 from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, image_cleanup_script, pack_script
+from cloudgpu.node.bootstrap.packing import without_comments
 from cloudgpu.node.bootstrap.storage_mounts import Mount, volume_device_path
 from gpu_cluster.user_data import user_data
+from tests.unit.node.bootstrap_machine import ONLINE, Machine, machine, took
 
+__all__ = ["machine"]
 V100 = NodeKind("V100", "Volta")
 B200 = NodeKind("B200", "Blackwell")
 BARE = NodeKind("", "")
@@ -39,50 +41,41 @@ CASES = {
     "blackwell": B200,
     "bare": BARE,
 }
-REAL = (
-    *("sh", "mkdir", "date", "tail", "tr", "cut", "mv", "sleep", "cat", "grep", "rm", "mktemp", "touch", "tar", "gzip"),
-    *("flock", "base64", "chmod", "sed", "ln", "sync"),
-)
-CHANGING = (
-    *("systemctl", "apt-get", "apt-mark", "apt-cache", "dpkg", "curl", "gpg", "update-initramfs", "python3", "modinfo"),
-    *("mdadm", "mkfs.ext4", "blkid", "mount", "nvidia-ctk"),
-)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_shell(name: str) -> None:
+def test_bootstrap_script_has_valid_shell_syntax(name: str) -> None:
     for text in (bootstrap_script(CASES[name]), pack_script(bootstrap_script(CASES[name]))):
         subprocess.run(["sh", "-n"], input=text.encode(), check=True)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_shellcheck_has_nothing_to_say(name: str) -> None:
-    checker = Path(sys.executable).with_name("shellcheck")
-    for text in (bootstrap_script(CASES[name]), pack_script(bootstrap_script(CASES[name])), image_cleanup_script()):
-        done = subprocess.run([checker, "--shell=sh", "-"], input=text, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout
-
-
-def test_everything_at_once_fits_into_user_data() -> None:
-    """The program refuses more than 16 KiB; a quarter of it is left for what is still to come."""
+def test_largest_bootstrap_script_fits_into_user_data() -> None:
+    """The program rejects more than 16 KiB; a quarter is reserved for future additions."""
     most = pack_script(
         bootstrap_script(NodeKind("H100", "Hopper", efa=True, containers=True, mounts=(SETS, HOMES, DISK, EDITED)))
     )
     assert len(user_data(datetime(2026, 11, 21, tzinfo=UTC), most)) < 12_288
 
 
-def test_the_same_script_packs_to_the_same_text() -> None:
+def test_packing_the_same_script_is_deterministic() -> None:
     assert pack_script(bootstrap_script(V100)) == pack_script(bootstrap_script(V100))
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
-def test_packing_loses_nothing(text: str) -> None:
+def test_packed_script_unpacks_to_the_original_without_comments(text: str) -> None:
     lines = pack_script(text).split("PACKED'", 1)[1].split("\nPACKED\n")[0].split("\n", 1)[1]
     done = subprocess.run(["sh", "-c", "base64 -d | gzip -dc"], input=lines.encode(), check=True, capture_output=True)
-    assert done.stdout.decode() == text
+    assert done.stdout.decode() == without_comments(text)
 
 
-def test_every_gpu_of_the_catalogue_has_an_image_and_a_driver_that_knows_it() -> None:
+def test_packing_drops_only_comment_lines() -> None:
+    text = "#!/bin/sh\n# why\n\t # more\necho '#' # kept\ncat <<'X'\n  #!/bin/sh\nX\n"
+    assert without_comments(text) == "#!/bin/sh\necho '#' # kept\ncat <<'X'\n  #!/bin/sh\nX\n"
+    plain = "echo one\n\n  echo two\n"
+    assert without_comments(plain) == plain
+
+
+def test_every_catalog_gpu_has_a_supported_image_and_driver() -> None:
     for gpu in load().gpus.values():
         driver = driver_for(gpu.architecture)
         assert gpu.image == image_for(gpu.architecture).parameter
@@ -90,82 +83,16 @@ def test_every_gpu_of_the_catalogue_has_an_image_and_a_driver_that_knows_it() ->
         assert f"driver_branch={driver.branch}\n" in bootstrap_script(NodeKind(gpu.name, gpu.architecture))
 
 
-def test_old_architectures_get_plain_ubuntu_and_newer_ones_the_deep_learning_image() -> None:
+def test_architectures_older_than_turing_use_plain_ubuntu_image() -> None:
     names = {name: image_for(name).name for name in ("Kepler", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper")}
     assert set(list(names.values())[:3]) == {"ubuntu-22.04"}
     assert set(list(names.values())[3:]) == {"dlami-base-ubuntu-22.04"}
-    assert driver_for("Kepler").branch == 470  # the last one that knows it
+    assert driver_for("Kepler").branch == 470  # the last branch that supports it
     assert {driver_for(name).flavour for name in ("Kepler", "Pascal", "Volta")} == {"proprietary"}
     assert driver_for("Blackwell").flavour == "open"
 
 
-class Machine:
-    """A root directory and a PATH on which every command is a stand-in that notes its call."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.bin, self.calls = root / "root", root / "bin", root / "calls"
-        self.state = self.root / "var/lib/cloudgpu"
-        self.root.mkdir()
-        self.bin.mkdir()
-        for folder in ("proc", "etc/modprobe.d", "usr/share/keyrings", "etc/apt/sources.list.d"):
-            (self.root / folder).mkdir(parents=True)
-        self.write("proc/mounts", "")
-        self.write("proc/modules", "")
-        self.write("etc/os-release", "VERSION_CODENAME=jammy\n")
-        for name in REAL:
-            (self.bin / name).symlink_to(shutil.which(name))
-        for name in CHANGING:
-            self.stand_in(name)
-        self.stand_in("uname", "echo 6.8.0-1024-aws")
-        # The driver's tool works only once the module was loaded.
-        self.stand_in("nvidia-smi", f"[ -e {root}/driver ]")
-        self.stand_in("modprobe", f"touch {root}/driver")
-
-    def stand_in(self, name: str, body: str = "exit 0") -> None:
-        (self.bin / name).unlink(missing_ok=True)
-        (self.bin / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{self.calls}\n{body}\n')
-        (self.bin / name).chmod(0o755)
-
-    def write(self, path: str, text: str) -> None:
-        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / path).write_text(text)
-
-    def disks(self, *names: str) -> None:
-        for name in names:
-            self.write(f"sys/block/{name}/device/model", "Amazon EC2 NVMe Instance Storage             \n")
-            (self.root / f"sys/block/{name}/holders").mkdir()
-        self.stand_in("mount", f'for last in "$@"; do :; done; echo "x $last ext4" >>{self.root}/proc/mounts')
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {"PATH": str(self.bin), "CLOUDGPU_NODE_ROOT": str(self.root), "CLOUDGPU_RETRY_S": "0"}
-
-    def boot(self, text: str) -> tuple[int, dict]:
-        done = subprocess.run(
-            [str(self.bin / "sh")], input=text.encode(), env=self.environment, check=False, timeout=60
-        )
-        return done.returncode, self.told()
-
-    def told(self) -> dict:
-        return json.loads((self.state / "bootstrap.json").read_text())
-
-    def called(self) -> list[str]:
-        return self.calls.read_text().splitlines() if self.calls.exists() else []
-
-    def installs(self) -> list[str]:
-        return [call for call in self.called() if call.startswith("apt-get") and " install " in call]
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
-
-
-def took(state: dict) -> dict[str, str]:
-    return {step["name"]: step["state"] for step in state["steps"]}
-
-
-def test_a_plain_v100_node(machine: Machine) -> None:
+def test_v100_node_gets_prebuilt_proprietary_driver(machine: Machine) -> None:
     code, state = machine.boot(bootstrap_script(V100))
     assert (code, state["state"]) == (0, "done")
     assert took(state) == {"quiet": "skipped", "python": "skipped", "store": "skipped", "driver": "done"}
@@ -178,7 +105,7 @@ def test_a_plain_v100_node(machine: Machine) -> None:
     assert hold.split("hold ")[1] in install
 
 
-def test_nothing_upgrades_in_the_background_before_anything_is_installed(machine: Machine) -> None:
+def test_unattended_upgrades_are_masked_before_any_installation(machine: Machine) -> None:
     masked = f"{machine.root}/masked"
     machine.stand_in(
         "systemctl",
@@ -190,18 +117,18 @@ def test_nothing_upgrades_in_the_background_before_anything_is_installed(machine
     assert calls.index(machine.installs()[0]) > next(i for i, call in enumerate(calls) if " mask " in call)
 
 
-def test_blackwell_gets_open_modules(machine: Machine) -> None:
+def test_blackwell_gets_open_kernel_modules(machine: Machine) -> None:
     machine.boot(bootstrap_script(B200))
     assert "linux-modules-nvidia-580-server-open-6.8.0" in machine.calls.read_text()
 
 
-def test_modules_are_built_where_none_are_prebuilt(machine: Machine) -> None:
+def test_dkms_driver_is_installed_if_no_prebuilt_modules_exist(machine: Machine) -> None:
     machine.stand_in("apt-cache", "exit 100")
     machine.boot(bootstrap_script(V100))
     assert "linux-headers-6.8.0-1024-aws nvidia-dkms-580-server " in machine.calls.read_text()
 
 
-def test_what_an_image_has_already_is_left_alone(machine: Machine) -> None:
+def test_preinstalled_software_is_not_reinstalled(machine: Machine) -> None:
     machine.stand_in("nvidia-smi")
     machine.stand_in("fi_info")
     machine.stand_in("pdsh")
@@ -211,18 +138,18 @@ def test_what_an_image_has_already_is_left_alone(machine: Machine) -> None:
     assert machine.installs() == []
 
 
-def test_what_deepspeed_starts_nodes_with_is_installed_where_it_is_missing(machine: Machine) -> None:
+def test_missing_pdsh_is_installed(machine: Machine) -> None:
     brought = (
         f"case $* in *install*pdsh*) printf '#!/bin/sh\\n' >{machine.bin}/pdsh; chmod 755 {machine.bin}/pdsh;; esac"
     )
-    machine.stand_in("apt-get", brought)
+    machine.stand_in("apt-get", f"{ONLINE}\n{brought}")
     code, state = machine.boot(bootstrap_script(NodeKind("", "", pdsh=True)))
     assert (code, took(state)["pdsh"]) == (0, "done")
     (install,) = machine.installs()
     assert install.endswith(" pdsh")
 
 
-def test_a_failing_step_is_named_with_its_last_words(machine: Machine) -> None:
+def test_failed_step_is_reported_with_its_last_output(machine: Machine) -> None:
     machine.stand_in("modprobe", 'echo "modprobe: ERROR: could not insert \\"nvidia\\": No such device" >&2; exit 1')
     code, state = machine.boot(bootstrap_script(CASES["volta_efa_lustre"]))
     assert code == 1
@@ -231,28 +158,29 @@ def test_a_failing_step_is_named_with_its_last_words(machine: Machine) -> None:
     assert list(took(state).items())[-1] == ("driver", "failed")
 
 
-def test_an_action_that_did_not_do_what_it_should_is_a_failure(machine: Machine) -> None:
-    machine.stand_in("modprobe")  # succeeds, and there is no driver all the same
-    code, state = machine.boot(bootstrap_script(V100))
-    assert (code, state["state"], state["step"]) == (1, "failed", "driver")
+def test_step_whose_check_still_fails_is_a_failure(machine: Machine) -> None:
+    machine.stand_in("python3", "exit 1")
+    code, state = machine.boot(bootstrap_script(BARE))
+    assert (code, state["state"], state["step"]) == (1, "failed", "python")
     assert "its check still fails" in state["error"]
 
 
-def test_packages_are_tried_again(machine: Machine) -> None:
+def test_package_installation_is_retried_then_fails(machine: Machine) -> None:
     machine.stand_in(
         "apt-get",
-        f'case "$*" in *install*) echo x >>{machine.root}/n; [ $(cat {machine.root}/n | tr -d "\\n") = xx ];; esac',
+        f'{ONLINE}\ncase "$*" in *" -s "*) ;; '
+        f'*install*) echo x >>{machine.root}/n; [ $(cat {machine.root}/n | tr -d "\\n") = xx ];; esac',
     )
     code, _ = machine.boot(bootstrap_script(V100))
     assert code == 0
-    machine.stand_in("apt-get", 'case "$*" in *install*) exit 100;; esac')
+    machine.stand_in("apt-get", f'{ONLINE}\ncase "$*" in *" -s "*) ;; *install*) exit 100;; esac')
     (machine.root.parent / "driver").unlink()
     code, state = machine.boot(bootstrap_script(V100))
     assert (code, state["state"], state["step"]) == (1, "failed", "driver")
     assert state["error"].startswith("cannot install: linux-modules")
 
 
-def test_nouveau_makes_it_boot_again_and_go_on(machine: Machine) -> None:
+def test_nouveau_module_triggers_reboot_and_bootstrap_continues(machine: Machine) -> None:
     machine.write("proc/modules", "nouveau 123 0 - Live\n")
     machine.stand_in("modprobe", f'[ "$1" = -r ] && exit 1; touch {machine.root.parent}/driver')
     text = pack_script(bootstrap_script(V100))
@@ -267,7 +195,7 @@ def test_nouveau_makes_it_boot_again_and_go_on(machine: Machine) -> None:
     assert (machine.told()["state"], took(machine.told())["driver"]) == ("done", "done")
 
 
-def test_it_does_not_boot_for_ever(machine: Machine) -> None:
+def test_bootstrap_fails_after_two_reboots(machine: Machine) -> None:
     machine.write("proc/modules", "nouveau 123 0 - Live\n")
     machine.stand_in("modprobe", "exit 1")
     states = [machine.boot(bootstrap_script(V100))[1]["state"] for _ in range(3)]
@@ -275,14 +203,19 @@ def test_it_does_not_boot_for_ever(machine: Machine) -> None:
     assert "after 2 reboots" in machine.told()["error"]
 
 
-def test_efa_signed_by_somebody_else_is_not_installed(machine: Machine) -> None:
+def test_efa_installer_with_wrong_signature_is_rejected(machine: Machine) -> None:
     machine.stand_in("gpg", "echo '[GNUPG:] VALIDSIG 0000 2026-01-01 0 0 4 0 1 10 00 0000' >&3 2>/dev/null || true")
     code, state = machine.boot(bootstrap_script(NodeKind("", "", efa=True)))
     assert (code, state["step"]) == (1, "efa")
     assert "not signed" in state["error"]
 
 
-def test_efa_is_installed_after_its_signature_was_checked(machine: Machine) -> None:
+LISTED = "\tlibnccl-net.so (libc6,x86-64) => /opt/amazon/ofi-nccl/lib/libnccl-net.so"
+NGC_VARIANT = "\tlibnccl-net-ofi.so (libc6,x86-64) => /opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"
+
+
+def install_efa(machine: Machine, *, containers: bool, plugins: str) -> tuple[int, dict]:
+    """Run the efa step with a stand-in installer, and a loader that finds these plugins once they are installed."""
     signed = "[GNUPG:] VALIDSIG AA 2026-01-01 1 0 4 0 1 10 00 4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC"
     machine.stand_in("gpg", f"case $* in *verify*) echo '{signed}' >&3;; esac")
     installer = "aws-efa-installer/efa_installer.sh"
@@ -292,13 +225,36 @@ def test_efa_is_installed_after_its_signature_was_checked(machine: Machine) -> N
         f"mkdir aws-efa-installer; printf '#!/bin/sh\\necho installer $* >>{machine.calls}\\nmkdir -p {there.parent}\\n"
         f"touch {there}\\n' >{installer}; chmod +x {installer}",
     )
-    code, state = machine.boot(bootstrap_script(NodeKind("", "", efa=True)))
-    assert (code, state["state"]) == (0, "done")
-    assert "installer -y --minimal" in machine.called()
+    machine.stand_in("ldconfig", f"[ ! -e {there} ] || echo '{plugins}'")
+    own = bootstrap_script(NodeKind("", "", efa=True))
+    (setting,) = [
+        line
+        for line in bootstrap_script(NodeKind("", "", efa=True, containers=containers)).splitlines()
+        if line.startswith("efa_plugin=")
+    ]
+    return machine.boot(own.replace("efa_plugin=yes", setting))
+
+
+def test_efa_is_installed_with_its_nccl_plugin_where_ranks_run_without_a_container(machine: Machine) -> None:
+    code, state = install_efa(machine, containers=False, plugins=LISTED)
+    assert (code, state["state"]) == (0, "done"), state
+    assert "installer -y" in machine.called()
     assert any("aws-efa-installer-1.50.0.tar.gz" in call for call in machine.called())
 
 
-def test_several_disks_become_one(machine: Machine) -> None:
+@pytest.mark.parametrize("plugins", ["", NGC_VARIANT])
+def test_plugin_that_nccl_does_not_load_by_itself_fails_the_efa_step(machine: Machine, plugins: str) -> None:
+    code, state = install_efa(machine, containers=False, plugins=plugins)
+    assert (code, state["step"]) == (1, "efa")
+    assert "no libnccl-net.so" in state["error"]
+
+
+def test_efa_on_a_node_for_containers_is_installed_without_the_plugin(machine: Machine) -> None:
+    install_efa(machine, containers=True, plugins="")
+    assert "installer -y --minimal" in machine.called()
+
+
+def test_local_disks_are_combined_into_one_volume(machine: Machine) -> None:
     machine.disks("nvme1n1", "nvme2n1")
     machine.write("sys/block/nvme0n1/device/model", "Amazon Elastic Block Store\n")
     _, state = machine.boot(bootstrap_script(BARE))
@@ -310,7 +266,7 @@ def test_several_disks_become_one(machine: Machine) -> None:
     assert (machine.root / "mnt/cloudgpu").stat().st_mode & 0o1777 == 0o1777
 
 
-def test_an_array_is_made_where_none_is_found(machine: Machine) -> None:
+def test_raid0_array_is_created_if_none_is_found(machine: Machine) -> None:
     machine.disks("nvme1n1", "nvme2n1")
     machine.stand_in("mdadm", "case $1 in --assemble) exit 1;; esac")
     machine.boot(bootstrap_script(BARE))
@@ -319,26 +275,26 @@ def test_an_array_is_made_where_none_is_found(machine: Machine) -> None:
     assert "--raid-devices=2 /dev/nvme1n1 /dev/nvme2n1" in made
 
 
-def test_one_disk_is_no_array_and_its_file_system_is_kept(machine: Machine) -> None:
+def test_single_disk_is_mounted_without_array_or_reformatting(machine: Machine) -> None:
     machine.disks("nvme1n1")
-    machine.stand_in("blkid", "echo cloudgpu-store")
+    machine.stand_in("blkid", 'case "$*" in *export*) echo LABEL=cloudgpu-store;; *) echo cloudgpu-store;; esac')
     machine.boot(bootstrap_script(BARE))
     calls = machine.called()
     assert not any(call.startswith(("mdadm", "mkfs")) for call in calls)
     assert any(call.startswith("mount ") and "/dev/nvme1n1" in call for call in calls)
 
 
-def test_disks_that_the_image_has_put_together_are_used_as_they_are(machine: Machine) -> None:
+def test_volume_assembled_by_the_image_is_reused(machine: Machine) -> None:
     machine.disks("nvme1n1")
     machine.write("sys/block/nvme1n1/holders/dm-0", "")
-    (machine.root / "opt/dlami/nvme").mkdir(parents=True)
+    machine.write("proc/mounts", f"/dev/mapper/vg.01-lv_ephemeral {machine.root}/opt/dlami/nvme ext4 rw 0 0\n")
     _, state = machine.boot(bootstrap_script(BARE))
     assert took(state)["store"] == "done"
     assert (machine.root / "mnt/cloudgpu").readlink() == machine.root / "opt/dlami/nvme"
     assert not any(call.startswith(("mdadm", "mkfs", "mount")) for call in machine.called())
 
 
-def test_a_disk_that_is_mounted_elsewhere_is_never_touched(machine: Machine) -> None:
+def test_disks_mounted_elsewhere_are_left_untouched(machine: Machine) -> None:
     machine.disks("nvme1n1", "nvme2n1")
     machine.write("proc/mounts", "/dev/nvme2n1p1 /data ext4 rw 0 0\n")
     _, state = machine.boot(bootstrap_script(BARE))
@@ -346,7 +302,7 @@ def test_a_disk_that_is_mounted_elsewhere_is_never_touched(machine: Machine) -> 
     assert not any(call.startswith(("mdadm", "mkfs", "mount")) for call in machine.called())
 
 
-def test_docker_keeps_its_data_on_the_fast_disks(machine: Machine) -> None:
+def test_docker_data_root_is_on_local_disks(machine: Machine) -> None:
     machine.disks("nvme1n1")
     machine.stand_in("python3", f'exec {sys.executable} "$@"')
     machine.stand_in("docker")
@@ -362,7 +318,7 @@ def test_docker_keeps_its_data_on_the_fast_disks(machine: Machine) -> None:
     assert "nvidia" in settings["runtimes"]
 
 
-def test_the_lustre_client_is_the_one_for_the_running_kernel(machine: Machine) -> None:
+def test_lustre_client_matches_the_running_kernel(machine: Machine) -> None:
     loaded = machine.root / "lustre"
     machine.stand_in("modinfo", f"[ -e {loaded} ]")
     machine.stand_in("modprobe", f"touch {loaded}")
@@ -372,20 +328,23 @@ def test_the_lustre_client_is_the_one_for_the_running_kernel(machine: Machine) -
     assert " jammy main" in (machine.root / "etc/apt/sources.list.d/fsxlustreclientrepo.list").read_text()
 
 
-def test_running_it_again_does_nothing(machine: Machine) -> None:
+def test_second_bootstrap_run_changes_nothing(machine: Machine) -> None:
     machine.disks("nvme1n1")
     text = pack_script(bootstrap_script(V100))
     _, first = machine.boot(text)
     before = len(machine.called())
     code, state = machine.boot(text)
     assert (code, state["state"]) == (0, "done")
-    assert took(state) == took(first)  # what it took stays told
+    assert took(state) == took(first)  # the recorded results are kept
     assert not any(word in call for call in machine.called()[before:] for word in (" install ", "mkfs", "mount"))
 
 
-def test_cut_off_half_way_and_run_again_it_comes_to_the_same_end(machine: Machine) -> None:
+def test_killed_bootstrap_completes_when_rerun(machine: Machine) -> None:
     hanging = machine.root / "hanging"
-    machine.stand_in("apt-get", f'case "$*" in *install*) touch {hanging}; [ -e {hanging}.over ] || sleep 60;; esac')
+    machine.stand_in(
+        "apt-get",
+        f'{ONLINE}\ncase "$*" in *" -s "*) ;; *install*) touch {hanging}; [ -e {hanging}.over ] || sleep 60;; esac',
+    )
     text = pack_script(bootstrap_script(V100))
     process = subprocess.Popen([machine.bin / "sh"], stdin=subprocess.PIPE, env=machine.environment, process_group=0)
     process.stdin.write(text.encode())
@@ -399,10 +358,10 @@ def test_cut_off_half_way_and_run_again_it_comes_to_the_same_end(machine: Machin
     hanging.with_name("hanging.over").touch()
     code, state = machine.boot(text)
     assert (code, state["state"], took(state)["driver"]) == (0, "done", "done")
-    assert "dpkg --configure -a" in machine.called()  # what was cut off is ended first
+    assert "dpkg --configure -a" in machine.called()  # the interrupted installation is completed first
 
 
-def test_an_image_keeps_what_was_installed_and_nothing_that_belongs_to_its_node(machine: Machine) -> None:
+def test_image_cleanup_keeps_software_and_removes_node_state(machine: Machine) -> None:
     home = machine.root / "home/ubuntu"
     own = (
         *("etc/ssh/ssh_host_ed25519_key", "etc/ssh/ssh_host_ed25519_key.pub", "home/ubuntu/.ssh/authorized_keys"),
@@ -421,12 +380,12 @@ def test_an_image_keeps_what_was_installed_and_nothing_that_belongs_to_its_node(
     assert (machine.root / "etc/machine-id").read_text() == ""
     assert not machine.state.exists()
     assert not (machine.root / "var/lib/cloud/scripts/per-boot/cloudgpu-bootstrap").exists()
-    # The image's first node bootstraps as any other does, and finds everything done.
+    # The first node of the image bootstraps as usual and finds every step done.
     code, state = machine.boot(pack_script(bootstrap_script(BARE)))
     assert (code, set(took(state).values())) == (0, {"skipped"})
 
 
-def test_two_at_once_do_not_meet(machine: Machine) -> None:
+def test_concurrent_bootstrap_runs_do_not_overlap(machine: Machine) -> None:
     inside = machine.root / "inside"
     machine.stand_in("python3", f"mkdir {inside} || echo met >>{machine.calls}; sleep 0.2; rm -r {inside}")
     both = [
@@ -436,20 +395,23 @@ def test_two_at_once_do_not_meet(machine: Machine) -> None:
     assert "met" not in machine.called()
 
 
-def test_nothing_is_written_outside_the_prefix(machine: Machine) -> None:
+def test_bootstrap_writes_only_its_expected_files(machine: Machine) -> None:
     before = {str(path.relative_to(machine.root)) for path in machine.root.rglob("*") if path.is_file()}
     machine.boot(pack_script(bootstrap_script(V100)))
     files = {str(path.relative_to(machine.root)) for path in machine.root.rglob("*") if path.is_file()} - before
     state = "var/lib/cloudgpu"
     assert files == {
-        *(f"{state}/{name}" for name in ("bootstrap.json", "bootstrap.lock", "bootstrap.log", "bootstrap.sh")),
+        *(
+            f"{state}/{name}"
+            for name in ("bootstrap.json", "bootstrap.lock", "bootstrap.log", "bootstrap.sh", "online")
+        ),
         *(f"{state}/steps/{name}" for name in ("quiet", "python", "store", "driver")),
         "var/lib/cloud/scripts/per-boot/cloudgpu-bootstrap",
     }
 
 
 def node_with_a_disk(machine: Machine, *, holds: bytes, blkid: int) -> list[str]:
-    """What a node does with a disk that is attached to it."""
+    """Boot a node with an attached volume; return its mkfs and mount calls."""
     machine.write(volume_device_path("vol-0a1b2c3d4e5f60718").lstrip("/"), "")
     (machine.root / volume_device_path("vol-0a1b2c3d4e5f60718").lstrip("/")).write_bytes(holds)
     mounted = machine.root / "mounted"
@@ -463,7 +425,7 @@ def node_with_a_disk(machine: Machine, *, holds: bytes, blkid: int) -> list[str]
     return [call for call in machine.called() if call.startswith(("mkfs", "mount "))]
 
 
-def test_an_empty_disk_is_formatted_and_mounted(machine: Machine) -> None:
+def test_empty_volume_is_formatted_and_mounted(machine: Machine) -> None:
     made, mounted = node_with_a_disk(machine, holds=bytes(4096), blkid=2)
     assert made.startswith("mkfs.ext4 ")
     assert mounted.endswith("/data/disk")
@@ -471,19 +433,19 @@ def test_an_empty_disk_is_formatted_and_mounted(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(("holds", "blkid"), [(b"\0" * 64 + b"somebody's own format", 2), (bytes(4096), 4)])
-def test_a_disk_that_may_hold_something_is_never_formatted(machine: Machine, holds: bytes, blkid: int) -> None:
+def test_volume_that_may_contain_data_is_never_formatted(machine: Machine, holds: bytes, blkid: int) -> None:
     assert node_with_a_disk(machine, holds=holds, blkid=blkid) == []
     told = machine.told()
     assert (told["state"], told["step"]) == ("failed", "mount_disk")
     assert "is not formatted" in told["error"]
 
 
-def test_a_disk_with_a_file_system_is_mounted_as_it_is(machine: Machine) -> None:
+def test_volume_with_a_file_system_is_mounted_without_formatting(machine: Machine) -> None:
     (mounted,) = node_with_a_disk(machine, holds=b"x", blkid=0)
     assert mounted.startswith("mount -o noatime ")
 
 
-def test_what_a_boot_unmounts_is_mounted_again(machine: Machine) -> None:
+def test_volume_is_mounted_again_after_a_reboot(machine: Machine) -> None:
     mounted = machine.root / "mounted"
     node_with_a_disk(machine, holds=b"x", blkid=0)
     mounted.unlink()

@@ -33,10 +33,10 @@ def shown():
     return "\n".join(lines)
 
 
-def test_the_command_lines_are_the_golden_ones():
+def test_mount_commands_match_the_golden_file():
     assert shown() == GOLDEN.read_text()
 
 
-def test_what_is_copied_has_no_command():
+def test_copy_only_source_has_no_mount_command():
     with pytest.raises(ValueError, match="only copied"):
         build_mount_order(DataMount("x", source_of("https://host/x"), "/data/x", "us-east-1"))

@@ -1,4 +1,4 @@
-"""Where nodes keep checkpoints, and where they get their role's keys, when what answers there lies."""
+"""Checkpoint buckets and metadata services that send wrong or malicious responses."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def kept(url: str, tmp_path: Path, size: int):
 
 
 @pytest.mark.parametrize("lie", cases(LIES))
-def test_parts_that_a_bucket_lies_about_are_not_kept(lie: Lie, tmp_path: Path):
+def test_upload_to_a_misbehaving_bucket_fails_without_exposing_secrets(lie: Lie, tmp_path: Path):
     with telling(lie) as server:
         found = outcome(lambda: kept(server.url, tmp_path, 2500))
     assert isinstance(found, AgentError), found
@@ -48,7 +48,7 @@ def test_parts_that_a_bucket_lies_about_are_not_kept(lie: Lie, tmp_path: Path):
 
 
 @pytest.mark.parametrize("lie", cases(LIES))
-def test_a_metadata_service_that_lies_gives_no_keys(lie: Lie, monkeypatch):
+def test_misbehaving_metadata_service_yields_no_keys(lie: Lie, monkeypatch):
     with telling(lie) as server:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
         found = outcome(lambda: InstanceRole().keys())
@@ -58,7 +58,7 @@ def test_a_metadata_service_that_lies_gives_no_keys(lie: Lie, monkeypatch):
 
 @pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "303 See Other", "307 Temporary Redirect"])
 @pytest.mark.parametrize("size", [10, 2500])
-def test_keys_and_checkpoints_follow_no_redirect(status: str, size: int, tmp_path: Path):
+def test_checkpoint_upload_follows_no_redirect(status: str, size: int, tmp_path: Path):
     with lying(lambda _: [answer(body=b"<UploadId>u</UploadId>", etag='"e"')], "127.0.0.2") as thief:
         with lying(lambda _: [answer(status, location=f"{thief.url}/x")]) as server:
             found = outcome(lambda: kept(server.url, tmp_path, size))
@@ -67,7 +67,7 @@ def test_keys_and_checkpoints_follow_no_redirect(status: str, size: int, tmp_pat
 
 
 @pytest.mark.parametrize("path", ["/latest/api/token", "/latest/meta-data"])
-def test_the_token_of_the_metadata_service_follows_no_redirect(path: str, monkeypatch):
+def test_metadata_service_token_follows_no_redirect(path: str, monkeypatch):
     def tell(request):
         if request.path.startswith(path):
             return [answer("302 Found", location=f"{thief.url}/x")]
@@ -93,7 +93,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_keys_that_make_no_sense_are_named_and_not_shown(text: str, monkeypatch):
+def test_malformed_role_keys_are_rejected_without_being_shown(text: str, monkeypatch):
     def tell(request):
         return [answer(body=text.encode() if request.path.endswith("/nodes") else b"nodes")]
 
@@ -119,7 +119,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("lie", PARTS.values(), ids=PARTS)
-def test_an_upload_counts_only_when_the_bucket_says_that_it_is_complete(lie, tmp_path: Path):
+def test_upload_without_valid_completion_response_fails(lie, tmp_path: Path):
     begun, tag, ended = lie
 
     def tell(request):
@@ -132,7 +132,7 @@ def test_an_upload_counts_only_when_the_bucket_says_that_it_is_complete(lie, tmp
     assert isinstance(found, AgentError), found
 
 
-def test_an_upload_that_is_complete_counts(tmp_path: Path):
+def test_completed_multipart_upload_is_counted(tmp_path: Path):
     def tell(request):
         if request.method == "PUT":
             return [answer(etag='"e"')]

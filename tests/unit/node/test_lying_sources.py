@@ -1,4 +1,4 @@
-"""What nodes fetch from servers that lie: a typed error in time, and no file that looks whole."""
+"""Downloads from misbehaving servers fail in time with a typed error and leave no complete-looking file."""
 
 import hashlib
 import ssl
@@ -18,7 +18,7 @@ from tests.lying.lies import Lie, cases, telling
 from tests.lying.readers import outcome
 from tests.lying.server import answer, lying
 
-# An agent's connections stay open until its process ends; here it does not.
+# The agent leaves connections open until its process exits, which it does not do here.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:unclosed <socket:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
@@ -30,7 +30,7 @@ TOKEN = "hush-hush"
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """Seconds where nodes have minutes; a lie lasts longer still."""
+    """Shorten the timeouts from minutes to seconds; the misbehaving server is slower still."""
     monkeypatch.setattr(http, "_READ_TIMEOUT_S", 2.0)
     monkeypatch.setattr(http, "_PACE", MinimumSpeed(head_s=1.0, window_s=1.0))
     monkeypatch.setattr(download, "_BACK_OFF_S", 0.01)
@@ -51,7 +51,7 @@ def disk_bytes(folder: Path) -> int:
 @pytest.mark.parametrize("vouched", [True, False], ids=["checksum", "no checksum"])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("lie", cases())
-def test_a_source_that_lies_leaves_no_file(lie: Lie, size: int, vouched: bool, tmp_path: Path):
+def test_download_from_a_misbehaving_server_leaves_no_file(lie: Lie, size: int, vouched: bool, tmp_path: Path):
     path = tmp_path / "data" / "f"
     sha256 = hashlib.sha256(CONTENT).hexdigest() if vouched else None
     with telling(lie) as server:
@@ -65,7 +65,7 @@ def test_a_source_that_lies_leaves_no_file(lie: Lie, size: int, vouched: bool, t
 
 
 @pytest.mark.parametrize("lie", cases())
-def test_a_node_that_lies_hands_over_no_image(lie: Lie):
+def test_misbehaving_peer_transfers_no_complete_image(lie: Lie):
     with telling(lie) as server:
         hand = Peer(server.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         came = [0]
@@ -75,7 +75,7 @@ def test_a_node_that_lies_hands_over_no_image(lie: Lie):
                 came[0] += len(piece)
 
         found = outcome(take)
-    # As many bytes as were promised are taken for the archive: the engine's digest of it is what decides.
+    # The promised number of bytes is accepted as the archive: the container engine verifies its digest.
     assert came[0] <= 1000
     if came[0] < 1000:
         assert isinstance(found, AgentError), found
@@ -83,7 +83,7 @@ def test_a_node_that_lies_hands_over_no_image(lie: Lie):
 
 
 @pytest.mark.parametrize("location", ["http://127.0.0.2:1/x", "http://example.invalid/", "/elsewhere"])
-def test_the_token_of_a_hand_over_goes_nowhere_else(location: str):
+def test_peer_transfer_token_follows_no_redirect(location: str):
     with lying(lambda _: [answer("302 Found", location=location)]) as node:
         hand = Peer(node.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         found = outcome(lambda: list(image_archive._pieces(hand, 10)))
@@ -91,8 +91,8 @@ def test_the_token_of_a_hand_over_goes_nowhere_else(location: str):
         assert {one.path for one in node.asked} == {"/archive"}
 
 
-def test_an_image_that_goes_on_from_its_beginning_is_not_taken():
-    """The connection breaks, and the other node sends everything again where the rest was asked for."""
+def test_resumed_image_transfer_that_restarts_is_rejected():
+    """The connection breaks, and the peer sends the whole archive instead of the requested rest."""
     archive = b"0123456789"
 
     def tell(request):
@@ -107,8 +107,8 @@ def test_an_image_that_goes_on_from_its_beginning_is_not_taken():
     assert archive.startswith(b"".join(taken))
 
 
-def test_a_file_that_another_one_needs_on_its_way_is_refused(tmp_path: Path):
-    """`a` arrives as `a.part`: a file of that name would be taken for its beginning, and lost."""
+def test_target_that_collides_with_a_partial_file_is_rejected(tmp_path: Path):
+    """`a` is downloaded as `a.part`: an existing target of that name would be mistaken for a partial download."""
     files = [
         {"url": "http://127.0.0.1:9/x", "path": str(tmp_path / name), "size": 1, "sha256": None}
         for name in ("a", "a.part")
@@ -119,7 +119,7 @@ def test_a_file_that_another_one_needs_on_its_way_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\udcffb"])
-def test_a_name_that_no_file_can_have_is_refused_before_anything_is_asked(name: str, tmp_path: Path):
+def test_invalid_file_name_is_rejected(name: str, tmp_path: Path):
     file = {"url": "http://127.0.0.1:9/x", "path": f"{tmp_path}/{name}", "size": 1, "sha256": None}
     found = outcome(lambda: download.verb({"files": [file], "attempts": 1}, print))
     assert isinstance(found, AgentError), found
@@ -127,14 +127,14 @@ def test_a_name_that_no_file_can_have_is_refused_before_anything_is_asked(name: 
 
 
 @pytest.mark.parametrize("size", [True, -1, 1.5, "5", None])
-def test_a_size_that_is_none_is_refused(size, tmp_path: Path):
+def test_invalid_file_size_is_rejected(size, tmp_path: Path):
     found = outcome(lambda: fetched("http://127.0.0.1:9/x", tmp_path / "f", size, None))
     assert isinstance(found, AgentError)
     assert "is invalid" in found.message
 
 
 class Line:
-    """A socket that delivers `size` bytes after `seconds` of a clock of its own."""
+    """A socket with its own clock that delivers `size` bytes after `seconds`."""
 
     def __init__(self, seconds: float, size: int) -> None:
         self.now, self.seconds, self.size = 0.0, seconds, size
@@ -165,8 +165,8 @@ class Line:
     ],
     ids=["slow disk", "slow line", "trickle"],
 )
-def test_a_slow_source_is_given_up_and_a_slow_disk_is_not(line: Line, pause_s: float, error: str):
-    """Only the time that is spent waiting for bytes counts."""
+def test_slow_source_is_aborted_but_slow_disk_is_not(line: Line, pause_s: float, error: str):
+    """Only the time spent waiting for bytes counts."""
     stream, buffer = PacedStream(line, MinimumSpeed(clock=lambda: line.now)), bytearray(65536)
     found = ""
     try:
@@ -178,8 +178,8 @@ def test_a_slow_source_is_given_up_and_a_slow_disk_is_not(line: Line, pause_s: f
     assert found == error
 
 
-def test_headers_that_come_in_time_are_read(tmp_path: Path):
-    """The limits are no obstacle to a server that is only slow to begin."""
+def test_delayed_response_headers_are_accepted_within_the_timeout(tmp_path: Path):
+    """The limits accept a server that is slow only to start."""
 
     def tell(_request):
         time.sleep(0.3)

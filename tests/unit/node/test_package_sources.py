@@ -1,4 +1,4 @@
-"""pip's settings in uv's words."""
+"""Translation of pip settings to uv environment variables."""
 
 import pytest
 
@@ -28,7 +28,7 @@ ALWAYS = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
         (":env:.default-timeout='180'\n:env:.disable-pip-version-check='1'\nglobal.pre='no'", {}),
     ],
 )
-def test_every_source_has_its_word(listed: str, variables: dict[str, str]) -> None:
+def test_pip_settings_are_translated_to_uv_variables(listed: str, variables: dict[str, str]) -> None:
     assert translate_pip_config(listed) == ALWAYS | variables
 
 
@@ -42,5 +42,5 @@ def test_every_source_has_its_word(listed: str, variables: dict[str, str]) -> No
         "global.cert=x y",
     ],
 )
-def test_what_has_none_is_left_to_pip(listed: str) -> None:
+def test_untranslatable_pip_settings_fall_back_to_pip(listed: str) -> None:
     assert translate_pip_config(listed) is None

@@ -1,4 +1,4 @@
-"""What is suggested when no candidate of a plan could be had."""
+"""Suggestions for plans whose candidates are all unavailable."""
 
 from datetime import date
 
@@ -35,7 +35,7 @@ def suggested(plan, field, bound=frozenset()):
     return [one.removeprefix(f"--set {field}=") for one in found if one.startswith(f"--set {field}=")]
 
 
-def test_the_other_market_more_regions_and_another_type_are_suggested():
+def test_other_market_regions_and_instance_type_are_suggested():
     plan = planned()
     assert suggested(plan, "resources.market") == ["spot"]
     assert suggested(plan, "resources.regions") == ["us-east-1,us-west-2,eu-west-1"]
@@ -43,18 +43,18 @@ def test_the_other_market_more_regions_and_another_type_are_suggested():
     assert suggested(planned(market="spot"), "resources.market") == ["on-demand"]
 
 
-def test_a_plan_of_nothing_has_no_alternatives():
+def test_plan_without_candidates_has_no_alternatives():
     assert alternatives(planned(instance_type="p3.16xlarge"), CATALOG) == ()
 
 
-def test_a_type_is_suggested_only_where_the_software_runs():
+def test_suggested_instance_type_supports_the_software():
     caffe2 = {"container": {"image": "nvcr.io/nvidia/caffe2:18.08-py3"}}
     assert suggested(planned(caffe2), "resources.instance_type") == []
     small = planned(caffe2, instance_type="g4dn.xlarge")
     assert {CATALOG.types[name].gpu for name in suggested(small, "resources.instance_type")} == {"T4"}
 
 
-def test_a_type_that_counts_against_a_quota_that_binds_is_not_suggested():
+def test_instance_type_limited_by_same_quota_is_not_suggested():
     plan = planned()
     bound = frozenset({quota_of("p3dn.24xlarge", "on-demand")})
     (other,) = suggested(plan, "resources.instance_type", bound)
@@ -62,18 +62,18 @@ def test_a_type_that_counts_against_a_quota_that_binds_is_not_suggested():
     assert CATALOG.types[other].gpu_memory_total_gib >= 256
 
 
-def test_what_was_named_beside_the_place_goes_with_it():
+def test_region_suggestion_clears_pinned_zones():
     plan = planned(zones=["us-east-1c"])
     assert suggested(plan, "resources.regions")[0].endswith(" --set resources.zones=")
 
 
 @pytest.mark.parametrize("market", ["reservation", "capacity-block"])
-def test_what_is_reserved_is_left_by_name(market):
+def test_switching_to_on_demand_clears_the_reservation(market):
     plan = planned(instance_type="p4d.24xlarge", market=market, reservation="cr-0a1b2c3d4e5f60718")
     assert suggested(plan, "resources.market") == ["on-demand --set resources.reservation="]
 
 
-def test_what_was_tried_is_not_suggested_again():
+def test_already_tried_types_and_regions_are_not_suggested():
     plan = planned(instance_type=None, any_of=["V100:8", "A100:8"], regions=["us-east-1", "us-west-2", "eu-west-1"])
     tried = {one.instance_type for one in plan.candidates}
     assert not tried & set(suggested(plan, "resources.instance_type"))

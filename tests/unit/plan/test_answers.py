@@ -1,4 +1,4 @@
-"""Questions whose answer is known from the facts: what is refused, in which words, and what is offered instead."""
+"""Known hardware and software incompatibilities: the error of each and the alternatives offered."""
 
 import shlex
 from datetime import date
@@ -59,7 +59,7 @@ def make(one, *, target="aws", quotes=None, network=None) -> Plan:
 
 
 def applied(one, command):
-    """The recipe as the command line would make it of these options."""
+    """Apply command-line options to the recipe."""
     words = shlex.split(command)
     assert words[::2] == ["--set"] * (len(words) // 2)
     return resolve(LoadedRecipe(one, Path("recipe.yaml"), Path()), sets=read_sets(words[1::2]), rehearsal=False)
@@ -95,7 +95,7 @@ ANSWERS = [
     pytest.param(
         recipe(container("nvcr.io/nvidia/pytorch:25.03-py3"), instance_type="p3dn.24xlarge"),
         "image",
-        "25.03 needs compute capability 7.5, but V100 has 7.0; the last NGC release that supports it is 24.12",
+        "25.03 needs compute capability 7.5, but V100 has 7.0; the last NGC release that supports this GPU is 24.12",
         ["--set environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3"],
         id="V100 and a month whose tag nobody lists",
     ),
@@ -150,12 +150,12 @@ ON_REHEARSAL_TOO = [one for one in ANSWERS if one.values[1] != "torch"]
 
 
 @pytest.mark.parametrize(("one", "check", "said", "offered"), ANSWERS)
-def test_it_is_refused_and_what_would_work_is_offered(one, check, said, offered):
+def test_incompatible_request_is_rejected_with_working_alternatives(one, check, said, offered):
     is_refused(make(one), check, said, offered)
 
 
 @pytest.mark.parametrize(("one", "check", "said", "offered"), ON_REHEARSAL_TOO)
-def test_a_rehearsal_refuses_what_aws_would(one, check, said, offered):
+def test_rehearsal_rejects_the_same_requests_as_aws(one, check, said, offered):
     is_refused(make(one, target="rehearsal"), check, said, offered)
 
 
@@ -167,7 +167,7 @@ def is_refused(plan, check, said, offered):
 
 
 @pytest.mark.parametrize(("one", "check", "_said", "_offered"), ANSWERS)
-def test_what_is_offered_cures_it_as_it_is_typed(one, check, _said, _offered):
+def test_every_offered_option_resolves_its_error(one, check, _said, _offered):
     plan = make(one)
     for finding in plan.errors:
         for command in offers(finding):
@@ -178,7 +178,7 @@ def test_what_is_offered_cures_it_as_it_is_typed(one, check, _said, _offered):
         assert make(applied(one, remedy.command)).errors == ()
 
 
-def test_as_much_memory_as_p3_16xlarge_means_the_cheapest_type_that_has_it():
+def test_retired_type_is_replaced_by_cheapest_type_with_equal_memory():
     wanted = CATALOG.types["p3.16xlarge"].gpu_memory_total_gib
     enough = [
         kind
@@ -189,7 +189,7 @@ def test_as_much_memory_as_p3_16xlarge_means_the_cheapest_type_that_has_it():
     assert hardware(cheapest) in offers(error(make(recipe(instance_type="p3.16xlarge")), "retired"))
 
 
-def test_a_rehearsal_only_tells_that_a_wheel_would_not_run():
+def test_incompatible_wheel_is_only_a_note_in_rehearsal():
     plan = make(recipe(torch("torch>=2.11"), instance_type="p3dn.24xlarge"), target="rehearsal")
     assert plan.errors == ()
     (note,) = [finding for finding in plan.findings if finding.check == "torch-on-aws"]
@@ -197,15 +197,15 @@ def test_a_rehearsal_only_tells_that_a_wheel_would_not_run():
     assert (note.severity, note.fix) == ("note", "--set environment.python.torch_backend=cu126")
 
 
-def test_caffe2_on_a_t4_is_only_warned_of():
+def test_caffe2_on_t4_is_only_a_warning():
     plan = make(recipe(container("nvcr.io/nvidia/caffe2:18.08-py3"), instance_type="g4dn.12xlarge"), target="rehearsal")
     assert plan.errors == ()
     (warning,) = [finding for finding in plan.findings if finding.check == "container-code"]
     assert warning.severity == "warning"
-    assert warning.message == "nvcr.io/nvidia/caffe2:18.08-py3 is not tuned for T4: runs code built for 7.0"
+    assert warning.message == "nvcr.io/nvidia/caffe2:18.08-py3 is not tuned for T4: its newest native code is for 7.0"
 
 
-def test_two_p3dn_need_more_than_a_quota_of_96():
+def test_request_above_quota_suggests_fewer_nodes():
     room = {("us-east-1", "L-417A185B"): VcpuHeadroom(96, 0)}
     plan = make(recipe(instance_type="p3dn.24xlarge", nodes=2), quotes=Quotes(live=True, quotas=room))
     (found,) = plan.errors
@@ -215,8 +215,8 @@ def test_two_p3dn_need_more_than_a_quota_of_96():
     assert make(applied(plan.recipe, "--set resources.nodes=1"), quotes=Quotes(live=True, quotas=room)).errors == ()
 
 
-def test_nodes_with_32_interfaces_are_reached_by_an_elastic_ip_or_privately():
-    """EC2 gives a node with several interfaces no public address of its own."""
+def test_nodes_with_32_interfaces_use_elastic_or_private_addresses():
+    """EC2 does not assign a public address to a node with several interfaces."""
     one = recipe(instance_type="p5.48xlarge", nodes=2)
     plan = make(one)
     assert {(way.efa_interfaces, way.public_address) for way in plan.candidates} == {(32, "elastic")}

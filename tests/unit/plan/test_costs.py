@@ -1,4 +1,4 @@
-"""What goes with the nodes, what nobody knows the price of, and what the work is expected to cost."""
+"""Costs besides the nodes, items without a known price, and the expected cost of the work."""
 
 from datetime import date
 from decimal import Decimal
@@ -48,7 +48,7 @@ def make(one: Recipe, quotes: Quotes | None = None, region: str = "us-east-1"):
     ("way", "addresses", "gateway"),
     [("auto", 3, False), ("elastic", 3, False), ("nat", 2, True), ("private", 0, False)],
 )
-def test_every_way_to_the_nodes_has_its_addresses(way, addresses, gateway):
+def test_each_public_address_mode_bills_its_addresses_and_gateway(way, addresses, gateway):
     found = {item.kind: item for item in items_besides_nodes(3, 100, "us-east-1", way)}
     assert found["disks"].count == 3
     assert ("addresses" in found) == bool(addresses)
@@ -59,13 +59,13 @@ def test_every_way_to_the_nodes_has_its_addresses(way, addresses, gateway):
     assert all(item.source and item.priced_on for item in found.values())
 
 
-def test_a_disk_costs_its_share_of_a_month_of_thirty_days():
+def test_disk_price_is_prorated_over_a_30_day_month():
     (disk, _) = items_besides_nodes(1, 720, "us-east-1", "auto")
     assert disk.usd == Decimal("0.08")
     assert disk.label == "1 disk of 720 GiB (gp3)"
 
 
-def test_what_nobody_knows_the_price_of_is_named_and_in_no_sum():
+def test_items_without_known_price_are_listed_and_excluded_from_total():
     found = items_besides_nodes(2, 100, "ap-southeast-5", "nat")
     assert other_price("gp3_gib_month_usd", "ap-southeast-5") is None
     assert unpriced(found) == ("2 disks of 100 GiB (gp3)", "1 NAT gateway")
@@ -73,7 +73,7 @@ def test_what_nobody_knows_the_price_of_is_named_and_in_no_sum():
     assert [item.until_usd(3600) for item in found if item.usd is None] == [None, None]
 
 
-def test_a_plan_says_what_its_worst_case_leaves_out():
+def test_plan_lists_unpriced_items_excluded_from_worst_case():
     zone = "ap-southeast-5a"
     quotes = Quotes(
         zones={("p3dn.24xlarge", "ap-southeast-5"): (zone,)},
@@ -94,7 +94,7 @@ def test_a_plan_says_what_its_worst_case_leaves_out():
     st.integers(1, 1_000_000),
     st.integers(0, 100_000),
 )
-def test_what_goes_with_the_nodes_never_costs_less_for_longer(way, nodes, disk_gib, seconds, more):
+def test_non_node_costs_never_decrease_with_longer_runtime(way, nodes, disk_gib, seconds, more):
     items = items_besides_nodes(nodes, disk_gib, "eu-west-1", way)
     assert total_usd(items, seconds) <= total_usd(items, seconds + more)
     assert total_usd(items, seconds) == total_usd(items[::-1], seconds)
@@ -113,7 +113,7 @@ def test_what_goes_with_the_nodes_never_costs_less_for_longer(way, nodes, disk_g
         whole_hours=st.booleans(),
     )
 )
-def test_an_item_survives_its_json(item):
+def test_cost_item_round_trips_through_json(item):
     assert CostItem.from_json(item.as_json()) == item
 
 
@@ -127,7 +127,7 @@ RATE = {
 }
 
 
-def test_the_work_at_its_reference_rate_is_what_the_run_is_expected_to_cost():
+def test_expected_cost_uses_reference_rate_of_the_metric():
     plan = make(recipe(metrics=RATE, work={"metric": "images_per_s", "amount": 7_200_001}))
     expected = plan.expected
     assert (expected.seconds, expected.on, expected.unit) == (7201, "8 x V100", "img/s")
@@ -149,11 +149,11 @@ def test_the_work_at_its_reference_rate_is_what_the_run_is_expected_to_cost():
         (
             {"rate": {"pattern": "(?P<value>x)", "better": "higher", "unit": "img/s"}},
             "rate",
-            "rate has no reference above zero to estimate from",
+            "the estimate needs a reference value above zero for rate",
         ),
     ],
 )
-def test_work_without_a_known_rate_is_a_problem_of_the_recipe(metrics, metric, message):
+def test_work_without_a_known_rate_is_rejected(metrics, metric, message):
     (problem,) = rules.rule_problems(recipe(metrics=metrics, work={"metric": metric, "amount": 5}))
     assert (problem.path, problem.message) == (("work", "metric"), message)
 
@@ -166,7 +166,7 @@ def seen(**changes) -> NamedResources:
 DATA = [{"name": "digits", "from": "s3://bucket/digits", "to": "/data"}]
 
 
-def test_data_of_another_region_is_paid_for_once_a_node():
+def test_cross_region_data_transfer_is_charged_once_per_node():
     one = recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 2}, data=DATA)
     plain, far = make(one), make(one, Quotes(survey=seen()))
     (line,) = [item for item in far.costs if item.kind == "transfer"]
@@ -178,18 +178,18 @@ def test_data_of_another_region_is_paid_for_once_a_node():
 
 
 @pytest.mark.parametrize("changes", [{"size_bytes": None}, {"whole": False}, {"region": "ap-southeast-5"}])
-def test_data_of_unknown_size_or_price_is_said_to_be_left_out(changes):
+def test_data_of_unknown_size_or_price_is_listed_as_unpriced(changes):
     plan = make(recipe(data=DATA), Quotes(survey=seen(**changes)))
     assert plan.unpriced == (f"1 copy of digits from {changes.get('region', 'eu-west-1')}",)
     assert plan.worst_case_usd == make(recipe(data=DATA)).worst_case_usd
 
 
-def test_another_currency_is_refused_as_such():
+def test_budget_in_another_currency_is_rejected():
     with pytest.raises(ValidationError) as caught:
         recipe(budget={"max_usd": "50 EUR"})
     (problem,) = field_problems(caught.value, {"budget": {"max_usd": "50 EUR"}})
     assert problem.text == "budget.max_usd: expected a number of US dollars, the only supported currency, got 50 EUR"
 
 
-def test_plans_and_the_ledger_charge_the_same_minimum():
+def test_plan_and_ledger_use_the_same_minimum_charge():
     assert SHORTEST_CHARGE_S == MINIMUM_S

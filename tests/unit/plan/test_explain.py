@@ -1,4 +1,4 @@
-"""Every candidate that could be thought of has a verdict, and every verdict a rule."""
+"""Every possible candidate is accepted or rejected, and the deciding rule is named."""
 
 import json
 from datetime import date
@@ -38,7 +38,7 @@ def rules_of(question: PlannerInput) -> dict[str, int]:
     return {group.rule: group.count for group in group_by_rule(explain(question)) if not group.kept}
 
 
-def test_what_is_kept_has_its_place_and_what_decided_it():
+def test_accepted_candidates_have_a_position_and_a_rule():
     found = explain(asked(instance_type="p3dn.24xlarge"))
     assert [(one.zone, one.kept, one.place, one.rule) for one in found] == [
         ("us-east-1c", True, 1, "order"),
@@ -47,13 +47,13 @@ def test_what_is_kept_has_its_place_and_what_decided_it():
     assert found[0].label == "p3dn.24xlarge in us-east-1c on-demand"
 
 
-def test_what_was_refused_lately_is_kept_and_says_why_it_is_last():
+def test_recently_refused_candidate_is_ordered_last_with_cool_down_rule():
     quotes = Quotes(refused={("p3dn.24xlarge", "us-east-1c", "on-demand"): 60})
     last = explain(asked(quotes, instance_type="p3dn.24xlarge"))[-1]
     assert (last.zone, last.kept, last.rule) == ("us-east-1c", True, "cool-down")
 
 
-def test_the_rules_that_throw_out_types_regions_and_zones_are_named_and_counted():
+def test_rejected_types_regions_and_zones_are_counted_by_rule():
     quotes = Quotes(zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1c", "us-east-1d", "us-east-1-bos-1a")}, live=True)
     question = asked(
         quotes, any_of=["V100:8", "p3.16xlarge"], regions=["us-east-1", "eu-central-1"], zones=["us-east-1c"]
@@ -69,7 +69,7 @@ def test_the_rules_that_throw_out_types_regions_and_zones_are_named_and_counted(
     }
 
 
-def test_zones_beside_the_reservation_are_thrown_out_by_it():
+def test_zones_outside_the_reservation_are_rejected():
     held = Reservation(
         "cr-0a1b2c3d4e5f60718", "default", "us-east-1", "us-east-1d", "p3dn.24xlarge", "active", 2, None, None
     )
@@ -81,7 +81,7 @@ def test_zones_beside_the_reservation_are_thrown_out_by_it():
     ]
 
 
-def test_an_unknown_region_is_thrown_out_as_such():
+def test_unknown_region_is_rejected_by_region_rule():
     assert rules_of(asked(gpu="V100:8", regions=["us-east-1", "mars-1"])) == {"region": 1}
 
 
@@ -94,7 +94,7 @@ OPTIONS = [*list(CATALOG.types)[::7], "V100:8", "T4:4", "A100:8", "p3.16xlarge",
     st.lists(st.sampled_from(["us-east-1", "eu-west-1", "mars-1"]), max_size=3),
     st.sampled_from(["order", "price", "speed", "region", "spot"]),
 )
-def test_the_explanation_holds_exactly_the_candidates_of_the_plan_and_a_reason_for_each_type(specs, regions, prefer):
+def test_explanation_covers_all_plan_candidates_and_every_type(specs, regions, prefer):
     question = asked(any_of=specs, regions=regions, prefer=prefer)
     plan = planner.build_plan(question)
     found = explain(question)
@@ -106,7 +106,7 @@ def test_the_explanation_holds_exactly_the_candidates_of_the_plan_and_a_reason_f
     assert sum(group.count for group in group_by_rule(found)) == len(found)
 
 
-def test_offers_as_people_read_them():
+def test_offers_table_matches_expected_text():
     quotes = Quotes(quotas={("us-east-1", "L-417A185B"): VcpuHeadroom(384, 96)})
     question = asked(quotes, any_of=["V100:8", "p3.16xlarge"], regions=["us-east-1", "eu-central-1", "eu-north-1"])
     plan = planner.build_plan(question)
@@ -141,7 +141,7 @@ p3dn.24xlarge"""
     assert told["considered"][-1]["zone"] is None
 
 
-def test_a_quota_that_nobody_told_is_unknown_and_not_zero():
+def test_unreported_quota_is_shown_as_unknown_not_zero():
     question = asked(gpu="V100:8")
     plan = planner.build_plan(question)
     assert "192 needed, headroom unknown" in "\n".join(offers_lines(plan, question, explain(question)))
@@ -149,7 +149,7 @@ def test_a_quota_that_nobody_told_is_unknown_and_not_zero():
     assert (first["quota"]["limit_vcpus"], first["quota"]["free_vcpus"]) == (None, None)
 
 
-def test_offers_of_a_recipe_that_is_refused_are_a_document_too():
+def test_rejected_recipe_still_produces_valid_offers_json():
     question = asked(any_of=["p3.16xlarge", "V100:8"], regions=["eu-central-1"])
     told = json.loads(json.dumps(offers_json(planner.build_plan(question), question, explain(question))))
     assert told["candidates"] == []
@@ -158,9 +158,9 @@ def test_offers_of_a_recipe_that_is_refused_are_a_document_too():
 
 
 @pytest.mark.parametrize("resources", [{"gpu": "H900:8"}, {"instance_type": "x.large"}])
-def test_hardware_that_nobody_knows_leaves_nothing_to_explain(resources):
+def test_unknown_hardware_produces_an_empty_explanation(resources):
     question = asked(**resources)
     assert explain(question) == ()
     assert list(explanation_lines(planner.build_plan(question), ())) == [
-        "there are no offers: the hardware that tiny requests is unknown"
+        "there are no offers: the catalog does not contain the hardware that tiny requests"
     ]

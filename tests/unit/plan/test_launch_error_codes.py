@@ -1,4 +1,4 @@
-"""The failover policy: every code of the table, and what it leaves of the candidates."""
+"""The failover policy: which candidates remain after each launch error code."""
 
 from datetime import date
 from decimal import Decimal
@@ -48,7 +48,8 @@ EXPECTED = {
     "InstanceLimitExceeded": (QuotaError, (OTHER_FAMILY, SPOT, ELSEWHERE)),
     "MaxSpotInstanceCountExceeded": (QuotaError, (OTHER_FAMILY, SPOT, ELSEWHERE)),
     "MaxFleetCountExceeded": (QuotaError, (ELSEWHERE,)),
-    "AddressLimitExceeded": (QuotaError, ()),
+    "AddressLimitExceeded": (QuotaError, (ELSEWHERE,)),
+    "LimitExceeded": (QuotaError, ()),
     # not offered: here, or anywhere
     "Unsupported": (NotOfferedError, OTHERS),
     "InvalidInstanceType": (NotOfferedError, (SAME_FAMILY, OTHER_FAMILY)),
@@ -74,7 +75,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("code", EXPECTED)
-def test_what_a_code_is_and_what_it_leaves(code):
+def test_error_code_maps_to_error_class_and_remaining_candidates(code):
     error, remaining = EXPECTED[code]
     rule = launch_error_codes.find_rule(code) or launch_error_codes.DEFAULT_RULE
     assert rule.error is error
@@ -82,13 +83,13 @@ def test_what_a_code_is_and_what_it_leaves(code):
     assert (rule.skips == "again") == (error is ThrottledError)
 
 
-def test_a_spot_quota_closes_the_spot_pool_of_that_region_only():
+def test_spot_quota_error_skips_only_that_spot_pool_and_region():
     rule = launch_error_codes.RULES_BY_CODE["MaxSpotInstanceCountExceeded"]
     others = (candidate("us-east-1d", market="spot"), REFUSED, candidate("us-west-2b", market="spot"))
     assert launch_error_codes.remaining_candidates(others, SPOT, rule.skips) == others[1:]
 
 
-def test_p5_has_a_spot_quota_of_its_own():
+def test_p5_has_a_separate_spot_quota():
     rule = launch_error_codes.RULES_BY_CODE["MaxSpotInstanceCountExceeded"]
     p5 = candidate("us-east-1c", "p5.48xlarge", "spot")
     assert launch_error_codes.remaining_candidates((p5,), SPOT, rule.skips) == (p5,)
@@ -98,7 +99,7 @@ def test_p5_has_a_spot_quota_of_its_own():
     )
 
 
-def test_an_error_without_a_known_code_is_judged_by_its_class():
+def test_unknown_error_code_falls_back_to_the_error_class():
     assert launch_error_codes.rule_for_error(CapacityError("none", code="Novelty")).skips == "zone"
     assert launch_error_codes.rule_for_error(NotOfferedError("none")).skips == "zone"
     assert launch_error_codes.rule_for_error(QuotaError("none")).skips == "pool"
@@ -108,12 +109,12 @@ def test_an_error_without_a_known_code_is_judged_by_its_class():
     assert launch_error_codes.rule_for_error(BadRequestError("none", code="InvalidParameterValue")).skips == "stop"
 
 
-def test_a_node_that_aws_ended_while_it_started_leads_to_the_next_zone():
+def test_node_terminated_during_startup_moves_to_the_next_zone():
     rule = launch_error_codes.rule_for_error(CapacityError("ended", code="Server.InternalError"))
     assert (rule.skips, rule.summary) == ("zone", "a node was terminated during startup")
 
 
-def test_pauses_grow_from_half_a_minute_to_five():
+def test_retry_pauses_grow_from_30_s_to_5_minutes():
     pauses = list(islice(launch_error_codes.pauses_s(lambda: 0.5), 10))
     assert pauses[0] == 30
     assert pauses[-1] == 300
@@ -122,7 +123,7 @@ def test_pauses_grow_from_half_a_minute_to_five():
 
 
 @pytest.mark.parametrize("shaken", [0.0, 1.0])
-def test_pauses_are_shaken_but_never_longer_than_five_minutes(shaken):
+def test_retry_pauses_have_jitter_and_never_exceed_5_minutes(shaken):
     pauses = list(islice(launch_error_codes.pauses_s(lambda: shaken), 10))
     assert pauses[0] == pytest.approx(30 * (0.8 if shaken == 0 else 1.2))
     assert max(pauses) <= 300

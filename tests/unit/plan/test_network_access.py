@@ -1,4 +1,4 @@
-"""Which address nodes get, what it costs, and where it cannot be had."""
+"""Public address modes: which one is chosen, what it costs, and when it is unavailable."""
 
 from dataclasses import replace
 from datetime import date
@@ -51,14 +51,14 @@ def said(plan: Plan) -> list[tuple[str, str]]:
     return [(one.severity, one.message) for one in plan.findings if one.check == "address"]
 
 
-def test_nodes_with_one_interface_get_the_address_that_ec2_gives():
+def test_single_interface_nodes_get_an_auto_assigned_address():
     plan = make(recipe(instance_type="p3dn.24xlarge"))
     assert ways(plan) == {"auto"}
     assert said(plan) == []
     assert ways(make(recipe(network="tcp"))) == {"auto"}
 
 
-def test_several_interfaces_need_an_elastic_ip_each():
+def test_nodes_with_several_interfaces_need_an_elastic_ip_each():
     plan = make(recipe(), free=4)
     assert ways(plan) == {"elastic"}
     assert said(plan) == [
@@ -71,7 +71,7 @@ def test_several_interfaces_need_an_elastic_ip_each():
     assert plan.as_json()["candidates"][0]["public_address"] == "elastic"
 
 
-def test_more_nodes_than_elastic_ips_stand_behind_nat():
+def test_nat_is_used_when_nodes_exceed_available_elastic_ips():
     plan = make(recipe(nodes=6), free=5)
     assert ways(plan) == {"nat"}
     assert said(plan) == [
@@ -81,7 +81,7 @@ def test_more_nodes_than_elastic_ips_stand_behind_nat():
         ),
         (
             "note",
-            "p4d.24xlarge: the gateway and its 2 Elastic IPs are billed until `down` or `sweep` releases them: "
+            "p4d.24xlarge: the gateway and the 2 Elastic IPs are billed until `down` or `sweep` releases them: "
             "the expiry terminates only the nodes",
         ),
         (
@@ -92,12 +92,12 @@ def test_more_nodes_than_elastic_ips_stand_behind_nat():
     ]
 
 
-def test_an_account_that_nobody_asked_is_taken_to_have_five():
+def test_unqueried_account_is_assumed_to_have_five_elastic_ips():
     assert ways(make(recipe(nodes=5))) == {"elastic"}
     assert ways(make(recipe(nodes=6))) == {"nat"}
 
 
-def test_without_elastic_ips_the_nodes_could_not_be_reached():
+def test_plan_fails_when_elastic_ips_are_insufficient():
     plan = make(recipe(), free=1)
     assert plan.candidates == ()
     assert said(plan) == [
@@ -119,7 +119,7 @@ def test_without_elastic_ips_the_nodes_could_not_be_reached():
         (NetworkRequest("private", own_subnet=True), 1, 5, False, "private"),
     ],
 )
-def test_the_setting_decides_and_else_what_the_account_has(network, nodes, free, several, way):
+def test_public_address_mode_follows_setting_or_account_limits(network, nodes, free, several, way):
     assert choose_public_address(network, nodes, free, several=several) == way
 
 
@@ -130,19 +130,19 @@ def test_the_setting_decides_and_else_what_the_account_has(network, nodes, free,
         (NetworkRequest("private"), "public_address is private, but no subnet_id specifies a subnet"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused_in_the_plan(network, message):
+def test_contradictory_public_address_settings_are_plan_errors(network, message):
     plan = make(recipe(instance_type="p3dn.24xlarge"), network)
     (error,) = plan.errors
     assert error.message.startswith(message)
 
 
-def test_a_first_card_for_ip_alone_counts_as_an_interface():
+def test_extra_network_card_counts_as_an_additional_interface():
     assert several_interfaces(replace(P4D, efa_interfaces=1, network_cards=2), 1)
     assert not several_interfaces(P3DN, 1)
     assert not several_interfaces(P4D, 0)
 
 
-def test_the_cloud_is_asked_for_addresses_only_where_they_may_be_needed():
+def test_elastic_ips_are_queried_only_if_possibly_needed():
     def asked(network: NetworkRequest, **resources):
         return lookups.regions_needing_elastic_ips(recipe(**resources), CATALOG, "us-east-1", network)
 
@@ -169,7 +169,7 @@ BEHIND = NetworkRequest(bastion="ann@gate.example.org", caller_named=True, **OWN
         (BEHIND, True, 5, "private"),
     ],
 )
-def test_ways_where_nobody_connects_from_outside(network, several, free, way):
+def test_public_address_mode_is_chosen_for_ssm_access(network, several, free, way):
     assert choose_public_address(network, 2, free, several=several) == way
 
 
@@ -179,22 +179,22 @@ def test_ways_where_nobody_connects_from_outside(network, several, free, way):
         (NetworkRequest(public_address="private-nat"), "which can only be reached with reach = ssm"),
         (replace(BY_SSM, public_address="private-nat", **OWN), "public_address private-nat creates a VPC"),
         (replace(BY_SSM, public_address="private", own_network=True), "no subnet_id specifies a subnet"),
-        (replace(BEHIND, reach="ssm"), "bastion names a jump host, but reach is ssm, which does not use a jump host"),
+        (replace(BEHIND, reach="ssm"), "bastion is set, but reach is ssm, which does not use a jump host"),
         (replace(BEHIND, own_subnet=False), "bastion is set, but no subnet_id specifies a subnet"),
-        (replace(BEHIND, caller_named=False), "ssh_cidr does not allow the private address"),
+        (replace(BEHIND, caller_named=False), "bastion is set, but ssh_cidr is not, so the nodes reject SSH"),
     ],
 )
-def test_settings_that_exclude_each_other_are_errors_of_the_plan(network, says):
+def test_mutually_exclusive_network_settings_are_plan_errors(network, says):
     ((severity, message),) = said(make(recipe(), network))
     assert severity == "error"
     assert says in message
 
 
-def test_a_jump_host_needs_no_range_where_the_group_is_the_users_own():
+def test_jump_host_needs_no_cidr_with_a_custom_security_group():
     assert said(make(recipe(), replace(BEHIND, caller_named=False, own_group=True))) == []
 
 
-def test_private_nodes_pay_for_the_gateway_and_its_one_address():
+def test_private_nodes_are_billed_for_nat_gateway_and_its_address():
     plan = make(recipe(), replace(BY_SSM, public_address="private"))
     assert ways(plan) == {"private-nat"}
     (candidate, *_) = plan.candidates

@@ -1,4 +1,4 @@
-"""The order in which candidates are tried, for each thing that a recipe may prefer."""
+"""The order in which candidates are tried, for each value of `prefer`."""
 
 from datetime import date
 from decimal import Decimal
@@ -46,19 +46,19 @@ def tried(one: Recipe, quotes: Quotes | None = None):
     return plan.candidates
 
 
-def test_by_price_the_cheapest_hour_of_the_cluster_comes_first():
+def test_prefer_price_tries_lowest_hourly_cost_first():
     found = tried(recipe(any_of=["A100:8", "T4:4"], prefer="price"))
     assert found[0].instance_type == "g4dn.12xlarge"
     assert {one.gpu for one in found} == {"T4", "A100"}
 
 
-def test_by_speed_the_node_with_the_most_comes_first():
+def test_prefer_speed_tries_fastest_gpu_first():
     found = tried(recipe(any_of=["T4:4", "A100:8", "V100:8"], prefer="speed"))
     kinds = list(dict.fromkeys(one.gpu for one in found))
     assert kinds == ["A100", "V100", "T4"]
 
 
-def test_by_region_any_hardware_there_comes_before_the_first_hardware_elsewhere():
+def test_prefer_region_tries_all_hardware_in_the_first_region_first():
     specs, places = ["V100:8", "T4:4"], ["us-west-2", "us-east-1"]
     prices = {
         ("g4dn.12xlarge", zone, "on-demand"): Decimal("3.9")
@@ -73,7 +73,7 @@ def test_by_region_any_hardware_there_comes_before_the_first_hardware_elsewhere(
     ]
 
 
-def test_spot_first_and_on_demand_when_there_is_none():
+def test_prefer_spot_falls_back_to_on_demand():
     found = tried(recipe(gpu="V100:8", prefer="spot"))
     assert [(one.zone, one.market) for one in found] == [
         ("us-east-1c", "spot"),
@@ -85,7 +85,7 @@ def test_spot_first_and_on_demand_when_there_is_none():
     assert {one.market for one in only} == {"spot"}
 
 
-def test_what_is_reserved_is_bought_already_and_no_spot_is_preferred_to_it():
+def test_prefer_spot_with_a_reservation_is_rejected():
     held = recipe(gpu="V100:8", market="reservation", reservation="cr-0a1b2c3d4e5f60718", prefer="spot")
     (problem,) = rules.rule_problems(held)
     assert problem.path == ("resources", "prefer")
@@ -106,7 +106,7 @@ def worlds(draw):
 
 @settings(deadline=None, max_examples=60)
 @given(worlds(), st.sampled_from(sorted(RULES)))
-def test_a_preference_changes_the_order_and_never_the_candidates(world, prefer):
+def test_preference_reorders_candidates_without_changing_them(world, prefer):
     one, quotes = world
     resources = one.resources.model_copy(update={"prefer": prefer})
     preferred = tried(one.model_copy(update={"resources": resources}), quotes)
@@ -126,7 +126,7 @@ def test_a_preference_changes_the_order_and_never_the_candidates(world, prefer):
 
 
 @pytest.mark.parametrize("prefer", sorted(RULES))
-def test_equals_keep_the_order_of_the_recipe(prefer):
+def test_equally_ranked_candidates_keep_recipe_order(prefer):
     found = [
         one.zone
         for one in tried(recipe(instance_type="p3dn.24xlarge", zones=["us-east-1d", "us-east-1c"], prefer=prefer))

@@ -46,7 +46,7 @@ def on(**resources):
 
 
 def said(plan):
-    """What the checks say of the plan itself: that it was made offline is said of every one here."""
+    """Return the findings except those that every offline plan has."""
     return [finding for finding in plan.findings if finding.check not in ("offline", "quota")]
 
 
@@ -58,7 +58,7 @@ def places(plan):
     return [(one.instance_type, one.zone) for one in plan.candidates]
 
 
-def test_a_plain_plan():
+def test_basic_plan_has_expected_candidates_and_costs():
     plan = make(recipe())
     assert places(plan) == [("p3dn.24xlarge", "us-east-1c"), ("p3dn.24xlarge", "us-east-1d")]
     assert said(plan) == []
@@ -72,7 +72,7 @@ def test_a_plain_plan():
     assert "canonical/ubuntu" in first.image
 
 
-def test_the_plan_names_the_machine_image_as_it_is_now():
+def test_plan_resolves_current_machine_image_for_each_gpu():
     wanted = lookups.images_to_resolve(on(any_of=["T4:4", "V100:8"]), CATALOG, "us-east-1")
     assert [(name.split("/")[3], region) for name, region in wanted] == [
         ("canonical", "us-east-1"),
@@ -84,14 +84,14 @@ def test_the_plan_names_the_machine_image_as_it_is_now():
     assert named == {"V100": ("ami-0", wanted[0][0]), "T4": ("ami-1", wanted[1][0])}
 
 
-def test_an_image_of_the_recipes_own_is_asked_of_nobody():
+def test_custom_machine_image_is_not_looked_up():
     own = recipe(resources={"instance_type": "p3dn.24xlarge", "image": "ami-0123456789abcdef0"})
     assert lookups.images_to_resolve(own, CATALOG, "us-east-1") == ()
     (first, *_) = make(own).candidates
     assert (first.image, first.image_parameter) == ("ami-0123456789abcdef0", "")
 
 
-def test_candidates_go_by_spec_then_region_then_zone():
+def test_candidates_are_ordered_by_spec_then_region_then_zone():
     plan = make(on(any_of=["T4:4", "V100:8"], regions=["us-west-2", "us-east-1"]), quotes=_quoted("us-west-2"))
     assert [(one.instance_type, one.region) for one in plan.candidates] == sorted(
         [(one.instance_type, one.region) for one in plan.candidates],
@@ -106,24 +106,24 @@ def _quoted(region):
     return Quotes(prices={(kind.name, zone, "on-demand"): Decimal("4.2") for zone in kind.zones[region]})
 
 
-def test_zones_are_tried_in_the_order_of_the_recipe_and_name_their_region():
+def test_zones_imply_their_region_and_keep_recipe_order():
     plan = make(on(instance_type="p3dn.24xlarge", zones=["us-west-2c", "us-west-2b"]))
     assert places(plan) == [("p3dn.24xlarge", "us-west-2c"), ("p3dn.24xlarge", "us-west-2b")]
 
 
-def test_the_clouds_own_answer_beats_the_catalogue():
+def test_live_zone_data_overrides_the_catalog():
     quotes = Quotes(zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1a", "us-east-1-bos-1a")}, live=True)
     assert places(make(recipe(), quotes=quotes)) == [("p3dn.24xlarge", "us-east-1a")]
     gone = Quotes(zones={("p3dn.24xlarge", "us-east-1"): ()}, live=True)
     assert found(make(recipe(), quotes=gone)) == {("offered", "error")}
 
 
-def test_a_region_that_only_the_cloud_knows_is_an_error_and_no_crash():
+def test_region_missing_from_catalog_is_a_plan_error():
     quotes = Quotes(zones={("p3dn.24xlarge", "mars-1"): ("mars-1a",)}, live=True)
     assert found(make(on(gpu="V100:8", regions=["mars-1"]), quotes=quotes)) == {("region", "error")}
 
 
-def test_prices_read_today_make_a_plan_priced_live():
+def test_plan_with_current_prices_is_marked_priced_live():
     prices = {("p3dn.24xlarge", zone, "on-demand"): Decimal(30) for zone in ("us-east-1c", "us-east-1d")}
     plan = make(recipe(), quotes=Quotes(prices=prices, live=True), today=date(2027, 1, 1))
     assert plan.priced_live
@@ -187,24 +187,24 @@ def test_prices_read_today_make_a_plan_priced_live():
         ),
     ],
 )
-def test_what_cannot_be_had_is_an_error_with_a_fix(resources, check, message, fix):
+def test_unavailable_request_is_an_error_with_a_fix(resources, check, message, fix):
     plan = make(on(**resources))
     assert plan.candidates == ()
     assert [(one.check, one.message, one.fix) for one in plan.errors] == [(check, message, fix)]
 
 
-def test_what_cannot_be_had_is_only_a_warning_while_something_else_can():
+def test_unavailable_option_is_only_a_warning_if_another_is_available():
     plan = make(on(any_of=["p3.16xlarge", "g5.xlarge", "V100:8"], network="efa"))
     assert {one.instance_type for one in plan.candidates} == {"p3dn.24xlarge"}
     assert found(plan) == {("retired", "warning"), ("efa", "warning")}
 
 
-def test_a_typo_is_an_error_even_when_something_else_can_be_had():
+def test_typo_is_an_error_even_if_another_option_is_available():
     assert found(make(on(any_of=["V100:8", "p3nd.24xlarge"]))) == {("instance-type", "error")}
     assert found(make(on(gpu="V100:8", regions=["us-east-1", "us-best-1"]))) == {("region", "error")}
 
 
-def test_a_recipe_that_nothing_satisfies_lists_every_reason_rule_by_rule():
+def test_unsatisfiable_recipe_reports_every_reason_grouped_by_rule():
     specs = ["p3.16xlarge", "g5.xlarge", "p3.8xlarge", "g4dn.xlarge"]
     plan = make(on(any_of=specs, network="efa"))
     told = [(one.check, one.message.split()[0 if one.check == "efa" else 2]) for one in plan.errors]
@@ -216,7 +216,7 @@ def test_a_recipe_that_nothing_satisfies_lists_every_reason_rule_by_rule():
     ]
 
 
-def test_a_gpu_means_no_retired_type_and_does_not_speak_of_them():
+def test_gpu_request_ignores_retired_types_silently():
     plan = make(on(gpu="V100:8"))
     assert {one.instance_type for one in plan.candidates} == {"p3dn.24xlarge"}
     assert said(plan) == []
@@ -235,12 +235,12 @@ def test_a_gpu_means_no_retired_type_and_does_not_speak_of_them():
         ("g5.xlarge", "auto", 2, 0),
     ],
 )
-def test_efa_is_attached_where_it_is_of_use(kind, network, nodes, interfaces):
+def test_efa_interfaces_match_network_setting_and_node_count(kind, network, nodes, interfaces):
     plan = make(on(instance_type=kind, network=network, nodes=nodes))
     assert {one.efa_interfaces for one in plan.candidates} == {interfaces}
 
 
-def test_a_worst_case_above_the_budget_is_refused_with_an_expiry_that_fits():
+def test_worst_case_above_budget_is_rejected_with_a_fitting_expiry():
     plan = make(recipe(budget={"max_usd": 100, "expiry": "8h"}))
     (error,) = plan.errors
     assert error.check == "budget"
@@ -254,16 +254,16 @@ def test_a_worst_case_above_the_budget_is_refused_with_an_expiry_that_fits():
 
 
 @pytest.mark.parametrize(("cap", "refused"), [("499.83", False), ("499.82", True), ("499.84", False)])
-def test_the_cap_is_exact_to_the_cent(cap, refused):
+def test_budget_is_enforced_to_the_cent(cap, refused):
     assert bool(make(recipe(budget={"max_usd": cap})).errors) == refused
 
 
-def test_a_cap_that_no_useful_expiry_fits_offers_none():
+def test_budget_too_small_for_any_useful_expiry_suggests_none():
     (error,) = make(recipe(budget={"max_usd": 5})).errors
     assert error.fix == "--set budget.max_usd=499.83"
 
 
-def test_spot_costs_the_highest_price_seen_and_asks_for_a_checkpoint():
+def test_spot_plan_uses_highest_recorded_price_and_requests_checkpoint():
     plan = make(on(instance_type="p3dn.24xlarge", market="spot"))
     assert {one.node_hourly_usd for one in plan.candidates} == {Decimal("8.29")}
     assert [one.check for one in said(plan)] == ["spot", "spot", "placement"]
@@ -273,19 +273,19 @@ def test_spot_costs_the_highest_price_seen_and_asks_for_a_checkpoint():
     assert {one.node_hourly_usd for one in unknown.candidates} == {Decimal("1.006")}
 
 
-def test_old_prices_are_said_and_louder_on_aws():
+def test_outdated_prices_warn_on_aws_and_note_in_rehearsal():
     for target, severity in (("aws", "warning"), ("rehearsal", "note")):
         assert found(make(recipe(), target=target, today=date(2026, 8, 20))) == {("price-age", severity)}
     assert found(make(recipe(), today=date(2026, 8, 19))) == set()
 
 
-def test_containers_are_run_on_aws_and_not_when_rehearsed():
+def test_rehearsal_warns_that_containers_are_not_run():
     boxed = recipe(environment={"container": {"image": "nvcr.io/nvidia/pytorch:24.12-py3"}})
     assert found(make(boxed)) == {("efa-software", "note")}
     (warning,) = [one for one in make(boxed, target="rehearsal").findings if one.check == "container"]
     assert (warning.severity, warning.message) == (
         "warning",
-        "not run: needs nvcr.io/nvidia/pytorch:24.12-py3",
+        "the command is not run, because rehearsal nodes cannot run containers: nvcr.io/nvidia/pytorch:24.12-py3",
     )
 
 
@@ -299,7 +299,7 @@ def test_containers_are_run_on_aws_and_not_when_rehearsed():
         ("p3dn.24xlarge", "ubuntu:22.04", None),
     ],
 )
-def test_an_image_that_cannot_run_on_the_gpu_is_refused(kind, image, fix):
+def test_image_incompatible_with_the_gpu_is_rejected(kind, image, fix):
     boxed = recipe(resources={"instance_type": kind}, environment={"container": {"image": image}})
     fixes = [one.fix for one in make(boxed, target="rehearsal").errors]
     assert fixes == ([f"--set environment.container.image={fix}"] if fix else [])
@@ -324,40 +324,40 @@ def test_an_image_that_cannot_run_on_the_gpu_is_refused(kind, image, fix):
         ("numpy", False),
     ],
 )
-def test_a_torch_that_has_no_code_for_the_gpu_is_refused(requirement, refused):
+def test_torch_wheels_without_code_for_the_gpu_are_rejected(requirement, refused):
     required = {"environment": {"python": {"requirements": [requirement]}}}
     assert [one.check for one in make(recipe(**required)).errors] == (["torch"] if refused else [])
     assert make(recipe(resources={"gpu": "T4:1"}, **required)).errors == ()
 
 
-def test_data_may_be_mounted():
+def test_mounted_dataset_passes_all_checks():
     mounted = recipe(data=[{"name": "a", "from": "s3://bucket/a", "to": "/a", "mode": "mount"}])
     assert make(mounted).errors == ()
 
 
-def test_more_ranks_than_gpus_are_refused_and_many_on_one_machine_warned_of():
+def test_too_many_ranks_fail_on_aws_and_warn_in_rehearsal():
     many = recipe(launch={"with": "torchrun", "command": "x", "ranks_per_node": 9})
     assert found(make(many)) == {("ranks", "error")}
     assert found(make(many, target="rehearsal")) == {("ranks", "warning")}
     assert found(make(recipe(), target="rehearsal")) == set()
 
 
-def test_what_is_not_carried_out_yet_is_never_silent():
+def test_unimplemented_settings_are_reported():
     kept = recipe(checkpoint={"path": "c", "to": "s3://bucket/x"}, budget={"max_usd": 10_000, "idle": "20m"})
     assert found(make(kept)) == {("checkpoint", "note"), ("idle", "warning")}
 
 
-def test_secrets_are_named():
+def test_secrets_are_listed_by_name():
     (note,) = said(make(recipe(environment={"secrets": ["TOKEN", "KEY"]})))
-    assert (note.severity, note.message) == ("note", "taken from your environment and never stored: TOKEN, KEY")
+    assert (note.severity, note.message) == ("note", "read from your environment and never stored: TOKEN, KEY")
 
 
-def test_errors_come_first():
+def test_errors_are_listed_before_warnings_and_notes():
     plan = make(recipe(budget={"max_usd": 1, "idle": "20m"}, environment={"secrets": ["KEY"]}))
     assert [one.severity for one in said(plan)] == ["error", "warning", "note"]
 
 
-def test_what_to_ask_the_cloud_about():
+def test_offers_are_queried_only_for_valid_types_and_regions():
     wanted = on(any_of=["V100:8", "p3.16xlarge", "nope.large"], regions=["us-east-1", "us-nowhere-1"])
     assert lookups.offers_to_query(wanted, CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-east-1"),)
     assert lookups.offers_to_query(recipe(), CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-west-2"),)
@@ -394,7 +394,7 @@ def quoted(draw):
 
 @settings(deadline=None)  # a busy machine is no bug
 @given(recipes(), quoted(), st.sampled_from(["aws", "rehearsal"]))
-def test_no_world_breaks_the_planner_and_no_plan_leaves_its_recipe(one, quotes, target):
+def test_plan_always_stays_within_the_recipe_constraints(one, quotes, target):
     plan = make(one, target=target, quotes=quotes)
     resources = one.resources
     for candidate in plan.candidates:
@@ -411,7 +411,7 @@ def test_no_world_breaks_the_planner_and_no_plan_leaves_its_recipe(one, quotes, 
 
 @settings(deadline=None)  # a busy machine is no bug
 @given(st.integers(1, 50), st.integers(1, 5000))
-def test_the_expiry_offered_really_fits_the_cap(nodes, cap):
+def test_suggested_expiry_always_fits_the_budget(nodes, cap):
     plan = make(recipe(resources={"gpu": "V100:8", "nodes": nodes}, budget={"max_usd": cap}))
     for error in plan.errors:
         _, offered, expiry = error.fix.partition("--set budget.expiry=")
@@ -420,19 +420,19 @@ def test_the_expiry_offered_really_fits_the_cap(nodes, cap):
             assert make(cured).errors == ()
 
 
-def test_the_order_of_candidates_is_that_of_the_regions_given():
+def test_candidates_follow_the_order_of_requested_regions():
     forward = make(on(gpu="V100:8", regions=["us-east-1", "us-west-2"])).candidates
     backward = make(on(gpu="V100:8", regions=["us-west-2", "us-east-1"])).candidates
     assert forward == (*backward[2:], *backward[:2])
 
 
-def test_the_default_region_is_used_only_when_the_recipe_names_none():
+def test_default_region_is_used_only_if_recipe_has_no_regions():
     question = PlannerInput(recipe(), "aws", CATALOG, Quotes(), "eu-west-1", TODAY)
     assert question.regions == ("eu-west-1",)
     assert replace(question, recipe=on(gpu="V100:8", regions=["us-west-2"])).regions == ("us-west-2",)
 
 
-def test_a_plan_as_json_has_money_as_text():
+def test_plan_json_stores_money_as_strings():
     stored = make(recipe(), target="rehearsal").as_json()
     assert (stored["worst_case_usd"], stored["simulated"]) == ("499.83", True)
     assert stored["candidates"][0]["node_hourly_usd"] == "31.212"

@@ -1,4 +1,4 @@
-"""The text that a person reads before money is spent, word for word."""
+"""The plan as printed before launch, compared word for word."""
 
 from datetime import date
 from decimal import Decimal
@@ -28,7 +28,7 @@ def shown(target="aws", today=date(2026, 8, 1), **sets):
     return "\n".join(plan_lines(plan, "quickstart-1"))
 
 
-def test_the_quickstart_rehearsed():
+def test_quickstart_rehearsal_plan_matches_expected_text():
     assert (
         shown("rehearsal", today=date(2026, 11, 21))
         == """\
@@ -39,7 +39,7 @@ cluster quickstart-1: 2 ranks (1 per node in rehearsals), expires after 1h
     1  p3dn.24xlarge  us-east-1c  on-demand    1          31.212  2026-07-20
     2  p3dn.24xlarge  us-east-1d  on-demand    1          31.212  2026-07-20
 
-p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
+p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA from the Python packages
     image /aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id
 
   at most                    USD/h  USD in 1h  priced on
@@ -48,13 +48,13 @@ p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
   2 public IPv4 addresses     0.01       0.01  2026-11-21
 
 worst case on AWS: 62.48 USD until the cluster expires after 1h (simulated: nothing is charged)
-unknown: planned offline: zones, machine images, quotas, data in S3 were not queried [offline]
+unknown: planned offline, without querying zones, machine images, quotas, data in S3 [offline]
     fix: plan without --offline
-note: prices were read on 2026-07-20, 124 days ago [price-age]"""
+note: the oldest price was read on 2026-07-20, 124 days ago [price-age]"""
     )
 
 
-def test_the_quickstart_for_real():
+def test_quickstart_aws_plan_matches_expected_text():
     assert (
         shown()
         == """\
@@ -65,7 +65,7 @@ cluster quickstart-1: 16 ranks (8 per node), expires after 1h
     1  p3dn.24xlarge  us-east-1c  on-demand    1          31.212  2026-07-20
     2  p3dn.24xlarge  us-east-1d  on-demand    1          31.212  2026-07-20
 
-p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
+p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA from the Python packages
     image /aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id
     set for ranks: FI_EFA_USE_HUGE_PAGE=0 (forked data loaders cannot inherit the huge pages that EFA uses without \
 RDMA)
@@ -76,12 +76,12 @@ RDMA)
   2 public IPv4 addresses     0.01       0.01  2026-11-21
 
 worst case: 62.48 USD until the cluster expires after 1h
-unknown: planned offline: zones, machine images, quotas, data in S3 were not queried [offline]
+unknown: planned offline, without querying zones, machine images, quotas, data in S3 [offline]
     fix: plan without --offline"""
     )
 
 
-def test_several_types_and_what_was_left_out():
+def test_plan_with_excluded_types_matches_expected_text():
     assert (
         shown(resources__any_of="T4:4,p3.16xlarge", resources__nodes="1", resources__zones="us-east-1a")
         == """\
@@ -91,7 +91,7 @@ cluster quickstart-1: 4 ranks, expires after 1h
   try  type           zone        market     EFA  USD/h per node  priced on
     1  g4dn.12xlarge  us-east-1a  on-demand    -           3.912  2026-07-20
 
-g4dn.12xlarge: driver 595 open (machine image), CUDA with the Python packages
+g4dn.12xlarge: driver 595 open (machine image), CUDA from the Python packages
     image /aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id
 
   at most                   USD/h  USD in 1h  priced on
@@ -103,12 +103,12 @@ worst case: 3.94 USD until the cluster expires after 1h
 warning: excluded: AWS retired p3.16xlarge on 2025-12-20, and it can no longer be launched; \
 its successor is p3dn.24xlarge [retired]
     fix: --set resources.instance_type=p3dn.24xlarge
-unknown: planned offline: zones, machine images, quotas, data in S3 were not queried [offline]
+unknown: planned offline, without querying zones, machine images, quotas, data in S3 [offline]
     fix: plan without --offline"""
     )
 
 
-def test_nothing_to_be_had():
+def test_plan_without_candidates_matches_expected_text():
     assert (
         shown(resources__gpu="V10:8")
         == """\
@@ -119,12 +119,12 @@ no candidates
 
 error: unknown GPU V10; did you mean "V100"? [gpu]
     fix: --set resources.gpu=V100:8  (2 x p3dn.24xlarge (8 x V100 32 GiB) in us-east-1, worst case 62.48 USD)
-unknown: planned offline: zones, machine images, quotas, data in S3 were not queried [offline]
+unknown: planned offline, without querying zones, machine images, quotas, data in S3 [offline]
     fix: plan without --offline"""
     )
 
 
-def test_an_expected_cost_an_unknown_price_and_what_stays_are_said():
+def test_plan_text_shows_expected_cost_unpriced_items_and_kept_storage():
     recipe = Recipe.model_validate(
         {
             "schema": 1,

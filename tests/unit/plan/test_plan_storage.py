@@ -1,4 +1,4 @@
-"""Storage in a plan: the zones that it leaves, what it costs, and what is refused."""
+"""Storage in a plan: zones that it excludes, its cost, and invalid requests."""
 
 from dataclasses import replace
 from datetime import date
@@ -33,7 +33,7 @@ def told(made, check="storage"):
     return [(one.severity, one.message) for one in made.findings if one.check == check]
 
 
-def test_other_zones_are_left_out_and_the_plan_says_why():
+def test_zones_without_the_storage_are_excluded_with_a_note():
     assert len({one.zone for one in plan().candidates}) > 1
     made = plan(SETS, seen={"sets": (SEEN,)})
     assert {one.zone for one in made.candidates} == {"us-east-1d"}
@@ -42,12 +42,12 @@ def test_other_zones_are_left_out_and_the_plan_says_why():
     ]
 
 
-def test_what_stands_in_every_zone_leaves_all_of_them():
+def test_multi_zone_storage_excludes_no_zones():
     made = plan(SETS, seen={"sets": (replace(SEEN, kind="efs", zone=""),)})
     assert {one.zone for one in made.candidates} == {one.zone for one in plan().candidates}
 
 
-def test_a_region_without_it_is_left_out():
+def test_region_without_the_storage_is_excluded():
     made = plan(SETS, seen={"sets": (replace(SEEN, region="us-west-2", zone="us-west-2b"),)})
     assert made.candidates == ()
     assert ("error", "storage sets is in us-west-2, not in us-east-1") in told(made)
@@ -59,17 +59,17 @@ def test_a_region_without_it_is_left_out():
         ({"sets": ()}, 1, "error", "storage sets does not exist in us-east-1"),
         ({}, 1, "unknown", "was not queried"),
         ({"sets": (replace(SEEN, ready=False),)}, 1, "error", "is not available"),
-        ({"sets": (replace(SEEN, kind="ebs"),)}, 2, "error", "which only one node can mount, but there are 2"),
+        ({"sets": (replace(SEEN, kind="ebs"),)}, 2, "error", "which only one node can mount, but the cluster has 2"),
         ({"sets": (replace(SEEN, kind="ebs", users=("i-1",)),)}, 1, "warning", "is attached to i-1"),
     ],
 )
-def test_what_a_run_would_fail_by_is_found_before(seen, nodes, severity, words):
+def test_storage_problem_is_reported_before_launch(seen, nodes, severity, words):
     ((found, message),) = told(plan(SETS, seen=seen, nodes=nodes))
     assert found == severity
     assert words in message
 
 
-def test_what_is_made_is_in_the_worst_case_and_what_stays_is_by_the_month():
+def test_worst_case_includes_new_storage_but_not_kept_storage():
     own = {"name": "own", "to": "/own", "make": {"kind": "lustre", "size": "1200GiB"}, "keep": False}
     kept = {"name": "kept", "to": "/kept", "make": {"kind": "ebs", "size": "100GiB"}}
     grows = {"name": "grows", "to": "/grows", "make": {"kind": "efs"}, "keep": False}
@@ -82,7 +82,7 @@ def test_what_is_made_is_in_the_worst_case_and_what_stays_is_by_the_month():
     assert plan(kept).worst_case_usd == bare
 
 
-def test_what_an_earlier_cluster_kept_is_not_made_again():
+def test_storage_kept_from_an_earlier_cluster_is_reused():
     kept = {"name": "sets", "to": "/sets", "make": {"kind": "lustre", "size": "1200GiB"}}
     made = plan(kept, seen={"sets": (SEEN,)})
     assert [item for item in made.costs if item.kind == "storage"] == []

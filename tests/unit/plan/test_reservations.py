@@ -1,4 +1,4 @@
-"""Reserved capacity in the plan: where it lies, whether it fits, what it costs, and how long a run in it lasts."""
+"""Reserved capacity in a plan: zone, eligibility, cost and expiry."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -32,7 +32,9 @@ def held(**changes) -> Reservation:
     return Reservation(**fields)
 
 
-def make(one: Reservation | None, market: str = "capacity-block", *, live: bool = True, **resources) -> Plan:
+def make(
+    one: Reservation | None, market: str = "capacity-block", *, live: bool = True, expiry: str = "8h", **resources
+) -> Plan:
     recipe = Recipe.model_validate(
         {
             "schema": 1,
@@ -45,7 +47,7 @@ def make(one: Reservation | None, market: str = "capacity-block", *, live: bool 
                 **resources,
             },
             "launch": {"with": "torchrun", "command": "train.py"},
-            "budget": {"max_usd": 1000, "expiry": "8h"},
+            "budget": {"max_usd": 1000, "expiry": expiry},
         }
     )
     quotes = Quotes(live=True, reservation=one, asked_at=NOON) if live else Quotes()
@@ -60,7 +62,7 @@ def said(plan: Plan) -> list[tuple[str, str]]:
     return [(one.severity, one.message) for one in plan.findings if one.check == "reservation"]
 
 
-def test_the_only_candidate_is_where_the_capacity_lies():
+def test_only_candidate_is_in_the_zone_of_the_reservation():
     plan = make(held())
     assert [(one.zone, one.market, one.reservation) for one in plan.candidates] == [
         ("us-east-1d", "capacity-block", ID)
@@ -69,7 +71,7 @@ def test_the_only_candidate_is_where_the_capacity_lies():
     assert plan.expiry_s == 8 * 3600
 
 
-def test_a_block_is_paid_for_and_a_reservation_costs_the_hour():
+def test_capacity_block_is_prepaid_and_reservation_is_billed_hourly():
     block = make(held())
     # What goes with the nodes was not paid for in advance.
     assert [(item.kind, bool(item.usd)) for item in block.costs] == [
@@ -83,7 +85,7 @@ def test_a_block_is_paid_for_and_a_reservation_costs_the_hour():
     assert said(plan) == []
 
 
-def test_a_run_ends_before_aws_takes_the_nodes_of_a_block():
+def test_expiry_is_shortened_to_the_end_of_the_capacity_block():
     plan = make(held(ends_at=NOON + timedelta(hours=3)))
     assert plan.expiry_s == 2.5 * 3600
     assert said(plan)[-1] == (
@@ -93,7 +95,7 @@ def test_a_run_ends_before_aws_takes_the_nodes_of_a_block():
     )
 
 
-def test_a_block_that_starts_later_is_waited_for_and_its_time_counts_from_there():
+def test_expiry_counts_from_the_start_of_a_scheduled_block():
     plan = make(held(state="scheduled", starts_at=NOON + timedelta(hours=5), ends_at=NOON + timedelta(hours=9)))
     assert plan.starts_at == NOON + timedelta(hours=5)
     assert plan.expiry_s == 3.5 * 3600
@@ -101,9 +103,13 @@ def test_a_block_that_starts_later_is_waited_for_and_its_time_counts_from_there(
     assert plan.as_json()["starts_at"] == "2026-11-21T17:00:00+00:00"
 
 
-def test_what_is_as_good_as_over_is_refused():
+def test_reservation_that_ends_too_soon_is_rejected():
     plan = make(held(ends_at=NOON + timedelta(minutes=35)))
     assert plan.errors[0].message == f"{ID} ends too soon for a run: AWS terminates its nodes 30 minutes before the end"
+
+
+def test_short_run_in_a_long_reservation_is_accepted():
+    assert make(held(ends_at=NOON + timedelta(hours=9)), expiry="5m").errors == ()
 
 
 @pytest.mark.parametrize(
@@ -116,18 +122,18 @@ def test_what_is_as_good_as_over_is_refused():
         (held(kind="default"), f"{ID} is a different kind of reservation; set resources.market to reservation"),
     ],
 )
-def test_what_does_not_fit_is_an_error_of_the_plan(one, message):
+def test_reservation_not_matching_the_request_is_a_plan_error(one, message):
     plan = make(one)
     assert plan.candidates == ()
     assert [error.message for error in plan.errors] == [message]
 
 
-def test_another_zone_than_the_recipes_is_an_error():
+def test_reservation_outside_the_requested_zones_is_a_plan_error():
     plan = make(held(), zones=["us-east-1c"])
     assert plan.candidates == ()
     assert plan.errors[0].message.startswith(f"{ID} is in us-east-1d")
 
 
-def test_offline_nobody_knows_it():
+def test_offline_plan_reports_reservation_as_unchecked():
     plan = make(None, live=False)
     assert said(plan) == [("warning", f"{ID} was not checked: its zone, start and end are unknown")]

@@ -1,4 +1,4 @@
-"""GPU, driver, CUDA, container and PyTorch's wheels: which go together, over data made by hand and the real ones."""
+"""Compatibility of GPU, driver, CUDA, container and PyTorch wheels, with handmade and real catalog data."""
 
 from dataclasses import replace
 from datetime import date
@@ -116,7 +116,7 @@ def found(one, **world):
         ("pytorch/pytorch:2.99.0-cuda12.6-cudnn9-runtime", "V100", None),
     ],
 )
-def test_how_a_container_fits_a_gpu(image, gpu, fit):
+def test_container_support_level_is_determined_per_gpu(image, gpu, fit):
     assert image_support(image, GPUS[gpu], asked(recipe())).fit == fit
 
 
@@ -134,29 +134,29 @@ def test_how_a_container_fits_a_gpu(image, gpu, fit):
         ("lab/own", None, None),
     ],
 )
-def test_what_the_tag_of_an_image_says(image, cuda, torch):
+def test_image_tag_reveals_cuda_and_torch_versions(image, cuda, torch):
     assert (parse_image_tag(image).cuda, parse_image_tag(image).torch) == (cuda, torch)
 
 
-def test_the_cuda_of_a_tag_needs_a_driver_too():
+def test_cuda_version_of_image_tag_requires_a_matching_driver():
     one = "pytorch/pytorch:2.8.0-cuda12.6-cudnn9-runtime"
     assert thrown_out(boxed(one, instance_type="g4dn.12xlarge", driver=515)) == {"cuda"}
     assert thrown_out(boxed(one, instance_type="g4dn.12xlarge", driver=525)) == set()
 
 
 @pytest.mark.parametrize(("driver", "refused"), [(384, set()), (390, {"cuda"}), (410, set()), (470, set())])
-def test_before_cuda_11_an_older_driver_does_only_where_it_is_named(driver, refused):
+def test_pre_cuda_11_image_accepts_older_driver_only_if_listed(driver, refused):
     old = recipe({"container": {"image": "nvcr.io/nvidia/pytorch:18.09-py3"}}, driver=driver)
     planned = planner.plan_with_findings(asked(old, known=software()))
     assert {one.check for one in planned.errors} & {"cuda"} == refused
 
 
-def test_a_container_that_nobody_knows_is_unknown_and_never_passed():
+def test_unknown_container_image_is_reported_as_unknown():
     assert ("container-code", "unknown") in found(boxed("ubuntu:22.04"), target="rehearsal")
     assert ("container-code", "unknown") not in found(boxed("nvcr.io/nvidia/pytorch:23.01-py3"), target="rehearsal")
 
 
-def test_other_tags_are_those_that_hold_code_and_are_there():
+def test_suggested_image_tags_exist_and_support_the_gpu():
     question = asked(recipe(), known=software())
     choices = lambda image, gpu: list(container_choices(image, GPUS[gpu], question))  # noqa: E731
     assert choices("nvcr.io/nvidia/pytorch:25.03-py3", "V100")[0] == "nvcr.io/nvidia/pytorch:24.12-py3"
@@ -175,7 +175,7 @@ def test_other_tags_are_those_that_hold_code_and_are_there():
         ("a/b:c@sha256:00", "a/b"),
     ],
 )
-def test_the_repository_of_an_image(image, name):
+def test_image_repository_is_parsed_without_tag_and_digest(image, name):
     assert repository(image) == name
 
 
@@ -194,12 +194,12 @@ def test_the_repository_of_an_image(image, name):
         ({"image": "/lab/images/ours"}, "V100", (None, None, False)),
     ],
 )
-def test_the_driver_of_the_nodes(resources, gpu, driver):
+def test_node_driver_matches_machine_image_and_request(resources, gpu, driver):
     there = node_driver(recipe(**resources), GPUS[gpu])
     assert (there.branch, there.flavour, there.installed) == driver
 
 
-def test_who_names_a_driver_gets_an_image_without_one_and_the_bootstrap_installs_it():
+def test_explicit_driver_selects_bare_image_and_is_installed_by_bootstrap():
     one = recipe(instance_type="g4dn.12xlarge", driver=550)
     assert machine_image(one, GPUS["T4"]) == bare_image().parameter
     plan = planner.plan_with_findings(asked(one))
@@ -212,7 +212,7 @@ def test_who_names_a_driver_gets_an_image_without_one_and_the_bootstrap_installs
     )
 
 
-def test_nodes_of_deepspeeds_runner_get_what_it_starts_the_others_with():
+def test_bootstrap_installs_pdsh_for_multi_node_deepspeed_only():
     started = {"with": "deepspeed", "command": "deepspeed --hostfile {hostfile} train.py"}
 
     def steps(nodes, launch):
@@ -242,7 +242,7 @@ def test_nodes_of_deepspeeds_runner_get_what_it_starts_the_others_with():
         ({"instance_type": "p2.xlarge", "driver": 470}, {"retired"}),
     ],
 )
-def test_a_driver_outside_the_window_of_the_gpu_throws_the_type_out(resources, rules):
+def test_driver_unsupported_by_the_gpu_excludes_the_type(resources, rules):
     assert thrown_out(recipe(**resources)) == rules
 
 
@@ -261,18 +261,18 @@ def test_a_driver_outside_the_window_of_the_gpu_throws_the_type_out(resources, r
         ("24.07", 410, True),  # nobody looked it up
     ],
 )
-def test_a_container_needs_a_driver_that_carries_its_cuda(month, driver, fits):
+def test_container_requires_a_driver_that_supports_its_cuda(month, driver, fits):
     one = boxed(f"nvcr.io/nvidia/pytorch:{month}-py3", instance_type="g4dn.12xlarge", driver=driver)
     assert ("cuda" not in thrown_out(one)) == fits
 
 
-def test_pytorchs_cuda_needs_a_driver_too():
+def test_pytorch_wheels_require_a_driver_that_supports_their_cuda():
     assert thrown_out(required("torch", torch_backend="cu126", resources={"driver": 470})) == {"cuda"}
     assert thrown_out(required("torch<2.4", resources={"driver": 470})) == set()
     assert thrown_out(required("torch", torch_backend="cu126", resources={"driver": 470}), target="rehearsal") == set()
 
 
-def test_a_machine_image_of_ones_own_is_unknown_and_a_driver_beside_one_that_has_its_own_is_refused():
+def test_custom_image_has_unknown_driver_and_preinstalled_driver_conflicts():
     own = recipe(image="ami-0123456789abcdef0")
     assert ("driver-known", "unknown") in found(own)
     assert ("driver-known", "unknown") not in found(recipe())
@@ -304,7 +304,7 @@ def test_a_machine_image_of_ones_own_is_unknown_and_a_driver_beside_one_that_has
         (["torch!=2.7.0,<2.8"], None, "V100", "cu130", False),
     ],
 )
-def test_which_wheel_is_installed_and_whether_it_runs(lines, backend, gpu, newest, runs):
+def test_pytorch_wheel_build_and_gpu_support_are_determined(lines, backend, gpu, newest, runs):
     python = PythonEnvironment(requirements=tuple(lines), torch_backend=backend)
     assert wheels_of(python, MADE.torch).build == newest
     assert (torch_misfit(python, GPUS[gpu], MADE.torch) == "") == runs
@@ -317,27 +317,27 @@ def test_which_wheel_is_installed_and_whether_it_runs(lines, backend, gpu, newes
         ("torch==2.2.1", "H100", "they support compute capabilities 5.0 to 8.0, but H100 has 9.0"),
     ],
 )
-def test_the_reason_holds_for_a_gpu_older_or_newer_than_the_wheels(requirement, gpu, reason):
+def test_wheel_error_states_supported_and_actual_compute_capability(requirement, gpu, reason):
     python = PythonEnvironment(requirements=(requirement,))
     assert reason in torch_misfit(python, GPUS[gpu], MADE.torch)
 
 
 @pytest.mark.parametrize("line", ["torchvision", "torch-geometric", "torch @ https://x.example/t.whl", "numpy", ""])
-def test_what_names_no_pytorch_says_nothing_of_it(line):
+def test_requirements_without_pytorch_have_no_pytorch_bounds(line):
     assert torch_bounds([line]) is None
     assert torch_misfit(PythonEnvironment(requirements=(line,)), GPUS["V100"], MADE.torch) == ""
 
 
-def test_an_index_without_a_pytorch_within_the_bounds_is_refused_and_an_unknown_one_is_not():
+def test_index_without_matching_pytorch_is_rejected_unknown_index_is_not():
     old = PythonEnvironment(requirements=("torch>=2.10",), torch_backend="cu126")
     assert torch_misfit(old, GPUS["V100"], MADE.torch) == (
-        "the cu126 index has no PyTorch release that these requirements allow; the last one is 2.9"
+        "the cu126 index has no PyTorch release that these requirements allow; its last release is 2.9"
     )
     unheard = PythonEnvironment(requirements=("torch",), torch_backend="cu140")
     assert torch_misfit(unheard, GPUS["V100"], MADE.torch) == ""
 
 
-def test_the_builds_and_the_series_that_would_run():
+def test_compatible_wheel_builds_and_release_series_are_found():
     python = PythonEnvironment(requirements=("torch",))
     assert list(backends_for(python, GPUS["V100"], MADE.torch)) == ["cu126", "cu118"]
     assert series_for(python, GPUS["V100"], MADE.torch) == "2.6"
@@ -351,8 +351,8 @@ OPERATORS = st.sampled_from(["==", "<", "<=", ">", ">=", "~=", "!="])
 
 
 @given(st.lists(st.tuples(OPERATORS, VERSIONS), max_size=3), st.integers(0, 12), st.integers(0, 12), st.integers(0, 12))
-def test_a_series_with_a_release_within_the_bounds_is_allowed(bounds, major, minor, patch):
-    """Held against `packaging`: a bound that it accepts for any release is never refused for the whole series."""
+def test_version_bounds_allow_every_series_that_packaging_accepts(bounds, major, minor, patch):
+    """Compare with `packaging`: if it accepts any release of a series, the series must be allowed."""
     bounds = [
         (operator, (*version, 0) if operator == "~=" and len(version) < 2 else version) for operator, version in bounds
     ]
@@ -361,7 +361,7 @@ def test_a_series_with_a_release_within_the_bounds_is_allowed(bounds, major, min
         assert allows(tuple(bounds), (major, minor))
 
 
-def test_torch_is_an_error_on_aws_and_a_note_when_rehearsed():
+def test_incompatible_torch_is_an_error_only_on_aws():
     one = required("torch")
     assert ("torch", "error") in found(one)
     assert ("torch-on-aws", "note") in found(one, target="rehearsal")
@@ -369,7 +369,7 @@ def test_torch_is_an_error_on_aws_and_a_note_when_rehearsed():
     assert not {check for check, _ in found(one, target="rehearsal")} & {"torch"}
 
 
-def test_efa_asks_for_software_of_its_time():
+def test_efa_requires_recent_nccl_and_ofi_plugin_in_container():
     old = boxed("nvcr.io/nvidia/pytorch:20.03-py3", instance_type="p5.48xlarge", network="efa")
     no_code = replace(MADE, images=(FrameworkImage("x", "registry.example/x:1", "7.0", None, (), False, "made"),))
     assert ("image", "error") in found(old)
@@ -394,7 +394,7 @@ def test_efa_asks_for_software_of_its_time():
     assert "efa-software" not in {check for check, _ in found(tcp, target="rehearsal", known=late)}
 
 
-def test_our_efa_installer_is_new_enough_for_every_type():
+def test_bundled_efa_installer_is_new_enough_for_every_type():
     numbers = lambda text: tuple(map(int, text.split(".")))  # noqa: E731
     minima = [one.efa_installer for one in software().fabric.values() if one.efa_installer]
     assert minima
@@ -402,8 +402,8 @@ def test_our_efa_installer_is_new_enough_for_every_type():
 
 
 @pytest.mark.parametrize("name", [name for name, kind in CATALOG.types.items() if kind.provider == "aws"])
-def test_the_driver_that_we_choose_suits_every_type_of_the_catalogue(name):
-    """Without a word of the recipe, no rule on drivers may speak."""
+def test_default_driver_supports_every_aws_instance_type(name):
+    """Without a driver in the recipe, no driver rule reports anything."""
     assert thrown_out(recipe(instance_type=name), known=software()) <= {"retired", "market"}
     gpu = GPUS[CATALOG.types[name].gpu]
     assert driver_for(gpu.architecture).flavour in gpu.modules
@@ -419,7 +419,7 @@ ALL_MINORS_FROM = {"11": 450, "12": 525, "13": 580}
 
 @st.composite
 def anything(draw):
-    """A recipe with some hardware and some software, mostly wrong for one another."""
+    """Generate recipes with hardware and software that are mostly incompatible."""
     month = draw(st.sampled_from(sorted(software().ngc)))
     series = draw(st.sampled_from(["1.13.1", "2.0.1", "2.6.0", "2.8.0", "2.10.0", "2.12.0", "2.14.0"]))
     build = draw(st.sampled_from([None, *sorted({row.cuda for row in software().torch})]))
@@ -442,7 +442,7 @@ def anything(draw):
 
 @settings(deadline=None, max_examples=150)  # a busy machine is no bug
 @given(anything())
-def test_no_candidate_ever_breaks_a_window_of_the_catalogue(one):
+def test_candidates_never_violate_catalog_compatibility_windows(one):
     for candidate in planner.plan_with_findings(asked(one, known=software())).candidates:
         kind, gpu = CATALOG.types[candidate.instance_type], GPUS[candidate.gpu]
         there = node_driver(one, gpu)

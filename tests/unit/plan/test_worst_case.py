@@ -1,6 +1,5 @@
-"""The worst case of a plan beside what the ledger books of it."""
+"""The worst-case cost of a plan compared with what the ledger records."""
 
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -15,7 +14,7 @@ from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from tests.cluster_records import cluster_record
 
 CATALOG = load()
 
@@ -56,46 +55,36 @@ def recipes(draw):
 
 @settings(deadline=None)  # a busy machine is no bug
 @given(recipes(), st.integers(1, 100_000))
-def test_the_worst_case_is_never_below_what_the_ledger_may_book_until_the_expiry(one, lived_s):
-    """Whichever candidate it becomes, and whenever until then it ends."""
+def test_worst_case_is_never_below_recorded_cost_until_expiry(one, lived_s):
+    """For every candidate and every end time until the expiry."""
     plan = make(one)
     assert (plan.worst_case_usd is None) == (not plan.candidates)
     start = datetime(2026, 8, 1, tzinfo=UTC)
     end = start + timedelta(seconds=min(lived_s, plan.expiry_s))
     for candidate in plan.candidates:
-        booked = spending_of(cluster_record(plan, candidate), start)
+        booked = spending_of(launched_record(plan, candidate), start)
         ids = tuple(f"i-{number}" for number in range(plan.nodes))
         entry = LedgerEntry(booked, "closed", ids, launched_at=start, closed_at=end)
         assert entry_usd(entry, end) <= plan.worst_case_usd
 
 
-def test_the_worst_case_is_what_the_ledger_books_when_the_dearest_lives_to_its_expiry():
+def test_worst_case_equals_ledger_cost_of_dearest_candidate_at_expiry():
     plan = make(recipe(instance_type="p4d.24xlarge", nodes=6))
     start = datetime(2026, 8, 1, tzinfo=UTC)
     end = start + timedelta(seconds=plan.expiry_s)
-    booked = spending_of(cluster_record(plan, plan.most_expensive), start)
+    booked = spending_of(launched_record(plan, plan.most_expensive), start)
     assert {one.kind for one in booked.beside} == {"disks", "elastic-ips", "gateway"}
     entry = LedgerEntry(booked, "closed", tuple("abcdef"), launched_at=start, closed_at=end)
     assert Decimal(0) <= plan.worst_case_usd - entry_usd(entry, end) < Decimal("0.01")
 
 
-def cluster_record(plan, candidate):
-    """As `up` would write it."""
-    record = ClusterRecord(
-        name="lab",
-        token="t",
-        owner="ann",
-        team="",
+def launched_record(plan, candidate):
+    """Return the cluster record that `up` would write."""
+    return cluster_record(
         recipe=plan.recipe.name,
         target=plan.target,
-        account="1",
-        endpoint="",
         created_at=datetime(2026, 8, 1, tzinfo=UTC),
         expires_at=datetime(2026, 8, 1, tzinfo=UTC) + timedelta(seconds=plan.expiry_s),
-        made_by="up",
-    )
-    return replace(
-        record,
         zone=candidate.zone,
         instance_type=candidate.instance_type,
         nodes=plan.nodes,

@@ -21,7 +21,7 @@ params:
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | bytes], Path]:
-    """Write a recipe below a current directory of its own."""
+    """Write a recipe below a temporary current directory."""
     monkeypatch.chdir(tmp_path)
 
     def write_it(content: str | bytes) -> Path:
@@ -35,7 +35,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | by
 
 @pytest.fixture
 def problems(write: Callable[[str | bytes], Path]) -> Callable[[str | bytes], list[str]]:
-    """The problems that loading this text ends with."""
+    """Return the problems reported when loading this text."""
 
     def load_it(content: str | bytes) -> list[str]:
         with pytest.raises(RecipeError) as caught:

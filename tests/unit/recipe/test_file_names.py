@@ -1,4 +1,4 @@
-"""Names of a dataset's files that no node can write, found before anything is bought."""
+"""File names of datasets that nodes cannot write are found before launch."""
 
 import hashlib
 
@@ -28,12 +28,12 @@ WRONG = [
 ]
 
 
-def test_usual_names_are_usable():
+def test_usual_file_names_are_accepted():
     assert find_unusable_name(GOOD) is None
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_name_that_no_file_can_have_is_found_among_others(name: str):
+def test_invalid_file_name_is_found_among_valid_names(name: str):
     found = find_unusable_name([*GOOD, name])
     assert found is not None
     assert found[0] == name
@@ -41,20 +41,20 @@ def test_a_name_that_no_file_can_have_is_found_among_others(name: str):
 
 
 @pytest.mark.parametrize("pair", [("a", "a/b/c"), ("a", "a.part"), ("a", "a.part.map"), ("d/a", "d/a.part")])
-def test_names_that_cannot_be_there_at_once_are_found(pair):
+def test_conflicting_file_names_are_found(pair):
     assert find_unusable_name(pair) is not None
 
 
 @pytest.mark.parametrize("name", [one for one in WRONG if one and "\n" not in one and not one.startswith("./")])
-def test_a_manifest_that_leads_elsewhere_is_refused(name: str, tmp_path):
+def test_manifest_with_unusable_file_name_is_rejected(name: str, tmp_path):
     path = tmp_path / "sums.txt"
     path.write_text(f"{SHA}  good\n{SHA}  {name}\n")
     with pytest.raises(RecipeError, match="which cannot be created on a node"):
         read_manifest(path)
 
 
-def test_a_manifest_that_contradicts_itself_is_refused(tmp_path):
-    """The last line would win, and a file be called verified that is not the one of the first."""
+def test_manifest_with_conflicting_checksums_is_rejected(tmp_path):
+    """Otherwise the last line would win, and a file that differs from the first would pass verification."""
     path = tmp_path / "sums.txt"
     path.write_text(f"{SHA}  a\n{'0' * 64}  ./a\n")
     with pytest.raises(RecipeError, match="with different checksums"):

@@ -1,4 +1,4 @@
-"""The batch that all ranks share, and the memory that each GPU must have."""
+"""The global batch size and the required GPU memory."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def values(batch, params=None):
         ("{other}", {"batch": 256}, None),
     ],
 )
-def test_the_batch_that_a_recipe_means(batch, params, meant):
+def test_global_batch_is_resolved_from_number_or_placeholder(batch, params, meant):
     assert samples_per_step(Recipe.model_validate(values(batch, params))) == meant
 
 
@@ -44,19 +44,19 @@ def test_the_batch_that_a_recipe_means(batch, params, meant):
         ("{outputs}", "launch.global_batch: unknown placeholder {outputs}"),
     ],
 )
-def test_a_batch_that_is_no_number_is_a_problem_of_the_recipe(tmp_path, batch, said):
+def test_non_numeric_global_batch_is_a_recipe_problem(tmp_path, batch, said):
     (tmp_path / "train.py").touch()
     _, problems = validate_recipe(values(batch, {"batch": 64}), tmp_path)
     assert [problem.text[: len(said)] for problem in problems] == [said]
 
 
-def test_a_batch_below_one_is_refused(tmp_path):
+def test_global_batch_below_1_is_rejected(tmp_path):
     recipe, problems = validate_recipe(values(0), tmp_path)
     assert recipe is None
     assert any("global_batch" in problem.text for problem in problems)
 
 
-def test_the_memory_of_a_gpu_has_a_unit():
+def test_gpu_memory_is_parsed_with_its_unit():
     one = values(None)
     one["resources"]["gpu_memory"] = "24GiB"
     assert Recipe.model_validate(one).resources.gpu_memory == SizeGib(24)

@@ -1,4 +1,4 @@
-"""What a node could not be given, or nobody could mean, is refused when the recipe is loaded: file, line and field."""
+"""Values that cannot be sent to a node or are out of range are rejected on load, with file, line and field."""
 
 import pytest
 
@@ -63,7 +63,7 @@ FIELDS = {
         (r"\x7f", "the control character U+007F"),
     ],
 )
-def test_no_text_holds_what_no_node_can_be_given(problems, field, char, said):
+def test_control_character_in_any_text_field_is_rejected(problems, field, char, said):
     old, new, line = FIELDS[field]
     old = old.replace("{{", "{").replace("}}", "}")
     assert old in WHOLE
@@ -73,13 +73,13 @@ def test_no_text_holds_what_no_node_can_be_given(problems, field, char, said):
 
 @pytest.mark.parametrize("name", [r"a\0b", r"a\ud800", r"a\nb", r"a\eb"])
 @pytest.mark.parametrize("section", ["  env:\n    ", "params:\n  "])
-def test_no_field_is_named_so(problems, section, name):
+def test_control_character_in_a_field_name_is_rejected(problems, section, name):
     (found,) = problems(WHOLE.replace(section, f'{section}"{name}": x\n{section.rpartition(chr(10))[2]}', 1))
     assert "invalid name: character 2 is" in found
     assert found.isprintable()
 
 
-def test_lines_belong_in_commands_values_and_prose(write):
+def test_line_breaks_are_allowed_in_commands_values_and_descriptions(write):
     text = WHOLE.replace("one sentence", r'"one\nsentence"').replace("fast", r'"a\n\tb"')
     text = text.replace("note: plain", r'note: "a\tb"').replace(
         "train.py --epochs {epochs} {note}", r'"bash -c \"a\n\tb\""'
@@ -90,7 +90,7 @@ def test_lines_belong_in_commands_values_and_prose(write):
 
 
 @pytest.mark.parametrize("field", ["outputs[0]", "resources.gpu", "name"])
-def test_lines_belong_in_no_name_and_no_path(problems, field):
+def test_line_break_in_name_or_path_is_rejected(problems, field):
     old, new, line = FIELDS[field]
     (found,) = problems(WHOLE.replace(old, new.format(r'"a\nb"'), 1))
     assert found.startswith(f"{SHOWN}:{line}: {field}: character 2 is the control character U+000A")
@@ -98,7 +98,7 @@ def test_lines_belong_in_no_name_and_no_path(problems, field):
 
 @pytest.mark.parametrize("value", ["a\0b", "a\ud800b", "a\x1bb"])
 @pytest.mark.parametrize("name", ["note", "launch.command", "environment.env.MODE", "outputs", "workdir"])
-def test_what_is_set_is_held_to_the_same(write, name, value):
+def test_control_character_in_set_or_matrix_value_is_rejected(write, name, value):
     loaded = loader.load(write(WHOLE))
     with pytest.raises(RecipeError) as caught:
         resolve(loaded, sets={name: value}, rehearsal=False)
@@ -107,7 +107,7 @@ def test_what_is_set_is_held_to_the_same(write, name, value):
         combinations(loaded, [Axis(name, ("fine", value))], {}, rehearsal=False)
 
 
-def test_an_argument_that_linux_would_refuse(problems, write):
+def test_argument_longer_than_the_linux_limit_is_rejected(problems, write):
     long = "x" * 131_071
     assert loader.load(write(WHOLE.replace("note: plain", f"note: {long[:-1]}"))).recipe.params["note"] == long[:-1]
     (found,) = problems(WHOLE.replace("note: plain", f"note: {long}x"))
@@ -118,20 +118,20 @@ def test_an_argument_that_linux_would_refuse(problems, write):
     assert found.startswith(f"{SHOWN}:8: environment.env.MODE: 131,072 bytes including its name")
 
 
-def test_all_arguments_together(problems):
+def test_total_argument_size_above_the_limit_is_rejected(problems):
     many = "".join(f"    V{number}: *long\n" for number in range(9))
     text = WHOLE.replace("    MODE: fast\n", f"    MODE: &long {'é' * 60_000}\n{many}")
     assert problems(text)[0].startswith(f"{SHOWN}:24: launch.command: command and environment.env take 1,")
 
 
-def test_a_small_stack_allows_less(problems):
+def test_small_container_stack_lowers_the_argument_limit(problems):
     many = "".join(f"    V{number}: *long\n" for number in range(3))
     text = WHOLE.replace("    MODE: fast\n", f"    MODE: &long {'x' * 90_000}\n{many}")
     text = text.replace("environment:\n", "environment:\n  container: {image: 'a:b', stack_mib: 1}\n")
     assert all("the safe limit is 262,144" in line for line in problems(text))
 
 
-def test_what_ssh_hands_over_is_one_argument(problems):
+def test_mpirun_env_larger_than_an_ssh_argument_is_rejected(problems):
     text = (
         WHOLE.replace("fast", "x" * 99_000)
         .replace("torchrun", "mpirun")
@@ -174,13 +174,13 @@ def test_what_ssh_hands_over_is_one_argument(problems):
         ("epochs: 3", "epochs: 99999999999999999999", "11: params.epochs: expected a whole number of at most"),
     ],
 )
-def test_every_figure_has_bounds(problems, old, new, said):
+def test_out_of_range_or_mistyped_number_is_rejected(problems, old, new, said):
     assert old in WHOLE
     (found,) = problems(WHOLE.replace(old, new, 1))
     assert found.startswith(f"{SHOWN}:{said}")
 
 
-def test_work_that_no_one_waits_for(problems):
+def test_work_longer_than_100_years_is_rejected(problems):
     text = WHOLE.replace("    better: higher\n", "    better: higher\n    unit: img/s\n")
     text += "work: {metric: acc, amount: 999999999999}\n"
     (found,) = problems(text)
@@ -188,14 +188,14 @@ def test_work_that_no_one_waits_for(problems):
 
 
 @pytest.mark.parametrize("text", ["٣", "1_0", "+5", "²", "0x10", " 3"])
-def test_a_parameter_is_set_in_ascii_digits(write, text):
+def test_set_parameter_accepts_only_ascii_digits(write, text):
     loaded = loader.load(write(WHOLE))
     with pytest.raises(RecipeError, match="expected a whole number"):
         resolve(loaded, sets={"epochs": text}, rehearsal=False)
 
 
 @pytest.mark.parametrize("text", ["1_0", "+5", "0x10", "0o7"])
-def test_a_field_is_set_in_ascii_digits(write, text):
+def test_set_field_accepts_only_ascii_digits(write, text):
     with pytest.raises(RecipeError) as caught:
         resolve(loader.load(write(WHOLE)), sets={"resources.nodes": text}, rehearsal=False)
     assert caught.value.problems == (f"resources.nodes: expected a whole number, got {text}",)

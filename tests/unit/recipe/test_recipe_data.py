@@ -1,4 +1,4 @@
-"""The `data` and `checkpoint` sections: which sources there are, and which combinations make no sense."""
+"""The `data` and `checkpoint` sections: valid sources and contradictory settings."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def problems(*data, **sections):
         ("../digits", ("local", "", "../digits")),
     ],
 )
-def test_an_address_is_read(text, parts):
+def test_source_url_is_parsed_into_kind_host_and_path(text, parts):
     found = source_of(text)
     assert (found.kind, found.place, found.path) == parts
 
@@ -52,7 +52,7 @@ def test_an_address_is_read(text, parts):
         ("https://host", "expected a file"),
     ],
 )
-def test_an_address_that_nobody_can_read_says_what_would_do(text, why):
+def test_invalid_source_url_error_states_the_expected_format(text, why):
     (problem,) = problems({"from": text})
     assert why in problem
 
@@ -77,23 +77,23 @@ def test_an_address_that_nobody_can_read_says_what_would_do(text, why):
         ),
     ],
 )
-def test_what_makes_no_sense_together_is_refused(data, why):
+def test_contradictory_data_settings_are_rejected(data, why):
     assert any(why in problem for problem in problems(data))
 
 
 @pytest.mark.parametrize("mode", ["copy", "mount"])
 @pytest.mark.parametrize("place", ["/", "/usr", "/etc/x", "/home", "/home/ubuntu", "/proc", "/lib/x"])
-def test_no_dataset_takes_the_place_of_the_system(mode, place):
+def test_dataset_in_a_system_directory_is_rejected(mode, place):
     (problem,) = problems({"from": "s3://bucket/x", "mode": mode, "to": place})
     assert "the node's operating system" in problem
 
 
 @pytest.mark.parametrize(("mode", "fine"), [("copy", True), ("mount", False)])
-def test_a_mount_stays_out_of_more_folders_than_a_copy(mode, fine):
+def test_mount_excludes_more_directories_than_copy(mode, fine):
     assert (problems({"from": "s3://bucket/x", "mode": mode, "to": "/tmp/sets"}) == []) is fine
 
 
-def test_names_and_places_are_each_datasets_own():
+def test_dataset_names_and_directories_must_be_unique():
     twice = problems({"from": "a", "name": "x"}, {"from": "b", "name": "x"})
     assert any("another dataset is already named x" in problem for problem in twice)
     same = problems({"from": "a", "to": "/data/x"}, {"from": "b", "to": "/data/x"})
@@ -111,18 +111,18 @@ def test_names_and_places_are_each_datasets_own():
         ("s3://bucket/{name}", "the only placeholder allowed here is {run}"),
     ],
 )
-def test_a_checkpoint_goes_to_s3(to, why):
+def test_checkpoint_and_output_destinations_must_be_s3_urls(to, why):
     found = problems(checkpoint={"path": "ckpt", "to": to})
     assert any(why in problem for problem in found)
     assert any(why in problem for problem in problems(outputs=["out"], outputs_to=to))
 
 
-def test_outputs_that_go_to_s3_are_named():
+def test_outputs_to_requires_outputs():
     assert problems(outputs=["out"], outputs_to="s3://bucket/results/{run}") == []
     assert any("outputs is empty" in problem for problem in problems(outputs_to="s3://bucket/results/{run}"))
 
 
-def test_what_is_right_is_right():
+def test_valid_data_and_checkpoint_sections_have_no_problems():
     assert (
         problems(
             {

@@ -31,11 +31,11 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a: [1, two, {b: 3}]", [1, "two", {"b": 3}]),
     ],
 )
-def test_a_scalar_is_read_as_yaml_1_2_says(text, value):
+def test_scalars_are_parsed_by_yaml_1_2_rules(text, value):
     assert document.parse(text).value == {"a": value}
 
 
-def test_every_field_knows_its_line_and_missing_ones_that_of_their_section():
+def test_fields_have_lines_and_missing_fields_use_section_line():
     read = document.parse("# one\na: 1\nb:\n  c:\n    - x\n    - y: 2\n")
     assert [read.line(path) for path in ((), ("a",), ("b",), ("b", "c", 1), ("b", "c", 1, "y"))] == [2, 2, 3, 6, 6]
     assert read.line(("b", "nope", "deeper")) == 3
@@ -48,7 +48,7 @@ def test_every_field_knows_its_line_and_missing_ones_that_of_their_section():
         ("# only a comment\n", 1, "the file contains no fields"),
         ("a:\n\tb: 1", 2, "not valid YAML: indented with a tab; use spaces"),
         ("a: 1\nb: {c: 2\n", 3, "not valid YAML: expected ',' or '}', but got '<stream end>'"),
-        ("a: 1\nb: 2\na: 3\n", 3, "a: duplicate field, first given on line 1"),
+        ("a: 1\nb: 2\na: 3\n", 3, "a: duplicate field, first set on line 1"),
         (
             "a: 1\nb:\n  c: !!python/object/apply:os.system ['true']\n",
             3,
@@ -68,32 +68,32 @@ def test_every_field_knows_its_line_and_missing_ones_that_of_their_section():
         (BOMB, 3, "more than 16 aliases"),
     ],
 )
-def test_what_is_no_recipe_is_said_with_its_line(text, line, message):
+def test_invalid_document_is_reported_with_its_line(text, line, message):
     (found,) = document.parse(text).problems
     assert found[0] == line
     assert found[1].text.startswith(message)
 
 
-def test_what_is_too_large_is_refused_before_anything_is_built(monkeypatch):
+def test_oversized_document_is_rejected_before_building_values(monkeypatch):
     monkeypatch.setattr(document, "_root", lambda _: pytest.fail("it was built"))
     for text in ("a: [" + "x," * 30_000 + "]", "[" * 3000, BOMB):
         assert document.parse(text).problems
 
 
-def test_a_few_aliases_are_welcome():
+def test_few_yaml_aliases_are_accepted():
     assert document.parse("a: &x [1, 2]\nb: *x\n").value == {"a": [1, 2], "b": [1, 2]}
 
 
 @settings(deadline=None)  # a busy machine is no bug
 @given(st.text(max_size=200))
-def test_any_text_gives_a_value_or_problems_and_never_an_exception(text):
+def test_any_text_parses_to_a_value_or_problems(text):
     read = document.parse(text)
     assert read.problems or read.value is not None or text.strip()
 
 
 @settings(deadline=None)  # a busy machine is no bug
 @given(st.binary(max_size=100))
-def test_structure_characters_in_any_order_never_raise(noise):
+def test_random_yaml_structure_characters_never_raise(noise):
     alphabet = "{}[]:,-?&*!|>'\"%@`#\n \tab1.~<"
     read = document.parse("".join(alphabet[byte % len(alphabet)] for byte in noise))
     assert all(line >= 1 for line, _ in read.problems)

@@ -1,4 +1,4 @@
-"""Fields that belong to some launchers only, and numbers of ranks where nothing is said."""
+"""Launcher-specific fields and the default number of ranks."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def read(params: dict | None = None, **launch) -> tuple[Recipe | None, list[str]
         ({"with": "torchrun", "command": "x {hostfile}"}, "unknown placeholder {hostfile}"),
     ],
 )
-def test_what_does_not_go_together_is_said(launch: dict, said: str) -> None:
+def test_incompatible_launch_fields_are_reported(launch: dict, said: str) -> None:
     _, problems = read(**launch)
     assert len(problems) == 1
     assert said in problems[0]
@@ -56,13 +56,13 @@ def test_what_does_not_go_together_is_said(launch: dict, said: str) -> None:
         ({"with": "head-only"}, 1),
     ],
 )
-def test_ranks_where_nothing_is_said(launch: dict, ranks: int | str) -> None:
+def test_default_ranks_per_node_depends_on_the_launcher(launch: dict, ranks: int | str) -> None:
     recipe, problems = read(**launch)
     assert recipe is not None, problems
     assert recipe.launch.ranks == ranks
 
 
-def test_the_kind_may_be_a_parameter_that_a_matrix_varies() -> None:
+def test_kvstore_kind_can_be_a_parameter() -> None:
     recipe, problems = read({"store": "dist_async"}, **{"with": "kvstore", "kvstore": "{store}"})
     assert recipe is not None, problems
     assert kvstore_kind(recipe.launch, recipe.params) == "dist_async"
@@ -70,7 +70,66 @@ def test_the_kind_may_be_a_parameter_that_a_matrix_varies() -> None:
     assert "unknown kind distant" in problems[0]
 
 
-def test_a_parameter_may_not_be_called_like_what_the_launcher_fills_in() -> None:
+def test_parameter_named_like_a_built_in_placeholder_is_rejected() -> None:
     for name in ("node_rank", "hostfile", "master_port"):
         _, problems = read({name: 1}, **{"with": "torchrun"})
         assert f"{{{name}}} is a built-in placeholder" in problems[0]
+
+
+SCRIPT = 'for epoch in 1 2; do\n  python train.py --lr "$CLOUDGPU_PARAM_LR" > log.$epoch\ndone\n'
+
+
+def test_a_script_replaces_the_command_and_is_kept_as_written() -> None:
+    recipe, problems = read({"lr": 0.1}, **{"with": "each-node", "command": "", "run": SCRIPT})
+    assert problems == []
+    assert recipe is not None
+    assert recipe.launch.run == recipe.launch.text == SCRIPT
+
+
+@pytest.mark.parametrize(
+    ("launch", "said"),
+    [
+        ({"command": "a", "run": "b"}, "launch.run: launch.command is already set; set either command or run"),
+        ({"command": ""}, "launch.command: expected a command, got nothing; write one, or a script in launch.run"),
+        ({"command": "", "run": " \n"}, "launch.run: expected a shell script, got nothing"),
+        (
+            {"command": "", "run": "train {lr} ${lr} {a,b} {{lr}}"},
+            'launch.run: placeholders are not substituted in a script: write "$CLOUDGPU_PARAM_LR" for {lr}',
+        ),
+        (
+            {"command": "", "run": "train {outputs}"},
+            'launch.run: placeholders are not substituted in a script: write "$CLOUDGPU_OUTPUTS" for {outputs}',
+        ),
+    ],
+)
+def test_unusable_scripts_are_reported(launch: dict, said: str) -> None:
+    _, problems = read({"lr": 0.1}, **{"with": "each-node", **launch})
+    assert problems == [said]
+
+
+def test_parameters_that_share_a_variable_are_reported() -> None:
+    _, problems = read({"max-lr": 1, "max_lr": 2}, **{"with": "each-node", "command": "", "run": "true"})
+    assert problems == [
+        "launch.run: max-lr and max_lr would both be CLOUDGPU_PARAM_MAX_LR in the script; rename one of them"
+    ]
+
+
+def checked(**sections) -> list[str]:
+    values = {
+        "schema": 1,
+        "name": "x",
+        "resources": {"gpu": "V100:8"},
+        "launch": {"with": "torchrun", "command": "train.py"},
+        **sections,
+    }
+    return [problem.text for problem in validate_recipe(values, Path())[1]]
+
+
+def test_setup_has_no_placeholders_and_needs_the_node_itself() -> None:
+    assert checked(setup="make -C src\n./build.sh ${lr} {a,b}\n", params={"lr": 1}) == []
+    said = "{lr} is not substituted: setup is the same for all runs; set a variable in environment.env"
+    assert checked(setup="make {lr}", params={"lr": 1}) == [f"setup: {said}"]
+    assert checked(rehearsal={"setup": "make {lr}"}, params={"lr": 1}) == [f"rehearsal.setup: {said}"]
+    assert checked(setup="make", environment={"container": {"image": "a:1"}}) == [
+        "setup: runs outside the container, so the container lacks what it installs; use launch.run, or build an image"
+    ]

@@ -21,14 +21,14 @@ params:
 SHOWN = "recipes/x/recipe.yaml"
 
 
-def test_a_good_recipe_loads_with_its_base(write):
+def test_valid_recipe_loads_with_its_base_directory(write):
     path = write(GOOD)
     loaded = loader.load(path)
     assert (loaded.recipe.name, loaded.path, loaded.base) == ("tiny", path, path.parent)
     assert loaded.recipe.resources.nodes == 1
 
 
-def test_every_problem_is_told_at_once_with_file_line_field_and_nearest_name(problems):
+def test_all_problems_are_reported_with_line_field_and_suggestion(problems):
     text = """\
 schema: 1
 name: Tiny One
@@ -134,6 +134,13 @@ budgt: {max_usd: 3}
             "metrics: {a: {pattern: 'x', better: lower}}\nparams:",
             "8: metrics.a.pattern: expected a group nam",
         ),
+        ("params:", "outputs: [~/out]\nparams:", "8: outputs[0]: expected a path below the work directory, got ~/out"),
+        ("params:", "outputs: [$HOME/a]\nparams:", "8: outputs[0]: expected a path below the work directory, got $HOM"),
+        (
+            "params:",
+            "metrics: {a: {pattern: '(?P<value>x)', better: lower, at_least: 2, at_most: 1}}\nparams:",
+            "8: metrics.a.at_most: no value is at least 2 and at most 1",
+        ),
         (
             "params:",
             "data: [{name: a, from: ftp://x, to: /a}]\nparams:",
@@ -153,41 +160,41 @@ budgt: {max_usd: 3}
         ("params:", "budget: {max_usd: -1}\nparams:", "8: budget.max_usd: expected more than 0, got -1"),
     ],
 )
-def test_one_wrong_thing_is_named_where_it_stands(problems, old, new, expected):
+def test_single_problem_is_reported_at_its_line(problems, old, new, expected):
     assert old in GOOD
     (found,) = problems(GOOD.replace(old, new))
     assert found.startswith(f"{SHOWN}:{expected}")
 
 
-def test_what_is_not_text_or_not_a_mapping_is_told(problems):
+def test_non_utf8_non_mapping_or_oversized_file_is_rejected(problems):
     assert problems(b"schema: 1\nname: \xff\xfe\n") == [f"{SHOWN}:2: not UTF-8 text (byte 16)"]
     assert problems("- a\n- b\n") == [f"{SHOWN}:1: expected a mapping of fields, starting with schema: 1"]
     assert problems("x" * (loader.MAX_BYTES + 1)) == [f"{SHOWN} is larger than 1 MiB, the limit for recipes"]
 
 
-def test_a_mark_at_the_start_of_the_file_is_fine(write):
+def test_byte_order_mark_is_accepted(write):
     assert loader.load(write("\ufeff" + GOOD)).recipe.name == "tiny"
 
 
-def test_only_names_as_they_are_documented_are_accepted(problems):
+def test_internal_field_name_is_rejected(problems):
     found = problems(GOOD.replace("with: torchrun", "launcher: torchrun"))
     assert any("launch.launcher: unknown field" in line for line in found)
 
 
 @pytest.mark.parametrize("given", ["recipes/x", "recipes/x/recipe.yaml", "x", "./recipes/x"])
-def test_a_recipe_is_found_by_folder_file_or_bare_name(write, given):
+def test_recipe_is_found_by_directory_file_or_name(write, given):
     path = write(GOOD)
     found = loader.find(given, roots=[Path("recipes")])
     assert found.resolve() == path
 
 
-def test_a_single_file_among_the_recipes_is_found_by_its_name(write):
+def test_single_file_recipe_is_found_by_name(write):
     path = write(GOOD).parent.parent / "single.yaml"
     path.write_text(GOOD)
     assert loader.find("single", roots=[path.parent]) == path
 
 
-def test_a_folder_of_the_same_name_without_a_recipe_hides_nothing(write, tmp_path):
+def test_directory_without_a_recipe_does_not_shadow_the_named_recipe(write, tmp_path):
     path = write(GOOD)
     (tmp_path / "x").mkdir()
     assert loader.find("x", roots=[tmp_path / "recipes"]) == path
@@ -204,7 +211,7 @@ def test_a_folder_of_the_same_name_without_a_recipe_hides_nothing(write, tmp_pat
         ("n" * 5000, f'no recipe named "{"n" * 5000}"'),
     ],
 )
-def test_a_name_that_leads_nowhere_gives_the_nearest_and_the_list(write, given, message):
+def test_unknown_recipe_error_suggests_nearest_name_and_lists_recipes(write, given, message):
     root = write(GOOD).parent.parent
     with pytest.raises(RecipeError) as caught:
         loader.find(given, roots=[root])
@@ -212,19 +219,19 @@ def test_a_name_that_leads_nowhere_gives_the_nearest_and_the_list(write, given, 
     assert caught.value.hint == "available recipes: x; or create one: cloudgpu recipe new"
 
 
-def test_loading_never_waits_for_a_pipe(tmp_path):
+def test_named_pipe_is_rejected_without_blocking(tmp_path):
     pipe = tmp_path / "recipe.yaml"
     os.mkfifo(pipe)
     with pytest.raises(RecipeError, match="no such file:"):
         loader.load(pipe)
 
 
-def test_a_directory_cannot_be_loaded(tmp_path):
+def test_loading_a_directory_is_rejected(tmp_path):
     with pytest.raises(RecipeError, match=r"is a directory without a recipe\.yaml"):
         loader.load(tmp_path)
 
 
-def test_the_first_root_that_has_a_name_wins(tmp_path):
+def test_first_root_with_the_name_takes_precedence(tmp_path):
     for root in ("mine", "theirs"):
         (tmp_path / root / "same").mkdir(parents=True)
         (tmp_path / root / "same" / "recipe.yaml").write_text(GOOD)

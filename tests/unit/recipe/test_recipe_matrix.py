@@ -1,4 +1,4 @@
-"""`--matrix`: what combinations there are, and everything that is invalid with them at once."""
+"""`--matrix`: the resulting combinations and the problems reported for invalid ones."""
 
 from math import prod
 
@@ -33,7 +33,7 @@ def _made(loaded):
     return make
 
 
-def test_every_combination_in_order_typed_like_the_defaults(made):
+def test_combinations_are_ordered_and_typed_like_the_defaults(made):
     every = made("kvstore=a,b", "epochs=1,2", "fast=true")
     assert [one.label for one in every] == [
         "kvstore=a epochs=1 fast=true",
@@ -45,13 +45,13 @@ def test_every_combination_in_order_typed_like_the_defaults(made):
     assert len({one.digest for one in every}) == 4
 
 
-def test_fields_and_what_is_set_beside(made):
+def test_matrix_varies_fields_and_is_combined_with_set_values(made):
     (one, two) = made("launch.ranks_per_node=1,gpus", sets={"epochs": "9"})
     assert (one.recipe.launch.ranks_per_node, two.recipe.launch.ranks_per_node) == (1, "gpus")
     assert one.recipe.params["epochs"] == two.recipe.params["epochs"] == 9
 
 
-def test_a_rehearsal_stanza_is_applied_and_the_matrix_wins(made):
+def test_matrix_overrides_the_rehearsal_section(made):
     (one,) = made("kvstore=a", rehearsal=True)
     assert one.recipe.params["epochs"] == 1
     assert [one.recipe.params["epochs"] for one in made("epochs=4,5", rehearsal=True)] == [4, 5]
@@ -67,7 +67,7 @@ def test_a_rehearsal_stanza_is_applied_and_the_matrix_wins(made):
         ("a=only", Axis("a", ("only",))),
     ],
 )
-def test_what_is_typed(text, axis):
+def test_axis_is_parsed_from_command_line_text(text, axis):
     assert read_axes([text]) == (axis,)
 
 
@@ -85,13 +85,13 @@ def test_what_is_typed(text, axis):
         ([f"a={','.join(map(str, range(100)))}", f"b={','.join(map(str, range(100)))}"], "100 x 100 make 10,000"),
     ],
 )
-def test_what_cannot_be_meant(texts, says):
+def test_invalid_axis_is_rejected_with_a_hint(texts, says):
     with pytest.raises(UsageError, match=says) as caught:
         read_axes(texts)
     assert caught.value.hint
 
 
-def test_an_unknown_name_has_its_nearest_and_every_wrong_value_is_told_at_once(made):
+def test_unknown_axis_name_and_wrong_values_are_reported_together(made):
     with pytest.raises(RecipeError) as caught:
         made("kvstor=a,b", "epochs=1,x,y", "rate=fast")
     assert list(caught.value.problems) == [
@@ -102,7 +102,7 @@ def test_an_unknown_name_has_its_nearest_and_every_wrong_value_is_told_at_once(m
     ]
 
 
-def test_what_makes_the_recipe_wrong_is_told_once_with_its_combinations(made):
+def test_recipe_problem_is_reported_once_with_its_combinations(made):
     with pytest.raises(RecipeError) as caught:
         made("launch.ranks_per_node=1,100", "kvstore=a,b")
     assert list(caught.value.problems) == [
@@ -122,7 +122,7 @@ def test_what_makes_the_recipe_wrong_is_told_once_with_its_combinations(made):
         (["epochs=1,01"], {}, "epochs=1 and epochs=01 result in the same run"),
     ],
 )
-def test_the_same_thing_twice(made, texts, sets, says):
+def test_duplicate_axes_or_values_are_rejected(made, texts, sets, says):
     with pytest.raises(UsageError, match=says):
         made(*texts, sets=sets)
 
@@ -132,7 +132,7 @@ values = st.lists(st.text(st.characters(categories=("L", "N")), min_size=1, max_
 
 
 @given(names, st.data())
-def test_what_is_read_is_what_was_typed(axis_names, data):
+def test_parsed_axes_equal_typed_values(axis_names, data):
     typed = {name: data.draw(values) for name in axis_names}
     texts = [f"{name}={','.join(listed)}" for name, listed in typed.items()]
     if prod(len(listed) for listed in typed.values()) > MAX_COMBINATIONS:
@@ -144,7 +144,7 @@ def test_what_is_read_is_what_was_typed(axis_names, data):
 
 @given(st.text(max_size=40))
 @example("0=\n0")
-def test_whatever_is_typed_is_read_or_refused(text):
+def test_any_axis_text_is_parsed_or_rejected(text):
     try:
         (axis,) = read_axes([text])
     except UsageError:

@@ -14,11 +14,11 @@ FOLDER = Path(__file__).parents[3] / "recipes" / "quickstart"
 LOADED = loader.load(FOLDER / "recipe.yaml")
 
 
-def test_it_is_found_by_its_name(tmp_path):
+def test_quickstart_recipe_is_found_by_name(tmp_path):
     assert loader.find("quickstart", roots=(tmp_path, bundled_folder("recipes"))) == FOLDER / "recipe.yaml"
 
 
-def test_the_manifest_names_every_file_of_the_data_and_nothing_else():
+def test_manifest_lists_exactly_the_data_files():
     lines = (FOLDER / LOADED.recipe.data[0].manifest).read_text().splitlines()
     listed = dict(reversed(line.split("  ")) for line in lines)
     there = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (FOLDER / "data").iterdir()}
@@ -26,7 +26,7 @@ def test_the_manifest_names_every_file_of_the_data_and_nothing_else():
     assert "CC BY 4.0" in (FOLDER / "data" / "ATTRIBUTION.md").read_text()
 
 
-def test_the_data_is_1797_images_of_64_values_and_a_digit():
+def test_data_has_1797_rows_of_64_pixels_and_a_label():
     with gzip.open(FOLDER / "data" / "digits.csv.gz", "rt", newline="") as file:
         rows = [[int(value) for value in row] for row in csv.reader(file)]
     assert len(rows) == 1797
@@ -35,7 +35,7 @@ def test_the_data_is_1797_images_of_64_values_and_a_digit():
     assert 0 <= min(map(min, rows)) <= max(map(max, rows)) == 16
 
 
-def test_the_command_is_what_the_script_takes():
+def test_command_uses_only_options_of_the_training_script():
     recipe = resolve(LOADED, sets={}, rehearsal=True)
     values = {**recipe.params, "data.digits": "/data/digits", "run": "r", "outputs": "/o", "checkpoint": "/c"}
     argv = template.argv(recipe.launch.command, values)
@@ -45,7 +45,7 @@ def test_the_command_is_what_the_script_takes():
     assert [option for option in argv[1::2] if f'"{option}"' not in script] == []
 
 
-def test_it_asks_for_what_runs_on_a_v100_and_must_reach_95_percent():
+def test_quickstart_requires_v100_compatible_torch_and_95_percent_accuracy():
     assert LOADED.recipe.environment.python.requirements == ("torch>=2.6,<2.11",)
     assert LOADED.recipe.metrics["accuracy"].at_least == 0.95
     assert LOADED.recipe.rehearsal.objects == {"s3://cloudgpu-quickstart/digits/": "data/"}

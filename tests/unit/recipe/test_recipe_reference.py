@@ -7,12 +7,12 @@ from cloudgpu.recipe.schema import Recipe
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_page_in_the_repository_is_the_generated_one():
+def test_recipe_reference_page_is_up_to_date():
     message = "run scripts/docs_recipe.py"
     assert (ROOT / "docs" / "reference" / "recipe.md").read_text(encoding="utf-8") == markdown(), message
 
 
-def test_every_field_of_every_section_is_explained():
+def test_every_schema_field_has_a_description():
     undocumented = [
         f"{name}.{field}"
         for name, section in {**schema()["$defs"], "Recipe": schema()}.items()
@@ -22,7 +22,7 @@ def test_every_field_of_every_section_is_explained():
     assert undocumented == []
 
 
-def test_the_schema_names_fields_as_they_are_written_and_allows_no_others():
+def test_schema_uses_documented_field_names_and_forbids_others():
     made = schema()
     assert set(made["properties"]) == set(names_at(()))
     assert "schema" in made["properties"]

@@ -31,11 +31,11 @@ def _loaded(write):
     return loader.load(write(TEXT))
 
 
-def test_without_rehearsal_and_sets_nothing_changes(loaded):
+def test_resolve_without_rehearsal_and_sets_changes_nothing(loaded):
     assert resolve(loaded, sets={}, rehearsal=False) == loaded.recipe
 
 
-def test_the_rehearsal_stanza_replaces_what_it_names_and_stays_in_the_recipe(loaded):
+def test_rehearsal_section_overrides_named_fields_and_is_kept(loaded):
     recipe = resolve(loaded, sets={}, rehearsal=True)
     assert recipe.environment.container is None
     assert recipe.environment.python.requirements == ("torch",)
@@ -45,7 +45,7 @@ def test_the_rehearsal_stanza_replaces_what_it_names_and_stays_in_the_recipe(loa
     assert recipe.resources == loaded.recipe.resources
 
 
-def test_what_the_caller_sets_wins_over_the_stanza(loaded):
+def test_set_values_override_the_rehearsal_section(loaded):
     assert resolve(loaded, sets={"epochs": "7"}, rehearsal=True).params["epochs"] == 7
     assert resolve(loaded, sets={"rehearsal.params.epochs": "9"}, rehearsal=True).params["epochs"] == 9
 
@@ -64,7 +64,7 @@ def test_what_the_caller_sets_wins_over_the_stanza(loaded):
         ("resume", "[1", "[1"),
     ],
 )
-def test_a_parameter_keeps_the_type_of_its_default(loaded, name, text, value):
+def test_set_parameter_keeps_the_type_of_its_default(loaded, name, text, value):
     found = resolve(loaded, sets={name: text}, rehearsal=False).params[name.removeprefix("params.")]
     assert (found, type(found)) == (value, type(value))
 
@@ -97,7 +97,7 @@ def test_any_single_field_can_be_set(loaded, name, text, read):
     assert read(resolve(loaded, sets={name: text}, rehearsal=False))
 
 
-def test_setting_hardware_one_way_takes_back_the_other(loaded):
+def test_setting_instance_type_clears_any_of(loaded):
     resources = resolve(loaded, sets={"resources.instance_type": "p3dn.24xlarge"}, rehearsal=False).resources
     assert (resources.instance_type, resources.any_of, resources.nodes) == ("p3dn.24xlarge", (), 2)
 
@@ -112,9 +112,9 @@ def test_setting_hardware_one_way_takes_back_the_other(loaded):
         ("fast", "maybe", "--set fast=maybe: expected true or false, like its default false"),
         ("resources.node", "1", '--set resources.node: no such parameter or field; did you mean "resources.nodes"?'),
         ("nodes", "1", '--set nodes: no such parameter or field; did you mean "resources.nodes"?'),
-        ("resources", "1", "--set resources: this is a section; set one of its fields"),
-        ("data", "1", "--set data: this is a section; set one of its fields"),
-        ("environment.env", "1", "--set environment.env: this is a section; set one of its fields"),
+        ("resources", "1", "--set resources: cannot be set as a whole; set a single field"),
+        ("data", "1", "--set data: cannot be set as a whole; set a single field"),
+        ("environment.env", "1", "--set environment.env: cannot be set as a whole; set a single field"),
         ("metrics.lost.unit", "x", "--set metrics.lost.unit: the recipe does not have this section"),
         ("resources.nodes.x", "1", "--set resources.nodes.x: no such parameter or field"),
         ("", "1", "--set : no such parameter or field"),
@@ -124,14 +124,14 @@ def test_setting_hardware_one_way_takes_back_the_other(loaded):
         ("environment.python.version", "3.11", "environment.container is already set; set either container or python"),
     ],
 )
-def test_a_wrong_assignment_says_why(loaded, name, text, message):
+def test_invalid_assignment_error_states_the_reason(loaded, name, text, message):
     with pytest.raises(RecipeError) as caught:
         resolve(loaded, sets={name: text}, rehearsal=False)
     assert message in "\n".join([caught.value.message, *caught.value.problems])
     assert caught.value.problems
 
 
-def test_a_recipe_comes_back_from_its_own_yaml(loaded):
+def test_recipe_round_trips_through_yaml(loaded):
     for rehearsal in (False, True):
         recipe = resolve(loaded, sets={"budget.max_usd": "12.5"}, rehearsal=rehearsal)
         value = document.parse(document.as_yaml(recipe)).value
@@ -180,7 +180,7 @@ rehearsal:
 """
 
 
-def test_a_resolved_recipe_is_shown_without_its_defaults(loaded):
+def test_resolved_recipe_yaml_omits_defaults(loaded):
     assert (
         document.as_yaml(resolve(loaded, sets={"budget.max_usd": "40"}, rehearsal=True)).replace(
             "resume:\n", "resume: null\n"
@@ -189,7 +189,7 @@ def test_a_resolved_recipe_is_shown_without_its_defaults(loaded):
     )
 
 
-def test_the_digest_ignores_order_and_defaults_and_sees_every_value(loaded):
+def test_digest_ignores_order_and_defaults_but_depends_on_every_value(loaded):
     recipe = loaded.recipe
     other_order = dict(reversed(recipe.params.items()))
     assert digest(recipe) == digest(recipe.model_copy(update={"params": other_order}))
@@ -198,7 +198,7 @@ def test_the_digest_ignores_order_and_defaults_and_sees_every_value(loaded):
     assert len(digest(recipe)) == 64
 
 
-def test_the_digest_of_a_known_recipe_stays_what_it_is(loaded):
+def test_digest_of_a_known_recipe_is_stable(loaded):
     # A changed digest makes every recorded run look like another recipe: change it on purpose only.
     assert digest(loaded.recipe) == "b87b58ec585d21ee061f5bf60f5a21eb1dc1fdbde762bef2b62fd3dc57aabe80"
 
@@ -207,7 +207,41 @@ def test_the_digest_of_a_known_recipe_stays_what_it_is(loaded):
 @given(
     st.dictionaries(st.sampled_from(["epochs", "rate", "fast", "tag", "resume", "nope", "a.b"]), st.text(max_size=8))
 )
-def test_any_assignment_gives_a_recipe_or_a_recipe_error(sets):
+def test_any_assignment_yields_a_recipe_or_a_recipe_error(sets):
     loaded = loader.load(QUICKSTART)
     with contextlib.suppress(RecipeError):
         assert set(resolve(loaded, sets=sets, rehearsal=True).params) == set(loaded.recipe.params)
+
+
+def test_command_and_script_replace_each_other(loaded, write):
+    script = resolve(loaded, sets={"launch.run": "make test"}, rehearsal=False).launch
+    assert (script.command, script.run) == ("", "make test")
+    text = TEXT.replace("command: 'train.py --epochs {epochs}'", "run: make train").replace(
+        "  command: small.py", "  command: x"
+    )
+    rehearsed = resolve(loader.load(write(text)), sets={}, rehearsal=True).launch
+    assert (rehearsed.command, rehearsed.run) == ("x {epochs}", "")
+    text = TEXT.replace("  command: small.py {epochs}", "  run: make small")
+    rehearsed = resolve(loader.load(write(text)), sets={}, rehearsal=True).launch
+    assert (rehearsed.command, rehearsed.run) == ("", "make small")
+
+
+def test_entries_are_added_to_a_list(loaded):
+    secrets = resolve(loaded, sets={"environment.secrets+": "B,A,B"}, rehearsal=False).environment.secrets
+    assert secrets == ("B", "A")
+    changed = resolve(loaded, sets={"resources.any_of+": "A100:8,T4:4"}, rehearsal=False).resources.any_of
+    assert changed == ("V100:8", "T4:4", "A100:8")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("description+", "--set description+=: description is not a list"),
+        ("epochs+", "--set epochs: no such parameter or field"),
+        ("environment.secretz+", 'did you mean "environment.secrets"?'),
+    ],
+)
+def test_entries_cannot_be_added_to_another_field(loaded, name, message):
+    with pytest.raises(RecipeError) as caught:
+        resolve(loaded, sets={name: "x"}, rehearsal=False)
+    assert message in caught.value.message

@@ -1,4 +1,4 @@
-"""Services in recipes: what may stand there, and what is said of what may not."""
+"""Services in recipes: valid settings, and the problems reported for invalid ones."""
 
 import pytest
 
@@ -22,12 +22,12 @@ def problems(found: Recipe) -> list[str]:
 BOARD = {"name": "board", "command": "tensorboard --port {service.port} --logdir {outputs}", "port": 6006}
 
 
-def test_a_service_and_one_beside_ranks_are_fine():
+def test_service_and_side_service_recipes_are_valid():
     assert problems(recipe({"port": 8888, "token": "JUPYTER_TOKEN", "page": "/lab?token={token}"})) == []
     assert problems(recipe(launcher="torchrun", beside=[BOARD])) == []
 
 
-def test_what_a_service_is_by_itself():
+def test_service_defaults_are_filled_in():
     assert Endpoint(port=8888).model_dump(mode="json") == {
         "port": 8888,
         "ready": {"http": None, "status": None, "within": "3m"},
@@ -78,5 +78,5 @@ def test_what_a_service_is_by_itself():
         ),
     ],
 )
-def test_what_is_wrong_is_told(found, expected):
+def test_invalid_service_settings_are_reported(found, expected):
     assert expected in problems(found)

@@ -1,4 +1,4 @@
-"""The `storage` section: what is refused, and how each piece is called in a command."""
+"""The `storage` section: invalid settings, and placeholders for use in commands."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def problems(tmp_path, *storage, **more):
     return [problem.text for problem in found]
 
 
-def test_what_is_right_is_mounted_and_named_in_commands(tmp_path):
+def test_valid_storage_is_mounted_and_available_as_placeholder(tmp_path):
     scratch = {"name": "scratch", "to": "/scratch", "make": {"kind": "lustre", "size": "2400GiB"}, "keep": False}
     recipe, found = validate_recipe({**BASE, "storage": [HOMES, scratch]}, tmp_path)
     assert found == ()
@@ -42,13 +42,13 @@ def test_what_is_right_is_mounted_and_named_in_commands(tmp_path):
         ([{"name": f"n{n}", "to": f"/n{n}"} for n in range(5)], "at most 4"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path, storage, words):
+def test_invalid_storage_is_reported(tmp_path, storage, words):
     data = [{"name": "cifar", "from": "s3://bucket/x/", "to": "/data/cifar/raw"}]
     (told,) = problems(tmp_path, *storage, data=data)
     assert words in told
 
 
-def test_a_disk_is_for_one_node(tmp_path):
+def test_ebs_storage_is_limited_to_a_single_node(tmp_path):
     disk = {"name": "disk", "to": "/disk", "make": {"kind": "ebs", "size": "10GiB"}}
     assert problems(tmp_path, disk) == []
     (told,) = problems(tmp_path, disk, resources={"gpu": "V100:8", "nodes": 2})

@@ -18,21 +18,21 @@ from cloudgpu.recipe import template
         ("a\n  --b\n", ("a", "--b")),
     ],
 )
-def test_a_value_stays_one_argument(command, expected):
+def test_placeholder_value_stays_a_single_argument(command, expected):
     values = {"epochs": 3, "name": "two words; rm -rf 'x'", "off": False, "none": None, "data.my-set": "/data/x"}
     assert template.argv(command, values) == expected
 
 
-def test_a_value_that_looks_like_a_placeholder_is_not_filled_again():
+def test_placeholder_in_a_value_is_not_expanded_again():
     assert template.argv("a {x}", {"x": "{y}", "y": "z"}) == ("a", "{y}")
 
 
-def test_an_unknown_name_is_an_error_with_the_nearest():
+def test_unknown_placeholder_error_suggests_nearest_name():
     with pytest.raises(RecipeError, match=r'unknown placeholder \{epoch\}; did you mean "epochs"'):
         template.argv("a {epoch}", {"epochs": 1})
 
 
 @settings(deadline=None)  # a busy machine is no bug
 @given(st.text(max_size=30), st.text(max_size=30))
-def test_any_two_values_are_two_arguments(first, second):
+def test_any_two_values_become_two_arguments(first, second):
     assert template.argv("run {a} {b}", {"a": first, "b": second}) == ("run", first, second)

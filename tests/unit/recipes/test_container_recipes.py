@@ -1,6 +1,6 @@
-"""What the recipes in containers start on real nodes: the container's line, the ranks' lines in it, and their files.
+"""What the container recipes start on real nodes: the `docker run` line, the rank commands and their files.
 
-And what is read of their logs: `excerpts/` holds lines that the frameworks really printed, each with its source.
+Also which metrics are read from their logs: `excerpts/` holds real output of each framework and its source.
 """
 
 import json
@@ -42,7 +42,7 @@ def recipe(name: str) -> Recipe:
 
 
 def started(name: str) -> str:
-    """All that one recipe starts, as text to read."""
+    """Return everything that a recipe starts, as text."""
     wanted = recipe(name)
     count = wanted.resources.nodes
     nodes = [
@@ -74,13 +74,13 @@ def of_node(job: Job, node: Node, image: NodeImage, place: NodeRunPaths, gang: N
 
 
 @pytest.mark.parametrize("name", CONTAINED)
-def test_what_is_started_on_real_nodes(name: str) -> None:
+def test_container_launch_matches_golden_file(name: str) -> None:
     expected = HERE / "golden" / f"{name}.txt"
     assert started(name) == expected.read_text(), f"write the new text to {expected} if it is meant"
 
 
 @pytest.mark.parametrize("name", CONTAINED)
-def test_the_container_is_known_to_hold_code_for_v100(name: str) -> None:
+def test_container_image_is_known_to_support_v100(name: str) -> None:
     image = recipe(name).environment.container.image
     known = {one.image: one for one in software().images}
     volta = load().gpus["V100"]
@@ -93,7 +93,7 @@ def test_the_container_is_known_to_hold_code_for_v100(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(CONTAINED) - {"digits"}))
-def test_what_is_read_of_real_logs(name: str) -> None:
+def test_metrics_are_parsed_from_real_framework_logs(name: str) -> None:
     head, _, lines = (HERE / "excerpts" / f"{name}.txt").read_text().partition("\n\n")
     source, *reads = head.splitlines()
     assert source.startswith("from: ")
@@ -107,7 +107,7 @@ def test_what_is_read_of_real_logs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONTAINED)
-def test_a_command_names_files_that_are_there_and_options_that_they_take(name: str) -> None:
+def test_command_uses_existing_files_and_their_options(name: str) -> None:
     words = shlex.split(recipe(name).launch.command)
     script = next((RECIPES / name / word for word in words if word.endswith((".py", ".lua"))), None)
     if script is None:

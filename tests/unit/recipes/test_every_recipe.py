@@ -1,4 +1,4 @@
-"""What holds for every folder in recipes/: it checks, it says what it is, and it plans on its best target."""
+"""Every recipe in recipes/ is valid, documented and can be planned offline on AWS."""
 
 import json
 import re
@@ -15,7 +15,7 @@ NAMES = sorted(path.parent.name for path in RECIPES.glob("*/recipe.yaml"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_checks_also_as_it_is_rehearsed(name: str) -> None:
+def test_recipe_is_valid_with_and_without_rehearsal(name: str) -> None:
     loaded = loader.load(RECIPES / name / "recipe.yaml")
     assert loaded.recipe.name == name
     assert loaded.recipe.description.endswith(".")
@@ -25,7 +25,7 @@ def test_it_checks_also_as_it_is_rehearsed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_plans_offline_on_its_best_target(name: str, home, monkeypatch, capsys) -> None:
+def test_recipe_plans_offline_without_errors(name: str, home, monkeypatch, capsys) -> None:
     wanted = resolve(loader.load(RECIPES / name / "recipe.yaml"), sets={}, rehearsal=False).environment
     container = wanted.container
     for variable in (*wanted.secrets, *([container.password] if container and container.password else [])):
@@ -38,7 +38,7 @@ def test_it_plans_offline_on_its_best_target(name: str, home, monkeypatch, capsy
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "quickstart"])
-def test_its_page_says_where_it_comes_from(name: str) -> None:
+def test_recipe_metric_or_readme_gives_a_reference(name: str) -> None:
     page = (RECIPES / name / "README.md").read_text()
     assert page.startswith(f"# {name}\n\n")
     recipe = loader.load(RECIPES / name / "recipe.yaml").recipe
@@ -47,6 +47,6 @@ def test_its_page_says_where_it_comes_from(name: str) -> None:
     assert referenced or re.search(r"\breference\b", page, re.IGNORECASE)
 
 
-def test_the_table_of_recipes_has_every_one() -> None:
+def test_recipes_table_lists_every_recipe() -> None:
     listed = re.findall(r"^\| \[([\w-]+)\]\(", (RECIPES / "README.md").read_text(), re.MULTILINE)
     assert sorted(listed) == NAMES

@@ -1,4 +1,4 @@
-"""The pure parts of the scripts of recipes on PyTorch: formulas, tables, schedules, what NCCL says."""
+"""Pure functions of the PyTorch recipe scripts: formulas, tables, schedules and NCCL log parsing."""
 
 import sys
 import xml.etree.ElementTree as ET
@@ -15,7 +15,7 @@ EXCERPTS = Path(__file__).parents[1] / "run/excerpts"
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Iterator:
-    """Import a module of a recipe's folder; scripts of other recipes have modules of the same names."""
+    """Import a module of a recipe; recipes may have modules with the same name."""
     loaded: set[str] = set()
 
     def load(folder: str, name: str) -> ModuleType:
@@ -32,7 +32,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator:
         sys.modules.pop(stem, None)
 
 
-def test_bus_bandwidth_is_what_every_link_carries(script):
+def test_bus_bandwidth_is_derived_from_algorithm_bandwidth_and_ranks(script):
     table = script("nccl-tests", "table")
     one = table.row(1_000_000_000, 0.1, ranks=8)
     assert (one.time_us, one.algbw) == pytest.approx((100_000, 10))
@@ -41,7 +41,7 @@ def test_bus_bandwidth_is_what_every_link_carries(script):
 
 
 @pytest.mark.parametrize("name", ["nccl-tests", "nccl-tests-old"])
-def test_the_table_of_the_real_program_is_read(script, name):
+def test_real_nccl_tests_table_is_parsed(script, name):
     table = script("nccl-tests", "table")
     rows = table.read((EXCERPTS / f"{name}.txt").read_text().splitlines())
     assert rows
@@ -50,7 +50,7 @@ def test_the_table_of_the_real_program_is_read(script, name):
         assert one.algbw == pytest.approx(one.size / one.time_us / 1e3, rel=0.02, abs=0.01)
 
 
-def test_a_row_is_read_with_its_columns(script):
+def test_table_row_is_parsed_by_column(script):
     table = script("nccl-tests", "table")
     new = "   536870912     134217728     float     sum      -1   1806.7  297.16  586.06      0   "
     new += "1835.9  292.43  576.74      0"
@@ -59,7 +59,7 @@ def test_a_row_is_read_with_its_columns(script):
     assert table.average([one]) == pytest.approx((576.74 + 586.06) / 2)
 
 
-def test_what_is_printed_is_read_again(script):
+def test_printed_table_is_parsed_back_unchanged(script):
     table = script("nccl-tests", "table")
     rows = [table.row(size, 0.001 * size / 64, ranks=4, wrong=size % 3) for size in table.sizes("64", "1M", 4)]
     again = table.read(map(table.line, rows))
@@ -70,12 +70,12 @@ def test_what_is_printed_is_read_again(script):
 
 
 @pytest.mark.parametrize("wrong", [("8", "1T", 2), ("x", "1G", 2), ("8", "4", 2), ("8", "1G", 1), ("2", "1G", 2)])
-def test_sizes_that_are_none(script, wrong):
+def test_invalid_message_sizes_are_rejected(script, wrong):
     with pytest.raises(ValueError, match="siz"):
         script("nccl-tests", "table").sizes(*wrong)
 
 
-def test_the_plot_is_a_drawing_with_a_point_a_row(script):
+def test_plot_has_a_point_for_every_row(script):
     plot, table = script("nccl-tests", "plot"), sys.modules["table"]
     rows = [table.row(size, 1e-4 + size / 1e10, ranks=16) for size in table.sizes("8", "1G", 2)]
     drawing = ET.fromstring(plot.svg(rows, "p3dn", table.EXPECTED["p3dn.24xlarge", 2]))
@@ -98,7 +98,7 @@ OVER_EFA = [
 OVER_TCP = ["NCCL INFO Using network Socket", "NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0"]
 
 
-def test_what_nccl_talked_through(script):
+def test_nccl_transport_is_detected_from_debug_log(script):
     transport = script("nccl-tests", "transport")
     assert transport.used(OVER_EFA) == ("EFA", 2)
     assert transport.used(OVER_TCP) == ("TCP", 1)
@@ -122,16 +122,16 @@ def test_what_nccl_talked_through(script):
         ("", "auto", False, "NCCL did not say"),
     ],
 )
-def test_no_fall_back_is_silent(script, name, asked, has_efa, told):
+def test_transport_fallback_is_reported(script, name, asked, has_efa, told):
     found = script("nccl-tests", "transport").problem(name, nodes=2, has_efa=has_efa, asked=asked)
     assert found.startswith(told) if told else found == ""
 
 
-def test_one_node_has_nothing_to_fall_back_from(script):
+def test_single_node_has_no_transport_fallback(script):
     assert script("nccl-tests", "transport").problem("", nodes=1, has_efa=True, asked="efa") == ""
 
 
-def test_an_efa_device_is_known_by_its_driver(script, tmp_path):
+def test_efa_device_is_detected_by_its_driver(script, tmp_path):
     transport = script("nccl-tests", "transport")
     assert not transport.efa_here(tmp_path / "none")
     device = tmp_path / "infiniband/rdmap0/device"
@@ -141,7 +141,7 @@ def test_an_efa_device_is_known_by_its_driver(script, tmp_path):
     assert transport.efa_here(tmp_path / "infiniband")
 
 
-def test_images_grow_and_the_rate_goes_up_and_down(script):
+def test_image_size_grows_and_learning_rate_follows_a_single_cycle(script):
     schedule = script("pytorch-resnet50", "schedule")
     found = schedule.phases("0:128,13:224,25:288")
     assert [schedule.size_at(found, epoch) for epoch in (0, 12, 13, 24, 25, 27)] == [128, 128, 224, 224, 288, 288]
@@ -154,19 +154,19 @@ def test_images_grow_and_the_rate_goes_up_and_down(script):
 
 
 @pytest.mark.parametrize("text", ["", "128", "1:128", "0:128,5:224,5:288", "0:128,9:224,3:288", "0:4", "a:b"])
-def test_phases_that_are_none(script, text):
+def test_invalid_image_size_phases_are_rejected(script, text):
     with pytest.raises(ValueError, match=f'"{text}"'):
         script("pytorch-resnet50", "schedule").phases(text)
 
 
-def test_the_rate_of_transformers(script):
+def test_transformer_learning_rate_follows_inverse_square_root(script):
     inverse_sqrt = script("fairseq-transformer", "schedule").inverse_sqrt
     assert inverse_sqrt(1, 0.0005, 4000) == pytest.approx(0.0005 / 4000)
     assert inverse_sqrt(4000, 0.0005, 4000) == pytest.approx(0.0005)
     assert inverse_sqrt(16000, 0.0005, 4000) == pytest.approx(0.00025)
 
 
-def test_batches_by_words_are_shared_evenly(script):
+def test_token_batches_are_distributed_evenly_across_ranks(script):
     text = script("fairseq-transformer", "text")
     corpus = text.made_up(300, words=20, longest=12, seed=0)
     assert corpus == text.made_up(300, words=20, longest=12, seed=0)
@@ -181,7 +181,7 @@ def test_batches_by_words_are_shared_evenly(script):
         list(text.batches(corpus.train, 4, seed=1, place=(0, 1)))
 
 
-def test_a_made_up_translation_is_the_sentence_backwards(script):
+def test_synthetic_translation_reverses_the_sentence(script):
     text = script("fairseq-transformer", "text")
     for said, told in text.made_up(50, words=20, longest=12, seed=3).valid:
         assert (said[-1], told[-1]) == (text.END, text.END)
@@ -189,7 +189,7 @@ def test_a_made_up_translation_is_the_sentence_backwards(script):
         assert backwards == [one - text.SPECIAL for one in told[:-1]]
 
 
-def test_sentences_are_read_from_two_files_a_part(script, tmp_path):
+def test_parallel_corpus_is_read_from_two_files_per_split(script, tmp_path):
     text = script("fairseq-transformer", "text")
     files = {"train.en": "a b\na\n\n", "train.de": "x y\nx\nz\n", "valid.en": "a q\n", "valid.de": "x\n"}
     for name, content in files.items():

@@ -1,12 +1,12 @@
-"""How the simulated AWS behaves as a whole: read from a script, counted by calls."""
+"""Global conditions of the simulated AWS: parsed from a script and counted by calls."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.clock import ManualClock
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
 from cloudgpu.rehearsal.faults.conditions import Conditions, conditions_from
+from tests.manual_clock import ManualClock
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -32,20 +32,20 @@ def behaviour(clock):
         ({"free_addresses": {"*": -1}}, "free_addresses"),
     ],
 )
-def test_a_condition_that_makes_no_sense_is_named(row, words):
+def test_invalid_condition_is_rejected_by_name(row, words):
     with pytest.raises(ValueError, match="condition") as err:
         conditions_from(row)
     assert words in str(err.value)
 
 
-def test_conditions_are_read_as_written():
+def test_conditions_are_parsed_from_a_mapping():
     assert conditions_from({}) == Conditions()
     found = conditions_from({"retired": ["p4*"], "free_addresses": {"us-east-1*": 3, "*a": 1}, "calls_per_s": 2})
     assert (found.is_retired("p4d.24xlarge"), found.is_retired("p5.48xlarge")) == (True, False)
     assert [found.addresses_in(zone) for zone in ("us-east-1a", "us-east-1b", "eu-west-1b")] == [1, 3, None]
 
 
-def test_a_new_id_is_unseen_for_as_many_calls_as_said(behaviour):
+def test_new_resource_is_invisible_for_the_configured_calls(behaviour):
     behaviour.made("i-1")
     assert not behaviour.unseen("i-1")
     behaviour.put(Conditions(unseen_calls=2))
@@ -54,13 +54,13 @@ def test_a_new_id_is_unseen_for_as_many_calls_as_said(behaviour):
     assert not behaviour.unseen("i-1")
 
 
-def test_only_a_profile_that_is_newer_than_the_condition_is_unknown(behaviour, clock):
+def test_only_profiles_newer_than_the_condition_are_unknown(behaviour, clock):
     behaviour.put(Conditions(profile_calls=1))
     assert not behaviour.is_profile_unknown("old", START - timedelta(seconds=1))
     assert [behaviour.is_profile_unknown("new", START) for _ in range(2)] == [True, False]
 
 
-def test_a_console_speaks_after_so_many_looks_or_never(behaviour):
+def test_console_is_empty_for_the_configured_reads_or_always(behaviour):
     assert not behaviour.is_console_empty("i-1")
     behaviour.put(Conditions(console_calls=2))
     assert [behaviour.is_console_empty("i-1") for _ in range(3)] == [True, True, False]
@@ -69,7 +69,7 @@ def test_a_console_speaks_after_so_many_looks_or_never(behaviour):
     assert all(behaviour.is_console_empty("i-1") for _ in range(9))
 
 
-def test_a_region_takes_a_burst_and_then_its_rate(behaviour, clock):
+def test_throttling_allows_a_burst_then_the_configured_rate(behaviour, clock):
     assert not any(behaviour.should_throttle("us-east-1") for _ in range(99))
     behaviour.put(Conditions(calls_per_s=2, burst=3))
     assert [behaviour.should_throttle("us-east-1") for _ in range(4)] == [False, False, False, True]
@@ -80,8 +80,17 @@ def test_a_region_takes_a_burst_and_then_its_rate(behaviour, clock):
     assert [behaviour.should_throttle("us-east-1") for _ in range(4)] == [False, False, False, True]
 
 
-def test_only_the_time_of_day_is_skewed(behaviour, clock):
+def test_clock_skew_affects_wall_time_but_not_monotonic_time(behaviour, clock):
     behaviour.put(Conditions(clock_skew_s=1200))
     skewed = SkewedClock(clock, behaviour)
     skewed.sleep(5)
     assert (skewed.now() - clock.now(), skewed.monotonic()) == (timedelta(minutes=20), clock.monotonic())
+
+
+def test_new_resource_is_invisible_to_the_configured_launches_only(behaviour):
+    behaviour.put(Conditions(unseen_launches=1))
+    behaviour.made("sg-0123456789abcdef0")
+    assert not behaviour.unseen("sg-0123456789abcdef0")
+    assert behaviour.unseen_in_launch("sg-0123456789abcdef0")
+    assert not behaviour.unseen_in_launch("sg-0123456789abcdef0")
+    assert not behaviour.unseen_in_launch("sg-00000000000000000")

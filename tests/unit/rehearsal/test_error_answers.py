@@ -1,4 +1,4 @@
-"""Error answers are read back with botocore's own parsers, whatever the message holds."""
+"""Botocore's parsers can read error responses with any message."""
 
 import botocore.session
 import pytest
@@ -6,7 +6,7 @@ from botocore.parsers import create_parser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.server.error_responses import PROTOCOLS, error_response, repair_error_xml
+from cloudgpu.rehearsal.server.error_responses import PROTOCOLS, correct_error_xml, error_response
 
 CLIENTS = {
     "ec2": "ec2",
@@ -24,7 +24,7 @@ CLIENTS = {
     "servicequotas": "service-quotas",
     "pricing": "pricing",
 }
-"""Name that requests are signed with -> name of the client."""
+"""Signing name of the service -> client name."""
 SESSION = botocore.session.get_session()
 MODELS = {service: SESSION.get_service_model(client) for service, client in CLIENTS.items()}
 HOSTILE = [
@@ -40,14 +40,14 @@ def parsed(service, answer):
 
 
 @pytest.mark.parametrize("service", CLIENTS)
-def test_the_table_of_protocols_is_that_of_botocore(service):
+def test_protocol_table_matches_botocore(service):
     models = MODELS[service].metadata.get("protocols") or [MODELS[service].metadata["protocol"]]
     assert PROTOCOLS.get(service, "query") in models
 
 
 @pytest.mark.parametrize("service", CLIENTS)
 @pytest.mark.parametrize("message", HOSTILE, ids=lambda text: ascii(text)[:20])
-def test_a_client_reads_code_and_message(service, message):
+def test_client_parses_error_code_and_message(service, message):
     found = parsed(service, error_response(service, "SomeCode", message, 400))
     assert found["Code"] == "SomeCode"
     if message.isprintable():
@@ -58,7 +58,7 @@ def test_a_client_reads_code_and_message(service, message):
 
 @given(service=st.sampled_from(sorted(CLIENTS)), code=st.text(), message=st.text())
 @example("ssm", "Bad\r\nX-Evil: 1", "")
-def test_any_code_and_message_can_be_read(service, code, message):
+def test_any_error_code_and_message_is_parseable(service, code, message):
     answer = error_response(service, code, message, 500)
     parsed(service, answer)
     assert all("\n" not in value and value.isascii() for value in answer.headers.values())
@@ -66,13 +66,13 @@ def test_any_code_and_message_can_be_read(service, code, message):
 
 @pytest.mark.parametrize("message", HOSTILE, ids=lambda text: ascii(text)[:20])
 @pytest.mark.parametrize("service", ["ec2", "iam", "s3"])
-def test_what_moto_wrote_without_escaping_is_written_anew(service, message):
+def test_unescaped_moto_error_is_rewritten_as_valid_xml(service, message):
     body = f"<Response><Errors><Error><Code>Some.Code</Code><Message>{message}</Message></Error></Errors></Response>"
-    answer = repair_error_xml(service, 400, {}, body.encode(errors="replace"))
+    answer = correct_error_xml(service, 400, {}, body.encode(errors="replace"))
     parsed(service, answer)
     assert b"Code>" in answer.body
 
 
-def test_an_answer_that_can_be_read_is_left_alone():
-    answer = repair_error_xml("ec2", 400, {"a": "b"}, b"<Response><Errors/></Response>")
+def test_valid_error_response_is_unchanged():
+    answer = correct_error_xml("ec2", 400, {"a": "b"}, b"<Response><Errors/></Response>")
     assert (answer.headers, answer.body) == ({"a": "b"}, b"<Response><Errors/></Response>")

@@ -19,16 +19,16 @@ from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.faults import FaultInjector
 
 
-def spec(number: int, *, spot: bool = False, zone: str = "us-east-1c") -> NodeSpec:
+def spec(number: int, *, spot: bool = False, zone: str = "us-east-1c", gpu: str = "V100", gpus: int = 8) -> NodeSpec:
     return NodeSpec(
         instance_id=f"i-{number}", instance_type="p3dn.24xlarge", region="us-east-1", zone=zone, image_id="ami-1",
-        address="", user="ubuntu", authorized_keys=(), user_data=b"", gpu="V100", gpus=8, gpu_memory_mib=1,
+        address="", user="ubuntu", authorized_keys=(), user_data=b"", gpu=gpu, gpus=gpus, gpu_memory_mib=1,
         efa_interfaces=1, spot=spot,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", scripts.builtin_scripts())
-def test_every_named_fault_does_something_and_says_what(name):
+def test_every_builtin_fault_has_an_effect_and_description(name):
     script = scripts.builtin_scripts()[name]
     whole = scripts.combine_scripts([script], {})
     assert any(whole.values())
@@ -39,11 +39,11 @@ def test_every_named_fault_does_something_and_says_what(name):
     assert all(f"{{{parameter}}}" in text for parameter in script.parameters)
 
 
-def test_there_are_enough_of_them():
+def test_fault_library_has_at_least_30_scripts():
     assert len(scripts.builtin_scripts()) >= 30
 
 
-def test_parameters_are_put_in_as_what_they_are():
+def test_fault_parameters_are_substituted_with_their_type():
     found = scripts.find_script("zone-dry")
     assert scripts.combine_scripts([found], {})["capacity"] == {"us-east-1c/*/*": 0}
     given = {"zone": "us-west-2b", "type": "p4d.*"}
@@ -57,7 +57,7 @@ def test_parameters_are_put_in_as_what_they_are():
         scripts.combine_scripts([found], {"colour": "red"})
 
 
-def test_several_faults_are_laid_over_each_other():
+def test_several_fault_scripts_are_combined():
     whole = scripts.combine_scripts(
         [scripts.find_script(name) for name in ("slow-terminate", "console-late", "denied")], {}
     )
@@ -65,7 +65,7 @@ def test_several_faults_are_laid_over_each_other():
     assert [row["action"] for row in whole["rules"]] == ["CreateFleet"]
 
 
-def test_a_file_may_be_yaml_or_a_json_list_of_rules(tmp_path: Path):
+def test_fault_file_can_be_yaml_or_a_json_list(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text("description: Mine.\nrules: [{action: CreateVpc, code: InternalError}]\ncloud: {unseen_calls: 1}\n")
     found = scripts.find_script(str(path))
@@ -88,10 +88,12 @@ def test_a_file_may_be_yaml_or_a_json_list_of_rules(tmp_path: Path):
         ("nodes: [{do: explode}]", "`do` must be one of"),
         ("nodes: [{do: sshd-dies, match: {colour: red}}]", "not colour"),
         ("nodes: [{do: sshd-dies, count: two}]", "count 'two' is not a number"),
+        ("nodes: [{do: cuda-fails, error: 0}]", "error 0 is not between 1 and 9999"),
+        ("nodes: [{do: cuda-fails, error: null}]", "error None is not between 1 and 9999"),
         ("nodes: [{do: sshd-dies, whom: all}]", "unknown key 'whom'"),
     ],
 )
-def test_a_script_that_makes_no_sense_says_why(text, words, tmp_path: Path):
+def test_invalid_fault_script_error_states_the_reason(text, words, tmp_path: Path):
     path = tmp_path / "odd.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as err:
@@ -100,21 +102,21 @@ def test_a_script_that_makes_no_sense_says_why(text, words, tmp_path: Path):
     assert "odd.yaml" in str(err.value)
 
 
-def test_an_unknown_name_is_told_the_nearest_one(tmp_path: Path):
+def test_unknown_fault_name_suggests_the_nearest_match(tmp_path: Path):
     with pytest.raises(UsageError, match='did you mean "zone-dry"'):
         scripts.find_script("zone-dyr")
     with pytest.raises(UsageError, match="cannot read"):
         scripts.find_script(str(tmp_path / "none.yaml"))
 
 
-def test_settings_of_faults_are_read():
+def test_fault_settings_are_parsed_from_arguments():
     assert read_given(["zone=us-east-1d", "type="]) == {"zone": "us-east-1d", "type": ""}
     for wrong in ("zone", "=x", ""):
         with pytest.raises(UsageError):
             read_given([wrong])
 
 
-def test_a_fault_of_nodes_strikes_as_many_as_it_says_and_stays_with_them():
+def test_node_fault_hits_its_count_and_persists_on_those_nodes():
     unlucky = FaultInjector()
     unlucky.put([NodeFault("sshd-dies", count=1), NodeFault("boot-hangs", {"zone": "*d"})])
     assert [fault.do for fault in unlucky.at_boot(spec(1))] == ["sshd-dies"]
@@ -127,12 +129,22 @@ def test_a_fault_of_nodes_strikes_as_many_as_it_says_and_stays_with_them():
     assert [fault.do for fault in unlucky.now(spec(4, spot=True))] == ["spot-notice", "metadata-off"]
 
 
-def test_a_fault_of_nodes_travels_as_json():
-    fault = NodeFault("disk-full", {"zone": "us-*"}, count=2, kib=16)
+def test_fabric_manager_fault_affects_only_nodes_with_nvswitch():
+    unlucky = FaultInjector()
+    unlucky.put([NodeFault("fabric-manager-down")])
+    assert unlucky.at_boot(spec(1)) == ()
+    assert unlucky.at_boot(spec(2, gpu="H100", gpus=1)) == ()
+    assert [fault.do for fault in unlucky.at_boot(spec(3, gpu="H100", gpus=8))] == ["fabric-manager-down"]
+
+
+@pytest.mark.parametrize(
+    "fault", [NodeFault("disk-full", {"zone": "us-*"}, count=2, kib=16), NodeFault("cuda-fails", error=803)]
+)
+def test_node_fault_round_trips_through_json(fault):
     assert node_fault_from(json.loads(json.dumps(node_fault_json(fault)))) == fault
 
 
-def test_the_screens_of_faults():
+def test_fault_scripts_and_active_faults_are_shown():
     text = dedent("""\
         description: Two things.
         parameters: {times: 2}
@@ -174,17 +186,17 @@ DIFFERENCES = (ROOT / "docs/reference/rehearsal.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("script", scripts.builtin_scripts().values(), ids=lambda script: script.name)
-def test_the_page_has_every_fault_as_it_is(script):
+def test_faults_page_documents_every_builtin_fault(script):
     given = ", ".join(f"`{name}={value}`" for name, value in script.parameters.items()) or "-"
     assert f"| `{script.name}` | {script.description} | {given} |\n" in PAGE
 
 
-def test_the_page_has_every_condition_and_every_deed():
+def test_faults_page_documents_every_condition_and_node_fault():
     names = [item.name for item in fields(Conditions)] + list(get_args(NodeFaultKind))
     assert [name for name in names if f"`{name}`" not in PAGE] == []
 
 
-def test_the_tests_that_the_page_names_exist():
+def test_tests_referenced_by_the_rehearsal_page_exist():
     named = set(re.findall(r"`(?:tests/[\w/]+/)?(test_\w+\.py)`", DIFFERENCES))
     there = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
     assert len(named) > 5

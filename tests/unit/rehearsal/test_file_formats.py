@@ -1,6 +1,6 @@
-"""Files of a rehearsal cloud: without a format number they are read as format 1, and of a newer format refused by name.
+"""Files of a rehearsal cloud: without a format number they are format 1, and newer formats are rejected by name.
 
-`format_1/` holds one file of each kind as version 0.1.0 and its successors wrote it, frozen: do not rewrite them.
+`format_1/` contains one frozen file of each kind as written by version 0.1.0 and later: do not change them.
 """
 
 import json
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import NewerFormatError, RehearsalError, StateError
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
@@ -22,10 +21,11 @@ from cloudgpu.rehearsal.nodes import host_state, record
 from cloudgpu.rehearsal.nodes.boot.baked_images import Images
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
-from cloudgpu.rehearsal.server import access_keys, main
+from cloudgpu.rehearsal.server import access_keys, main, process
 from cloudgpu.rehearsal.server.access_keys import AccessKey, Keyring
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
 from cloudgpu.rehearsal.state.document import DocumentFormat
+from tests.manual_clock import ManualClock
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 KEYS = Keyring(
@@ -55,11 +55,11 @@ def files(tmp_path):
     return RehearsalFiles(tmp_path / "rehearsal")
 
 
-def test_the_record_of_a_node(files):
+def test_format_1_node_record_is_read(files):
     assert record.load(files.root / "record.json") == RECORD
 
 
-def test_the_packages_of_images(files):
+def test_format_1_image_packages_are_read_and_extended(files):
     images = Images(files.root / "images.json")
     assert images.installed("ami-0123456789abcdef0") == ("s3fs", "nvidia-driver-570")
     images.keep("ami-2", ("x",))
@@ -67,26 +67,26 @@ def test_the_packages_of_images(files):
     assert images.installed("ami-2") == ("x",)
 
 
-def test_the_clock_and_the_credentials_of_the_node_host(files):
+def test_format_1_node_host_state_is_read(files):
     assert host_state.load(files.root / "host.json") == host_state.HostState(3600.0, CREDENTIALS)
 
 
-def test_the_keys(files):
+def test_format_1_access_keys_are_read(files):
     assert access_keys.load(files.keys) == KEYS
 
 
-def test_the_market(files):
+def test_format_1_market_table_is_read(files):
     market = Market(files.market)
     assert market.capacity_of("us-east-1c", "p3dn.24xlarge", "on-demand") == 0
     assert market.quota_of("us-east-1", "p", "on-demand") == 96
     assert market.price_of("us-east-1", "p3dn.24xlarge", "on-demand") == Decimal("29.5")
 
 
-def test_the_time(files):
+def test_format_1_simulated_time_is_read(files):
     assert SimulatedTime(files.time, ManualClock(NOW)).now() == NOW + timedelta(hours=1)
 
 
-def test_the_endpoint(files):
+def test_format_1_endpoint_is_read(files):
     cloud = client._recorded(files)
     assert cloud == client.RehearsalClient(
         "http://127.0.0.1:40123", KEYS.caller.access_key_id, KEYS.caller.secret_access_key, pid=4711
@@ -94,8 +94,8 @@ def test_the_endpoint(files):
     assert client.saved_key_id(files) == KEYS.caller.access_key_id
 
 
-def test_the_failure_of_a_server(files):
-    error = client._start_error(files)
+def test_format_1_server_failure_is_read(files):
+    error = process.start_error(files)
     assert (error.message, error.hint) == ("the disk is full", "free some space")
 
 
@@ -107,7 +107,7 @@ READERS: dict[str, Callable[[RehearsalFiles], object]] = {
     "market.json": lambda files: Market(files.market),
     "time.json": lambda files: SimulatedTime(files.time, ManualClock(NOW)).now(),
     "endpoint.json": client._recorded,
-    "failure.json": client._start_error,
+    "failure.json": process.start_error,
 }
 WRITERS: dict[str, Callable[[RehearsalFiles], object]] = {
     "record.json": lambda files: record.save(files.root / "record.json", RECORD),
@@ -126,12 +126,12 @@ def rewrite(path, **changes):
     return path.read_bytes()
 
 
-def test_every_frozen_file_is_read_here(files):
+def test_every_format_1_file_has_a_reader(files):
     assert {path.name for path in files.root.iterdir()} == set(READERS)
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_written_file_says_its_format_and_has_the_frozen_values(files, name):
+def test_written_file_has_a_format_number_and_unchanged_values(files, name):
     before = json.loads((files.root / name).read_text())
     WRITERS[name](files)
     after = json.loads((files.root / name).read_text())
@@ -142,7 +142,7 @@ def test_a_written_file_says_its_format_and_has_the_frozen_values(files, name):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_newer_file_is_refused_by_name_and_left_alone(files, name):
+def test_newer_file_format_is_rejected_and_file_unchanged(files, name):
     path = files.root / name
     content = rewrite(path, format=2)
     with pytest.raises(NewerFormatError, match=r"has format 2, but this version .* reads formats up to 1$") as caught:
@@ -153,20 +153,20 @@ def test_a_newer_file_is_refused_by_name_and_left_alone(files, name):
     assert not path.with_suffix(".damaged").exists()
 
 
-def test_newer_keys_are_not_repaired(files):
+def test_access_keys_of_a_newer_format_are_not_repaired(files):
     content = rewrite(files.keys, format=2)
     with pytest.raises(NewerFormatError):
         access_keys.repair(files.keys, "")
     assert files.keys.read_bytes() == content
 
 
-def test_newer_keys_hide_the_server_that_uses_them(files):
+def test_endpoint_lookup_fails_if_keys_have_a_newer_format(files):
     rewrite(files.keys, format=2)
     with pytest.raises(NewerFormatError):
         client._recorded(files)
 
 
-def test_a_newer_record_among_others_stops_the_host_and_a_damaged_one_does_not(tmp_path):
+def test_newer_node_record_stops_the_host_unlike_a_damaged_record(tmp_path):
     for name in ("i-1", "i-2", "i-3"):
         (tmp_path / name).mkdir()
         record.save(tmp_path / name / "record.json", RECORD)
@@ -179,14 +179,14 @@ def test_a_newer_record_among_others_stops_the_host_and_a_damaged_one_does_not(t
 
 
 @pytest.mark.parametrize("number", [0, -1, True, 1.0, "1", None, [], 10**400])
-def test_a_format_that_is_no_number_is_damage(files, number):
+def test_invalid_format_number_is_reported_as_damage(files, number):
     rewrite(files.keys, format=number)
     with pytest.raises(StateError) as caught:
         access_keys.load(files.keys)
     assert not isinstance(caught.value, NewerFormatError)
 
 
-def test_a_format_reads_what_it_wrote_and_all_before(tmp_path):
+def test_document_format_reads_current_and_older_files(tmp_path):
     path, second = tmp_path / "x.json", DocumentFormat("thing", 2)
     path.write_bytes(DocumentFormat("thing").encode({"a": 1}))
     assert second.read(path) == {"a": 1}
@@ -201,9 +201,9 @@ def test_a_format_reads_what_it_wrote_and_all_before(tmp_path):
         second.read(path, limit=1)
 
 
-def test_an_error_of_a_server_without_a_hint_is_damage(files):
+def test_server_failure_without_hint_falls_back_to_the_log(files):
     files.failure.write_bytes(FAILURE_FORMAT.encode({"message": "x"}))
     files.log.write_text("the last line\n")
-    error = client._start_error(files)
+    error = process.start_error(files)
     assert isinstance(error, RehearsalError)
     assert "the last line" in error.message

@@ -1,4 +1,4 @@
-"""The bookkeeping of the kill matrix: shards, what is not run again, and the report."""
+"""The kill matrix: shards, skipping of completed cases, and the report."""
 
 import pytest
 
@@ -7,20 +7,20 @@ from tests.rehearsal.kills.matrix import Matrix, Result, Shard, report, stored, 
 CASES = [f"CreateFleet#{number} effect" for number in range(100)]
 
 
-def test_shards_share_the_cases_and_each_is_in_one():
+def test_every_case_belongs_to_exactly_one_shard():
     parts = [[case for case in CASES if Shard(number, 4).holds(case)] for number in range(4)]
     assert sorted(case for part in parts for case in part) == sorted(CASES)
     assert all(10 < len(part) < 40 for part in parts)
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "x/4", "3", ""])
-def test_what_is_no_shard_is_refused(text):
+def test_invalid_shard_is_rejected(text):
     with pytest.raises(ValueError, match=r"shard|invalid literal"):
         Shard.parsed(text)
     assert Shard.parsed("3/8") == Shard(2, 8)
 
 
-def test_what_has_passed_is_not_due_again_and_what_has_failed_is(tmp_path):
+def test_only_failed_and_unrun_cases_are_due(tmp_path):
     matrix = Matrix(tmp_path / "results", Shard())
     assert matrix.due("t", CASES) == CASES
     matrix.keep(Result("t", CASES[0], 1.0))
@@ -31,7 +31,7 @@ def test_what_has_passed_is_not_due_again_and_what_has_failed_is(tmp_path):
     assert matrix.due("t", CASES) == CASES[2:]
 
 
-def test_a_line_that_a_kill_cut_off_loses_that_line_alone(tmp_path):
+def test_truncated_result_line_loses_only_itself(tmp_path):
     matrix = Matrix(tmp_path, Shard())
     matrix.keep(Result("t", "a", 1.0))
     results = tmp_path / "results.jsonl"
@@ -40,7 +40,7 @@ def test_a_line_that_a_kill_cut_off_loses_that_line_alone(tmp_path):
     assert [one.case for one in stored(tmp_path)] == ["a", "b"]
 
 
-def test_a_failure_is_written_down_and_goes_no_further(tmp_path):
+def test_failure_is_recorded_but_interrupt_is_not(tmp_path):
     matrix = Matrix(tmp_path, Shard())
     with timed(matrix, "t", 3):
         pytest.fail("something is left\nand more")
@@ -50,7 +50,7 @@ def test_a_failure_is_written_down_and_goes_no_further(tmp_path):
     assert (result.case, result.failure) == ("3", "Failed: something is left")
 
 
-def test_the_report_counts_what_is_left_and_names_what_failed(tmp_path):
+def test_report_shows_remaining_and_failed_cases(tmp_path):
     matrix = Matrix(tmp_path, Shard())
     matrix.due("tests/rehearsal/kills/test_x.py::test_y", CASES)
     matrix.keep(Result("tests/rehearsal/kills/test_x.py::test_y", "a", 2.0))
@@ -63,5 +63,5 @@ def test_the_report_counts_what_is_left_and_names_what_failed(tmp_path):
     ]
 
 
-def test_of_no_run_the_report_says_so(tmp_path):
+def test_report_without_results_shows_zero_cases(tmp_path):
     assert report(tmp_path / "nowhere")[-1] == "0 of 0 cases passed; some 0 min of one worker are left"

@@ -1,4 +1,4 @@
-"""Values that pickle alone cannot take apart come back as they were."""
+"""Values that plain pickle cannot serialize round-trip unchanged."""
 
 import io
 import pickle
@@ -31,18 +31,18 @@ def copied(value):
     return pickle.loads(buffer.getvalue())
 
 
-def test_a_local_function_keeps_its_defaults_and_what_it_closes_over():
+def test_pickled_local_function_keeps_defaults_and_closure():
     number = 40
     assert copied(lambda step=2: number + step)() == 42
 
 
-def test_a_function_may_close_over_the_object_that_holds_it():
+def test_pickled_function_can_close_over_its_owner():
     again = copied(Holder(5))
     assert again.count() == 7
     assert again.itself() is again
 
 
-def test_a_dictionary_with_its_own_constructor_keeps_everything():
+def test_pickled_dict_subclass_keeps_attributes_and_items():
     owned = Owned("me")
     owned["a"].append(1)
     again = copied(owned)

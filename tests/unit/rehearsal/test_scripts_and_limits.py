@@ -1,4 +1,4 @@
-"""Fault scripts, market tables, fleet allocation, call names, keys."""
+"""Fault scripts, market tables, fleet allocation, call identification and key files."""
 
 import json
 import stat
@@ -27,7 +27,7 @@ def strikes(script: FaultRules, *calls: MatchedCall) -> list[bool]:
     return [script.find(call, "before") is not None for call in calls]
 
 
-def test_the_kth_mutating_call_is_struck():
+def test_fault_hits_the_nth_mutating_call():
     script = FaultRules()
     script.put([{"action": "*", "mutating": True, "nth": 2}])
     assert strikes(script, RUN, LOOK, RUN, LOOK, RUN) == [False, False, True, False, False]
@@ -35,20 +35,20 @@ def test_the_kth_mutating_call_is_struck():
     assert script.shown()["calls"] == 5
 
 
-def test_a_rule_strikes_as_often_as_it_says_and_only_what_it_matches():
+def test_fault_rule_applies_only_to_matching_calls_up_to_times():
     script = FaultRules()
     script.put([{"action": "Run*", "service": "ec2", "match": {"zone": "*c", "region": "us-*"}, "times": 1}])
     assert strikes(script, LOOK, RUN, RUN) == [False, True, False]
 
 
-def test_phases_are_counted_apart():
+def test_fault_phases_are_counted_separately():
     script = FaultRules()
     script.put([{"phase": "after_effect", "nth": 1}])
     assert script.find(RUN, "before") is None
     assert script.find(RUN, "after_effect") is not None
 
 
-def test_a_held_call_goes_on_when_released():
+def test_held_call_continues_after_release():
     script = FaultRules()
     script.put([{"id": "h", "do": "hold"}])
     rule = script.find(RUN, "before")
@@ -65,7 +65,7 @@ def test_a_held_call_goes_on_when_released():
     assert script.shown()["held"] == []
 
 
-def test_new_rules_let_held_calls_go():
+def test_new_fault_rules_release_held_calls():
     script = FaultRules()
     script.put([{"do": "hold"}])
     rule = script.find(RUN, "before")
@@ -79,12 +79,12 @@ def test_new_rules_let_held_calls_go():
 
 
 @pytest.mark.parametrize("row", [{"action": "X", "when": 1}, {"do": "explode"}, {"phase": "during"}])
-def test_a_rule_that_makes_no_sense_is_refused(row):
+def test_invalid_fault_rule_is_rejected(row):
     with pytest.raises(ValueError, match="fault rule 0"):
         FaultRules().put([row])
 
 
-def test_the_tightest_row_holds_and_survives(tmp_path):
+def test_strictest_market_limit_applies_and_is_persisted(tmp_path):
     market = Market(tmp_path / "market.json")
     market.put_capacity({"*/p3dn.24xlarge/*": 4, "us-east-1c/p3dn.24xlarge/on-demand": 0})
     market.put_quotas({"us-east-1/p/on-demand": 96})
@@ -96,14 +96,14 @@ def test_the_tightest_row_holds_and_survives(tmp_path):
 
 
 @pytest.mark.parametrize("table", [{"a/b": 1}, {"a/b/c": -1}, {"a/b/c": "1"}, {"a/b/c": None}])
-def test_a_row_that_makes_no_sense_is_refused(tmp_path, table):
+def test_invalid_market_row_is_rejected(tmp_path, table):
     market = Market(tmp_path / "market.json")
     with pytest.raises(ValueError, match="is not a valid row"):
         market.put_capacity(table)
     assert market.capacity == {}
 
 
-def test_a_damaged_table_is_a_state_error(tmp_path):
+def test_damaged_market_table_raises_state_error(tmp_path):
     (tmp_path / "market.json").write_text("{")
     with pytest.raises(StateError):
         Market(tmp_path / "market.json")
@@ -116,7 +116,7 @@ TERMS = st.builds(FleetCapacity, st.integers(1, 8), st.integers(0, 8), st.boolea
 
 
 @given(pools=POOLS, terms=TERMS)
-def test_an_allocation_keeps_its_terms(pools, terms):
+def test_fleet_allocation_respects_its_constraints(pools, terms):
     plan = allocate(pools, terms)
     used = [pool for pool in pools if pool.index in plan]
     assert all(0 < plan[pool.index] <= pool.room for pool in used)
@@ -128,12 +128,12 @@ def test_an_allocation_keeps_its_terms(pools, terms):
 
 
 @given(pools=POOLS, terms=TERMS)
-def test_what_one_pool_can_serve_is_served(pools, terms):
+def test_fleet_is_allocated_if_any_pool_has_capacity(pools, terms):
     if any(pool.room >= terms.target for pool in pools) and terms.minimum <= terms.target:
         assert sum(allocate(pools, terms).values()) == terms.target
 
 
-def test_a_gang_is_all_or_nothing():
+def test_gang_allocation_is_all_or_nothing():
     pools = [Pool(0, "a", "x", 1), Pool(1, "a", "y", 1)]
     assert allocate(pools, FleetCapacity(2, 2, single_type=True, single_zone=True)) == {}
     assert allocate(pools, FleetCapacity(2)) == {0: 1, 1: 1}
@@ -160,7 +160,7 @@ def call(method: str, target: str, body: bytes = b"", service: str = "s3", **hea
         ("GET", "/2015-02-01/tags/fs-1", "elasticfilesystem", ("GET /2015-02-01/tags/fs-1", False)),
     ],
 )
-def test_calls_on_buckets_and_file_systems_are_known_by_their_names(method, target, service, expected):
+def test_bucket_and_file_system_calls_are_identified(method, target, service, expected):
     assert call(method, target, service=service) == expected
 
 
@@ -177,7 +177,7 @@ def test_calls_on_buckets_and_file_systems_are_known_by_their_names(method, targ
         ("POST", "/b?delete", ("DeleteObjects", True)),
     ],
 )
-def test_object_calls_are_named(method, target, expected):
+def test_s3_object_calls_are_identified(method, target, expected):
     assert call(method, target) == expected
 
 
@@ -196,11 +196,11 @@ def test_object_calls_are_named(method, target, expected):
         ("GET", "/tags/arn%3Aaws%3Ascheduler%3Ax", ("ListTagsForResource", False)),
     ],
 )
-def test_scheduler_calls_are_named(method, path, expected):
+def test_scheduler_calls_are_identified(method, path, expected):
     assert call(method, path, b"{}", "scheduler") == expected
 
 
-def test_query_and_json_calls_are_named_with_their_facts():
+def test_query_and_json_calls_are_identified_with_their_parameters():
     form = "application/x-www-form-urlencoded"
     assert call("POST", "/", b"Action=DescribeVpcs", "ec2", content_type=form) == ("DescribeVpcs", False)
     assert call("POST", "/", b"{}", "ssm", x_amz_target="AmazonSSM.GetParameter") == ("GetParameter", False)
@@ -215,7 +215,7 @@ def test_query_and_json_calls_are_named_with_their_facts():
     assert found.mutating
 
 
-def test_racing_processes_agree_on_one_private_key_file(tmp_path):
+def test_concurrent_callers_create_one_private_key_file(tmp_path):
     path = tmp_path / "keys.json"
     with ThreadPoolExecutor(8) as pool:
         rings = list(pool.map(lambda _: load_or_create(path), range(16)))
@@ -228,13 +228,13 @@ def test_racing_processes_agree_on_one_private_key_file(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"caller": {}, "role": {}}', "[]"])
-def test_a_damaged_key_file_is_a_state_error(tmp_path, content):
+def test_damaged_key_file_raises_state_error(tmp_path, content):
     (tmp_path / "keys.json").write_text(content)
     with pytest.raises(StateError):
         load(tmp_path / "keys.json")
 
 
-def test_a_failed_write_keeps_the_old_file(tmp_path):
+def test_failed_write_keeps_the_existing_file(tmp_path):
     path = tmp_path / "x.json"
     write_durably(path, json.dumps(1).encode())
     with pytest.raises(StateError):

@@ -1,4 +1,4 @@
-"""Our verifier against botocore's signers: what they sign is accepted, anything changed is not."""
+"""Our signature verifier accepts what botocore signs and rejects any modification."""
 
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlsplit
@@ -40,42 +40,42 @@ def check(request: HttpRequest, *, later: timedelta = timedelta(0)) -> Scope:
 
 
 @given(body=st.binary(max_size=60))
-def test_a_signed_query_call_is_accepted(body):
+def test_signed_query_request_is_accepted(body):
     assert check(signed(SigV4Auth, "POST", f"http://{HOST}/", body)) == Scope(KEY, "us-east-1", "ec2")
 
 
 @given(key=TEXT, name=TEXT, value=TEXT)
-def test_any_object_name_and_query_is_accepted(key, name, value):
+def test_signed_s3_request_with_any_key_and_query_is_accepted(key, name, value):
     url = f"http://{HOST}/bucket/{quote(key, safe='/~')}?{quote(name, safe='')}={quote(value, safe='')}"
     assert check(signed(S3SigV4Auth, "GET", url, service="s3")).service == "s3"
 
 
 @pytest.mark.parametrize("path", ["/", "/a/b", "/a%20b/", "//x", "/v1/tags/arn%3Aaws%3Aec2"])
-def test_paths_of_other_services_are_encoded_twice(path):
+def test_double_encoded_paths_of_other_services_are_accepted(path):
     assert check(signed(SigV4Auth, "GET", f"http://{HOST}{path}", service="scheduler"))
 
 
 @given(key=TEXT)
-def test_presigned_s3_urls_of_both_kinds_are_accepted(key):
+def test_presigned_s3_urls_of_both_versions_are_accepted(key):
     url = f"http://{HOST}/bucket/{quote(key, safe='/~')}"
     assert check(signed(S3SigV4QueryAuth, "GET", url, service="s3", expires=60))
     assert check(signed(HmacV1QueryAuth, "GET", url, expires=60))
 
 
-def test_a_presigned_call_of_another_service_is_accepted():
+def test_presigned_sts_request_is_accepted():
     url = f"http://{HOST}/?Action=GetCallerIdentity&Version=2011-06-15"
     assert check(signed(SigV4QueryAuth, "GET", url, service="sts", expires=60)).service == "sts"
 
 
 @pytest.mark.parametrize("auth", [S3SigV4QueryAuth, HmacV1QueryAuth])
-def test_an_expired_url_is_refused(auth):
+def test_expired_presigned_url_is_rejected(auth):
     request = signed(auth, "GET", f"http://{HOST}/bucket/key", service="s3", expires=60)
     with pytest.raises(SignatureError, match="expired"):
         check(request, later=timedelta(seconds=90))
 
 
 @pytest.mark.parametrize("auth", [S3SigV4Auth, S3SigV4QueryAuth, HmacV1QueryAuth])
-def test_a_signature_is_good_for_one_object_and_method_only(auth):
+def test_signature_is_valid_only_for_its_object_and_method(auth):
     request = signed(auth, "GET", f"http://{HOST}/bucket/key", service="s3")
     other = HttpRequest("GET", request.target.replace("/key", "/kez", 1), request.headers)
     put = HttpRequest("PUT", request.target, request.headers)
@@ -85,14 +85,14 @@ def test_a_signature_is_good_for_one_object_and_method_only(auth):
         assert err.value.code == "SignatureDoesNotMatch"
 
 
-def test_a_changed_body_is_refused():
+def test_modified_body_is_rejected():
     request = signed(SigV4Auth, "POST", f"http://{HOST}/", b"Action=DescribeVpcs")
     changed = HttpRequest(request.method, request.target, request.headers, b"Action=RunInstances")
     with pytest.raises(SignatureError):
         check(changed)
 
 
-def test_a_body_that_belies_its_digest_is_refused():
+def test_body_that_does_not_match_its_digest_is_rejected():
     request = signed(S3SigV4Auth, "PUT", f"http://{HOST}/b/k", b"one", service="s3")
     headers = request.headers.with_fields({"x-amz-content-sha256": "0" * 64})
     with pytest.raises(SignatureError) as err:
@@ -100,7 +100,7 @@ def test_a_body_that_belies_its_digest_is_refused():
     assert err.value.code == "XAmzContentSHA256Mismatch"
 
 
-def test_a_strangers_key_is_refused_with_the_code_of_the_service():
+def test_unknown_access_key_is_rejected_with_auth_failure():
     request = signed(SigV4Auth, "POST", f"http://{HOST}/")
     with pytest.raises(SignatureError) as err:
         verify(request, lambda _: None, datetime.now(UTC))
@@ -108,7 +108,7 @@ def test_a_strangers_key_is_refused_with_the_code_of_the_service():
 
 
 @pytest.mark.parametrize("later", [timedelta(hours=1), timedelta(hours=-1)])
-def test_an_old_or_early_request_is_refused(later):
+def test_request_with_a_wrong_time_is_rejected(later):
     with pytest.raises(SignatureError) as err:
         check(signed(SigV4Auth, "POST", f"http://{HOST}/"), later=later)
     assert err.value.code == "RequestExpired"
@@ -118,20 +118,20 @@ def test_an_old_or_early_request_is_refused(later):
     "headers",
     [{}, {"Authorization": "Bearer x"}, {"Authorization": "AWS4-HMAC-SHA256 Credential=a/b, Signature=c"}],
 )
-def test_an_unsigned_request_is_refused(headers):
+def test_unsigned_request_is_rejected(headers):
     with pytest.raises(SignatureError):
         check(HttpRequest("POST", "/", Headers({"Host": HOST, **headers})))
 
 
 @given(value=TEXT, name=st.sampled_from(["Authorization", "x-amz-date"]))
-def test_rubbish_is_refused_and_never_crashes(value, name):
+def test_random_signature_headers_are_rejected_without_crash(value, name):
     request = signed(SigV4Auth, "POST", f"http://{HOST}/")
     with pytest.raises(SignatureError):
         check(HttpRequest("POST", "/", request.headers.with_fields({name: value})))
 
 
 @given(query=TEXT)
-def test_rubbish_queries_are_refused_and_never_crash(query):
+def test_random_presigned_queries_are_rejected_without_crash(query):
     target = f"/b/k?X-Amz-Signature={quote(query)}&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Expires={quote(query)}"
     with pytest.raises(SignatureError):
         check(HttpRequest("GET", target, Headers({"Host": HOST})))
@@ -146,7 +146,7 @@ def check_head(request: HttpRequest) -> Scope:
 
 
 @pytest.mark.parametrize("how", [S3SigV4Auth, S3SigV4QueryAuth, HmacV1QueryAuth])
-def test_the_head_of_an_upload_proves_who_sends_it(how):
+def test_upload_is_authenticated_by_its_request_head(how):
     options = {} if how is S3SigV4Auth else {"expires": 60}
     upload = signed(how, "PUT", f"http://{HOST}/bucket/key", b"body" if not options else b"", service="s3", **options)
     assert check_head(upload) == Scope(KEY, "us-east-1", "s3")
@@ -155,14 +155,14 @@ def test_the_head_of_an_upload_proves_who_sends_it(how):
         verify_head(changed, secret_of, datetime.now(UTC))
 
 
-def test_what_is_signed_with_its_body_proves_nothing_by_its_head():
+def test_body_signed_request_is_not_authenticated_by_its_head():
     for how, options in ((SigV4Auth, {}), (SigV4QueryAuth, {"expires": 60})):
         with pytest.raises(SignatureError) as refused:
             check_head(signed(how, "POST", f"http://{HOST}/", b"{}", **options))
         assert refused.value.code == "RequestEntityTooLarge"
 
 
-def test_the_head_of_an_unsigned_upload_is_refused():
+def test_unsigned_upload_head_is_rejected():
     with pytest.raises(SignatureError) as refused:
         check_head(HttpRequest("PUT", "/bucket/key", Headers({"Host": HOST}), b"body"))
     assert refused.value.code == "MissingAuthenticationToken"

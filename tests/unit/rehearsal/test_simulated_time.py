@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.clock import ManualClock
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
+from tests.manual_clock import ManualClock
 
 START = datetime(2026, 11, 22, tzinfo=UTC)
 DAY = 86400
@@ -16,21 +16,21 @@ def time(tmp_path):
     return SimulatedTime(tmp_path / "time.json", ManualClock(START))
 
 
-def test_moves_add_up(time):
+def test_time_advances_are_cumulative(time):
     time.advance(DAY)
     time.advance(-DAY / 2)
     assert time.now() == START + timedelta(hours=12)
 
 
 @pytest.mark.parametrize("seconds", [8.64e18, 3651 * DAY, -3652 * DAY, math.inf, -math.inf, math.nan])
-def test_what_leads_out_of_the_limits_changes_nothing(time, seconds):
+def test_out_of_range_advance_is_rejected_without_effect(time, seconds):
     time.advance(DAY)
     with pytest.raises(ValueError, match="at most 3650 days"):
         time.advance(seconds)
     assert time.now() == START + timedelta(days=1)
 
 
-def test_the_sum_is_what_is_limited(time):
+def test_advance_limit_applies_to_the_total(time):
     time.advance(3650 * DAY)
     with pytest.raises(ValueError, match="3650 days"):
         time.advance(1)
@@ -42,7 +42,7 @@ def test_the_sum_is_what_is_limited(time):
     ["", "null", "[]", "{}", '{"ahead_s": "1"}', '{"ahead_s": null}', '{"ahead_s": 8.64e18}', '{"ahead_s": NaN}',
      '{"ahead_s": 1e999}', '{"ahead_s": [1]}', "[" * 100_000, "\0"],
 )  # fmt: skip
-def test_a_file_that_makes_no_sense_is_put_aside(time, text):
+def test_invalid_time_file_is_moved_aside(time, text):
     time.path.write_text(text)
     assert time.now() == START
     assert not time.path.exists()

@@ -1,4 +1,4 @@
-"""Uploads in chunks, control seals, the guard, the server's framing."""
+"""Chunked uploads, control signatures, request filtering and HTTP framing."""
 
 import socket
 import threading
@@ -21,7 +21,7 @@ def framed(parts: list[bytes], trailer: str = "x-amz-checksum-crc32:AAAA==") -> 
 
 
 @given(parts=st.lists(st.binary(max_size=50), max_size=5))
-def test_chunks_become_the_body_they_carry(parts):
+def test_streaming_upload_chunks_are_decoded_to_the_body(parts):
     body = b"".join(parts)
     headers = Headers(
         {
@@ -40,13 +40,13 @@ def test_chunks_become_the_body_they_carry(parts):
 
 
 @pytest.mark.parametrize("body", [b"", b"zz\r\n", b"5\r\nab\r\n", b"ff", b"1\r\nab0\r\n\r\n"])
-def test_broken_chunks_are_an_error(body):
+def test_malformed_upload_chunks_are_rejected(body):
     headers = Headers({"x-amz-content-sha256": "STREAMING-X", "x-amz-decoded-content-length": "5"})
     with pytest.raises(ValueError, match=r"chunk|invalid literal"):
         decode_body(HttpRequest("PUT", "/b/k", headers, body))
 
 
-def test_a_seal_holds_for_one_call_only():
+def test_control_signature_is_valid_only_for_its_call():
     value = sign_call("secret", "PUT", "/_cloudgpu/faults", b"[]")
     assert signature_is_valid("secret", value, "PUT", "/_cloudgpu/faults", b"[]")
     assert not signature_is_valid("other", value, "PUT", "/_cloudgpu/faults", b"[]")
@@ -57,12 +57,12 @@ def test_a_seal_holds_for_one_call_only():
 
 
 @pytest.mark.parametrize("value", ["", "x", "1:2", ":", "nan:0", "é:1"])
-def test_a_wrong_or_old_seal_does_not_hold(value):
+def test_invalid_or_expired_control_signature_is_rejected(value):
     assert not signature_is_valid("secret", value, "GET", "/", b"")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:80", "localhost:80", "LOCALHOST:80"])
-def test_the_guard_lets_own_clients_in(host):
+def test_local_host_header_is_accepted(host):
     assert forbidden_response(HttpRequest("GET", "/", Headers({"host": host})), 80) is None
 
 
@@ -77,7 +77,7 @@ def test_the_guard_lets_own_clients_in(host):
         {"Host": "127.0.0.1:80", "origin": "null"},
     ],
 )
-def test_the_guard_refuses_pages_and_foreign_names(headers):
+def test_browser_origins_and_foreign_hosts_are_rejected(headers):
     answer = forbidden_response(HttpRequest("GET", "/", Headers(headers)), 80)
     assert answer is not None
     assert answer.status == 403
@@ -114,11 +114,11 @@ def exchange(server: LoopbackServer, raw: bytes) -> bytes:
         return got
 
 
-def test_the_server_listens_on_loopback_only(echo):
+def test_server_listens_only_on_loopback(echo):
     assert echo.server_address[0] == "127.0.0.1"
 
 
-def test_two_requests_travel_over_one_connection(echo):
+def test_two_requests_are_served_over_one_connection(echo):
     got = exchange(echo, b"PUT /a?b=%20 HTTP/1.1\r\nContent-Length: 2\r\n\r\nhiGET /c HTTP/1.1\r\n\r\n")
     assert got.count(b"HTTP/1.1 200") == 2
     assert b"X-Path: /a?b=%20\r\n" in got
@@ -126,12 +126,12 @@ def test_two_requests_travel_over_one_connection(echo):
     assert got.lower().count(b"server:") == 2
 
 
-def test_transfer_chunks_are_read(echo):
+def test_chunked_transfer_encoding_is_decoded(echo):
     got = exchange(echo, b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n")
     assert got.endswith(b"PUTabcde")
 
 
-def test_continue_is_said_before_the_body_comes(echo):
+def test_server_sends_100_continue_before_the_body(echo):
     with socket.create_connection(("127.0.0.1", echo.port), timeout=5) as peer:
         peer.sendall(b"PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n")
         assert peer.recv(100).startswith(b"HTTP/1.1 100")
@@ -149,7 +149,7 @@ def sent(path: bytes, size: int, *, chunked: bool) -> bytes:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_large_body_is_only_taken_from_who_may_send_it(echo, chunked):
+def test_large_body_is_accepted_only_from_authorized_requests(echo, chunked):
     assert exchange(echo, sent(b"/refused", LARGE - 1, chunked=chunked)).count(b"HTTP/1.1 200") == 1
     assert exchange(echo, sent(b"/", LARGE, chunked=chunked)).endswith(b"PUT" + b"x" * LARGE)
     got = exchange(echo, sent(b"/refused", LARGE, chunked=chunked) + b"GET /next HTTP/1.1\r\n\r\n")
@@ -158,7 +158,7 @@ def test_a_large_body_is_only_taken_from_who_may_send_it(echo, chunked):
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_refused_body_is_not_held(echo, chunked):
+def test_rejected_body_is_not_held_in_memory(echo, chunked):
     head = sent(b"/refused", 0, chunked=chunked).partition(b"\r\n\r\n")[0]
     head = head if chunked else head.replace(b"Length: 0", b"Length: %d" % (64 << 20))
     piece = b"x" * (1 << 20)
@@ -174,26 +174,26 @@ def test_a_refused_body_is_not_held(echo, chunked):
     assert most < 8 << 20
 
 
-def test_a_large_body_that_is_announced_is_refused_before_it_is_sent(echo):
+def test_large_rejected_upload_gets_403_before_sending_its_body(echo):
     with socket.create_connection(("127.0.0.1", echo.port), timeout=5) as peer:
         peer.sendall(b"PUT /refused HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % LARGE)
         assert peer.recv(1000).startswith(b"HTTP/1.1 403")
 
 
-def test_a_chunk_of_negative_size_is_refused(echo):
+def test_negative_chunk_size_is_rejected(echo):
     assert b" 400 " in exchange(echo, b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc")
 
 
 @pytest.mark.parametrize("expect", [b"", b"Expect: 100-continue\r\n"])
 @pytest.mark.parametrize("length", [b"-1", b"99999999999", b"x", b"9" * 5_000])
-def test_an_impossible_length_is_refused(echo, length, expect):
+def test_invalid_content_length_is_rejected(echo, length, expect):
     assert b" 400 " in exchange(echo, b"PUT / HTTP/1.1\r\n" + expect + b"Content-Length: " + length + b"\r\n\r\n")
 
 
-def test_a_dropped_call_gets_no_answer(echo):
+def test_dropped_connection_gets_no_response(echo):
     assert exchange(echo, b"GET /drop HTTP/1.1\r\n\r\n") == b""
 
 
-def test_a_bug_is_answered_and_the_server_lives(echo):
+def test_unexpected_exception_returns_500_and_server_continues(echo):
     assert b" 500 " in exchange(echo, b"GET /bug HTTP/1.1\r\n\r\n")
     assert b" 200 " in exchange(echo, b"GET / HTTP/1.1\r\n\r\n")

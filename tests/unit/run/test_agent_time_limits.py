@@ -1,4 +1,4 @@
-"""Every verb of the agent has a time limit, and its end names the host, the verb and what to type next."""
+"""Every agent verb has a time limit; its error names the host, the verb and the next step."""
 
 import json
 
@@ -12,14 +12,14 @@ from cloudgpu.node.agent.heartbeat import EVERY_S, LONG_VERBS
 from cloudgpu.run import agent as module
 from cloudgpu.run.agent import Agent, ask_once, require_shape
 from cloudgpu.ssh.failure_text import TimeLimitError
-from cloudgpu.ssh.fake import FakeHost, ScriptedResult
+from tests.fake_host import FakeHost, ScriptedResult
 
 NODE = Node(1, "blue@pair", "10.77.0.12", 2222, "lab", ("SHA256:x",), "10.77.0.12", "", "blue", "V100", 8, False)
 VERBS = sorted(main._VERBS)
 
 
 class Stream:
-    """An agent's output; the time limit passes after its last line."""
+    """An agent's output; the time limit expires after its last line."""
 
     exit_code = None
     stderr = ""
@@ -54,29 +54,34 @@ def asked(monkeypatch):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_an_agent_that_never_answers_is_given_up_and_named(asked, verb):
+def test_unresponsive_agent_times_out_with_node_and_verb_in_error(asked, verb):
     stream = Stream()
     error = asked(stream, verb)
-    assert error.message == f"node 1 (blue@pair): its agent did not respond to `{verb}` within {stream.limit_s:g} s"
+    assert error.message == f"node 1 (blue@pair): the agent did not respond to `{verb}` within {stream.limit_s:g} s"
     assert "ssh -p 2222 lab@10.77.0.12" in error.hint
     assert 60 <= stream.limit_s <= 600
 
 
+def test_file_transfer_verbs_send_heartbeats():
+    """The last checkpoint upload (`kept`) may take longer than any response time limit."""
+    assert {"env", "fetch", "hand", "image", "keep", "kept"} <= LONG_VERBS
+
+
 @pytest.mark.parametrize("verb", VERBS)
-def test_only_long_verbs_may_take_longer_as_long_as_they_answer(asked, verb):
+def test_heartbeats_extend_the_time_limit_of_long_verbs_only(asked, verb):
     stream = Stream({"progress": "half"}, {"alive": True}, {"progress": "more"})
     asked(stream, verb)
     assert stream.renewed == (3 if verb in LONG_VERBS else 0)
 
 
-def test_a_host_that_is_only_asked_has_the_same_limit(monkeypatch):
+def test_single_request_has_the_same_time_limit(monkeypatch):
     host = FakeHost(NODE)
     monkeypatch.setattr(host, "stream", lambda *_, **__: Stream())
     with pytest.raises(ConnectError, match=r"blue@pair.*did not respond to `leave`"):
         ask_once(host, "leave", {})
 
 
-def test_heartbeats_come_well_within_the_limit_and_are_no_answers():
+def test_heartbeats_are_frequent_and_not_treated_as_responses():
     assert module._ANSWER_S >= 4 * EVERY_S
     said = '\n{"alive":true}\n{"left":[]}\n{"alive":true}\n'
     seen = []
@@ -85,12 +90,12 @@ def test_heartbeats_come_well_within_the_limit_and_are_no_answers():
 
 
 @pytest.mark.parametrize("answer", [{"motd": 1}, {"devices": "all", "of": 1}, {"devices": [0.5], "of": 1}])
-def test_an_answer_of_another_shape_is_a_typed_error(answer):
+def test_malformed_agent_response_is_a_typed_error(answer):
     with pytest.raises(RemoteCommandError, match=r"node 1 \(blue@pair\): the response to `lease` is malformed"):
         require_shape(NODE, "lease", answer, TakenResponse)
 
 
 @pytest.mark.parametrize("banner", ["\x1b]0;title\x07", "Hi ", '{"motd": 1}\n', "{ "])
-def test_an_answer_behind_a_banner_is_found(banner):
+def test_response_after_login_banner_is_parsed(banner):
     host = FakeHost(NODE).on("leave$", ScriptedResult(stdout=banner + '{"left":[]}\n'))
     assert ask_once(host, "leave", {}) == {"left": []}

@@ -1,4 +1,4 @@
-"""What a collection names: skipped outputs, outputs that are lost with their nodes, and links without their target."""
+"""Collecting outputs reports skipped files, files lost with their node and symlinks without their target."""
 
 from pathlib import Path
 
@@ -9,8 +9,8 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.collect import collect
 from cloudgpu.run.job import Job
-from cloudgpu.ssh.fake import FakeHost
 from cloudgpu.ssh.transfer.receive import SkippedDownload
+from tests.fake_host import FakeHost
 
 WORK = "/home/ubuntu/.cloudgpu/runs/plain-abc/work"
 
@@ -38,7 +38,7 @@ def job(*outputs: str) -> Job:
     return Job("plain-abc", recipe, Inventory("plain", (node(0), node(1))), "")
 
 
-def test_what_was_skipped_is_named_with_its_node_and_no_failure(agents: list[Agent], tmp_path: Path) -> None:
+def test_skipped_output_is_reported_but_is_not_a_failure(agents: list[Agent], tmp_path: Path) -> None:
     agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
     agents[1].host.skipped = [SkippedDownload("out/\x1b[2Jpipe", "named pipe", lost=False)]
     collected = collect(job("out/"), agents, tmp_path)
@@ -50,7 +50,7 @@ def test_what_was_skipped_is_named_with_its_node_and_no_failure(agents: list[Age
     assert collected.notes == ("not fetched: node 1: out/\ufffd[2Jpipe: named pipe",)
 
 
-def test_an_output_that_cannot_be_read_is_a_failure(agents: list[Agent], tmp_path: Path) -> None:
+def test_unreadable_output_is_a_failure(agents: list[Agent], tmp_path: Path) -> None:
     agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
     agents[0].host.skipped = [SkippedDownload("out/secret", "cannot be read: Permission denied", lost=True)]
     collected = collect(job("out/"), agents, tmp_path)
@@ -58,7 +58,7 @@ def test_an_output_that_cannot_be_read_is_a_failure(agents: list[Agent], tmp_pat
     assert collected.notes == collected.failures
 
 
-def test_a_pattern_of_which_everything_was_skipped_is_a_failure(agents: list[Agent], tmp_path: Path) -> None:
+def test_pattern_with_only_skipped_matches_is_a_failure(agents: list[Agent], tmp_path: Path) -> None:
     agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
     agents[0].host.skipped = [
         SkippedDownload("latest", "symlink that points outside the directory, to /scratch/7", lost=False)
@@ -69,10 +69,10 @@ def test_a_pattern_of_which_everything_was_skipped_is_a_failure(agents: list[Age
     assert collected.missing == ("*.csv",)
 
 
-def test_a_link_whose_target_matches_no_pattern_is_named(
+def test_symlink_to_unfetched_target_is_reported(
     agents: list[Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fetch(_source: str, _patterns: object, to: Path, _on_skipped: object) -> list[str]:
+    def fetch(_source: str, _patterns: object, to: Path, _on_skipped: object, _on_bytes: object) -> list[str]:
         (to / "out").mkdir(parents=True)
         (to / "out/model.pt").write_text("1")
         (to / "out/best").symlink_to("../ckpt/7.pt")
@@ -90,7 +90,7 @@ def test_a_link_whose_target_matches_no_pattern_is_named(
     assert collect(job("out/best"), agents[:1], tmp_path).failures != ()
 
 
-def test_many_skipped_outputs_are_named_by_number(agents: list[Agent], tmp_path: Path) -> None:
+def test_long_list_of_skipped_outputs_is_abbreviated(agents: list[Agent], tmp_path: Path) -> None:
     agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
     agents[0].host.skipped = [SkippedDownload(f"out/{number}", "socket", lost=False) for number in range(50)]
     collected = collect(job("out/"), agents, tmp_path)

@@ -1,4 +1,4 @@
-"""Following a gang whose agents die, lie, fall silent or talk too much."""
+"""Following a gang whose agents die, send false data, stop responding or send too much."""
 
 import json
 import threading
@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
@@ -16,8 +15,9 @@ from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts
 from cloudgpu.ssh.failure_text import TimeLimitError
-from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 from cloudgpu.ssh.handshake import AuthRefusedError
+from tests.fake_host import FakeHost, ScriptedResult
+from tests.manual_clock import ManualClock
 
 DONE = {"status": {"state": "succeeded", "first_failure": None}}
 LOST = ConnectError("the line was cut")
@@ -50,7 +50,7 @@ def clock():
 
 @pytest.fixture
 def gather(tmp_path, clock):
-    """Follow to the end: all the text that came, and the verdict."""
+    """Follow to the end and return all text and the verdict."""
 
     def go(*agents):
         ranks = {one.host.node.index: [one.host.node.index] for one in agents}
@@ -61,7 +61,7 @@ def gather(tmp_path, clock):
     return go
 
 
-def test_a_cut_line_is_taken_up_where_it_was_cut(gather, tmp_path):
+def test_interrupted_log_resumes_at_the_last_offset(gather, tmp_path):
     one = agent(0, lines(piece("a\n"), error=LOST), lines(piece("b\n", 2), DONE))
     text, verdict = gather(one)
     assert (text, verdict.succeeded) == ("a\nb\n", True)
@@ -69,8 +69,8 @@ def test_a_cut_line_is_taken_up_where_it_was_cut(gather, tmp_path):
     assert (tmp_path / "logs" / "rank-0.log").read_text() == "a\nb\n"
 
 
-def test_a_quiet_run_survives_a_short_cut_after_a_long_silence(gather, clock, monkeypatch):
-    """An hour without a line is no lost contact: the agent gave signs of life all the time."""
+def test_quiet_run_survives_a_brief_disconnect(gather, clock, monkeypatch):
+    """An hour without output is not a lost connection: the agent sent heartbeats all the time."""
     one = agent(0, ScriptedResult(), lines(DONE))
     stream = one.host.stream
     calls = []
@@ -101,8 +101,8 @@ def test_a_quiet_run_survives_a_short_cut_after_a_long_silence(gather, clock, mo
 
 
 @pytest.mark.timeout(30)
-def test_an_agent_that_hangs_while_its_host_answers_is_told_and_given_up(tmp_path, clock, monkeypatch):
-    """Each attempt lasts for the whole time limit; that is no contact, however long a connection held."""
+def test_hung_agent_on_reachable_host_is_reported_and_abandoned(tmp_path, clock, monkeypatch):
+    """Each attempt lasts for the whole time limit; an open connection alone does not count as contact."""
     one, heard = agent(0), []
 
     class Hung:
@@ -126,7 +126,7 @@ def test_an_agent_that_hangs_while_its_host_answers_is_told_and_given_up(tmp_pat
 
 
 @pytest.mark.timeout(30)
-def test_a_node_that_was_out_of_reach_is_followed_again_as_long_as_others_are(gather, clock, monkeypatch):
+def test_unreachable_node_is_followed_again_while_other_nodes_run(gather, clock, monkeypatch):
     monkeypatch.setattr(agent_reader, "_RETRY_LOST_S", 0.0)
     lost, found = threading.Event(), threading.Event()
     put = agent_reader.Feed.put
@@ -166,29 +166,29 @@ def test_a_node_that_was_out_of_reach_is_followed_again_as_long_as_others_are(ga
     assert clock.monotonic() > 180
 
 
-def test_a_node_out_of_reach_for_three_minutes_is_an_error_not_a_verdict(gather, clock):
+def test_node_unreachable_for_3_minutes_raises_connect_error(gather, clock):
     with pytest.raises(ConnectError, match="cut"):
         gather(agent(0, lines(error=LOST)))
     assert 180 < clock.monotonic() < 200
 
 
-def test_an_agent_that_ends_without_a_word_is_not_asked_for_ever(gather, clock):
+def test_agent_that_exits_without_output_is_not_retried_forever(gather, clock):
     with pytest.raises(RemoteCommandError, match="exited without output") as caught:
         gather(agent(0, ScriptedResult(exit_code=127, stderr="sh: python3: not found")))
     assert caught.value.tail == ("sh: python3: not found",)
     assert clock.monotonic() < 200
 
 
-def test_a_dead_node_does_not_outweigh_the_others_verdict(gather):
+def test_unreachable_node_does_not_override_verdict_of_other_nodes(gather):
     assert gather(agent(0, lines(failed(1))), agent(1, lines(error=LOST)))[1].reason == "because"
 
 
-def test_a_success_needs_every_nodes_logs(gather):
+def test_success_requires_logs_of_every_node(gather):
     with pytest.raises(ConnectError):
         gather(agent(0, lines(DONE)), agent(1, lines(error=LOST)))
 
 
-def test_a_stranger_in_a_nodes_place_is_told_at_once(gather, clock):
+def test_changed_host_key_fails_immediately(gather, clock):
     with pytest.raises(HostKeyError):
         gather(agent(0, lines(DONE)), agent(1, lines(error=HostKeyError("another key"))))
     assert clock.monotonic() < 5
@@ -207,12 +207,12 @@ def test_a_stranger_in_a_nodes_place_is_told_at_once(gather, clock):
         {"error": "there is no run", "code": "no-run"},
     ],
 )
-def test_nonsense_is_an_error_and_never_a_hang(gather, nonsense):
+def test_malformed_agent_message_is_an_error_and_does_not_hang(gather, nonsense):
     with pytest.raises(RemoteCommandError):
         gather(agent(0, lines(nonsense)))
 
 
-def test_a_bug_in_a_reader_is_raised_where_it_is_read(gather, monkeypatch):
+def test_exception_in_reader_thread_is_raised_to_the_caller(gather, monkeypatch):
     one = agent(0)
 
     def bug(*_, **__):
@@ -223,7 +223,7 @@ def test_a_bug_in_a_reader_is_raised_where_it_is_read(gather, monkeypatch):
         gather(one)
 
 
-def test_a_flood_waits_for_its_reader_and_an_abandoned_one_ends(tmp_path, clock):
+def test_reader_applies_backpressure_and_stops_when_abandoned(tmp_path, clock):
     flood = Flood()
     one = agent(0)
     one.host.stream = lambda command, stdin=b"": flood
@@ -239,7 +239,7 @@ def test_a_flood_waits_for_its_reader_and_an_abandoned_one_ends(tmp_path, clock)
 
 
 class Flood:
-    """An agent that never stops talking."""
+    """An agent that never stops sending."""
 
     exit_code = None
     stderr = ""
@@ -262,7 +262,7 @@ class Flood:
         self.closed = True
 
 
-def test_two_followers_keep_one_log_and_both_see_every_line(tmp_path, clock, monkeypatch):
+def test_concurrent_followers_share_a_log_and_both_see_every_line(tmp_path, clock, monkeypatch):
     monkeypatch.setattr(LogStore, "offset", lambda self, rank: 0)  # both began before either wrote
 
     def start():
@@ -277,7 +277,7 @@ def test_two_followers_keep_one_log_and_both_see_every_line(tmp_path, clock, mon
     two.close()
 
 
-def test_a_log_that_was_shortened_meanwhile_is_not_patched_over(tmp_path):
+def test_truncated_local_log_is_not_appended_to(tmp_path):
     store = LogStore(RunPaths(tmp_path))
     store.add(Chunk(0, 0, 4, "abc\n"))
     (tmp_path / "logs" / "rank-0.log").write_text("")
@@ -285,7 +285,7 @@ def test_a_log_that_was_shortened_meanwhile_is_not_patched_over(tmp_path):
         store.add(Chunk(0, 4, 2, "d\n"))
 
 
-def test_the_verdict_that_tells_most_counts():
+def test_most_informative_verdict_takes_precedence():
     good, lost = Verdict("succeeded"), Verdict("lost", node=1)
     cancelled, named = Verdict("cancelled"), Verdict("failed", 3, 2, 1, "exited with 3")
     assert combine_verdicts([good, good]) == good
@@ -295,20 +295,20 @@ def test_the_verdict_that_tells_most_counts():
     assert combine_verdicts([good, Verdict("perhaps")]).state == "perhaps"
 
 
-def test_a_node_that_refuses_the_key_is_named_within_seconds(gather, clock):
+def test_node_that_rejects_the_key_fails_within_seconds(gather, clock):
     refused = ScriptedResult(error=AuthRefusedError("refused the key"))
     with pytest.raises(AuthRefusedError):
         gather(agent(0, refused), agent(1, lines(DONE)))
     assert clock.monotonic() < 5
 
 
-def test_a_refusal_that_passes_is_none(gather, clock):
+def test_temporary_key_rejection_is_retried(gather, clock):
     refused = ScriptedResult(error=AuthRefusedError("refused the key"))
     _, verdict = gather(agent(0, refused, refused, lines(DONE)))
     assert verdict.succeeded
 
 
-def test_a_refusal_after_a_failure_does_not_hide_the_failure(gather):
+def test_key_rejection_does_not_hide_an_earlier_rank_failure(gather):
     refused = ScriptedResult(error=AuthRefusedError("refused the key"))
     _, verdict = gather(agent(0, lines(failed(node=0, rank=0))), agent(1, refused))
     assert verdict.rank == 0

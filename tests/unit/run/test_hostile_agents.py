@@ -1,4 +1,4 @@
-"""What a hostile node may answer for its agent: only typed errors, in bounded memory, and no wrong success."""
+"""Responses of a hostile node lead only to typed errors, in bounded memory, and never to a false success."""
 
 import json
 import math
@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudGpuError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
@@ -18,7 +17,8 @@ from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.metric_series import Series
 from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.verdict import Chunk, Verdict
-from cloudgpu.ssh.fake import FakeHost, ScriptedResult
+from tests.fake_host import FakeHost, ScriptedResult
+from tests.manual_clock import ManualClock
 
 DONE = {"status": {"state": "succeeded", "first_failure": None}}
 DEEP = "[" * 100_000
@@ -38,7 +38,7 @@ def agent(index, *lines):
 
 @pytest.fixture
 def verdict(tmp_path):
-    """Follow to the end; node N has rank N alone."""
+    """Follow to the end and return the verdict; node N runs only rank N."""
 
     def go(*agents):
         ranks = {one.host.node.index: [one.host.node.index] for one in agents}
@@ -89,52 +89,52 @@ def verdict(tmp_path):
     ],
     ids=lambda forged: repr(forged)[:60],
 )
-def test_a_message_that_makes_no_sense_is_a_typed_error(verdict, forged):
+def test_malformed_message_is_a_typed_error(verdict, forged):
     with pytest.raises(RemoteCommandError):
         verdict(agent(0, forged))
 
 
-def test_log_offsets_that_go_back_are_refused(verdict):
+def test_decreasing_log_offsets_are_rejected(verdict):
     pieces = [{"rank": 0, "offset": offset, "bytes": 2, "data": "ab"} for offset in (0, 2, 1)]
     with pytest.raises(RemoteCommandError, match="from byte 1 instead of byte 4"):
         verdict(agent(0, *pieces, DONE))
 
 
-def test_only_the_first_final_status_counts(verdict):
+def test_first_final_status_takes_precedence(verdict):
     assert verdict(agent(0, status(rank=0, exit_code=1), DONE)).state == "failed"
     assert verdict(agent(0, DONE, status(rank=0, exit_code=1))).succeeded
 
 
-def test_one_node_cannot_declare_success_for_the_gang(verdict):
+def test_single_node_cannot_declare_success_for_the_gang(verdict):
     last = verdict(agent(0, status(rank=0, exit_code=-9, node_index=0)), agent(1, DONE))
     assert (last.state, last.rank, last.exit_code) == ("failed", 0, -9)
 
 
-def test_a_rank_is_not_blamed_on_the_word_of_another_node_that_its_own_contradicts(verdict):
+def test_rank_is_not_blamed_if_its_own_node_reports_success(verdict):
     last = verdict(agent(0, DONE), agent(1, status(rank=0, exit_code=1, node_index=0)))
     assert (last.state, last.rank, last.exit_code) == ("failed", None, None)
     assert last.reason == ("node 1 reports that rank 0 failed first, but node 0, which ran it, reports success")
 
 
-def test_a_rank_that_does_not_exist_is_not_blamed(verdict):
+def test_nonexistent_rank_is_not_blamed(verdict):
     last = verdict(agent(0, status(rank=77, exit_code=1)))
     assert (last.state, last.rank) == ("failed", None)
     assert "there is no such rank" in last.reason
 
 
-def test_a_reason_is_safe_for_a_terminal_and_short():
+def test_failure_reason_is_sanitized_and_truncated():
     told = Verdict.of({"state": "failed", "first_failure": {"reason": "\x1b]0;owned\x07" + "x" * 100_000}})
     assert "\x1b" not in told.reason
     assert len(told.reason) <= 2000
 
 
-def test_deep_json_and_noise_are_passed_over_and_noise_without_end_is_not(verdict):
+def test_noise_is_skipped_but_endless_noise_is_an_error(verdict):
     assert verdict(agent(0, DEEP, "Welcome!", "1", "null", DONE)).succeeded
     with pytest.raises(RemoteCommandError, match="prints endless output"):
         verdict(agent(0, *["noise " * 100_000] * 40, DONE))
 
 
-def test_the_words_of_an_agents_error_are_safe_for_a_terminal(verdict):
+def test_agent_error_text_is_sanitized_and_truncated(verdict):
     with pytest.raises(AgentReplyError) as caught:
         verdict(agent(0, {"error": "\x1b[2Jowned" + "x" * 100_000, "hint": "\x07run this", "code": ["x"]}))
     assert "\x1b" not in caught.value.message
@@ -142,7 +142,7 @@ def test_the_words_of_an_agents_error_are_safe_for_a_terminal(verdict):
     assert len(caught.value.message) < 5000
 
 
-def test_a_login_shell_that_never_answers_is_given_a_minute():
+def test_agent_install_limits_login_shell_to_60_s():
     node = agent(0).host.node
     host = FakeHost(node)
     asked = []
@@ -156,7 +156,7 @@ def metric(**fields):
     return Metric.model_validate({"pattern": r"v=(?P<value>\S+)", "better": "higher", **fields})
 
 
-def test_a_median_keeps_a_bounded_number_of_values(monkeypatch):
+def test_median_keeps_a_bounded_number_of_samples(monkeypatch):
     monkeypatch.setattr(metric_series, "MOST_KEPT", 64)
     values = Series(metric(take="median"))
     for number in range(100_001):
@@ -169,7 +169,7 @@ def test_a_median_keeps_a_bounded_number_of_values(monkeypatch):
 @pytest.mark.parametrize("take", ["last", "mean", "max", "min", "median"])
 @pytest.mark.parametrize("over", ["first", "sum", "mean", "max", "min"])
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e308", "-1e308", "1e999", "1" * 400, "0x10", "", "1_0"])
-def test_no_figure_that_a_rank_prints_breaks_the_summary(take, over, text):
+def test_no_printed_metric_value_breaks_the_summary(take, over, text):
     read = Metrics({"v": metric(take=take, over_ranks=over, at_least=0.5)})
     for rank in range(3):
         for _ in range(3):
@@ -180,13 +180,13 @@ def test_no_figure_that_a_rank_prints_breaks_the_summary(take, over, text):
     assert one.share is None
 
 
-def test_infinity_reaches_no_goal():
+def test_infinite_metric_value_misses_its_target():
     assert Measured("v", math.inf, metric(at_least=0.5)).missed_target
     assert Measured("v", 0.4, metric(at_least=0.5)).missed_target
     assert not Measured("v", 0.5, metric(at_least=0.5)).missed_target
 
 
-def test_a_chunk_of_any_shape_is_a_chunk_or_a_typed_error():
+def test_any_log_chunk_is_valid_or_a_typed_error():
     odd = [None, True, -1, 1.5, "1", "x", [], {}, 10**30, math.nan, math.inf, "\ud800", "\udc80"]
     counted = 0
     for rank in odd:

@@ -1,9 +1,10 @@
-"""The caller's copy of the logs is the original, byte for byte, whatever is sent twice."""
+"""The local copy of the logs equals the original byte for byte, even if chunks are repeated."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.paths import RunPaths
+from cloudgpu.run import log_store
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.verdict import Chunk, Verdict
 
@@ -14,7 +15,7 @@ def chunks(raw: bytes, size: int) -> list[Chunk]:
 
 
 @given(raw=st.binary(max_size=300), size=st.integers(1, 40), again=st.integers(0, 10))
-def test_the_copy_is_the_log_and_nothing_is_written_twice(tmp_path_factory, raw, size, again):
+def test_local_log_is_identical_after_repeated_chunks(tmp_path_factory, raw, size, again):
     store = LogStore(RunPaths(tmp_path_factory.mktemp("run")))
     sent = chunks(raw, size)
     for chunk in [*sent[:again], *sent]:
@@ -24,7 +25,7 @@ def test_the_copy_is_the_log_and_nothing_is_written_twice(tmp_path_factory, raw,
     assert store.offset(0) == len(raw)
 
 
-def test_a_repeated_chunk_is_not_news(tmp_path):
+def test_repeated_chunk_is_not_reported_as_new(tmp_path):
     store = LogStore(RunPaths(tmp_path))
     chunk = Chunk(1, 0, 6, "hello\n")
     assert store.add(chunk)
@@ -33,7 +34,25 @@ def test_a_repeated_chunk_is_not_news(tmp_path):
     assert store.tail(1) == ["hello"]
 
 
-def test_an_unknown_state_is_never_a_success():
+@given(raw=st.text("ab\n", max_size=60), count=st.integers(0, 8), block=st.integers(1, 20))
+def test_last_lines_are_read_once_whatever_the_size_of_a_block(tmp_path_factory, raw, count, block):
+    store = LogStore(RunPaths(tmp_path_factory.mktemp("run")))
+    if raw:
+        store.add(Chunk(0, 0, len(raw), raw))
+    original, log_store._LONGEST_LINE_BYTES = log_store._LONGEST_LINE_BYTES, block
+    try:
+        start = store.start_of_last(0, count)
+        read = [line for lines in store.blocks(0, start) for line in lines]
+    finally:
+        log_store._LONGEST_LINE_BYTES = original
+    lines = raw.splitlines()[-count:] if count else []
+    assert raw[start:].splitlines() == lines
+    assert "".join(read) == "".join(lines)
+    if block > max(map(len, lines), default=0):
+        assert read == lines  # longer lines are read in parts, to limit memory use
+
+
+def test_unknown_verdict_state_is_not_a_success():
     assert not Verdict.of({"state": "perhaps"}).succeeded
     first = {"rank": 2, "exit_code": 3, "node_index": 1, "reason": "exited with 3"}
     verdict = Verdict.of({"state": "failed", "first_failure": first})

@@ -1,4 +1,4 @@
-"""The patterns of docs/guides/metrics.md read what frameworks really printed."""
+"""The patterns in docs/guides/metrics.md match real framework output."""
 
 import re
 from pathlib import Path
@@ -15,13 +15,13 @@ BLOCK = re.compile(r"^```yaml\n(?:# excerpt: (\S+)\n)?(.*?)^```$", re.MULTILINE 
 
 
 def patterns():
-    """Excerpt -> the metrics of its block."""
+    """Return the documented metrics by excerpt name."""
     blocks = BLOCK.findall(PAGE.read_text())
     return {excerpt: YAML(typ="safe", pure=True).load(text) for excerpt, text in blocks}
 
 
 def excerpt(name):
-    """Metric -> every value that is to be read, and the lines."""
+    """Return the expected values by metric, and the log lines."""
     head, _, lines = (EXCERPTS / f"{name}.txt").read_text().partition("\n\n")
     source, *reads = head.splitlines()
     assert source.startswith("from: ")
@@ -30,7 +30,7 @@ def excerpt(name):
 
 
 @pytest.mark.parametrize("name", [name for name in patterns() if name])
-def test_every_documented_pattern_reads_its_excerpt_and_nothing_else_of_it(name):
+def test_documented_pattern_matches_exactly_the_expected_log_lines(name):
     wanted = {metric: Metric.model_validate(fields) for metric, fields in patterns()[name].items()}
     expected, lines = excerpt(name)
     read = {metric: [] for metric in wanted}
@@ -40,10 +40,10 @@ def test_every_documented_pattern_reads_its_excerpt_and_nothing_else_of_it(name)
     assert read == expected
 
 
-def test_every_excerpt_has_its_block():
+def test_every_log_excerpt_has_a_documented_pattern():
     assert {path.stem for path in EXCERPTS.glob("*.txt")} == {name for name in patterns() if name}
 
 
-def test_the_example_at_the_top_is_a_metric():
+def test_introductory_metric_example_is_valid():
     (metric,) = patterns()[""]["metrics"].values()
     assert Metric.model_validate(metric).over_ranks == "sum"

@@ -1,12 +1,15 @@
-"""What a node answers is checked where it arrives, and so is what is handed to it."""
+"""Responses from nodes and values sent to them are validated."""
 
+import base64
 import json
+import zlib
 
 import pytest
 
 from cloudgpu import bounds
 from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.launch.inventory import Node
+from cloudgpu.node.agent.gang.follow import _encoded
 from cloudgpu.run.agent import AgentReplyError, _lines, count_field
 from cloudgpu.run.start import secret_values
 from cloudgpu.run.verdict import Chunk, Verdict
@@ -16,26 +19,26 @@ ODD = [True, "5", 5.0, -1, 10**30, [5], float("inf")]
 
 
 @pytest.mark.parametrize("value", [*ODD, None])
-def test_a_number_that_is_none_is_an_error_of_the_agent(value):
+def test_invalid_number_from_agent_is_an_agent_error(value):
     with pytest.raises(AgentReplyError, match="the agent sent an invalid value for bytes"):
         count_field({"bytes": value}, "bytes")
 
 
-def test_a_number_and_what_counts_without_one():
+def test_missing_number_uses_its_default():
     assert count_field({"bytes": 5}, "bytes") == 5
     assert count_field({}, "bytes", 0) == 0
 
 
 @pytest.mark.parametrize("value", ODD)
 @pytest.mark.parametrize("field", ["rank", "offset", "bytes"])
-def test_a_piece_of_a_log_that_makes_no_sense(field, value):
+def test_malformed_log_chunk_is_rejected(field, value):
     with pytest.raises(RemoteCommandError, match="malformed log chunk"):
         Chunk.of({"rank": 0, "offset": 0, "bytes": 2, "data": "ab", field: value})
 
 
 @pytest.mark.parametrize("value", [True, "5", 5.5, [5], 10**30])
 @pytest.mark.parametrize("field", ["rank", "exit_code", "node_index"])
-def test_a_status_that_makes_no_sense(field, value):
+def test_malformed_status_is_rejected(field, value):
     with pytest.raises(RemoteCommandError, match="malformed status"):
         Verdict.of({"state": "failed", "first_failure": {field: value}})
     assert Verdict.of({"state": "failed", "first_failure": {"exit_code": -9}}).exit_code == -9
@@ -46,7 +49,7 @@ class Stream:
         return iter(["[" * 100_000, '{"a": NaN}', "banner", json.dumps({"a": 1})])
 
 
-def test_lines_that_are_no_answers_are_passed_over():
+def test_lines_that_are_not_json_objects_are_skipped():
     assert list(_lines(Stream(), "probe", NODE)) == [{"a": 1}]
 
 
@@ -55,9 +58,31 @@ def test_lines_that_are_no_answers_are_passed_over():
     [("a\0b", "NUL"), ("caf\udce9", "UTF-8"), ("x" * (bounds.MAX_ARGUMENT_BYTES - len("TOKEN=") + 1), "131,072 bytes")],
     ids=["nul", "bytes", "long"],
 )
-def test_a_secret_that_no_node_can_be_given_is_refused_and_never_shown(value, why):
+def test_unsendable_secret_is_rejected_without_showing_its_value(value, why):
     with pytest.raises(UsageError, match="the secret TOKEN cannot be sent to the nodes") as caught:
         secret_values(("TOKEN",), {"TOKEN": value})
     assert why in caught.value.message
     assert value[:50] not in caught.value.message
     assert secret_values(("TOKEN",), {"TOKEN": "a\r\nb\x1b"}) == {"TOKEN": "a\r\nb\x1b"}
+
+
+def packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+@pytest.mark.parametrize("raw", [b"epoch=1\n" * 3000, b"\xff\xc3\n" * 9000], ids=["text", "bytes"])
+def test_compressed_log_chunk_is_restored_exactly(raw):
+    message = {"rank": 3, "offset": 7, "bytes": len(raw), **_encoded(raw)}
+    assert "data" not in message
+    assert len(message["zlib"]) < len(raw) / 10
+    assert Chunk.of(message).raw == raw
+
+
+@pytest.mark.parametrize(
+    "value",
+    [packed(b"abc"), packed(b"a" * 1_000_000), packed(b""), "@@@", "", 7, None, base64.b64encode(b"not zlib").decode()],
+    ids=["longer", "bomb", "empty", "no base64", "nothing", "number", "null", "no zlib"],
+)
+def test_malformed_compressed_chunk_is_refused_without_being_inflated(value):
+    with pytest.raises(RemoteCommandError, match="log"):
+        Chunk.of({"rank": 0, "offset": 0, "bytes": 2, "zlib": value})

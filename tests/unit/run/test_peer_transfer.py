@@ -1,4 +1,4 @@
-"""Who hands to whom."""
+"""Scheduling of peer transfers."""
 
 from datetime import UTC, datetime
 from math import ceil, log
@@ -11,7 +11,7 @@ from cloudgpu.ssh.certificate import generate_certificate
 
 
 @given(st.integers(1, 40), st.integers(0, 300), st.integers(1, 8))
-def test_everybody_gets_it_once_from_one_who_has_it(have, want, width):
+def test_every_node_receives_data_once_from_a_previous_receiver(have, want, width):
     had = set(range(have))
     for pairs in transfer_rounds(have, want, width):
         givers = [giver for giver, _ in pairs]
@@ -26,7 +26,7 @@ def test_everybody_gets_it_once_from_one_who_has_it(have, want, width):
 
 
 @given(st.integers(0, 300), st.integers(1, 8))
-def test_no_round_more_than_needed(want, width):
+def test_number_of_transfer_rounds_is_minimal(want, width):
     least = ceil(round(log(want + 1, width + 1), 9))
     assert len(transfer_rounds(1, want, width)) == least
 
@@ -35,7 +35,7 @@ def test_sixty_four_nodes_are_served_in_three_rounds():
     assert [len(pairs) for pairs in transfer_rounds(1, 63)] == [4, 20, 39]
 
 
-def test_a_certificate_does_not_show_its_key():
+def test_certificate_repr_does_not_contain_its_private_key():
     made = generate_certificate(datetime.now(UTC))
     assert "PRIVATE" in made.key
     assert "PRIVATE" not in repr(made)

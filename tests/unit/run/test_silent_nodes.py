@@ -1,18 +1,18 @@
-"""A node that does not answer: somebody hears of it soon and now and then, and may end the waiting."""
+"""An unreachable node is reported to a callback, which may end the wait."""
 
 import json
 from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.ssh.fake import FakeHost, ScriptedResult
+from tests.fake_host import FakeHost, ScriptedResult
+from tests.manual_clock import ManualClock
 
 CUT = ScriptedResult(error=ConnectError("the line was cut"))
 DONE = ScriptedResult(stdout=json.dumps({"status": {"state": "succeeded", "first_failure": None}}) + "\n")
@@ -33,14 +33,14 @@ def following(tmp_path, clock):
     return go
 
 
-def test_a_line_that_is_back_at_once_is_not_worth_a_word(following):
+def test_immediately_restored_connection_is_not_reported(following):
     heard = []
     (verdict,) = following(lambda node, err: heard.append(node.index), CUT, CUT, DONE)
     assert verdict.succeeded
     assert heard == []
 
 
-def test_a_node_that_stays_silent_is_told_now_and_then(following, clock):
+def test_unreachable_node_is_reported_at_intervals(following, clock):
     heard, began = [], clock.monotonic()
 
     def hear(node, err):
@@ -51,7 +51,7 @@ def test_a_node_that_stays_silent_is_told_now_and_then(following, clock):
     assert heard == [(at, "i-0", "the line was cut") for at in (2.0, 17.0, 32.0)]
 
 
-def test_who_hears_that_it_is_gone_ends_the_waiting(following, clock):
+def test_callback_can_abort_waiting_for_a_terminated_node(following, clock):
     began = clock.monotonic()
 
     def gone(node, err):
@@ -62,7 +62,7 @@ def test_who_hears_that_it_is_gone_ends_the_waiting(following, clock):
     assert clock.monotonic() - began < 5
 
 
-def test_nobody_hearing_it_has_three_minutes(following, clock):
+def test_unreachable_node_raises_connect_error_after_3_minutes(following, clock):
     began = clock.monotonic()
     with pytest.raises(ConnectError, match="cut"):
         following(lambda node, err: None, *[CUT] * 400)

@@ -1,4 +1,4 @@
-"""Staging and starting: what every node is asked for, and what a node that is different gets."""
+"""Staging and starting a run: requests to every node, and nodes that differ from the others."""
 
 import json
 from dataclasses import replace
@@ -13,9 +13,12 @@ from cloudgpu.run.collect import collect
 from cloudgpu.run.data.files import RemoteFile
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Metrics
+from cloudgpu.run.progress import Note
 from cloudgpu.run.stage import Staged, send_workdir, stage
 from cloudgpu.run.start import rank_launches, start
-from cloudgpu.ssh.fake import FakeHost, ScriptedResult
+from cloudgpu.run.workdir import without_data
+from cloudgpu.ssh.transfer.local_tree import files_to_send
+from tests.fake_host import FakeHost, ScriptedResult
 
 MARK = "\x1ecloudgpu\x1e"
 
@@ -52,7 +55,7 @@ def staged(**more):
     return Staged({0: "/env/bin/python", 1: "/env/bin/python"}, {}, 0, 0, False, **more)
 
 
-def test_the_work_directory_is_copied_for_this_run_alone(tmp_path):
+def test_workdir_is_copied_into_the_run_directory(tmp_path):
     (tmp_path / "it's \n odd.py").write_text("x")
     (one,) = agents(1)
     assert send_workdir(job(), [one], tmp_path, lambda _: None) == 1
@@ -61,16 +64,17 @@ def test_the_work_directory_is_copied_for_this_run_alone(tmp_path):
     assert cp == ("cp -a --reflink=auto /home/ubuntu/.cloudgpu/work/plain/. /home/ubuntu/.cloudgpu/runs/plain-abc/work")
 
 
-def test_what_is_not_sent_is_named_and_the_rest_counted(tmp_path):
+def test_unsent_files_are_named_and_the_rest_counted(tmp_path):
     for number in range(7):
         (tmp_path / f"link{number}").symlink_to("/etc/passwd")
     heard = []
-    send_workdir(job(), agents(1), tmp_path, lambda note: heard.append(note.text))
-    assert "not sent: link0: symlink that points outside the directory, to /etc/passwd" in heard
-    assert heard[-1] == "not sent: 2 more"
+    send_workdir(job(), agents(1), tmp_path, heard.append)
+    texts = [event.text for event in heard if isinstance(event, Note)]
+    assert "not sent: link0: symlink that points outside the directory, to /etc/passwd" in texts
+    assert texts[-1] == "not sent: 2 more"
 
 
-def test_a_hundred_thousand_objects_are_ordered_in_parts():
+def test_large_dataset_is_fetched_in_batches():
     files = [RemoteFile(f"https://x/{number}", f"f{number}", 1, None) for number in range(4100)]
     (one,) = agents(1)
     one.host.on(
@@ -82,7 +86,7 @@ def test_a_hundred_thousand_objects_are_ordered_in_parts():
     assert (sizes, done.data_bytes) == ([2000, 2000, 100], 4100)
 
 
-def test_a_single_file_is_a_dataset_too(tmp_path):
+def test_single_file_is_staged_as_a_dataset(tmp_path):
     (tmp_path / "digits.csv").write_text("1,2")
     (one,) = agents(1)
     data = [{"name": "digits", "from": "digits.csv", "to": "/data/digits"}]
@@ -91,7 +95,7 @@ def test_a_single_file_is_a_dataset_too(tmp_path):
     assert one.host.files == {"/data/digits/digits.csv": b"1,2"}
 
 
-def test_a_directory_that_only_root_may_make_never_waits_for_a_password(tmp_path):
+def test_creating_a_root_owned_directory_never_prompts_for_a_password(tmp_path):
     (one,) = agents(1)
     one.host.on("test -w", ScriptedResult(exit_code=1))
     data = [{"name": "digits", "from": ".", "to": "/data/digits"}]
@@ -100,7 +104,7 @@ def test_a_directory_that_only_root_may_make_never_waits_for_a_password(tmp_path
     assert made == ['sudo -n mkdir -p /data/digits && sudo -n chown "$(id -u):$(id -g)" /data/digits']
 
 
-def test_every_node_has_the_interpreter_that_it_found():
+def test_each_node_uses_its_own_interpreter():
     two = agents(2)
     for one in two:
         answer = {"interpreter": f"/env{one.host.node.index}/bin/python", "built": False}
@@ -113,8 +117,8 @@ def test_every_node_has_the_interpreter_that_it_found():
 
 
 @pytest.mark.parametrize(("simulated", "wanted"), [(False, "cu126"), (True, None)])
-def test_a_build_of_pytorch_is_asked_for_where_there_is_a_gpu(simulated, wanted):
-    """What is simulated has no GPU, and PyTorch's own index is not reachable from everywhere."""
+def test_torch_backend_is_requested_only_for_nodes_with_gpus(simulated, wanted):
+    """Simulated nodes have no GPU, and PyTorch's index is not reachable everywhere."""
     (one,) = agents(1)
     one.host.on(" env$", ScriptedResult(stdout='{"interpreter": "/env/bin/python", "built": true}\n'))
     work = job(environment={"python": {"requirements": ["torch"], "torch_backend": "cu126"}})
@@ -124,7 +128,7 @@ def test_a_build_of_pytorch_is_asked_for_where_there_is_a_gpu(simulated, wanted)
     assert json.loads(asked.stdin)["torch_backend"] == wanted
 
 
-def test_a_build_that_was_killed_is_an_error_with_its_last_words():
+def test_killed_environment_build_is_an_error_with_its_last_output():
     (one,) = agents(1)
     one.host.on(" env$", ScriptedResult(stdout='{"progress": "installing"}\n', exit_code=137, stderr="Killed"))
     with pytest.raises(RemoteCommandError, match="`env` exited with code 137") as caught:
@@ -132,7 +136,7 @@ def test_a_build_that_was_killed_is_an_error_with_its_last_words():
     assert caught.value.tail == ("Killed",)
 
 
-def test_nodes_with_other_homes_get_paths_of_their_own():
+def test_nodes_with_different_home_directories_get_their_own_paths():
     one, two = agents(2)
     two = Agent(two.host, "/a", "/home/ubuntu2", "/cage")
     plan = Staged({0: "python3", 1: "python3"}, {"digits": "/data/digits"}, 0, 0, False)
@@ -144,7 +148,7 @@ def test_nodes_with_other_homes_get_paths_of_their_own():
     assert second.ranks[0].env["CLOUDGPU_OUTPUTS"] == "/home/ubuntu2/.cloudgpu/runs/plain-abc/work/outputs"
 
 
-def test_a_gang_that_lacks_a_member_is_called_back():
+def test_failed_start_on_any_node_stops_the_gang():
     one, two = agents(2)
     one.host.on(" start$", ScriptedResult(stdout='{"state": "starting"}\n')).on(
         " stop$", ScriptedResult(stdout='{"state": "x"}\n')
@@ -155,7 +159,7 @@ def test_a_gang_that_lacks_a_member_is_called_back():
     assert any(sent.wire.endswith(" stop") for sent in one.host.sent)
 
 
-def test_secrets_travel_by_standard_input_only():
+def test_secrets_are_sent_by_stdin_only():
     two = agents(2)
     for one in two:
         one.host.on(" start$", ScriptedResult(stdout='{"state": "starting"}\n'))
@@ -166,14 +170,14 @@ def test_secrets_travel_by_standard_input_only():
 
 
 @pytest.mark.parametrize("noise", ["", "Welcome to Ubuntu\nLast login: never\n"])
-def test_a_login_shell_may_say_what_it_likes(noise):
+def test_login_shell_output_is_ignored_when_installing_the_agent(noise):
     host = FakeHost(node(0)).on("mkdir").on("printf", ScriptedResult(stdout=f"{noise}{MARK}/home/me{MARK}/cage{MARK}"))
     found = install_agent(host)
     assert (found.home, found.root) == ("/home/me", "/cage")
     assert found.path in host.files
 
 
-def test_an_agent_that_is_there_is_not_sent_again():
+def test_installed_agent_is_not_uploaded_again():
     host = FakeHost(node(0)).on("mkdir").on("printf", ScriptedResult(stdout=f"{MARK}/home/me{MARK}{MARK}"))
     name = install_agent(host).path.rpartition("/")[2]
     again = FakeHost(node(0)).on("printf", ScriptedResult(stdout=f"{MARK}/home/me{MARK}{MARK}other\n{name}\n"))
@@ -182,7 +186,7 @@ def test_an_agent_that_is_there_is_not_sent_again():
 
 
 @pytest.mark.parametrize(("why", "told"), [("No space left on device", "the disk is full"), ("denied", "denied")])
-def test_a_node_without_room_for_the_agent_is_not_fit(why, told):
+def test_node_without_disk_space_for_the_agent_is_rejected(why, told):
     def refuse(*_, **__):
         raise RemoteCommandError(f"cannot write it: {why}")
 
@@ -193,12 +197,12 @@ def test_a_node_without_room_for_the_agent_is_not_fit(why, told):
 
 
 @pytest.mark.parametrize("said", ["", "This account is currently not available.\n", f"{MARK}{MARK}{MARK}"])
-def test_an_account_without_a_shell_is_told_as_such(said):
+def test_account_without_a_login_shell_is_rejected(said):
     with pytest.raises(RemoteCommandError, match="home directory"):
         install_agent(FakeHost(node(0)).on("printf", ScriptedResult(stdout=said)))
 
 
-def test_outputs_come_from_every_node_and_a_broken_one_does_not_spoil_the_rest(tmp_path):
+def test_outputs_are_collected_from_all_nodes_despite_a_failing_node(tmp_path):
     one, two = agents(2)
     one.host.files["/home/ubuntu/.cloudgpu/runs/plain-abc/work/out/a.json"] = b"{}"
     two.host.fetch_tree = lambda *_: (_ for _ in ()).throw(RemoteCommandError("disk error"))
@@ -208,6 +212,60 @@ def test_outputs_come_from_every_node_and_a_broken_one_does_not_spoil_the_rest(t
     assert (tmp_path / "out" / "a.json").exists()
 
 
-def test_a_pattern_without_its_value_reads_nothing():
+def test_metric_pattern_with_empty_match_reads_nothing():
     wanted = job(metrics={"a": {"pattern": r"(?:acc=(?P<value>\S+))?", "better": "higher"}}).recipe.metrics
     assert Metrics(wanted).read("nothing here") == []
+
+
+@pytest.fixture(name="with_data")
+def _with_data(tmp_path):
+    for name in ("train.py", "sets/a/x.bin", "sets/b/y.bin", "one.csv", "sets/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("12345")
+    return tmp_path
+
+
+def sent_and_links(base, *data):
+    (one,) = agents(1)
+    one.host.on("^ln")
+    root = Agent(one.host, "/a", one.home, root="/root")
+    listed = [{"name": f"d{number}", **entry} for number, entry in enumerate(data)]
+    send_workdir(job(data=listed), [root], base, lambda _: None)
+    prefix = "/home/ubuntu/.cloudgpu/work/plain/"
+    links = [sent.wire for sent in one.host.sent if sent.wire.startswith("ln")]
+    return sorted(path.removeprefix(prefix) for path in one.host.files), links
+
+
+WORK = "/home/ubuntu/.cloudgpu/runs/plain-abc/work"
+
+
+def test_data_in_the_work_directory_is_not_sent_with_it_but_linked(with_data):
+    sent, links = sent_and_links(
+        with_data, {"from": "sets/a", "to": "/data/a"}, {"from": "./one.csv", "to": "/data/csv"}
+    )
+    assert sent == ["sets/b/y.bin", "sets/notes.txt", "train.py"]
+    assert links == [f"ln -sfn /root/data/a {WORK}/sets/a", f"ln -sfn /root/data/csv/one.csv {WORK}/one.csv"]
+
+
+def test_a_link_replaces_the_topmost_of_nested_datasets(with_data):
+    sent, links = sent_and_links(with_data, {"from": "sets/a", "to": "/data/a"}, {"from": "sets", "to": "/data/all"})
+    assert sent == ["one.csv", "train.py"]
+    assert links == [f"ln -sfn /root/data/all {WORK}/sets"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"from": ".", "to": "/data/a"},
+        {"from": "sets", "to": "/data/a", "manifest": "sums.txt"},
+        {"from": "s3://bucket/sets/", "to": "/data/a"},
+    ],
+)
+def test_other_data_leaves_the_work_directory_as_it_is(with_data, entry):
+    sent, links = sent_and_links(with_data, entry)
+    assert (sent, links) == (["one.csv", "sets/a/x.bin", "sets/b/y.bin", "sets/notes.txt", "train.py"], [])
+
+
+def test_size_of_the_work_directory_excludes_its_data(with_data):
+    recipe = job(data=[{"name": "a", "from": "sets", "to": "/data/a"}]).recipe
+    assert without_data(files_to_send(with_data), recipe, with_data).bytes == 10

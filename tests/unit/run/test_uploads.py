@@ -1,11 +1,11 @@
-"""Outputs that go to S3: what every node is asked for, and what is told of a node whose are not there."""
+"""Uploading outputs to S3: requests to every node, and failed uploads."""
 
 import json
 
 from cloudgpu.run.collect import collect
 from cloudgpu.run.data import uploads
 from cloudgpu.run.data.files import S3Service
-from cloudgpu.ssh.fake import ScriptedResult
+from tests.fake_host import ScriptedResult
 from tests.unit.run.test_staging import agents, job
 
 OUTPUTS = {"outputs": ["out/*.json"], "outputs_to": "s3://bucket/results/{run}"}
@@ -19,7 +19,7 @@ def asked(agent, verb):
     return [json.loads(sent.stdin) for sent in agent.host.sent if sent.wire.endswith(verb)]
 
 
-def test_every_node_has_a_place_of_its_own_below_that_of_the_run():
+def test_each_node_uploads_to_its_own_prefix_below_the_run():
     nodes = agents(2)
     for agent in nodes:
         agent.host.on("keep$", ScriptedResult(stdout='{"keeping": "x", "started": true}\n'))
@@ -36,14 +36,14 @@ def test_every_node_has_a_place_of_its_own_below_that_of_the_run():
     assert len(first["patterns"]) == 1
 
 
-def test_nothing_is_asked_where_outputs_come_to_this_machine_alone(tmp_path):
+def test_no_upload_is_requested_for_local_outputs(tmp_path):
     (one,) = agents(1)
     uploads.start_uploads(job(outputs=["out"]), [one], lambda _: S3Service())
     assert collect(job(outputs=["out"]), [one], tmp_path).failures == ()
     assert one.host.sent == []
 
 
-def test_what_is_there_is_told_and_what_could_not_be_sent_keeps_the_run_open(tmp_path):
+def test_failed_output_upload_is_a_failure_until_retry_succeeds(tmp_path):
     one, two = agents(2)
     one.host.on("kept$", GOOD)
     two.host.on("kept$", BAD, GOOD)
@@ -56,8 +56,20 @@ def test_what_is_there_is_told_and_what_could_not_be_sent_keeps_the_run_open(tmp
     assert again.remarks == ("outputs: 4 files, 20 B, at s3://bucket/results/plain-abc",)
 
 
-def test_a_run_that_left_nothing_says_so(tmp_path):
+def test_run_without_outputs_reports_an_empty_upload(tmp_path):
     (one,) = agents(1)
     one.host.on("kept$", ScriptedResult(stdout='{"files": 0, "bytes": 0}\n'))
     told = collect(job(**OUTPUTS), [one], tmp_path)
     assert told.remarks == ("there were no outputs to upload to s3://bucket/results/plain-abc",)
+
+
+def test_invalid_response_of_one_node_does_not_stop_the_collection(tmp_path):
+    one, two = agents(2)
+    one.host.on("kept$", GOOD)
+    two.host.on("kept$", ScriptedResult(stdout='{"files": "many", "bytes": 10}\n'))
+    one.host.files["/home/ubuntu/.cloudgpu/runs/plain-abc/work/out/a.json"] = b"{}"
+    collected = collect(job(**OUTPUTS), [one, two], tmp_path)
+    assert collected.files == ("out/a.json",)
+    assert collected.remarks == ("outputs: 2 files, 10 B, at s3://bucket/results/plain-abc",)
+    (failure,) = collected.failures
+    assert "the agent sent an invalid value for files" in failure

@@ -1,4 +1,4 @@
-"""Which source wins, what is refused, and that each value says where it came from."""
+"""Precedence of setting sources, rejected values, and the origin of each value."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ REGION = "CLOUDGPU_REGION"
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory two levels below its project, and a user configuration of its own."""
+    """A working directory two levels below its project, with a separate user configuration."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     folder = tmp_path / "project" / "a" / "b"
@@ -30,7 +30,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_each_source_wins_over_the_next(work: Path):
+def test_sources_override_in_order_flag_environment_project_user(work: Path):
     user = write(user_file(), 'region = "eu-west-1"')
     found = load(flags={}, environ={}, cwd=work)
     assert (found.region, found.explain("region").origin) == ("eu-west-1", f"file {user}")
@@ -46,14 +46,14 @@ def test_each_source_wins_over_the_next(work: Path):
     assert (found.region, found.explain("region").origin) == ("us-gov-west-1", "flag --region")
 
 
-def test_the_nearest_project_file_is_the_only_one(work: Path):
+def test_only_nearest_project_file_is_read(work: Path):
     write(work.parent.parent / "cloudgpu.toml", 'region = "eu-west-2"\nteam = "far"')
     write(work / "cloudgpu.toml", 'region = "eu-west-3"')
     found = load(flags={}, environ={}, cwd=work)
     assert (found.region, found.team) == ("eu-west-3", "")
 
 
-def test_the_defaults(work: Path, tmp_path: Path):
+def test_defaults_apply_without_any_source(work: Path, tmp_path: Path):
     found = load(flags={}, environ={"LOGNAME": "LAB\\ann smith"}, cwd=work)
     home = tmp_path / "data" / "cloudgpu"
     assert found.home == home
@@ -66,14 +66,14 @@ def test_the_defaults(work: Path, tmp_path: Path):
     assert tuple(one.name for one in found.origins) == NAMES
 
 
-def test_what_lies_in_the_home_follows_the_home(work: Path):
+def test_paths_inside_home_follow_home_setting(work: Path):
     found = load(flags={"home": "here"}, environ={}, cwd=work)
     assert found.home == work / "here"
     assert found.ledger_url == f"sqlite:///{work}/here/ledger.sqlite3"
     assert found.explain("home").value == str(work / "here")
 
 
-def test_a_relative_path_starts_from_the_file_that_holds_it(work: Path):
+def test_relative_path_is_resolved_from_settings_file(work: Path):
     write(work.parent / "cloudgpu.toml", 'home = "state"\nenv_cache = "/abs/envs"')
     found = load(flags={}, environ={"CLOUDGPU_SSH_KEY": "~/key"}, cwd=work)
     assert found.home == work.parent / "state"
@@ -81,7 +81,7 @@ def test_a_relative_path_starts_from_the_file_that_holds_it(work: Path):
     assert found.ssh_key == Path.home() / "key"
 
 
-def test_numbers_and_truth_as_toml_writes_them(work: Path):
+def test_numbers_and_booleans_are_read_from_toml(work: Path):
     write(work / "cloudgpu.toml", "rehearsal_idle_minutes = 5\ndebug = true")
     found = load(flags={}, environ={}, cwd=work)
     assert (found.rehearsal_idle_minutes, found.debug) == (5, True)
@@ -93,7 +93,7 @@ def test_numbers_and_truth_as_toml_writes_them(work: Path):
     [
         ('regoin = "us-east-1"', 'unknown setting "regoin"', 'did you mean "region"?'),
         ('zzz = "1"', 'unknown setting "zzz"', "choose from: home, owner"),
-        ("region = [1]", "region: expected text, a number or true/false", ""),
+        ("region = [1]", "region: expected text, a whole number or true/false", ""),
         ("region = 1.5", "region: expected text", ""),
         ("[region]\na = 1", "region: expected text", ""),
         ("region = ", "cannot read the settings file", "docs/reference/settings.md"),
@@ -110,7 +110,7 @@ def test_numbers_and_truth_as_toml_writes_them(work: Path):
         ('vpc_id = "subnet-1"', "vpc_id: invalid value 'subnet-1'", "vpc-"),
     ],
 )
-def test_a_senseless_file_names_itself_and_the_way_out(work: Path, line: str, said: str, hint: str):
+def test_invalid_settings_file_error_names_file_and_hint(work: Path, line: str, said: str, hint: str):
     path = write(work / "cloudgpu.toml", line)
     with pytest.raises(UsageError) as caught:
         load(flags={}, environ={}, cwd=work)
@@ -119,25 +119,25 @@ def test_a_senseless_file_names_itself_and_the_way_out(work: Path, line: str, sa
     assert hint in caught.value.hint
 
 
-def test_a_file_that_is_not_text_is_said(work: Path):
+def test_binary_settings_file_is_rejected(work: Path):
     (work / "cloudgpu.toml").write_bytes(b"\xff\xfe\x00r")
     with pytest.raises(UsageError, match=r"cannot read the settings file .*cloudgpu\.toml"):
         load(flags={}, environ={}, cwd=work)
 
 
-def test_a_senseless_variable_and_an_unknown_flag_are_said(work: Path):
+def test_invalid_variable_and_unknown_flag_are_rejected(work: Path):
     with pytest.raises(UsageError, match="environment CLOUDGPU_TARGET: target: invalid value 'gcp'"):
         load(flags={}, environ={"CLOUDGPU_TARGET": "gcp"}, cwd=work)
     with pytest.raises(UsageError, match='the command line: unknown setting "regions"'):
         load(flags={"regions": "x"}, environ={}, cwd=work)
 
 
-def test_variables_of_a_run_are_no_settings(work: Path):
+def test_run_variables_are_not_settings(work: Path):
     assert load(flags={}, environ={"CLOUDGPU_NODE_RANK": "0"}, cwd=work).region == "us-east-1"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
-def test_a_file_planted_in_a_shared_folder_is_refused(work: Path):
+def test_settings_file_of_other_user_in_shared_folder_is_rejected(work: Path):
     planted = write(work / "cloudgpu.toml", 'ssh_cidr = "0.0.0.0/0"')
     os.chown(planted, 4321, 4321)
     assert load(flags={}, environ={}, cwd=work).ssh_cidr == "0.0.0.0/0"
@@ -146,12 +146,12 @@ def test_a_file_planted_in_a_shared_folder_is_refused(work: Path):
         load(flags={}, environ={}, cwd=work)
 
 
-def test_an_unknown_setting_cannot_be_explained(work: Path):
+def test_unknown_setting_cannot_be_explained(work: Path):
     with pytest.raises(UsageError, match='unknown setting "reigon"'):
         load(flags={}, environ={}, cwd=work).explain("reigon")
 
 
-def test_no_password_is_shown(work: Path):
+def test_ledger_password_is_masked_when_shown(work: Path):
     url = "postgresql+psycopg://ann:hun@ter2@db.example/ledger?sslpassword=geheim&sslmode=require"
     found = load(flags={"ledger_url": url}, environ={}, cwd=work)
     assert found.ledger_url == url
@@ -159,23 +159,23 @@ def test_no_password_is_shown(work: Path):
     assert shown == "postgresql+psycopg://ann:***@db.example/ledger?sslpassword=***&sslmode=require"
 
 
-def test_a_password_is_not_told_in_an_error(work: Path):
+def test_ledger_password_is_not_in_error_message(work: Path):
     with pytest.raises(UsageError) as caught:
         load(flags={"ledger_url": "POSTGRES://ann:hunter2@db/ledger"}, environ={}, cwd=work)
     assert "hunter2" not in caught.value.message + caught.value.hint
 
 
 @given(st.text(st.characters(exclude_characters="@/?&", codec="ascii"), min_size=4))
-def test_masking_hides_every_password(password: str):
+def test_mask_url_hides_every_password(password: str):
     assert mask_url(f"mysql://u:{password}@h/d") == "mysql://u:***@h/d"
 
 
-def test_what_holds_no_password_is_shown_whole():
+def test_url_without_password_is_unchanged():
     for url in ("sqlite:////var/lib/l.sqlite3", "postgresql://ann@db/l", "alias/gpu"):
         assert mask_url(url) == url
 
 
-def test_the_document_names_every_setting_and_is_up_to_date():
+def test_settings_page_is_complete_and_up_to_date():
     text = settings_docs()
     for name in NAMES:
         assert f"| `{name}` | `{env_name(name)}` |" in text

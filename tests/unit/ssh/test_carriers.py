@@ -1,4 +1,4 @@
-"""Connections that something else carries: a program's pipes, and a jump host that the user's OpenSSH knows."""
+"""Connections through a program's pipes, and through a bastion from the user's known_hosts."""
 
 import base64
 import hashlib
@@ -31,13 +31,13 @@ def ended(process) -> int:
     return process.returncode
 
 
-def test_a_programs_pipes_are_a_connection_in_both_directions():
+def test_program_pipes_carry_data_in_both_directions():
     with carried("import os\nwhile b := os.read(0, 99): os.write(1, b[::-1])") as opened:
         opened.sendall(b"abc")
         assert opened.recv(10) == b"cba"
 
 
-def test_the_program_goes_with_its_connection():
+def test_closing_the_connection_terminates_the_program():
     opened = carried("import time; print('up', flush=True); time.sleep(600)")
     assert opened.recv(10) == b"up\n"
     process = opened._process
@@ -45,18 +45,18 @@ def test_the_program_goes_with_its_connection():
     assert ended(process) != 0
 
 
-def test_a_program_that_ends_is_a_connection_that_ends():
+def test_connection_ends_when_the_program_exits():
     with carried("pass") as opened:
         assert opened.recv(10) == b""
 
 
-def test_a_secret_goes_by_the_environment_and_is_not_shown():
+def test_secret_is_passed_by_environment_and_hidden_in_repr():
     with carried("import os; os.write(1, os.environ['TOKEN'].encode())", TOKEN="very secret") as opened:
         assert opened.recv(99) == b"very secret"
     assert "very secret" not in repr(CarryingCommand(("plugin",), {"TOKEN": "very secret"}))
 
 
-def test_a_program_that_is_not_there_is_told():
+def test_missing_program_is_a_connect_error():
     command = CarryingCommand(("/nowhere/session-manager-plugin",), {})
     with pytest.raises(ConnectError, match="cannot start /nowhere/session-manager-plugin: No such file"):
         ProgramCarrier(lambda: command).open_tcp("i-0abc", 22, 5.0)
@@ -87,10 +87,18 @@ def known(tmp_path: Path):
         ("ann@gate.example.org", hashed("gate.example.org"), 22),
     ],
 )
-def test_a_jump_host_is_pinned_as_openssh_knows_it(known, address, name, port):
+def test_bastion_host_key_is_read_from_known_hosts(known, address, name, port):
     found = bastion(address, known(f"{name} ssh-ed25519 {BLOB}"))
     assert (found.user, found.port, found.host_keys) == ("ann", port, (PIN,))
     assert found.address == address.partition("@")[2].removesuffix(f":{port}").strip("[]")
+
+
+def test_all_keys_of_a_bastion_are_accepted_although_they_have_the_same_type(known):
+    """During a key rotation, known_hosts contains the old and the new key. OpenSSH accepts both."""
+    other = base64.b64encode(b"\x00\x00\x00\x0bssh-ed25519\x00\x00\x00 " + bytes(range(1, 33))).decode()
+    lines = [f"gate.example.org ssh-ed25519 {BLOB}", f"gate.example.org,192.0.2.7 ssh-ed25519 {other}"]
+    found = bastion("ann@gate.example.org", known(*lines))
+    assert found.host_keys == (PIN, fingerprint(base64.b64decode(other)))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +109,7 @@ def test_a_jump_host_is_pinned_as_openssh_knows_it(known, address, name, port):
         [f"gate.example.org ssh-ed25519 {BLOB}", f"@revoked gate.example.org ssh-ed25519 {BLOB}"],
     ],
 )
-def test_a_jump_host_that_nobody_knows_is_refused_with_what_to_type(known, lines):
+def test_unknown_bastion_is_rejected_with_an_ssh_command_to_run(known, lines):
     with pytest.raises(HostKeyError, match=r"the host key of the bastion gate\.example\.org:22 is not in") as caught:
         bastion("ann@gate.example.org", known(*lines))
-    assert caught.value.hint == "connect once with `ssh ann@gate.example.org`, and compare the fingerprint"
+    assert caught.value.hint == "connect once with `ssh ann@gate.example.org`, and verify the fingerprint"

@@ -1,4 +1,4 @@
-"""The order of what a channel says, and how a session tells one end from another."""
+"""The order of channel messages, and how a session distinguishes a finished command from a lost connection."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -6,17 +6,18 @@ from datetime import UTC, datetime
 import paramiko
 import pytest
 
-from cloudgpu.clock import ManualClock, SystemClock
+from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.failure_text import TimeLimitError
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits
+from tests.manual_clock import ManualClock
 
 NAMES = {93: "window", 94: "data", 96: "eof", 97: "close", 98: "request"}
 
 
 class Wire:
-    """Stands for the transport: records what would be sent; `before` runs when a message is made and not yet sent."""
+    """A fake transport that records messages; `before` runs after a message is built and before it is sent."""
 
     packets_received = 0
 
@@ -75,7 +76,7 @@ def feed(channel: OrderlyChannel, content: bytes) -> None:
         (lambda channel: channel.recv(1 << 20), ["window", "eof", "close"]),
     ],
 )
-def test_nothing_is_said_after_the_close(speak: Callable[[OrderlyChannel], None], order: list[str]) -> None:
+def test_no_message_is_sent_after_channel_close(speak: Callable[[OrderlyChannel], None], order: list[str]) -> None:
     channel, wire = opened()
     feed(channel, bytes(1 << 18))
     wire.before = peer_closes(channel)
@@ -88,8 +89,8 @@ def test_nothing_is_said_after_the_close(speak: Callable[[OrderlyChannel], None]
 
 
 @pytest.mark.parametrize("trouble", [EOFError(), OSError("broken pipe"), paramiko.SSHException("gone")])
-def test_closing_over_a_connection_that_is_gone_is_no_error(trouble: Exception) -> None:
-    """A connection through another one closes in a thread of paramiko's own, whose traceback everybody would see."""
+def test_closing_channel_on_lost_connection_is_not_an_error(trouble: Exception) -> None:
+    """A tunneled connection closes in a paramiko thread, whose traceback the user would see."""
     channel, wire = opened()
 
     def broken() -> None:
@@ -101,7 +102,7 @@ def test_closing_over_a_connection_that_is_gone_is_no_error(trouble: Exception) 
     assert wire.sent == []
 
 
-def test_without_anything_under_way_the_close_goes_out_at_once() -> None:
+def test_idle_channel_close_is_sent_immediately() -> None:
     channel, wire = opened()
     peer_closes(channel)()
     assert wire.sent == ["eof", "close"]
@@ -113,7 +114,7 @@ def session(channel: OrderlyChannel, wire: Wire) -> CommandSession:
     return started
 
 
-def test_a_channel_closed_by_the_server_without_an_exit_code() -> None:
+def test_channel_closed_without_exit_code_yields_255() -> None:
     channel, wire = opened()
     running = session(channel, wire)
     feed(channel, b"last words")
@@ -123,7 +124,7 @@ def test_a_channel_closed_by_the_server_without_an_exit_code() -> None:
     assert wire.up
 
 
-def test_a_connection_that_breaks_is_not_the_end_of_the_command() -> None:
+def test_lost_connection_raises_instead_of_ending_the_command() -> None:
     channel, wire = opened()
     running = session(channel, wire)
     feed(channel, b"half a li")
@@ -134,7 +135,7 @@ def test_a_connection_that_breaks_is_not_the_end_of_the_command() -> None:
         next(output)
 
 
-def test_an_exit_code_without_the_end_of_the_output_is_not_the_whole_truth() -> None:
+def test_exit_code_without_end_of_output_raises_connect_error() -> None:
     channel, wire = opened()
     running = session(channel, wire)
     channel.exit_status = 0
@@ -144,7 +145,7 @@ def test_an_exit_code_without_the_end_of_the_output_is_not_the_whole_truth() -> 
         list(running.output())
 
 
-def test_a_refusal_is_told() -> None:
+def test_rejected_exec_request_raises_connect_error() -> None:
     channel, wire = opened()
     running = session(channel, wire)
     channel._request_failed(paramiko.Message())
@@ -152,7 +153,7 @@ def test_a_refusal_is_told() -> None:
         list(running.output())
 
 
-def test_the_time_limit_counts_from_the_last_renewal():
+def test_time_limit_counts_from_the_last_renewal():
     channel, wire = opened()
     clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
     session = CommandSession(wire, channel, who="node 1", clock=clock, keepalive=KeepaliveLimits())

@@ -1,4 +1,4 @@
-"""The same on every node, with nodes that exist only in memory."""
+"""Running the same work on every node, with in-memory fake hosts."""
 
 import subprocess
 import sys
@@ -16,9 +16,9 @@ from cloudgpu.ssh import fanout
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand, Secret
 from cloudgpu.ssh.connection import SshHost
-from cloudgpu.ssh.fake import FakeHost, ScriptedResult, UnscriptedCommandError
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.ssh.openssh_command import JumpNode, ServerKey, ssh_argv
+from tests.fake_host import FakeHost, ScriptedResult, UnscriptedCommandError
 
 
 def node(index: int = 0, port: int = 22) -> Node:
@@ -31,7 +31,7 @@ def hosts(count: int) -> list[FakeHost]:
     return [FakeHost(node(index)).on("hostname", ScriptedResult(f"n{index}\n")) for index in range(count)]
 
 
-def test_values_in_order_whatever_ends_first() -> None:
+def test_run_on_all_returns_results_in_node_order() -> None:
     turn = [threading.Event() for _ in range(4)]
     turn[3].set()
 
@@ -45,7 +45,7 @@ def test_values_in_order_whatever_ends_first() -> None:
     assert run_on_all([], work) == {}
 
 
-def test_a_failure_is_a_value_and_a_bug_is_not() -> None:
+def test_run_on_all_returns_cloudgpu_errors_and_raises_bugs() -> None:
     nodes = hosts(3)
     nodes[1].on("hostname", ScriptedResult(error=ConnectError("node 1 is gone")))
     outcomes = run_on_all(nodes, lambda host: host.run(RemoteCommand("hostname")).stdout)
@@ -56,7 +56,7 @@ def test_a_failure_is_a_value_and_a_bug_is_not() -> None:
         run_on_all(nodes, lambda host: 1 // host.node.index)
 
 
-def test_no_more_than_the_limit_at_once() -> None:
+def test_run_on_all_respects_the_concurrency_limit() -> None:
     inside: set[int] = set()
     most = 0
     lock = threading.Lock()
@@ -75,7 +75,7 @@ def test_no_more_than_the_limit_at_once() -> None:
     assert most == 3
 
 
-def test_all_or_the_first_error_that_names_the_others() -> None:
+def test_all_or_raise_raises_first_error_and_lists_failed_nodes() -> None:
     assert all_or_raise({0: "a", 1: "b"}) == {0: "a", 1: "b"}
     only = ConnectError("node 1 is gone", hint="look")
     with pytest.raises(ConnectError) as caught:
@@ -95,7 +95,7 @@ def test_all_or_the_first_error_that_names_the_others() -> None:
     assert several[2].message == "node 2 is another"  # type: ignore[union-attr]
 
 
-def test_the_fake_answers_records_and_insists_on_its_script(tmp_path: Path) -> None:
+def test_fake_host_records_commands_and_rejects_unscripted_commands(tmp_path: Path) -> None:
     fake = FakeHost(node()).on("agent", ScriptedResult("one\ntwo"), ScriptedResult(exit_code=3, stderr="broken"))
     host: Host = fake
     stream = host.stream(RemoteCommand("agent", "follow", Secret("token")))
@@ -112,7 +112,7 @@ def test_the_fake_answers_records_and_insists_on_its_script(tmp_path: Path) -> N
     assert host.run(RemoteCommand("echo"), stdin=b"hey").stdout == "HEY"
 
 
-def test_the_fake_keeps_files(tmp_path: Path) -> None:
+def test_fake_host_stores_files(tmp_path: Path) -> None:
     fake = FakeHost(node())
     source = tmp_path / "source"
     (source / "d").mkdir(parents=True)
@@ -132,7 +132,7 @@ def test_the_fake_keeps_files(tmp_path: Path) -> None:
     assert fake.closed
 
 
-def test_the_command_line_of_the_real_client() -> None:
+def test_ssh_argv_matches_expected_command() -> None:
     argv = ssh_argv(node(port=2222), key=Path("/h/id"), known_hosts=Path("/h/a b/100%"), command=("uptime",))
     assert argv == [
         "ssh", "-i", "/h/id",
@@ -149,7 +149,7 @@ def test_the_command_line_of_the_real_client() -> None:
     assert key.known_hosts_line(node()) == "127.0.0.9 ssh-ed25519 AAAA\n"
 
 
-def test_the_command_line_through_another_node() -> None:
+def test_ssh_argv_through_a_jump_node_uses_proxy_command() -> None:
     gate = JumpNode(node(port=2222), Path("/h/a b/0%"))
     argv = ssh_argv(node(1), key=Path("/h/id"), known_hosts=Path("/h/1"), gate=gate)
     (proxy,) = [one for one in argv if one.startswith("ProxyCommand=")]
@@ -161,7 +161,7 @@ def test_the_command_line_through_another_node() -> None:
     assert argv[-3:] == ["-p", "22", "ubuntu@127.0.0.9"]
 
 
-def test_nodes_behind_one_that_was_not_reached_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_behind_unreachable_jump_node_name_the_jump_node(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(one: Node, _key: Path, **_more: object) -> SshHost:
         message = f"{one.instance_id} refused the connection"
         raise ConnectError(message, hint="it is not up yet")
@@ -175,9 +175,10 @@ def test_nodes_behind_one_that_was_not_reached_say_so(monkeypatch: pytest.Monkey
     assert outcomes[1].hint == "it is not up yet"
 
 
-def test_what_needs_no_connection_loads_no_paramiko() -> None:
+def test_modules_without_connections_do_not_import_paramiko() -> None:
     connecting = {
         "bastion",
+        "boot_wait",
         "channel",
         "connection",
         "fanout",

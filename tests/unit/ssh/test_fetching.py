@@ -1,4 +1,4 @@
-"""Fetch trees from the real node program in a local process, and from nodes that send something else."""
+"""Fetch trees from the real node program in a local process, and from nodes that send invalid data."""
 
 import ast
 import json
@@ -49,7 +49,7 @@ class Output:
 
 
 class LocalNode:
-    """Runs what a node would run, in a process on this machine."""
+    """Runs the commands of a node in a local process."""
 
     node = NODE
 
@@ -70,7 +70,7 @@ class LocalNode:
 
 
 class ScriptedNode:
-    """Answers every command with the next of these outputs, whatever it is asked."""
+    """Answers every command with the next of these outputs."""
 
     node = NODE
 
@@ -118,7 +118,7 @@ def fetch(work: Path, to: Path, *patterns: str) -> tuple[list[str], dict[str, Sk
     return names, {one.path: one for one in skipped}
 
 
-def test_an_absolute_link_inside_arrives_as_a_relative_link(work: Path, to: Path) -> None:
+def test_absolute_symlink_inside_the_tree_is_fetched_as_relative(work: Path, to: Path) -> None:
     (work / "outputs/latest").symlink_to(work / "outputs/ckpt-200")
     (work / "outputs/best").symlink_to(work / "outputs/latest")
     (work / "outputs/ckpt-100/next").symlink_to(work / "outputs/ckpt-200/model.pt")
@@ -131,7 +131,7 @@ def test_an_absolute_link_inside_arrives_as_a_relative_link(work: Path, to: Path
     assert (to / "outputs/best/model.pt").read_text() == "outputs/ckpt-200"
 
 
-def test_a_work_directory_reached_through_a_link_makes_no_difference(work: Path, to: Path) -> None:
+def test_work_directory_behind_a_symlink_is_fetched_normally(work: Path, to: Path) -> None:
     (work.parent / "scratch").symlink_to(work)
     (work / "outputs/latest").symlink_to(work.parent / "scratch/outputs/ckpt-200")
     (work / "outputs/roundabout").symlink_to("ckpt-100/../ckpt-200")
@@ -141,7 +141,7 @@ def test_a_work_directory_reached_through_a_link_makes_no_difference(work: Path,
     assert (to / "outputs/roundabout").resolve() == (to / "outputs/ckpt-200").resolve()
 
 
-def test_what_cannot_be_fetched_is_named_and_the_rest_is_fetched(work: Path, to: Path) -> None:
+def test_unfetchable_entries_are_reported_and_the_rest_is_fetched(work: Path, to: Path) -> None:
     outputs = work / "outputs"
     (outputs / "out").symlink_to("/etc/passwd")
     (outputs / "up").symlink_to("../../..")
@@ -168,10 +168,10 @@ def test_what_cannot_be_fetched_is_named_and_the_rest_is_fetched(work: Path, to:
     assert sorted(path.name for path in (to / "outputs").iterdir()) == ["ckpt-100", "ckpt-200"]
 
 
-def test_files_that_cannot_be_read_count_as_lost_and_spoil_nothing(
+def test_unreadable_files_are_reported_and_the_rest_is_fetched(
     work: Path, to: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A permission that root does not feel, an input/output error, a directory that cannot be listed."""
+    """Simulates a denied permission (even as root), an I/O error and an unlistable directory."""
     bad = {"ckpt-100/model.pt": "access", "ckpt-200/model.pt": "read"}
     (work / "outputs/closed").mkdir()
     (work / "outputs/good").write_text("good")
@@ -205,7 +205,7 @@ os.scandir = _listed
     assert not (to / "outputs/ckpt-200/model.pt").exists()
 
 
-def test_a_file_that_vanishes_before_it_is_read_is_no_empty_file(to: Path) -> None:
+def test_vanished_file_is_reported_and_local_copy_is_kept(to: Path) -> None:
     there = Output([MARK, SKIPPED, FOLLOWS + b"b", message({"short": {}, "failed": {"0": "vanished"}})])
     (to / "kept").parent.mkdir(parents=True)
     (to / "kept").write_text("from before")
@@ -216,7 +216,7 @@ def test_a_file_that_vanishes_before_it_is_read_is_no_empty_file(to: Path) -> No
     assert (to / "kept").read_text() == "from before"
 
 
-def test_an_absolute_link_in_the_work_directory_is_sent_as_a_relative_one(work: Path, tmp_path: Path) -> None:
+def test_absolute_symlink_in_the_workdir_is_sent_as_relative(work: Path, tmp_path: Path) -> None:
     (work / "outputs/latest").symlink_to(work / "outputs/ckpt-200")
     (work / "elsewhere").symlink_to("/etc")
     listing = files_to_send(work)
@@ -228,7 +228,7 @@ def test_an_absolute_link_in_the_work_directory_is_sent_as_a_relative_one(work: 
     assert send_tree(node, work, listing.files, "~/copy") == 0
 
 
-def test_what_is_sent_to_a_node_is_one_python_3_8_file_of_the_standard_library() -> None:
+def test_node_program_is_a_standalone_python_3_8_file() -> None:
     tree = ast.parse(transfer._PROGRAM, feature_version=(3, 8))
     froms = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     names = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
@@ -262,7 +262,7 @@ def test_forged_entries_write_nothing(to: Path, entries: list[object]) -> None:
     assert not to.exists() or not list(to.iterdir())
 
 
-def test_more_than_fits_on_the_disk_is_refused_before_it_is_written(to: Path) -> None:
+def test_download_larger_than_free_disk_space_is_rejected(to: Path) -> None:
     node = ScriptedNode(listed(["big", 1 << 60, 1, 0o644, None]))
     with pytest.raises(StateError, match="not enough space"):
         fetch_tree(node, "/work", [], to)
@@ -294,7 +294,7 @@ def chained(*parts: Iterable[bytes]) -> Iterator[bytes]:
         [],
     ],
 )
-def test_a_list_without_end_or_sense_is_given_up(to: Path, pieces: Iterable[bytes]) -> None:
+def test_endless_or_malformed_file_list_is_rejected(to: Path, pieces: Iterable[bytes]) -> None:
     answer = Output(pieces)
     with pytest.raises(RemoteCommandError, match="malformed"):
         fetch_tree(ScriptedNode(answer), "/work", [], to)
@@ -311,7 +311,7 @@ def test_a_list_without_end_or_sense_is_given_up(to: Path, pieces: Iterable[byte
         endless(b"noise" * 10_000),
     ],
 )
-def test_contents_without_end_or_sense_are_given_up(to: Path, pieces: Iterable[bytes]) -> None:
+def test_endless_or_malformed_contents_are_rejected(to: Path, pieces: Iterable[bytes]) -> None:
     answer = Output(pieces)
     with pytest.raises(RemoteCommandError):
         fetch_tree(ScriptedNode(listed(["a", 1, 1, 0o644, None]), answer), "/work", [], to)
@@ -329,14 +329,14 @@ def test_contents_without_end_or_sense_are_given_up(to: Path, pieces: Iterable[b
         {},
     ],
 )
-def test_a_trailer_that_makes_no_sense_changes_nothing(to: Path, trailer: object) -> None:
+def test_malformed_trailer_is_ignored(to: Path, trailer: object) -> None:
     node = ScriptedNode(listed(["a", 1, 1, 0o644, None]), Output([MARK, FOLLOWS + b"x", message(trailer)]))
     assert fetch_tree(node, "/work", [], to) == ["a"]
     assert (to / "a").read_bytes() == b"x"
 
 
-def test_conflicting_names_are_an_error_and_lead_nowhere(to: Path, tmp_path: Path) -> None:
-    """A name twice; a file that is a directory as well; a link that others are to go through."""
+def test_conflicting_names_are_rejected_and_never_escape_the_directory(to: Path, tmp_path: Path) -> None:
+    """Covers duplicate names, a file that is also a directory, and a symlink used as a parent directory."""
     outside = tmp_path / "outside"
     outside.mkdir()
     for entries in (
@@ -353,7 +353,7 @@ def test_conflicting_names_are_an_error_and_lead_nowhere(to: Path, tmp_path: Pat
     assert list(outside.iterdir()) == []
 
 
-def test_what_is_skipped_is_text_of_a_bounded_length() -> None:
+def test_skipped_entry_text_is_bounded_and_validated() -> None:
     one = validate_skipped("node 1", ["p" * 100_000, "r" * 100_000, True])
     assert len(one.path) + len(one.reason) <= receive._LONGEST_NAME + receive._LONGEST_REASON
     for fields in (None, [], ["p"], ["p", 1, True], [1, "r", True], ["p", "r", "yes"]):

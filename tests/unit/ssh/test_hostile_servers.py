@@ -1,4 +1,4 @@
-"""Servers that answer with silence, with noise or without end: a typed error, in time, and in bounded memory."""
+"""Servers that send nothing, noise or endless data cause a typed error in bounded time and memory."""
 
 import socket
 import threading
@@ -21,7 +21,7 @@ Speak = Callable[[socket.socket], None]
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Speak], int]]:
-    """Listen on a port of this machine, and let every connection be spoken to like this."""
+    """Listen on a local port and run `speak` on every connection."""
     listeners: list[socket.socket] = []
 
     def start(speak: Speak) -> int:
@@ -91,7 +91,7 @@ def said(text: bytes) -> Speak:
     ],
     ids=["silent", "no-newline", "motd", "zeros", "http", "ssh1", "no-kex", "long-id", "bad-kex", "escapes", "closed"],
 )
-def test_a_server_that_does_not_speak_ssh_is_a_typed_error_in_time(serve, tmp_path: Path, speak: Speak) -> None:
+def test_non_ssh_server_raises_connect_error_within_time_limit(serve, tmp_path: Path, speak: Speak) -> None:
     key = tmp_path / "key"
     ensure_key(key)
     node = Node(0, "i-0", "127.0.0.1", serve(speak), "lea", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "z", "V100", 1,
@@ -104,7 +104,7 @@ def test_a_server_that_does_not_speak_ssh_is_a_typed_error_in_time(serve, tmp_pa
     assert len(caught.value.message) < 600
 
 
-def test_a_greeting_without_end_is_given_up_early() -> None:
+def test_endless_greeting_is_rejected_early() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         packets = transport._CountingPackets(ours)
@@ -146,7 +146,7 @@ class Flood:
     end = close
 
 
-def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_line_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "LONGEST_LINE", 100_000)
     flood = Flood()
     with pytest.raises(RemoteCommandError, match="node 0 sent a line longer than"):
@@ -154,7 +154,7 @@ def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
     assert flood.closed
 
 
-def test_output_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_command_output_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "_MOST_OUTPUT_BYTES", 1 << 20)
     node = Node(0, "i-0", "127.0.0.1", 1, "lea", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "z", "V100", 1, True)
     host = SshHost(node, Path("key"), clock=SystemClock(), timeout_s=1, via=None, keepalive=KeepaliveLimits())

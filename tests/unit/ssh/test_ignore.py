@@ -1,4 +1,4 @@
-"""Ignore files against git itself."""
+"""Ignore files, compared with git itself."""
 
 import os
 import subprocess
@@ -59,7 +59,7 @@ def plant(root: Path, files: list[str]) -> None:
 @given(
     top=ignore_file, nested=ignore_file, where=st.sampled_from(["a", "foo", "a/b"]), files=st.lists(paths, max_size=12)
 )
-def test_the_same_files_as_git_lists(
+def test_files_to_send_match_git_ls_files(
     tmp_path_factory: pytest.TempPathFactory, top: str, nested: str, where: str, files: list[str]
 ) -> None:
     root = tmp_path_factory.mktemp("tree")
@@ -97,8 +97,8 @@ def usual_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(lines=["keep/**", "!a"], own=False)
 @settings(max_examples=300, deadline=None)
 @given(lines=st.lists(st.sampled_from(USUAL_LINES), min_size=1, max_size=4), own=st.booleans())
-def test_usual_lines_mean_what_git_check_ignore_says(usual_tree: Path, lines: list[str], own: bool) -> None:
-    """These lines decide on nearly every tree, and most of them re-include a part of what another one ignores."""
+def test_common_ignore_lines_match_git_check_ignore(usual_tree: Path, lines: list[str], own: bool) -> None:
+    """These lines affect almost every tree, and most re-include part of a directory that another line ignores."""
     ignore_file = usual_tree / ".gitignore"
     ignore_file.write_text("\n".join(lines) + "\n")
     expected = by_check_ignore(usual_tree, USUAL_FILES)
@@ -109,8 +109,8 @@ def test_usual_lines_mean_what_git_check_ignore_says(usual_tree: Path, lines: li
     assert [name for name in sent if name != ignore_file.name] == expected
 
 
-def test_an_ignored_directory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A virtual environment below the work directory has more files than everything that is sent."""
+def test_ignored_directory_is_not_scanned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual environment in the work directory may have more files than everything that is sent."""
     plant(tmp_path, ["a.py", ".venv/lib/x", "data/raw/x", "data/sample/x"])
     (tmp_path / ".gitignore").write_text(".venv/\ndata/*\n!data/sample\n")
     scandir, read = os.scandir, []
@@ -131,13 +131,13 @@ def test_an_ignored_directory_is_not_read(tmp_path: Path, monkeypatch: pytest.Mo
         ("# a.py\n\n   \n", ["a.py", "build/x", "keep/build.txt", "sub/a.py"]),
     ],
 )
-def test_the_rules_people_write(tmp_path: Path, rules: str, left: list[str]) -> None:
+def test_typical_ignore_rules_select_expected_files(tmp_path: Path, rules: str, left: list[str]) -> None:
     plant(tmp_path, ["a.py", "build/x", "keep/build.txt", "sub/a.py"])
     (tmp_path / ".gitignore").write_text(rules)
     assert [name for name in files_to_send(tmp_path).files if name != ".gitignore"] == left
 
 
-def test_our_own_ignore_file_wins_both_ways(tmp_path: Path) -> None:
+def test_cloudgpuignore_overrides_gitignore_in_both_directions(tmp_path: Path) -> None:
     plant(tmp_path, ["data.bin", "notes.md", "sub/data.bin"])
     (tmp_path / ".gitignore").write_text("*.bin\n")
     (tmp_path / "sub" / ".gitignore").write_text("*\n")
@@ -145,7 +145,7 @@ def test_our_own_ignore_file_wins_both_ways(tmp_path: Path) -> None:
     assert files_to_send(tmp_path).files == (".cloudgpuignore", ".gitignore", "data.bin", "sub/data.bin")
 
 
-def test_a_folder_inside_a_repository_obeys_the_rules_above_it(tmp_path: Path) -> None:
+def test_subdirectory_obeys_ignore_rules_of_its_repository(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("outside\n")
     repository = tmp_path / "repository"
     names = ["train.py", "__pycache__/x", "top", "anchored", "outside", "kept.log", "lost.log"]
@@ -156,13 +156,13 @@ def test_a_folder_inside_a_repository_obeys_the_rules_above_it(tmp_path: Path) -
     assert files_to_send(repository / "recipes" / "quick").files == ("kept.log", "outside", "top", "train.py")
 
 
-def test_git_s_own_folder_never_travels(tmp_path: Path) -> None:
+def test_git_directory_is_never_sent(tmp_path: Path) -> None:
     plant(tmp_path, [".git/config", "sub/.git/config", "sub/x", ".venv/y"])
     (tmp_path / ".cloudgpuignore").write_text("!.git\n")
     assert files_to_send(tmp_path).files == (".cloudgpuignore", ".venv/y", "sub/x")
 
 
-def test_strange_names_links_and_kinds(tmp_path: Path) -> None:
+def test_unusual_names_are_sent_and_outside_links_and_pipes_skipped(tmp_path: Path) -> None:
     names = ["a b", "new\nline", "quo'te\"", os.fsdecode(b"\xff\xfe"), "-rf", "ünï"]
     plant(tmp_path, names)
     (tmp_path / "a b").write_bytes(b"12345")
@@ -182,13 +182,13 @@ def test_strange_names_links_and_kinds(tmp_path: Path) -> None:
     assert "/etc/passwd" in reasons["absolute"]
 
 
-def test_deep_and_many(tmp_path: Path) -> None:
+def test_deeply_nested_file_is_listed(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*["d"] * 600)
     deep.mkdir(parents=True)
     (deep / "leaf").write_text("")
     assert files_to_send(tmp_path).files == ("d/" * 600 + "leaf",)
 
 
-def test_what_is_not_a_directory(tmp_path: Path) -> None:
+def test_missing_work_directory_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a directory"):
         files_to_send(tmp_path / "missing")

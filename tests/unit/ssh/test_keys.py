@@ -1,4 +1,4 @@
-"""The home's key pair."""
+"""The SSH key pair of the cloudgpu home directory."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ from cloudgpu.errors import StateError
 from cloudgpu.ssh.keys import ensure_key, fingerprint, read_public, same_fingerprint
 
 
-def test_made_once_private_and_readable_by_openssh(tmp_path: Path) -> None:
+def test_key_is_created_once_private_and_in_openssh_format(tmp_path: Path) -> None:
     path = tmp_path / "ssh" / "id_ed25519"
     made = ensure_key(path)
     assert ensure_key(path) == made
@@ -28,7 +28,7 @@ def test_made_once_private_and_readable_by_openssh(tmp_path: Path) -> None:
     assert len(hashlib.sha256(blob).digest()) == 32
 
 
-def test_processes_that_race_agree(tmp_path: Path) -> None:
+def test_concurrent_processes_create_the_same_key(tmp_path: Path) -> None:
     path = tmp_path / "ssh" / "id"
     imports = "from pathlib import Path\nfrom cloudgpu.ssh.keys import ensure_key\n"
     code = f"{imports}print(ensure_key(Path({str(path)!r})).line)"
@@ -38,7 +38,7 @@ def test_processes_that_race_agree(tmp_path: Path) -> None:
     assert len(list(path.parent.iterdir())) == 2
 
 
-def test_a_key_that_appears_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_created_by_another_process_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "id"
     theirs = ensure_key(path)
     monkeypatch.setattr(Path, "exists", lambda _: False)  # as it was when the other process had not come so far
@@ -47,7 +47,7 @@ def test_a_key_that_appears_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"-----BEGIN OPENSSH PRIVATE KEY-----\nx\n-----END"])
-def test_a_damaged_key_is_told_and_kept(tmp_path: Path, content: bytes) -> None:
+def test_damaged_key_is_reported_and_not_overwritten(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "id"
     path.write_bytes(content)
     with pytest.raises(StateError, match="is not an OpenSSH private key") as caught:
@@ -56,7 +56,7 @@ def test_a_damaged_key_is_told_and_kept(tmp_path: Path, content: bytes) -> None:
     assert path.read_bytes() == content
 
 
-def test_places_that_cannot_be_written_or_read(tmp_path: Path) -> None:
+def test_inaccessible_key_path_is_a_state_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError):
         ensure_key(tmp_path / "file" / "id")
@@ -64,7 +64,7 @@ def test_places_that_cannot_be_written_or_read(tmp_path: Path) -> None:
         read_public(tmp_path)
 
 
-def test_padding_of_fingerprints_does_not_count() -> None:
+def test_fingerprint_comparison_ignores_padding() -> None:
     assert same_fingerprint("SHA256:abc=", "SHA256:abc")
     assert not same_fingerprint("SHA256:abc", "SHA256:abd")
     assert not same_fingerprint("", "SHA256:abd")

@@ -1,4 +1,4 @@
-"""What a hostile node may send, and what becomes of it."""
+"""Downloads from a hostile node never leave the download directory."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ from cloudgpu.ssh.transfer.receive import DownloadDirectory, ReceiveStream, vali
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "../x", "a/../../x", "..", ".", "", "a//b", "a/./b", "a/", "/", "a\0b", "a/.."]
 )
-def test_names_that_lead_out_are_refused(path: str) -> None:
+def test_paths_outside_the_download_directory_are_rejected(path: str) -> None:
     with pytest.raises(StateError, match="outside the download directory"):
         validate_entry("node 3", [path, 1, 1, 0o644, None])
 
@@ -26,7 +26,7 @@ def test_names_that_lead_out_are_refused(path: str) -> None:
     ("path", "link"),
     [("l", "/etc"), ("l", ".."), ("a/l", "../.."), ("l", "a/../.."), ("l", "a/../b"), ("l", ""), ("a/l", "../../a")],
 )
-def test_links_that_lead_out_are_refused(path: str, link: str) -> None:
+def test_symlinks_outside_the_download_directory_are_rejected(path: str, link: str) -> None:
     with pytest.raises(StateError, match="outside the download directory"):
         validate_entry("node 3", [path, 0, 0, 0, link])
 
@@ -44,12 +44,12 @@ def test_links_that_lead_out_are_refused(path: str, link: str) -> None:
         ["a", 1, 1, 1, 5],
     ],
 )
-def test_lists_that_make_no_sense_are_refused(fields: object) -> None:
+def test_malformed_file_list_entries_are_rejected(fields: object) -> None:
     with pytest.raises(StateError, match="node 3 sent a malformed file list"):
         validate_entry("node 3", fields)
 
 
-def test_no_file_arrives_with_special_bits() -> None:
+def test_setuid_and_setgid_bits_are_removed() -> None:
     assert validate_entry("node 3", ["a", 1, 1, 0o6755, None]).mode == 0o755
 
 
@@ -61,10 +61,10 @@ names = st.sampled_from(["a", "b", "..", ".", "c"])
         st.tuples(st.lists(names, min_size=1, max_size=3), st.lists(names, min_size=1, max_size=4)), max_size=6
     )
 )
-def test_no_set_of_accepted_links_leads_out(
+def test_no_combination_of_accepted_symlinks_escapes_the_root(
     tmp_path_factory: pytest.TempPathFactory, made: list[tuple[list[str], list[str]]]
 ) -> None:
-    """Links to links included: what a link of any accepted set resolves to lies below the root."""
+    """Including chains of symlinks: every accepted symlink resolves to a path below the root."""
     root = tmp_path_factory.mktemp("outside") / "root"
     for parent in ("a", "b", "c", "a/a", "a/b", "b/a"):
         (root / parent).mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def test_no_set_of_accepted_links_leads_out(
             continue
 
 
-def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+def test_files_are_never_written_through_a_symlink(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     to = tmp_path / "to"
@@ -99,7 +99,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert sorted(path.name for path in to.iterdir()) == ["dir", "sub"]
 
 
-def test_what_a_killed_process_left_is_removed_and_a_living_one_s_is_not(tmp_path: Path) -> None:
+def test_leftovers_of_dead_processes_are_removed_and_live_ones_kept(tmp_path: Path) -> None:
     dead = tmp_path / ".cloudgpu-part-4194399-abc"
     alive = tmp_path / f".cloudgpu-part-{os.getppid()}-abc"
     mine = tmp_path / ".cloudgpu-part-of-mine"
@@ -112,7 +112,7 @@ def test_what_a_killed_process_left_is_removed_and_a_living_one_s_is_not(tmp_pat
 
 
 @given(cuts=st.lists(st.binary(max_size=7), max_size=10), sizes=st.lists(st.integers(0, 9), max_size=8))
-def test_a_stream_is_taken_apart_by_length(cuts: list[bytes], sizes: list[int]) -> None:
+def test_stream_is_split_by_length(cuts: list[bytes], sizes: list[int]) -> None:
     whole = b"".join(cuts)
     arriving = ReceiveStream(iter([cut for cut in cuts if cut]))
     at = 0

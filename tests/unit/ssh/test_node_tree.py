@@ -1,4 +1,4 @@
-"""The program that runs on nodes, spoken to directly."""
+"""The file transfer program that runs on nodes, called directly."""
 
 import ast
 import io
@@ -17,7 +17,7 @@ from cloudgpu.ssh.transfer import node_tree
 SOURCE = Path(node_tree.__file__)
 
 
-def test_it_is_python_3_8_and_uses_the_standard_library_only() -> None:
+def test_node_program_uses_only_python_3_8_standard_library() -> None:
     tree = ast.parse(SOURCE.read_text(), feature_version=(3, 8))
     imported = {
         name.split(".")[0]
@@ -35,7 +35,7 @@ def test_it_is_python_3_8_and_uses_the_standard_library_only() -> None:
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"\0" * 7, b"\xff" * 8, b"\0" * 7 + b"\x05abc"])
-def test_a_stream_that_ends_too_early_changes_nothing(
+def test_truncated_stream_changes_nothing(
     tmp_path: Path, rubbish: bytes, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -50,10 +50,8 @@ SILENCE_S = 0.5
 
 
 @pytest.mark.parametrize("bytes_sent", [0, 100_000, 3 << 20], ids=["no manifest", "a small file", "a large file"])
-def test_a_sender_that_falls_silent_is_given_up_and_the_directory_can_be_filled_by_the_next(
-    tmp_path: Path, bytes_sent: int
-) -> None:
-    """Its connection may never end: a router forgot it. What holds the claim on the directory must end by itself."""
+def test_silent_sender_times_out_and_releases_the_directory(tmp_path: Path, bytes_sent: int) -> None:
+    """The connection may never close, for example after a router dropped it, so the lock holder must time out."""
     program = SOURCE.read_text().replace("SILENT_S = 120", f"SILENT_S = {SILENCE_S}")
     argv = [sys.executable, "-c", program, "apply", "~/work"]
     size = 4 << 20 if bytes_sent > 200_000 else 200_000
@@ -81,7 +79,7 @@ def test_a_sender_that_falls_silent_is_given_up_and_the_directory_can_be_filled_
         pipe.close()
 
 
-def test_apply_itself_refuses_what_is_not_ours(
+def test_apply_rejects_a_directory_not_created_by_cloudgpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -93,7 +91,7 @@ def test_apply_itself_refuses_what_is_not_ours(
     assert (tmp_path / "work" / "thesis").read_text() == "years"
 
 
-def test_whole_seconds_are_compared_by_the_second() -> None:
+def test_files_with_whole_second_mtimes_are_compared_by_the_second() -> None:
     exact = node_tree.Entry("f", 5, 1_700_000_000_123_456_789, 0o644, None)
     coarse = exact._replace(mtime_ns=1_700_000_000_000_000_000)
     assert node_tree.same(exact, exact)
@@ -106,7 +104,7 @@ def test_whole_seconds_are_compared_by_the_second() -> None:
 
 
 def oldest_python() -> str:
-    """The oldest one from 3.8 on that is here; a name on the PATH may be a stand-in that only says where it was had."""
+    """Return the oldest available Python from 3.8 on; a name on the PATH may be a stub that does not run."""
     for minor in range(8, sys.version_info.minor):
         found = shutil.which(f"python3.{minor}")
         if found is not None and subprocess.run([found, "-V"], capture_output=True, check=False).returncode == 0:
@@ -114,7 +112,7 @@ def oldest_python() -> str:
     return sys.executable
 
 
-def test_it_runs_on_the_oldest_python(tmp_path: Path) -> None:
+def test_node_program_runs_on_the_oldest_python(tmp_path: Path) -> None:
     done = subprocess.run(
         [oldest_python(), "-I", str(SOURCE), "plan", "~/w"],
         input=b"\0" * 7 + b"\x02[]",
@@ -130,7 +128,7 @@ LARGE = os.urandom(node_tree.CHUNK_BYTES) * 3 + b"rest"
 
 
 def in_a_pipe(content: bytes, tmp_path: Path) -> subprocess.CompletedProcess[bytes]:
-    """The program's own `write` in another process, with standard input as a pipe; the first bytes are read before."""
+    """Run `write` in another process with a pipe as standard input, after reading the first bytes."""
     script = (
         f"import sys; sys.path.insert(0, {str(SOURCE.parents[3])!r})\n"
         "from cloudgpu.ssh.transfer import node_tree as tree\n"
@@ -142,18 +140,18 @@ def in_a_pipe(content: bytes, tmp_path: Path) -> subprocess.CompletedProcess[byt
     return subprocess.run([sys.executable, "-c", script], input=content, capture_output=True, timeout=60, check=False)
 
 
-def test_a_large_file_is_moved_from_the_pipe_to_its_end_and_no_further(tmp_path: Path) -> None:
+def test_large_file_is_spliced_from_the_pipe_without_overreading(tmp_path: Path) -> None:
     done = in_a_pipe(b"abc" + LARGE + b"next", tmp_path)
     assert done.returncode == 0, done.stderr.decode()
     assert (tmp_path / "file").read_bytes() == LARGE
 
 
-def test_a_large_file_that_is_cut_off_is_no_file(tmp_path: Path) -> None:
+def test_truncated_large_file_is_an_error(tmp_path: Path) -> None:
     done = in_a_pipe(b"abc" + LARGE[:-5], tmp_path)
     assert b"RefusedError: the transfer was interrupted" in done.stderr
 
 
-def test_without_a_pipe_it_is_read_and_written(tmp_path: Path) -> None:
+def test_large_file_is_written_when_stdin_is_not_a_pipe(tmp_path: Path) -> None:
     (tmp_path / "stream").write_bytes(LARGE + b"next")
     with (tmp_path / "stream").open("rb") as source:
         node_tree.write(os.fsencode(tmp_path / "file"), len(LARGE), source)

@@ -1,4 +1,4 @@
-"""A large packet is built like any other, with fewer copies."""
+"""Large packets are built with fewer copies and have the usual format."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from cloudgpu.ssh.transport import _CountingPackets
 
 
 class Wire(io.BytesIO):
-    """Takes what is sent."""
+    """A socket that stores everything sent."""
 
     def send(self, data: bytes) -> int:
         return self.write(data)
@@ -27,7 +27,7 @@ def packets(kind: type[Packetizer], block: int) -> Packetizer:
 
 @pytest.mark.parametrize("block", [8, 16])
 @pytest.mark.parametrize("size", [1, 4095, 4096, *range(32690, 32769)])
-def test_it_has_the_length_the_padding_and_the_payload_of_any_other(block: int, size: int) -> None:
+def test_optimized_packet_matches_paramiko_length_padding_and_payload(block: int, size: int) -> None:
     payload = os.urandom(size)
     made, usual = (packets(kind, block)._build_packet(payload) for kind in (_CountingPackets, Packetizer))
     assert len(made) == len(usual)

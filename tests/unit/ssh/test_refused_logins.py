@@ -1,4 +1,4 @@
-"""A refused login or a wrong host key is an answer: it is retried only while a first boot may explain it."""
+"""A rejected login or host key is retried only while the node may still be booting for the first time."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -7,13 +7,13 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.ssh import connection, handshake
-from cloudgpu.ssh.connection import wait_for_ssh
+from cloudgpu.ssh import boot_wait, handshake
+from cloudgpu.ssh.boot_wait import wait_for_ssh
 from cloudgpu.ssh.fanout import all_or_raise, wait_for_all
 from cloudgpu.ssh.handshake import AuthRefusedError, open_link
+from tests.manual_clock import ManualClock
 
 NODE = Node(
     0, "i-0", "127.0.0.1", 22, "ubuntu", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "us-east-1a", "V100", 1, True
@@ -27,18 +27,18 @@ def clock() -> ManualClock:
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, errors: dict[int, ConnectError]) -> dict[int, int]:
-    """Let every dialled node fail with its error; returns how often each was dialled."""
+    """Make connecting to each node fail with its error, and return the number of attempts per node."""
     tries: dict[int, int] = {}
 
     def connect(node: Node, _key: Path, **_more: object) -> None:
         tries[node.index] = tries.get(node.index, 0) + 1
         raise errors[node.index]
 
-    monkeypatch.setattr(connection, "connect", connect)
+    monkeypatch.setattr(boot_wait, "connect", connect)
     return tries
 
 
-def test_a_node_that_boots_is_asked_again_for_a_minute(monkeypatch, clock):
+def test_booting_node_is_retried_for_a_minute_after_login_rejection(monkeypatch, clock):
     tries = answer(monkeypatch, {0: AuthRefusedError("refused the key")})
     with pytest.raises(AuthRefusedError):
         wait_for_ssh(NODE, KEY, clock=clock, deadline_s=600)
@@ -46,7 +46,7 @@ def test_a_node_that_boots_is_asked_again_for_a_minute(monkeypatch, clock):
     assert 60 <= clock.monotonic() < 70
 
 
-def test_a_node_that_has_booted_is_asked_once(monkeypatch, clock):
+def test_booted_node_is_not_retried_after_login_rejection(monkeypatch, clock):
     tries = answer(monkeypatch, {0: AuthRefusedError("refused the key")})
     with pytest.raises(AuthRefusedError):
         wait_for_ssh(replace(NODE, booted=True), KEY, clock=clock, deadline_s=600)
@@ -55,7 +55,7 @@ def test_a_node_that_has_booted_is_asked_once(monkeypatch, clock):
 
 
 @pytest.mark.parametrize("sandbox", [HostKeyError("not the host"), AuthRefusedError("refused the key")])
-def test_one_answer_ends_the_wait_for_the_other_nodes(monkeypatch, clock, sandbox):
+def test_rejection_by_any_node_ends_the_wait_for_all_nodes(monkeypatch, clock, sandbox):
     answer(monkeypatch, {0: ConnectError("silent"), 1: sandbox})
     nodes = [replace(NODE, booted=True), replace(NODE, index=1, booted=True)]
     outcomes = wait_for_all(nodes, KEY, clock=clock, deadline_s=100_000)
@@ -65,7 +65,7 @@ def test_one_answer_ends_the_wait_for_the_other_nodes(monkeypatch, clock, sandbo
 
 
 class Login:
-    """A link whose login ends as a test wants."""
+    """A link whose login has a given outcome."""
 
     hung_up = False
 
@@ -103,7 +103,7 @@ class Login:
         (EOFError(), ConnectError, "closed the connection during login"),
     ],
 )
-def test_a_refusal_is_told_from_a_server_that_did_not_answer(monkeypatch, clock, outcome, kind, text):
+def test_rejected_login_is_distinguished_from_an_unresponsive_server(monkeypatch, clock, outcome, kind, text):
     login = Login(outcome)
     monkeypatch.setattr(handshake, "_load", lambda _key: None)
     monkeypatch.setattr(handshake, "_verified_link", lambda *_: login)
@@ -113,7 +113,7 @@ def test_a_refusal_is_told_from_a_server_that_did_not_answer(monkeypatch, clock,
     assert login.hung_up
 
 
-def test_that_a_node_has_booted_is_never_stored():
+def test_booted_flag_is_not_stored_in_the_inventory():
     stored = Inventory("lab", (replace(NODE, booted=True),)).as_json()
     assert "booted" not in stored["nodes"][0]
     assert Inventory.from_json(stored).nodes == (NODE,)

@@ -1,4 +1,4 @@
-"""Entries for OpenSSH, as text."""
+"""OpenSSH config entries."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +38,11 @@ def lines(entry: HostEntry, *, key: Path = KEY) -> list[str]:
     return [line.strip() for line in render_config([entry], key, HEADING).splitlines()]
 
 
-def test_a_node_that_is_reached_straight():
+def test_config_entry_for_direct_node_matches_expected_text():
     assert render_config([HostEntry(("lab-0", "lab"), NODE, ROOT / "known_hosts.0")], KEY, HEADING) == PLAIN
 
 
-def test_a_node_behind_another_one():
+def test_config_entry_behind_jump_node_uses_proxy_command():
     behind = replace(NODE, index=1, address="10.0.0.3", jump=0)
     (proxy,) = [
         line
@@ -57,17 +57,17 @@ def test_a_node_behind_another_one():
     )
 
 
-def test_a_node_that_a_program_leads_to():
+def test_config_entry_uses_custom_proxy_program():
     entry = HostEntry(("lab-0",), replace(NODE, reach="ssm"), ROOT / "k", proxy=("env", "A=b c", "python", "100%"))
     assert "ProxyCommand env 'A=b c' python 100%%" in lines(entry)
 
 
-def test_a_node_with_a_key_of_its_own():
+def test_config_entry_uses_node_specific_key():
     entry = HostEntry(("lab-0",), replace(NODE, key="/keys/dgx"), ROOT / "k")
     assert "IdentityFile /keys/dgx" in lines(entry)
 
 
-def test_names_of_files_with_spaces_and_percent_signs():
+def test_paths_with_spaces_and_percent_signs_are_escaped():
     odd = Path("/a home, 100% ours")
     found = lines(HostEntry(("lab-0",), NODE, odd / "known_hosts.0"), key=odd / "key")
     assert 'IdentityFile "/a home, 100%% ours/key"' in found
@@ -79,8 +79,8 @@ HOSTILE = ("a\n    ProxyCommand touch pwned", "a\rb", "a\x00b", 'a" b')
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_no_value_starts_an_option_of_its_own(text):
-    """A line break would be the next option of the user's own OpenSSH: a command that runs on this machine."""
+def test_hostile_value_cannot_inject_an_ssh_option(text):
+    """A line break could start another option in the user's OpenSSH config and run a local command."""
     odd = Path("/home") / text
     for entry, key in (
         (HostEntry((text,), NODE, ROOT / "k"), KEY),
@@ -97,7 +97,7 @@ def test_no_value_starts_an_option_of_its_own(text):
 
 
 @pytest.mark.parametrize("text", HOSTILE[:3])
-def test_no_command_or_heading_starts_a_line(text):
+def test_hostile_proxy_command_or_heading_cannot_inject_a_line(text):
     with pytest.raises(StateError):
         render_config([HostEntry(("lab-0",), NODE, ROOT / "k", proxy=("env", text))], KEY, HEADING)
     with pytest.raises(StateError):

@@ -1,4 +1,4 @@
-"""A tunnel's own side: real sockets, and a far end that is a socket too."""
+"""The local side of a tunnel, with real sockets and a socket as the remote end."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_
 
 
 class Far:
-    """The far end of a channel, as a socket behind the interface of a channel."""
+    """The remote end of a channel: a socket with the interface of a channel."""
 
     def __init__(self, ours: socket.socket) -> None:
         self._ours = ours
@@ -35,14 +35,14 @@ class Far:
         self._ours.close()
 
     def break_off(self) -> None:
-        """As when the connection to the node is lost."""
+        """Simulate a lost connection to the node."""
         self.broken = True
         self.close()
 
 
 @pytest.fixture
 def tunnel():
-    """A tunnel, the far ends of its connections as they come, and what it tells."""
+    """A tunnel, the remote ends of its connections, and its reported errors."""
     far, told = [], []
     came = threading.Condition()
 
@@ -78,11 +78,11 @@ def everything(source: socket.socket) -> bytes:
     return b"".join(iter(lambda: source.recv(1 << 16), b""))
 
 
-def test_it_listens_on_the_loopback_alone(tunnel):
+def test_tunnel_listens_on_loopback_only(tunnel):
     assert tunnel._listener.getsockname()[0] == "127.0.0.1"
 
 
-def test_half_open_stays_half_open_both_ways(tunnel):
+def test_half_closed_connections_stay_half_closed_in_both_directions(tunnel):
     with client(tunnel) as local:
         _, far = tunnel.connected()
         local.sendall(b"request")
@@ -102,7 +102,7 @@ def test_half_open_stays_half_open_both_ways(tunnel):
     assert tunnel.told == [None, None]
 
 
-def test_an_answer_that_breaks_off_does_not_look_complete(tunnel):
+def test_interrupted_response_resets_the_connection(tunnel):
     with client(tunnel) as local:
         channel, far = tunnel.connected()
         far.sendall(b"half of")
@@ -112,7 +112,7 @@ def test_an_answer_that_breaks_off_does_not_look_complete(tunnel):
             local.recv(100)
 
 
-def test_a_caller_who_goes_away_lets_the_far_end_go(tunnel):
+def test_disconnected_client_closes_the_remote_end(tunnel):
     _, far = None, None
     with client(tunnel) as local:
         _, far = tunnel.connected()
@@ -126,7 +126,7 @@ def test_a_caller_who_goes_away_lets_the_far_end_go(tunnel):
         pytest.fail("nobody reads this, and nobody said so")
 
 
-def test_large_transfers_both_ways_at_once_over_many_connections(tunnel):
+def test_large_transfers_run_in_both_directions_over_20_connections(tunnel):
     payload = os.urandom(3 << 20)
     failed = []
 
@@ -156,7 +156,7 @@ def test_large_transfers_both_ways_at_once_over_many_connections(tunnel):
     assert failed == []
 
 
-def test_a_node_that_cannot_be_reached_is_told_and_the_next_connection_tries_again():
+def test_unreachable_node_is_reported_and_retried_on_next_connection():
     told, refusal = [], ConnectError("nothing there")
 
     def connect():
@@ -172,7 +172,7 @@ def test_a_node_that_cannot_be_reached_is_told_and_the_next_connection_tries_aga
         client(tunnel)
 
 
-def test_a_port_in_use_is_told_with_the_next_free_one():
+def test_port_in_use_error_suggests_the_next_free_port():
     with listen_on_loopback() as held:
         port = held.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port} on this machine is in use") as raised:
@@ -183,7 +183,7 @@ def test_a_port_in_use_is_told_with_the_next_free_one():
             assert near.getsockname()[1] not in (port, free)
 
 
-def test_a_port_for_the_administrator_has_one_above(monkeypatch):
+def test_privileged_port_error_suggests_a_higher_port(monkeypatch):
     real = socket.create_server
 
     def only_root(address, **more):
@@ -197,7 +197,7 @@ def test_a_port_for_the_administrator_has_one_above(monkeypatch):
     assert raised.value.hint.startswith("use port 808")
 
 
-def test_no_port_at_all_is_told(monkeypatch):
+def test_no_available_local_port_is_a_state_error(monkeypatch):
     def full(*_args, **_more):
         raise OSError(24, "Too many open files")
 

@@ -1,4 +1,4 @@
-"""The scripted cloud of the use cases' tests, and the state home that an earlier version wrote."""
+"""The scripted cloud of the use-case tests, and the state home that an earlier version wrote."""
 
 import shutil
 from pathlib import Path

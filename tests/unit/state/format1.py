@@ -14,9 +14,10 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.attached_storage import AttachedStorage
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.state.storage_records import StorageRecord
+from tests.cluster_records import changed, cluster_record
 
 ROOT = Path(__file__).parent / "fixtures" / "format1"
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -27,7 +28,7 @@ _DISKS = CostItem("disks", 2, "disks of 200 GiB (gp3)", Decimal("0.0438"), date(
 _TRAFFIC = CostItem("transfer", 1, "traffic to the internet", None, None, "", per="once")
 _GATEWAY = CostItem("gateway", 1, "NAT gateway", Decimal("0.045"), date(2026, 11, 1), "AWS", whole_hours=True)
 
-_MAKING = ClusterRecord(
+_MAKING = cluster_record(
     name="making",
     token="0123456789abcdef0123456789abcdef",
     owner="ana",
@@ -42,7 +43,7 @@ _MAKING = ClusterRecord(
     run_id="quickstart-k3fz8w",
     updated_at=LATER,
 )
-_UP = replace(
+_UP = changed(
     _MAKING,
     name="up",
     made_by="up",
@@ -67,7 +68,7 @@ _UP = replace(
 CLUSTERS = {
     "making": _MAKING,
     "up": _UP,
-    "extended": replace(
+    "extended": changed(
         _UP,
         name="extended",
         engine="pulumi",
@@ -75,7 +76,7 @@ CLUSTERS = {
         first_expires_at=datetime(2026, 11, 23, 12, 0, tzinfo=UTC),
         confirmed_expires_at=datetime(2026, 11, 23, 18, 0, tzinfo=UTC),
     ),
-    "mounted": replace(
+    "mounted": changed(
         _UP,
         name="mounted",
         target="rehearsal",
@@ -85,10 +86,10 @@ CLUSTERS = {
             AttachedStorage("tmp-0a1b2c3d", "tmp", "ebs", "us-east-1", "us-east-1a", "/scratch", "ro", ends=True),
         ),
     ),
-    "ending": replace(_UP, name="ending", state="ending"),
-    "hosts": replace(_UP, name="hosts", target="ssh", account="", instance_ids=("box-1@hosts",), config={}, beside=()),
+    "ending": changed(_UP, name="ending", state="ending"),
+    "hosts": changed(_UP, name="hosts", target="ssh", account="", instance_ids=("box-1@hosts",), config={}, beside=()),
 }
-OLDEST_CLUSTER = replace(_MAKING, name="oldest", run_id="", updated_at=None)
+OLDEST_CLUSTER = changed(_MAKING, name="oldest", run_id="", updated_at=None)
 """Its file has only the fields without a default, as in the first version."""
 
 _PREPARING = RunRecord(

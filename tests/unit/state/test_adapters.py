@@ -12,8 +12,9 @@ from cloudgpu.decoding import decode_as
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.state.adapters import decode_stored
 from cloudgpu.state.catalog_snapshots import History
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.matrix_records import MatrixRecord
+from cloudgpu.state.run_record import RunRecord
 from cloudgpu.state.storage_records import StorageRecord
 from tests.unit.decoding.test_decoding import Everything
 from tests.unit.fuzz.hostile import values
@@ -66,7 +67,7 @@ def _has_odd_name(value: Any) -> bool:
 
 
 @pytest.mark.parametrize(("kind", "sample"), SAMPLES, ids=lambda one: getattr(one, "__name__", ""))
-def test_what_is_accepted_is_the_same_and_has_the_same_value(kind, sample):
+def test_pydantic_adapter_accepts_same_values_as_decode_as(kind, sample):
     @settings(max_examples=200)
     @given(values(sample))
     def agree(value: Any) -> None:
@@ -101,18 +102,18 @@ def test_what_is_accepted_is_the_same_and_has_the_same_value(kind, sample):
         (Annotated[str, "not a check"], 1, "expected text, got 1"),
     ],
 )
-def test_the_message_names_the_field_and_the_value(kind, stored, why):
+def test_error_message_names_field_and_value(kind, stored, why):
     with pytest.raises(ValueError, match=f"^{re.escape(why)}$"):
         decode_stored(kind, stored)
 
 
 @pytest.mark.parametrize("kind", [complex, int | str])
-def test_a_type_that_no_file_contains_is_an_error_of_the_program(kind):
-    with pytest.raises(TypeError, match=r"cannot be read from JSON|has one type"):
+def test_unsupported_type_raises_type_error(kind):
+    with pytest.raises(TypeError, match=r"cannot be read from JSON|must be a single type"):
         decode_stored(kind, 1)
 
 
-def test_a_long_name_from_a_damaged_file_is_shortened():
+def test_long_name_in_error_message_is_truncated():
     with pytest.raises(ValueError, match="expected") as caught:
         decode_stored(dict[str, int], {"x" * 10_000: "y" * 10_000})
     assert len(str(caught.value)) < 200

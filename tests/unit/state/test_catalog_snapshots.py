@@ -1,4 +1,4 @@
-"""A killed refresh leaves the old snapshot or the new one active, and every snapshot can be reverted to."""
+"""A killed refresh leaves either the old or the new snapshot active; every snapshot can be restored."""
 
 import fcntl
 import json
@@ -43,13 +43,13 @@ def price(home, target="aws"):
     return str(known_catalog(home, target).types[PLACE[0]].on_demand_usd[PLACE[1]])
 
 
-def test_without_a_snapshot_the_catalogue_is_the_shipped_one(home, kept):
+def test_shipped_catalog_is_used_without_snapshot(home, kept):
     assert known_catalog(home, "aws") is load()
     assert kept.history().entries == ()
     assert not (home.root / "catalog").exists()
 
 
-def test_every_refresh_can_be_gone_back_to(home, kept):
+def test_revert_activates_any_earlier_snapshot(home, kept):
     first, second = add(kept, 30), add(kept, 40)
     assert [(one.number, one.after) for one in (first, second)] == [(1, 0), (2, 1)]
     assert price(home) == "40"
@@ -66,7 +66,7 @@ def test_every_refresh_can_be_gone_back_to(home, kept):
     assert kept.history().entry(3) == third
 
 
-def test_going_back_where_there_is_nothing_says_so(kept):
+def test_revert_to_missing_snapshot_raises_usage_error(kept):
     with pytest.raises(UsageError, match="no snapshot is active for aws"):
         kept.revert(None)
     add(kept, 30)
@@ -74,7 +74,7 @@ def test_going_back_where_there_is_nothing_says_so(kept):
         kept.revert(7)
 
 
-def test_one_target_never_sees_the_snapshot_of_another(home, kept):
+def test_snapshots_of_targets_are_separate(home, kept):
     add(kept, 30)
     assert price(home, "rehearsal") == "31.212"
     rehearsal = CatalogSnapshots(home, "rehearsal")
@@ -87,8 +87,8 @@ def test_one_target_never_sees_the_snapshot_of_another(home, kept):
 
 
 @pytest.mark.parametrize("killed_at", [1, 2])
-def test_a_refresh_that_is_killed_leaves_the_old_one(home, kept, monkeypatch, killed_at):
-    """Before the snapshot stands, and between it and the index."""
+def test_killed_refresh_keeps_old_snapshot_active(home, kept, monkeypatch, killed_at):
+    """Kill before the snapshot is written, and between the snapshot and the index."""
     add(kept, 30)
     written = []
 
@@ -110,8 +110,8 @@ def test_a_refresh_that_is_killed_leaves_the_old_one(home, kept, monkeypatch, ki
     assert price(home) == "50"
 
 
-def test_two_at_once_take_turns(home, kept):
-    """Between the look at what holds and the write of what follows from it, nobody else gets in."""
+def test_concurrent_refreshes_are_serialized(home, kept):
+    """The lock is held from reading the active snapshot until the new one is written."""
     tried = []
 
     def draft(before):
@@ -128,7 +128,7 @@ def test_two_at_once_take_turns(home, kept):
     assert [(one.summary, one.after) for one in kept.history().entries] == [("to 30", 0), ("second", 1)]
 
 
-def test_the_last_twenty_are_kept_and_the_one_that_holds(home, kept):
+def test_last_twenty_snapshots_and_active_snapshot_are_kept(home, kept):
     for usd in range(1, MAX_SNAPSHOTS + 3):
         add(kept, usd)
     kept.revert(4)
@@ -149,7 +149,7 @@ DAMAGE = ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "current": 9, "entries"
 
 
 @pytest.mark.parametrize("text", DAMAGE)
-def test_a_damaged_index_names_itself_and_the_way_out(home, kept, text):
+def test_damaged_index_error_names_file_and_revert_command(home, kept, text):
     add(kept, 30)
     path = home.catalog("aws").index
     path.write_text(text)
@@ -165,7 +165,7 @@ def test_a_damaged_index_names_itself_and_the_way_out(home, kept, text):
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"schema": 1}', '{"schema": 9}'])
-def test_a_damaged_snapshot_names_itself_and_the_way_out(home, kept, text):
+def test_damaged_snapshot_error_names_file_and_revert_command(home, kept, text):
     add(kept, 30)
     path = home.catalog("aws").snapshot(1)
     path.unlink() if text is None else path.write_text(text)
@@ -181,13 +181,13 @@ def test_a_damaged_snapshot_names_itself_and_the_way_out(home, kept, text):
     assert price(home) == "31.212"
 
 
-def test_a_home_that_cannot_be_written_is_said(home, kept):
+def test_unwritable_home_raises_state_error(home, kept):
     (home.root / "catalog").write_text("")
     with pytest.raises(StateError, match="cannot write to"):
         add(kept, 30)
 
 
-def test_the_index_is_plain_to_read(home, kept):
+def test_index_file_contains_plain_entry_fields(home, kept):
     add(kept, 30)
     row = json.loads(home.catalog("aws").index.read_text())["entries"][0]
     assert row == {

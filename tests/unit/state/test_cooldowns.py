@@ -1,4 +1,4 @@
-"""What had no capacity a moment ago is remembered from one command to the next, as advice."""
+"""Recent capacity failures are remembered across commands and move candidates to the end of the order."""
 
 from datetime import date
 
@@ -30,7 +30,7 @@ def refuse(workspace, make, err):
     workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
 
 
-def test_a_refusal_is_remembered_for_ten_minutes(workspace, make, cooldowns):
+def test_capacity_failure_is_remembered_for_ten_minutes(workspace, make, cooldowns):
     refuse(workspace, make, CapacityError("none", code="InsufficientInstanceCapacity"))
     workspace.clock.sleep(181)
     assert Cooldowns(workspace.home, workspace.clock).recent(workspace.cloud) == {PLACE: 181}
@@ -40,20 +40,20 @@ def test_a_refusal_is_remembered_for_ten_minutes(workspace, make, cooldowns):
     assert cooldowns.recent(workspace.cloud) == {}
 
 
-def test_a_quota_is_no_lack_of_capacity(workspace, make, cooldowns):
+def test_quota_failure_is_not_recorded_as_capacity_failure(workspace, make, cooldowns):
     workspace.cloud.refusals = {"us-east-1c": QuotaError("limit", code="VcpuLimitExceeded")}
     workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-west-2b")), "demo")
     assert cooldowns.recent(workspace.cloud) == {}
 
 
-def test_capacity_that_came_back_is_forgotten_as_a_refusal(workspace, make, cooldowns):
+def test_successful_launch_clears_cooldown(workspace, make, cooldowns):
     cooldowns.note(workspace.cloud, make.candidate("us-east-1c"))
     cooldowns.note(workspace.cloud, make.candidate("us-east-1d"))
     workspace.provisioning.up(make.plan(make.candidate("us-east-1c")), "demo")
     assert list(cooldowns.recent(workspace.cloud)) == [("p3dn.24xlarge", "us-east-1d", "on-demand")]
 
 
-def test_the_same_zone_name_of_another_account_is_another_zone(workspace, make, cooldowns):
+def test_cooldowns_are_separate_per_account_and_endpoint(workspace, make, cooldowns):
     cooldowns.note(workspace.cloud, make.candidate("us-east-1c"))
     workspace.cloud.account_id = "999900001111"
     assert cooldowns.recent(workspace.cloud) == {}
@@ -61,21 +61,21 @@ def test_the_same_zone_name_of_another_account_is_another_zone(workspace, make, 
     assert cooldowns.recent(workspace.cloud) == {}
 
 
-def test_a_clock_that_was_set_back_does_not_make_it_last(workspace, make, cooldowns):
+def test_backward_clock_jump_clears_cooldowns(workspace, make, cooldowns):
     cooldowns.note(workspace.cloud, make.candidate("us-east-1c"))
     workspace.clock.sleep(-3600)
     assert cooldowns.recent(workspace.cloud) == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"refused": [{"zone": 1}]}', '{"refused": [[]]}', "\x00"])
-def test_a_damaged_file_is_an_empty_one(workspace, make, cooldowns, text):
+def test_damaged_cooldown_file_reads_as_empty(workspace, make, cooldowns, text):
     workspace.home.cooldowns.write_text(text)
     assert cooldowns.recent(workspace.cloud) == {}
     cooldowns.note(workspace.cloud, make.candidate("us-east-1c"))
     assert cooldowns.recent(workspace.cloud) == {PLACE: 0}
 
 
-def test_a_home_that_cannot_be_written_stops_nobody(workspace, make, cooldowns):
+def test_unwritable_cooldown_file_is_ignored(workspace, make, cooldowns):
     workspace.home.cooldowns.mkdir()
     cooldowns.note(workspace.cloud, make.candidate("us-east-1c"))
     assert cooldowns.recent(workspace.cloud) == {}
@@ -98,7 +98,7 @@ def planned(workspace, tmp_path, zones=("us-east-1c", "us-east-1d")):
     ).plan
 
 
-def test_the_next_plan_tries_it_last_and_says_why(workspace, make, cooldowns, tmp_path):
+def test_plan_tries_zone_in_cooldown_last_with_note(workspace, make, cooldowns, tmp_path):
     cooldowns.note(workspace.cloud, make.candidate("us-east-1c"))
     workspace.clock.sleep(200)
     plan = planned(workspace, tmp_path)
@@ -108,7 +108,7 @@ def test_the_next_plan_tries_it_last_and_says_why(workspace, make, cooldowns, tm
     )
 
 
-def test_where_all_were_refused_the_order_stays(workspace, make, cooldowns, tmp_path):
+def test_candidate_order_is_kept_when_all_zones_are_in_cooldown(workspace, make, cooldowns, tmp_path):
     for zone in ("us-east-1d", "us-east-1c"):
         cooldowns.note(workspace.cloud, make.candidate(zone))
     plan = planned(workspace, tmp_path)

@@ -1,4 +1,4 @@
-"""One damaged record hides no other, and is shown as damaged, with its path and the field."""
+"""A damaged record does not hide others, and is reported with its path and field."""
 
 import json
 
@@ -31,7 +31,7 @@ CLUSTER = {
 
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in CLUSTER.items() for value in values])
-def test_a_cluster_record_with_an_impossible_value_is_damaged_and_the_others_are_shown(workspace, make, field, value):
+def test_invalid_cluster_record_is_damaged_and_others_are_listed(workspace, make, field, value):
     workspace.provisioning.up(make.plan(make.candidate()), "demo")
     workspace.provisioning.up(make.plan(make.candidate()), "other")
     path = workspace.home.cluster("demo").record
@@ -43,7 +43,7 @@ def test_a_cluster_record_with_an_impossible_value_is_damaged_and_the_others_are
     assert field in problem
 
 
-def test_a_damaged_record_still_names_the_target_to_search(workspace, make):
+def test_damaged_record_still_names_known_target(workspace, make):
     workspace.provisioning.up(make.plan(make.candidate()), "demo")
     path = workspace.home.cluster("demo").record
     content = {**json.loads(path.read_text()), "target": "rehearsal"}
@@ -52,7 +52,7 @@ def test_a_damaged_record_still_names_the_target_to_search(workspace, make):
 
 
 @pytest.mark.parametrize("target", ["mars", 1, None, ["aws"], {"aws": 1}])
-def test_a_damaged_record_with_an_unknown_target_names_none(workspace, make, target):
+def test_damaged_record_with_unknown_target_has_no_target(workspace, make, target):
     workspace.provisioning.up(make.plan(make.candidate()), "demo")
     path = workspace.home.cluster("demo").record
     path.write_text(json.dumps({**json.loads(path.read_text()), "target": target, "expires_at": "soon"}))
@@ -60,7 +60,7 @@ def test_a_damaged_record_with_an_unknown_target_names_none(workspace, make, tar
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
-def test_a_record_that_is_no_mapping_names_no_target(workspace, make, text):
+def test_record_without_mapping_has_no_target(workspace, make, text):
     workspace.provisioning.up(make.plan(make.candidate()), "demo")
     workspace.home.cluster("demo").record.write_bytes(text)
     assert workspace.records.target("demo") == ""
@@ -70,7 +70,7 @@ def test_a_record_that_is_no_mapping_names_no_target(workspace, make, text):
     ("field", "value"),
     [("ranks", {"x": [0]}), ("ranks", {"0": ["0"]}), ("stages", [["up"]]), ("started_at", "9999-01-01")],
 )
-def test_a_run_record_with_an_impossible_value_is_damaged(workspace, make, field, value):
+def test_invalid_run_record_is_reported_as_damaged(workspace, make, field, value):
     row = {
         **dict.fromkeys(("run_id", "cluster", "recipe", "recipe_path", "owner", "team", "target"), "good-1"),
         "started_at": workspace.clock.now().isoformat(),
@@ -86,7 +86,7 @@ def test_a_run_record_with_an_impossible_value_is_damaged(workspace, make, field
 
 
 @pytest.mark.parametrize("name", ["", "..", "../other", "a\0b", "a\nb", "x" * 256, "a/b"])
-def test_a_tag_that_names_no_file_names_no_cluster_of_this_home(workspace, make, name):
+def test_invalid_file_name_matches_no_record(workspace, make, name):
     workspace.provisioning.up(make.plan(make.candidate()), "other")
     assert workspace.records.cluster(name) is None
     assert workspace.records.last_known(name) is None
@@ -96,7 +96,7 @@ def test_a_tag_that_names_no_file_names_no_cluster_of_this_home(workspace, make,
 
 
 @pytest.mark.parametrize(("field", "value"), [("disposable", 1), ("created_at", "0001-01-01"), ("config", {"a": 1})])
-def test_storage_with_a_damaged_record_is_named(workspace, field, value):
+def test_damaged_storage_record_is_reported_with_path_and_field(workspace, field, value):
     records = StorageRecords(workspace.home)
     good = StorageRecord(
         "sets", "efs", "t", "ann", "", "aws", "1", "", "us-east-1", workspace.clock.now(), disposable=False
@@ -116,7 +116,7 @@ def test_storage_with_a_damaged_record_is_named(workspace, field, value):
 @pytest.mark.parametrize(
     ("field", "value"), [("spent", {"t": "NaN"}), ("made", 1), ("rows", [{}]), ("created_at", "1")]
 )
-def test_a_matrix_with_a_damaged_record_is_named(workspace, field, value):
+def test_damaged_matrix_record_is_reported_with_path_and_field(workspace, field, value):
     records = MatrixRecords(workspace.home)
     good = MatrixRecord(
         "one", "r", "r.yaml", "aws", (("a", ("1", "2")),), (), workspace.clock.now(), (), spent={"t": "1.5"}
@@ -131,7 +131,7 @@ def test_a_matrix_with_a_damaged_record_is_named(workspace, field, value):
 
 
 @pytest.mark.parametrize("row", [5, {}, {"at": "9999-12-31T23:59:59-23:59"}, {"at": 5}, {"market": "free"}])
-def test_a_damaged_cool_down_loses_no_other(workspace, make, row):
+def test_damaged_cooldown_entry_does_not_hide_others(workspace, make, row):
     cooldowns = Cooldowns(workspace.home, workspace.clock)
     candidate = make.candidate()
     cooldowns.note(workspace.cloud, candidate)
@@ -144,7 +144,7 @@ def test_a_damaged_cool_down_loses_no_other(workspace, make, row):
 
 
 @pytest.mark.parametrize("change", [{"port": 0}, {"port": True}, {"port": 65536}, {"gpus": "8"}, {"host_keys": "x"}])
-def test_a_damaged_inventory_is_a_damaged_inventory(workspace, make, change):
+def test_damaged_inventory_error_names_path_and_field(workspace, make, change):
     up = workspace.provisioning.up(make.plan(make.candidate()), "demo")
     path = workspace.home.cluster("demo").inventory
     content = json.loads(path.read_text())
@@ -157,7 +157,7 @@ def test_a_damaged_inventory_is_a_damaged_inventory(workspace, make, change):
 
 
 @pytest.mark.parametrize("heartbeat", ["soon", 5, "9999-12-31T23:59:59-23:59", "0001-01-01T00:00+23:59"])
-def test_a_lease_that_nobody_can_have_written_is_nobodys(tmp_path, workspace, heartbeat):
+def test_lease_with_impossible_heartbeat_has_no_holder(tmp_path, workspace, heartbeat):
     lease = ClusterLease(tmp_path / "lease", workspace.clock, "ann")
     with lease.hold():
         content = json.loads(lease.path.read_text())
@@ -170,7 +170,7 @@ def test_a_lease_that_nobody_can_have_written_is_nobodys(tmp_path, workspace, he
     ['{"schema": true, "current": 0, "entries": []}', '{"schema": 1, "current": true, "entries": []}', "[" * 100_000],
     ids=["schema", "current", "deep"],
 )
-def test_a_damaged_index_of_the_catalogue_is_named(workspace, index):
+def test_damaged_catalog_index_error_names_path(workspace, index):
     path = workspace.home.catalog("aws").index
     path.parent.mkdir(parents=True)
     path.write_text(index)
@@ -183,6 +183,6 @@ def test_a_damaged_index_of_the_catalogue_is_named(workspace, index):
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"sha256": NaN}'], ids=["deep", "long", "nan"])
-def test_a_plan_file_that_is_none(text):
+def test_malformed_plan_file_is_rejected(text):
     with pytest.raises(UsageError, match=r"it\.json is not a plan saved by"):
         plan_file.parse_saved_plan(text, "it.json")

@@ -1,4 +1,4 @@
-"""Every state file has a format number: old formats are migrated, newer ones refused by name, damage is contained."""
+"""Every state file has a format number: old formats are migrated, newer ones rejected, damage is contained."""
 
 import json
 import os
@@ -9,18 +9,20 @@ import pytest
 
 from cloudgpu.app.clusters.status import list_cluster_statuses
 from cloudgpu.backends.quota_headroom import QUOTAS, QuotaHeadroom
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.state import ssh_config_record
 from cloudgpu.state.catalog_snapshots import INDEX, SNAPSHOT, CatalogSnapshots
-from cloudgpu.state.cluster_and_run_records import CLUSTER, RUN, RecordStore
+from cloudgpu.state.cluster_record import CLUSTER
 from cloudgpu.state.cooldowns import COOLDOWNS, Cooldowns
 from cloudgpu.state.documents import StateFile
 from cloudgpu.state.inventories import INVENTORY, save_inventory, stored_inventory
 from cloudgpu.state.matrix_records import MATRIX, MatrixRecords
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_record import RUN
 from cloudgpu.state.ssh_config_record import SSH_CONFIG
 from cloudgpu.state.storage_records import STORAGE, StorageRecords
 from cloudgpu.state.user_ssh_config import SshFolder
+from tests.manual_clock import ManualClock
 from tests.unit.state import format1
 
 FILES = {
@@ -88,14 +90,14 @@ def test_every_earlier_format_is_migrated(tmp_path, content):
         (5, "expected a mapping, got 5"),
     ],
 )
-def test_damage_is_described(tmp_path, content, why):
+def test_damaged_document_error_names_cause(tmp_path, content, why):
     path = tmp_path / "box.json"
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=why):
         BOX.read(path)
 
 
-def test_a_newer_format_is_refused_by_name(tmp_path):
+def test_newer_format_error_names_file_and_format(tmp_path):
     path = tmp_path / "box.json"
     path.write_text('{"format": 4}')
     with pytest.raises(NewerFormatError) as caught:
@@ -110,7 +112,7 @@ def _spoil(home, name, **changes):
 
 
 def _rewrite(home):
-    """Write every file of the frozen home again, through the functions that commands use."""
+    """Rewrite every file of the frozen home with the functions that commands use."""
     records, snapshots = RecordStore(home), CatalogSnapshots(home, "aws")
     records.save_cluster(format1.CLUSTERS["up"], format1.LATER)
     save_inventory(home, "up", format1.INVENTORIES["up"])
@@ -134,7 +136,7 @@ def _cloud():
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_format_is_written_first_and_nothing_else_changes(frozen, name):
+def test_rewritten_file_only_gains_format_number(frozen, name):
     before = json.loads((frozen.root / name).read_text())
     _rewrite(frozen)
     after = json.loads((frozen.root / name).read_text())
@@ -157,7 +159,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_file_of_a_newer_version_is_refused_and_stays_as_it_is(frozen, name):
+def test_file_in_newer_format_is_rejected_and_unchanged(frozen, name):
     newer = FILES[name].format + 1
     _spoil(frozen, name, format=newer)
     content = (frozen.root / name).read_bytes()
@@ -170,7 +172,7 @@ def test_a_file_of_a_newer_version_is_refused_and_stays_as_it_is(frozen, name):
     assert path.read_bytes() == content
 
 
-def test_a_cache_of_a_newer_version_counts_as_empty(frozen):
+def test_cache_in_newer_format_reads_as_empty(frozen):
     for name in ("cooldowns.json", "catalog/aws/quotas.json"):
         _spoil(frozen, name, format=2)
     clock = ManualClock(format1.NOTED)
@@ -178,7 +180,7 @@ def test_a_cache_of_a_newer_version_counts_as_empty(frozen):
     assert QuotaHeadroom(frozen, clock).cached("aws", None) == ()
 
 
-def test_ssh_entries_recorded_by_a_newer_version_are_reported(frozen):
+def test_ssh_entries_in_newer_format_are_reported(frozen):
     _spoil(frozen, "clusters/up/ssh-config.json", format=2)
     (problem,) = ssh_config_record.remove_entries(frozen, "up")
     assert "has format 2" in problem
@@ -219,7 +221,7 @@ def damage(request):
     return request.param
 
 
-def test_a_damaged_cluster_hides_no_other(frozen, damage):
+def test_damaged_cluster_does_not_hide_others(frozen, damage):
     path = frozen.cluster("extended").record
     damage(path)
     shown = {one.record.name: one for one in list_cluster_statuses(RecordStore(frozen), format1.NOW)}
@@ -229,7 +231,7 @@ def test_a_damaged_cluster_hides_no_other(frozen, damage):
     assert {name for name, one in shown.items() if one.state == "damaged"} == {"extended"}
 
 
-def test_a_damaged_run_hides_no_other(frozen, damage):
+def test_damaged_run_does_not_hide_others(frozen, damage):
     path = frozen.run("failed-555555").record
     damage(path)
     records = RecordStore(frozen)
@@ -238,7 +240,7 @@ def test_a_damaged_run_hides_no_other(frozen, damage):
     assert str(path) in records.run_damage("failed-555555")
 
 
-def test_a_damaged_matrix_hides_no_other(frozen, damage):
+def test_damaged_matrix_does_not_hide_others(frozen, damage):
     path = frozen.matrix("lr").record
     damage(path)
     records = MatrixRecords(frozen)
@@ -246,7 +248,7 @@ def test_a_damaged_matrix_hides_no_other(frozen, damage):
     assert str(path) in records.damage("lr")
 
 
-def test_damaged_storage_hides_no_other(frozen, damage):
+def test_damaged_storage_does_not_hide_others(frozen, damage):
     path = frozen.storage("data").record
     damage(path)
     records = StorageRecords(frozen)
@@ -255,7 +257,7 @@ def test_damaged_storage_hides_no_other(frozen, damage):
     assert str(path) in records.damaged()["data"]
 
 
-def test_a_damaged_snapshot_hides_no_other(frozen, damage):
+def test_damaged_snapshot_does_not_hide_others(frozen, damage):
     damage(frozen.catalog("aws").snapshot(1))
     snapshots = CatalogSnapshots(frozen, "aws")
     assert snapshots.current() == format1.SNAPSHOTS[2]
@@ -264,7 +266,7 @@ def test_a_damaged_snapshot_hides_no_other(frozen, damage):
         snapshots.revert(1)
 
 
-def test_a_damaged_region_loses_no_other_quotas(frozen):
+def test_damaged_region_does_not_discard_other_quotas(frozen):
     path = frozen.catalog("aws").quotas
     stored = json.loads(path.read_text())
     stored["regions"]["eu-west-1"] = {"limits": {"L-417A185B": True}}
@@ -272,7 +274,7 @@ def test_a_damaged_region_loses_no_other_quotas(frozen):
     assert QuotaHeadroom(frozen, ManualClock(format1.NOTED)).cached("aws", None) == (format1.QUOTAS[1],)
 
 
-def test_a_file_among_the_directories_is_no_record(frozen):
+def test_other_files_and_empty_directories_are_not_records(frozen):
     for folder in (frozen.clusters, frozen.runs, frozen.matrices, frozen.storages):
         (folder / "notes.txt").write_text("mine")
         (folder / "empty").mkdir()
@@ -283,7 +285,7 @@ def test_a_file_among_the_directories_is_no_record(frozen):
     assert StorageRecords(frozen).damaged() == {}
 
 
-def test_a_directory_of_clusters_that_cannot_be_listed_is_an_error(home):
+def test_unlistable_cluster_directory_raises_state_error(home):
     home.ensure()
     home.clusters.write_text("")
     with pytest.raises(StateError, match="cannot read"):

@@ -1,4 +1,4 @@
-"""Names: what passes here passes in the program and in AWS; what does not is refused before anything is bought."""
+"""Accepted cluster names are valid in the program and in AWS; others are rejected before launch."""
 
 import re
 
@@ -12,7 +12,7 @@ from gpu_cluster import settings as program
 
 
 @given(st.text(alphabet="abz09-A_.", max_size=60))
-def test_a_name_that_passes_also_passes_in_the_program(name):
+def test_accepted_cluster_name_is_valid_in_program(name):
     try:
         require_cluster_name(name)
     except UsageError:
@@ -22,14 +22,14 @@ def test_a_name_that_passes_also_passes_in_the_program(name):
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "Demo", "9a", "a" * 40, "a\n", "ä", "a b"])
-def test_a_name_that_aws_would_refuse_is_refused_with_a_way_out(name):
+def test_invalid_cluster_name_is_rejected_with_hint(name):
     with pytest.raises(UsageError) as caught:
         require_cluster_name(name)
     assert "--name" in caught.value.hint
 
 
 @given(st.from_regex(re.compile(r"[a-z][a-z0-9-]{0,39}", re.ASCII), fullmatch=True))
-def test_every_run_can_name_a_cluster(recipe):
+def test_run_id_is_valid_cluster_name(recipe):
     assert require_cluster_name(new_run_id(recipe)).startswith(recipe[:32])
 
 

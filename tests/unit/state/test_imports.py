@@ -8,7 +8,7 @@ import sys
 import cloudgpu.app.clusters.status
 from cloudgpu.paths import Home
 from cloudgpu.state import adapters, inventories, matrix_records, ssh_config_record, storage_records
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
 from pathlib import Path
 built = adapters._adapter.cache_info().currsize
 runs = RecordStore(Home(Path(sys.argv[1]))).runs()
@@ -19,7 +19,7 @@ print(*sorted(set(sys.modules) & {"cloudgpu.recipe.schema", "sqlalchemy", "boto3
 """
 
 
-def test_reading_records_imports_little_and_builds_each_adapter_once(frozen):
+def test_reading_records_imports_little_and_builds_adapters_once(frozen):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(frozen.root)], capture_output=True, text=True, check=True, timeout=60
     )

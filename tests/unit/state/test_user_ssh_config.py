@@ -1,4 +1,4 @@
-"""The user's own `~/.ssh`: what is theirs stays as it is, to the byte."""
+"""The user's own `~/.ssh` configuration is preserved byte for byte."""
 
 import json
 import stat
@@ -38,7 +38,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_one_line_at_the_top_for_all_clusters_and_none_after_the_last(folder, lab):
+def test_include_line_is_added_once_and_removed_with_last_cluster(folder, lab):
     folder.root.mkdir(parents=True)
     folder.config.write_bytes(THEIRS)
     folder.config.chmod(0o640)
@@ -57,14 +57,14 @@ def test_one_line_at_the_top_for_all_clusters_and_none_after_the_last(folder, la
     assert ssh_config_record.remove_entries(lab, "big") == []
 
 
-def test_without_a_configuration_there_is_none_afterwards_either(folder, lab):
+def test_created_ssh_config_is_removed_with_last_cluster(folder, lab):
     assert write_entries(lab, "lab", entries(lab, "lab"), folder) is True
     assert [mode(folder.root), mode(folder.config)] == [0o700, 0o600]
     assert ssh_config_record.remove_entries(lab, "lab") == []
     assert list(folder.root.iterdir()) == []
 
 
-def test_a_line_that_somebody_moved_or_wrote_is_theirs(folder, lab):
+def test_include_line_written_by_user_is_kept(folder, lab):
     folder.root.mkdir(parents=True)
     text = f"Host x\nInclude {folder.ours}/*\n"
     folder.config.write_text(text)
@@ -73,7 +73,7 @@ def test_a_line_that_somebody_moved_or_wrote_is_theirs(folder, lab):
     assert folder.config.read_text() == text
 
 
-def test_a_link_stays_a_link(folder, lab, tmp_path):
+def test_symlinked_ssh_config_stays_symlink(folder, lab, tmp_path):
     real = tmp_path / "dotfiles" / "ssh-config"
     real.parent.mkdir()
     real.write_bytes(THEIRS)
@@ -88,7 +88,7 @@ def test_a_link_stays_a_link(folder, lab, tmp_path):
     assert real.read_bytes() == THEIRS
 
 
-def test_a_configuration_that_may_not_be_written_is_told_with_the_line_to_add(folder, lab, monkeypatch):
+def test_read_only_ssh_config_error_shows_line_to_add(folder, lab, monkeypatch):
     folder.root.mkdir(parents=True)
     folder.config.write_bytes(THEIRS)
     monkeypatch.setattr("os.access", lambda *_: False)  # who runs this may be root, whom no permission stops
@@ -98,7 +98,7 @@ def test_a_configuration_that_may_not_be_written_is_told_with_the_line_to_add(fo
     assert folder.config.read_bytes() == THEIRS
 
 
-def test_a_place_that_is_no_folder_is_told(folder, lab):
+def test_unwritable_entries_folder_raises_state_error(folder, lab):
     folder.root.mkdir(parents=True)
     folder.ours.write_text("a file")
     with pytest.raises(StateError, match="cannot be written") as raised:
@@ -107,7 +107,7 @@ def test_a_place_that_is_no_folder_is_told(folder, lab):
     assert ssh_config_record.remove_entries(lab, "lab") == []
 
 
-def test_two_homes_do_not_take_each_others_names(folder, lab, tmp_path):
+def test_homes_do_not_overwrite_each_others_ssh_entries(folder, lab, tmp_path):
     other = Home(tmp_path / "other")
     other.cluster("lab").root.mkdir(parents=True)
     write_entries(lab, "lab", entries(lab, "lab"), folder)
@@ -118,13 +118,13 @@ def test_two_homes_do_not_take_each_others_names(folder, lab, tmp_path):
     assert (folder.ours / "lab").exists()
 
 
-def test_a_mark_that_cannot_be_read_keeps_no_cluster_alive(folder, lab):
+def test_unreadable_ssh_record_is_reported_without_error(folder, lab):
     (lab.cluster("lab").root / "ssh-config.json").write_text("{")
     (trouble,) = ssh_config_record.remove_entries(lab, "lab")
     assert "may be left in ~/.ssh/cloudgpu.d" in trouble
 
 
-def test_down_takes_the_entries_back(folder, lab):
+def test_removing_local_record_removes_ssh_entries(folder, lab):
     write_entries(lab, "lab", entries(lab, "lab"), folder)
     forgotten = []
     remove_local_record(

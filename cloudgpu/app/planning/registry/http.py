@@ -43,7 +43,7 @@ _PAIR: Final = re.compile(r"(\w+)=(?:\"([^\"]*)\"|([^,\s]*))")
 
 
 class UnreachableError(Exception):
-    """The registry did not return a usable response. The message can be shown to users: it does not contain secrets."""
+    """The registry did not return a usable response. The message contains no secrets, so it can be shown to users."""
 
 
 class RegistryDeniedError(Exception):
@@ -86,7 +86,7 @@ class RegistryClient:
             try:
                 return self._get(path, accept)
             except UnreachableError:
-                # Like Docker, allow plain HTTP for a registry on this machine.
+                # Like Docker, fall back to plain HTTP for a registry on this machine that has no CA.
                 if not self.name.on_loopback or self._scheme == "http" or self._trusted():
                     raise
                 self._scheme = "http"
@@ -104,7 +104,7 @@ class RegistryClient:
         """
         algorithm, _, value = digest.partition(":")
         form, hashed = _DIGESTS.get(algorithm, (None, None))
-        # The digest becomes part of a URL that is requested with the login: never insert text from the server there.
+        # The digest becomes part of a URL that is requested with the login, so it must not be arbitrary server text.
         if form is None or hashed is None or form.fullmatch(value) is None:
             raise UnreachableError(f"{self.name.registry} sent an invalid digest")
         response = self.get(f"{self.name.path}/{kind}/{digest}", accept)
@@ -116,7 +116,7 @@ class RegistryClient:
         host = _HUB if self.name.registry == "docker.io" else self.name.registry
         url = f"{self._scheme}://{host}/v2/{path}"
         response, is_registry = self._followed(url, accept)
-        # The target of a redirect must not decide where the password is sent.
+        # Answer only the registry's own challenge, so that a redirect target cannot choose where the password is sent.
         if response.status == HTTPStatus.UNAUTHORIZED and is_registry and not self._authorization:
             self._authorization = self._logged_in(url, parse_challenge(response.headers.get("www-authenticate", "")))
             response, _ = self._followed(url, accept)
@@ -146,9 +146,9 @@ class RegistryClient:
         return f"Bearer {token}"
 
     def _followed(self, url: str, accept: str) -> tuple[SourceResponse, bool]:
-        """Follow redirects. Return the response, and whether it came from the registry itself.
+        """Follow redirects. Return the response, and True if the response came from the registry itself.
 
-        The login is not sent to any other host.
+        The login is sent only to the registry.
         """
         start, first = url, urlsplit(url)
         for _ in range(_HOPS):
@@ -184,11 +184,14 @@ class RegistryClient:
         return Client(self.timeout_s, _LARGEST, self._trust(), proxies=not self.name.on_loopback)
 
     def _trusted(self) -> list[Path]:
-        """Return the certificate authorities that this machine's Docker configuration trusts for the registry."""
+        """Return the files with the CA certificates that Docker on this machine trusts for the registry."""
         return sorted((self.certificates / self.name.registry).glob("*.crt"))
 
     def _trust(self) -> ssl.SSLContext:
-        """Trust the system's authorities and Docker's. Like Docker, skip verification for a loopback registry."""
+        """Return a TLS context that trusts the system's CAs and Docker's CAs for the registry.
+
+        Like Docker, skip verification for a loopback registry that has no CA.
+        """
         context, more = ssl.create_default_context(), self._trusted()
         if self.name.on_loopback and not more:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -199,7 +202,7 @@ class RegistryClient:
 
 
 def parse_challenge(header: str) -> Challenge | None:
-    """Parse a `WWW-Authenticate` header. Prefer tokens to passwords; return None if no scheme is supported."""
+    """Parse a `WWW-Authenticate` header. Prefer `bearer` to `basic`; return None if neither is offered."""
     supported = []
     for scheme, pairs in _SCHEME.findall(header):
         values = {key.lower(): quoted or bare for key, quoted, bare in _PAIR.findall(pairs)}

@@ -41,7 +41,7 @@ class RegistryImages:
         self._known: dict[tuple[str, ...], ImageSeen] = {}
 
     def __call__(self, environment: Environment) -> ImageSeen:
-        """Look up the image, for at most `within_s` seconds. A failed lookup returns `unknown` and the reason."""
+        """Look up the image for at most `within_s` seconds. If the lookup fails, return `unknown` with the reason."""
         container = environment.container
         if container is None:
             return ImageSeen("", "unknown", "the recipe has no container")
@@ -81,7 +81,7 @@ def _described(image: str, name: ImageName, client: RegistryClient) -> ImageSeen
     else:
         response = client.get(f"{name.path}/manifests/{name.tag}", manifests.ACCEPTED_MEDIA_TYPES)
     if response.status == HTTPStatus.NOT_FOUND and _is_registry(response):
-        return ImageSeen(image, "missing", f"{name.registry} has no {image}")
+        return ImageSeen(image, "missing", f"image {image} does not exist in {name.registry}")
     top = _manifest(response, name)
     if not manifests.is_index(top):
         return ImageSeen(image, "there", "", _platforms(top, client), manifests.packed_bytes(top))
@@ -91,7 +91,7 @@ def _described(image: str, name: ImageName, client: RegistryClient) -> ImageSeen
 
 
 def _refused(image: str, name: ImageName, login: RegistryLogin | None) -> ImageSeen:
-    """Describe a denied request. Most registries also deny images that do not exist, to hide private names."""
+    """Describe a denied request. To hide private names, most registries also deny access to nonexistent images."""
     credentials = "without a login" if login is None else f"for {login.user}"
     cause = "the image does not exist or requires a different login"
     why = f"{name.registry} denies access to {image} {credentials}: {cause}"

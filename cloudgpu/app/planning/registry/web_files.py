@@ -17,7 +17,7 @@ _AT_ONCE = 8
 _WITHIN_S = 30.0
 _HOPS = 10
 _SIZE = re.compile(r"[0-9]{1,18}")
-"""A size in ASCII digits, few enough to stay below 2^63."""
+"""A size in ASCII digits. With at most 18 digits, it is below 2^63."""
 _RANGE = re.compile(r"bytes 0-0/([0-9]{1,18})")
 _NO_RANGE = re.compile(r"bytes \*/([0-9]{1,18})")
 
@@ -26,7 +26,7 @@ def list_web_files(dataset: Data, names: Sequence[str]) -> Sequence[RemoteFile]:
     """Return the file at the dataset's address or, if the address ends with a slash, the named files below it.
 
     Raises:
-        RecipeError: A file does not exist, or the server does not report its size.
+        RecipeError: The server is unreachable, does not have a file, or does not report its size.
     """
     if not dataset.source.endswith("/"):
         return [_seen(dataset, dataset.source, dataset.source.rpartition("/")[2])]
@@ -35,7 +35,7 @@ def list_web_files(dataset: Data, names: Sequence[str]) -> Sequence[RemoteFile]:
 
 
 def _seen(dataset: Data, url: str, name: str) -> RemoteFile:
-    """Request the first byte and read the size from the response: some servers do not support HEAD."""
+    """Request the first byte and read the size from the response, because some servers do not support HEAD."""
     try:
         response = _followed(url)
     except (OSError, http.client.HTTPException) as err:

@@ -1,6 +1,6 @@
 """Handler for `aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import tags_to_dict, to_tag_list
@@ -8,9 +8,9 @@ from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
 from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
 from cloudgpu.aws.resources.storage.lustre import update_fsx_tags
-from cloudgpu.aws.session.errors import convert_errors, is_gone
+from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.errors import CloudError, CloudGpuError
 
 _POLICIES: Mapping[str, str] = {"autoImportPolicy": "AutoImportPolicy", "autoExportPolicy": "AutoExportPolicy"}
 
@@ -65,15 +65,15 @@ class DataRepositoryAssociationHandler(FileSystemHandler):
         filters = [{"Name": "file-system-id", "Values": [inputs["fileSystemId"]]}]
         try:
             with convert_errors("listing data repository associations"):
-                response = ctx.clients.client("fsx").describe_data_repository_associations(Filters=filters)
+                associations = list(list_associations(ctx.clients.client("fsx"), Filters=filters))
         except CloudGpuError as err:
             if is_gone(err):
                 return ""
             raise
         ours = [
             association
-            for association in response["Associations"]
-            if is_ours(ctx, tags_to_dict(association.get("Tags")))
+            for association in associations
+            if self._is_adoptable(association) and is_ours(ctx, tags_to_dict(association.get("Tags")))
         ]
         return next((str(association["AssociationId"]) for association in ours), "")
 
@@ -130,3 +130,28 @@ def _changeable(inputs: Properties) -> dict[str, Any]:
 def _shown(s3: Mapping[str, Any]) -> dict[str, Any]:
     present = {key: s3[member] for key, member in _POLICIES.items() if s3.get(member)}
     return {key: {"events": list(policy.get("Events") or ())} for key, policy in present.items()}
+
+
+def list_associations(fsx: Any, **request: Any) -> Iterator[Found]:  # noqa: ANN401 - a boto3 client and its arguments
+    """Yield the data repository associations that a request selects, from every page of the response.
+
+    Botocore has no paginator for this call, and a paginator would reject a repeated token.
+
+    Raises:
+        CloudError: A page repeats the token of an earlier page.
+    """
+    seen_tokens: set[str] = set()
+    while True:
+        page = fsx.describe_data_repository_associations(**request)
+        yield from page["Associations"]
+        token = str(page.get("NextToken") or "")
+        if not token:
+            return
+        if token in seen_tokens:
+            raise CloudError(
+                "FSx returned an endless list of data repository associations",
+                code=UNREACHABLE,
+                hint="run the command again",
+            )
+        seen_tokens.add(token)
+        request["NextToken"] = token

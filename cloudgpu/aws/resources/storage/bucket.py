@@ -21,7 +21,7 @@ from cloudgpu.errors import BadRequestError, CloudGpuError
 _APPEAR_S: Final = 60
 _RELEASE_S: Final = 300
 _DEFAULT_REGION: Final = "us-east-1"
-"""Default region of S3. S3 rejects it as a location constraint."""
+"""Default region of S3, which S3 rejects as a location constraint."""
 
 
 class BucketHandler(DescribedHandler):
@@ -36,7 +36,8 @@ class BucketHandler(DescribedHandler):
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the bucket.
 
-        Check first that it does not exist, because S3 in us-east-1 reports success if the caller already owns it.
+        Check first that the bucket does not exist, because S3 in us-east-1 reports success if the caller already owns
+        the bucket.
 
         Raises:
             BadRequestError: A bucket with this name already exists.
@@ -53,17 +54,17 @@ class BucketHandler(DescribedHandler):
         return self._settled(ctx, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the bucket left behind by an interrupted `create` with this token; None if there is none."""
+        """Return the bucket left behind by an interrupted `create` with this token, or None if there is none."""
         tags = bucket_tags(ctx.clients, inputs["bucket"])
         return self._settled(ctx, inputs) if tags is not None and is_ours(ctx, tags) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the bucket does not exist."""
         tags = bucket_tags(ctx.clients, physical_id)
         return None if tags is None else _physical(ctx.clients, physical_id, {"tags": tags}, tags)
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
-        """Change the tags. S3 replaces all tags at once, so tags set by others are written back."""
+        """Change the tags. S3 can only replace all tags of a bucket, so tags set by other tools are written back."""
         present = require_existing(bucket_tags(ctx.clients, physical_id), f"bucket {physical_id}")
         removed = changed_tags(ctx, old).keys() - changed_tags(ctx, new).keys()
         tags = {key: value for key, value in present.items() if key not in removed} | changed_tags(ctx, new)
@@ -74,7 +75,7 @@ class BucketHandler(DescribedHandler):
         """Delete the bucket. If `forceDestroy` is set, delete its contents first.
 
         Raises:
-            BadRequestError: The bucket is not empty.
+            BadRequestError: The bucket is not empty, and `forceDestroy` is not set.
         """
         if outputs.get("forceDestroy"):
             empty_bucket(ctx.clients, physical_id)

@@ -27,7 +27,7 @@ class BucketPartHandler(DescribedHandler):
         """Check the properties. Tags are rejected because the setting cannot be tagged.
 
         Raises:
-            UnsupportedError: A property is not implemented; the message names it.
+            UnsupportedError: A property is not supported; the message lists every such property.
             BadRequestError: A required property is missing.
         """
         self._refuse({"tags"} & {key for key, value in inputs.items() if value})
@@ -54,7 +54,7 @@ class BucketPartHandler(DescribedHandler):
         return existing if existing and self._plain(existing.outputs) == self._plain(requested) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the bucket or the setting does not exist."""
         try:
             with convert_errors(f"reading {self.noun} of bucket {physical_id}"):
                 setting = self._get(ctx.clients, physical_id)

@@ -12,7 +12,7 @@ from cloudgpu.aws.session.session import Clients
 
 
 class EfsHandler(FileSystemHandler):
-    """Handler for EFS file systems. The call's token becomes the `creationToken`, unless the program sets one."""
+    """Handler for EFS file systems. If the program sets no `creationToken`, the call's token is used."""
 
     type: ClassVar[str] = "aws:efs/fileSystem:FileSystem"
     noun = "EFS file system"
@@ -45,9 +45,7 @@ class EfsHandler(FileSystemHandler):
             for file_system in response["FileSystems"]
             if is_ours(ctx, tags_to_dict(file_system.get("Tags")))
         ]
-        return next(
-            (file_system["FileSystemId"] for file_system in ours if self._state(file_system) not in self.over), ""
-        )
+        return next((file_system["FileSystemId"] for file_system in ours if self._is_adoptable(file_system)), "")
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         response = clients.client("efs").describe_file_systems(FileSystemId=physical_id)

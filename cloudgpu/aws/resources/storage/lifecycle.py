@@ -25,13 +25,15 @@ class FileSystemHandler(DescribedHandler):
     """States from which the resource never becomes usable."""
     over: ClassVar[frozenset[str]] = frozenset()
     """States that count as deleted."""
+    ending: ClassVar[frozenset[str]] = frozenset({"deleting", "DELETING"})
+    """States in which the resource is being deleted, so that it never becomes usable again."""
     coming: ClassVar[frozenset[str]] = frozenset({"creating", "CREATING"})
     """States in which AWS may still refuse to delete the resource."""
     appear_s: ClassVar[float] = 600
     release_s: ClassVar[float] = 600
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create and tag the resource in a single call, and wait until it is usable.
+        """Create the resource, with its tags in the same call if it has tags, and wait until it is usable.
 
         Raises:
             CloudError: A request failed, AWS could not create the resource, or the time limit was exceeded.
@@ -43,7 +45,8 @@ class FileSystemHandler(DescribedHandler):
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         """Find the resource left behind by an interrupted `create` with this token, and wait until it is usable.
 
-        Return a failed resource immediately, so that it can be deleted. Return None if there is no resource.
+        Return a failed resource immediately, so that it can be deleted. Return None if there is no such resource, or
+        if it is being deleted.
         """
         physical_id = self._made(ctx, inputs)
         description = self._seen(ctx.clients, physical_id) if physical_id else None
@@ -52,7 +55,7 @@ class FileSystemHandler(DescribedHandler):
         return self._settled(ctx, physical_id, inputs) if description else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
-        """Return the current state."""
+        """Return the current state, or None if the resource does not exist."""
         description = self._seen(ctx.clients, physical_id)
         return ExistingResource(physical_id, self._outputs(ctx.clients, description, {})) if description else None
 
@@ -99,6 +102,10 @@ class FileSystemHandler(DescribedHandler):
         description = poll(ctx.clock, look, what=what, total_s=self.appear_s)
         return ExistingResource(physical_id, self._outputs(ctx.clients, description, inputs))
 
+    def _is_adoptable(self, description: Found) -> bool:
+        """Return True unless the resource is deleted or being deleted."""
+        return self._state(description) not in self.over | self.ending
+
     def _comes(self, clients: Clients, physical_id: str) -> bool:
         description = self._seen(clients, physical_id)
         return description is not None and self._state(description) in self.coming
@@ -131,8 +138,8 @@ class FileSystemHandler(DescribedHandler):
         """Return the lifecycle state."""
 
     def _reason(self, description: Found) -> str:
-        """Return AWS's reason for the failure."""
-        return str((description.get("FailureDetails") or {}).get("Message") or "AWS reported no reason")
+        """Return the reason for the failure as text for messages."""
+        return str((description.get("FailureDetails") or {}).get("Message") or "AWS gave no reason")
 
     @abstractmethod
     def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:
@@ -144,4 +151,4 @@ class FileSystemHandler(DescribedHandler):
 
     @abstractmethod
     def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:
-        """Return every output property. If `inputs` is empty, `tags` contains all tags of the resource."""
+        """Return every output property. If `inputs` is empty, the property `tags` has all of the resource's tags."""

@@ -55,7 +55,7 @@ class LustreHandler(FileSystemHandler):
     release_s = 1800
 
     def diff(self, old: Properties, new: Properties) -> Diff:
-        """Compare the properties. A file system can grow in place but never shrink."""
+        """Compare the properties. A file system cannot shrink, so a smaller capacity forces a replacement."""
         diff = super().diff(old, new)
         if "storageCapacity" in diff.changed and not _grows(old, new):
             return Diff(diff.changed, tuple(sorted({*diff.replace, "storageCapacity"})))
@@ -87,7 +87,7 @@ class LustreHandler(FileSystemHandler):
             (
                 file_system["FileSystemId"]
                 for file_system in file_systems
-                if is_ours(ctx, tags_to_dict(file_system.get("Tags")))
+                if self._is_adoptable(file_system) and is_ours(ctx, tags_to_dict(file_system.get("Tags")))
             ),
             "",
         )
@@ -149,7 +149,7 @@ def update_fsx_tags(fsx: Any, arn: str, before: Mapping[str, str], after: Mappin
 
 
 def _configuration(inputs: Properties, keys: Iterable[str]) -> dict[str, Any]:
-    """Return the configuration. Pulumi's floats are converted to integers because FSx rejects floats."""
+    """Return the `LustreConfiguration`. FSx rejects floats, so numbers from Pulumi are converted to integers."""
     present = {key: inputs[key] for key in keys if inputs.get(key) is not None}
     return {_CONFIGURATION[key]: int(value) if key in _INTEGERS else value for key, value in present.items()}
 
@@ -159,4 +159,4 @@ def _grows(old: Properties, new: Properties) -> bool:
     before, after = old.get("storageCapacity"), new.get("storageCapacity")
     if isinstance(before, (int, float)) and isinstance(after, (int, float)):
         return after > before
-    return True  # AWS itself rejects a reduction
+    return True  # AWS rejects the update if the capacity is smaller

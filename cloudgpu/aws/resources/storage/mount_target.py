@@ -29,7 +29,7 @@ class MountTargetHandler(FileSystemHandler):
         """Check the properties. Tags are rejected because a mount target cannot be tagged.
 
         Raises:
-            UnsupportedError: A property is not implemented; the message names it.
+            UnsupportedError: A property is not supported; the message lists every such property.
             BadRequestError: A required property is missing.
         """
         self._refuse({"tags"} & {key for key, value in inputs.items() if value})
@@ -52,7 +52,7 @@ class MountTargetHandler(FileSystemHandler):
                 return ""
             raise
         in_subnet = [target for target in response["MountTargets"] if target["SubnetId"] == inputs["subnetId"]]
-        return next((target["MountTargetId"] for target in in_subnet if self._state(target) not in self.over), "")
+        return next((target["MountTargetId"] for target in in_subnet if self._is_adoptable(target)), "")
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         efs = clients.client("efs")

@@ -48,7 +48,7 @@ class VolumeHandler(FileSystemHandler):
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:  # noqa: ARG002
         with convert_errors("looking for an EBS volume"):
             volume = _described(ctx.clients, f"tag:{INTENT_TAG}", ctx.token)
-        return str(volume["VolumeId"]) if volume and self._state(volume) not in self.over else ""
+        return str(volume["VolumeId"]) if volume and self._is_adoptable(volume) else ""
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         return _described(clients, "volume-id", physical_id)
@@ -91,6 +91,9 @@ def _request(inputs: Properties, keys: frozenset[str]) -> dict[str, Any]:
 
 
 def _described(clients: Clients, name: str, value: str) -> Found | None:
-    """Describe the volume by filter: AWS returns an error for an unknown ID but an empty list for a filter."""
+    """Return the first volume that matches the filter, or None.
+
+    IDs are passed as filters too, because AWS returns an error for an unknown ID in an ID parameter.
+    """
     response = clients.client("ec2").describe_volumes(Filters=[{"Name": name, "Values": [value]}])
     return next(iter(response["Volumes"]), None)

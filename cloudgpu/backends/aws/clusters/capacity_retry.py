@@ -23,10 +23,12 @@ class CapacityRetry:
         self._jitter = jitter
 
     def until_up(self, attempt: Callable[[], ProvisionedCluster]) -> ProvisionedCluster:
-        """Call `attempt` until it succeeds, at least once. A failed attempt does not leave resources behind.
+        """Call `attempt` once, and then again with pauses while capacity is temporarily unavailable.
+
+        `attempt` must not leave resources behind when it fails.
 
         Raises:
-            NoCapacityError: There is no capacity, and the time limit has passed or waiting would not help.
+            NoCapacityError: There is no capacity, and either the time limit has passed or waiting would not help.
             CloudGpuError: `attempt` raised any other error.
         """
         clock = self._context.clock
@@ -59,5 +61,5 @@ def _with_count(err: NoCapacityError, count: int, limit: timedelta) -> NoCapacit
     if count == 1:
         return err
     duration = DurationS(int(limit.total_seconds()))
-    message = f"{err.message}; {count} rounds in {duration}"
+    message = f"{err.message} after {count} rounds in {duration}"
     return NoCapacityError(message, tried=err.tried, passing=err.passing, hint=err.hint)

@@ -1,4 +1,4 @@
-"""`up`: create a cluster by trying a plan's candidates. Each attempt is in the ledger before its first AWS call."""
+"""`up`: create a cluster by trying a plan's candidates. The ledger lists each attempt before its launch call."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,8 +12,10 @@ from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletio
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling, name_in_use_error
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
+from cloudgpu.backends.lifecycle.console_logs import log_folder, save_consoles
 from cloudgpu.backends.lifecycle.deletion import delete_after_failure
 from cloudgpu.backends.lifecycle.launch_request import Requester, candidates_in_order, new_record, require_applicable
+from cloudgpu.backends.lifecycle.node_check import launched
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.backends.lifecycle.reuse import (
     find_running_cluster,
@@ -22,13 +24,14 @@ from cloudgpu.backends.lifecycle.reuse import (
     require_usable,
 )
 from cloudgpu.engine.base import AppliedStack
-from cloudgpu.errors import LaunchError, UsageError
+from cloudgpu.errors import CloudError, LaunchError, UsageError
 from cloudgpu.plan.launch_error_codes import Skips, remaining_candidates, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import save_inventory, stored_inventory
 from cloudgpu.state.known_catalog import known_catalog
+from cloudgpu.state.node_logs import mention
 from cloudgpu.text import command
 
 __all__ = ["ProvisionedCluster", "Provisioning", "Requester"]
@@ -58,9 +61,11 @@ class Provisioning:
 
         Raises:
             PlanError: The plan has an error finding.
-            BusyError: Another process is working on this cluster, or another user has a cluster with this name.
+            BusyError: Another process is working on this cluster, the cluster is being deleted, or a cluster from
+                another state home has the same name.
             NoCapacityError: None of the candidates could be launched. Nothing is left running.
             UsageError: A cluster with this name does not match the plan, or has expired.
+            StateError: Nodes of the cluster are not running, or the cluster belongs to another account or endpoint.
             CloudError: AWS rejected a request.
             TeardownError: The launch failed, and its resources could not be deleted.
         """
@@ -74,7 +79,7 @@ class Provisioning:
         return self.reuse(name, plan)
 
     def _wait_for_start(self, plan: Plan) -> None:
-        """Wait until a Capacity Block starts; until then, AWS reports a lack of capacity. Nothing is running yet."""
+        """Wait until the plan's reservation starts. Before then, AWS would reject the launch for lack of capacity."""
         clock = self._context.clock
         if plan.starts_at is None or plan.starts_at <= clock.now():
             return
@@ -91,25 +96,28 @@ class Provisioning:
         return reuse_cluster(self._context, name, plan)
 
     def _prepare_record(self, plan: Plan, name: str, record: ClusterRecord | None, run_id: str) -> ClusterRecord:
-        """Return the record that an interrupted `up` left, or save and return a new record."""
+        """Verify and return the record that an interrupted `up` left or, without one, save and return a new record."""
         if record is None:
             record = self._new_record(plan, name, run_id)
+            require_gang_launch(plan, record)
             self._context.cloud.engine(record)  # an engine that cannot run must fail before anything is written
             self._refuse_taken(plan, record)
             return self._context.records.save_cluster(record, self._context.clock.now())
         require_usable(self._context, record)
         require_same_engine(self._context, record)
-        if record.region:
+        require_gang_launch(plan, record)
+        if record.placement.region:
             require_matching(plan, record)
         return record
 
     def _new_record(self, plan: Plan, name: str, run_id: str) -> ClusterRecord:
         record = new_record(self._context.backend, plan, name, self._requester, run_id, self._context.clock.now())
-        return replace(record, engine=self._context.cloud.requested_engine or "direct")
+        engine = self._context.cloud.requested_engine or "direct"
+        return replace(record, identity=replace(record.identity, engine=engine))
 
     def _refuse_taken(self, plan: Plan, record: ClusterRecord) -> None:
-        """Reject a name that is in use elsewhere, according to the shared ledger or to resource tags."""
-        if record.name == record.run_id:
+        """Reject a name that another cluster uses, according to the ledger or the tags of instances."""
+        if record.name == record.identity.run_id:
             return  # the name was just generated from the run ID
         self._billing.require_free_name(record)
         regions = tuple(dict.fromkeys(candidate.region for candidate in plan.candidates))
@@ -136,8 +144,8 @@ class Provisioning:
         waiting = tuple(candidates_in_order(plan, record))
         while waiting:
             candidate, waiting = waiting[0], waiting[1:]
-            if record.region and record.region != candidate.region:
-                self._teardown.delete_region(record, record.region)
+            if record.placement.region and record.placement.region != candidate.region:
+                self._teardown.delete_region(record, record.placement.region)
             try:
                 record, applied = self._attempts.at(plan, record, candidate)
             except LaunchError as err:
@@ -153,7 +161,7 @@ class Provisioning:
         raise no_capacity_error(plan, refusals, known_catalog(self._context.home, plan.target))
 
     def _remaining(self, waiting: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
-        """Return the candidates that are still worth trying, and report the others as skipped."""
+        """Return the candidates that are still worth trying, and emit a note that lists the skipped candidates."""
         remaining = remaining_candidates(waiting, refused, skips)
         skipped = [candidate for candidate in waiting if candidate not in remaining]
         if skipped:
@@ -161,14 +169,35 @@ class Provisioning:
         return remaining
 
     def _finish(self, record: ClusterRecord, applied: AppliedStack, tried: Sequence[str]) -> ProvisionedCluster:
-        # Attach before waiting for the nodes: their boot waits for the disks.
+        # Attach the volumes before waiting for the nodes, because the nodes wait for the volumes while booting.
         ClusterStorage(self._context).attach(record, launched_instance_ids(applied))
-        inventory = self._context.cloud.inventory(record, launched_instance_ids(applied), self._context.emit)
+        ids = launched_instance_ids(applied)
+        try:
+            inventory = self._context.cloud.inventory(record, ids, self._context.emit)
+        except CloudError as err:
+            failed = {index: ids[index] for index in err.nodes}
+            folder = log_folder(self._context.home, record)
+            err.hint = mention(err.hint, save_consoles(self._context, record.placement.region, failed, folder))
+            raise
         save_inventory(self._context.home, record.name, inventory)
-        record = self._context.records.save_cluster(
-            replace(clear_deletion_marks(record), state="up"), self._context.clock.now()
-        )
+        record = self._context.records.save_cluster(launched(clear_deletion_marks(record)), self._context.clock.now())
         return ProvisionedCluster(record, inventory, made=True, tried=tuple(tried))
+
+
+def require_gang_launch(plan: Plan, record: ClusterRecord) -> None:
+    """Reject a launch of several spot nodes with the pulumi engine, whose provider cannot launch all or none.
+
+    The plan reports the same (the check `all-or-none`) for the engine of the settings. A record of an earlier version
+    names its own engine.
+
+    Raises:
+        UsageError: The engine is pulumi, and the plan has several nodes and a spot candidate.
+    """
+    is_spot = any(candidate.market == "spot" for candidate in plan.candidates)
+    if record.identity.engine == "pulumi" and plan.nodes > 1 and is_spot:
+        message = f"the pulumi engine cannot launch the {plan.nodes} spot nodes of cluster {record.name} all or none"
+        hint = f"use --engine direct, after `{command('cloudgpu', 'down', record.name)}` if an `up` was interrupted"
+        raise UsageError(message, hint=hint)
 
 
 def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
@@ -177,12 +206,12 @@ def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
     The engines keep separate state, so neither can update or delete the other's resources.
 
     Raises:
-        UsageError: The requested engine differs from the one that created the cluster.
+        UsageError: The requested engine differs from the engine that created the cluster.
     """
     requested = context.cloud.requested_engine
-    if requested and requested != record.engine:
-        message = f"cluster {record.name} was created with the {record.engine} engine, not {requested}"
-        same, delete = command("--engine", record.engine), command("cloudgpu", "down", record.name)
+    if requested and requested != record.identity.engine:
+        message = f"cluster {record.name} was created with the {record.identity.engine} engine, not {requested}"
+        same, delete = command("--engine", record.identity.engine), command("cloudgpu", "down", record.name)
         hint = f"use {same}, or delete the cluster first with `{delete}`, which always uses the right engine"
         raise UsageError(message, hint=hint)
 
@@ -191,8 +220,9 @@ def reuse_cluster(context: CloudContext, name: str, plan: Plan) -> ProvisionedCl
     """Verify that a running cluster matches the plan, and authorize SSH from the caller's address.
 
     Raises:
-        UsageError: The cluster does not exist, is not up, or does not match the plan.
-        StateError: Some of the cluster's nodes are not running.
+        UsageError: The cluster does not exist, is not running, has expired, or does not match the plan or the engine.
+        StateError: Some of the cluster's nodes are not running, or the cluster belongs to another account or endpoint.
+        BusyError: Another process is working on this cluster, or the cluster is being deleted.
     """
     record = find_running_cluster(context, name)
     require_same_engine(context, record)

@@ -1,7 +1,6 @@
 """`down`: delete a cluster and report success only after a search for its tag finds nothing."""
 
 from collections.abc import Sequence, Set
-from dataclasses import replace
 
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.aws.clusters.delete_unrecorded import UnrecordedTeardown
@@ -23,7 +22,7 @@ from cloudgpu.errors import CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.paths import Home, bundled_folder, unwritable_error
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.targets import is_simulated
 
@@ -33,12 +32,12 @@ _SETTLE_S = 20.0
 
 def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
     """Return the stack of a recorded cluster in one region, by default the region of the last launch attempt."""
-    region = region or record.region
+    region = region or record.placement.region
     return Stack(
         name=record.name,
         region=region,
         program=bundled_folder("infra"),
-        config=record.config,
+        config=record.placement.config,
         journal=home.cluster(record.name).journal(region),
     )
 
@@ -82,30 +81,31 @@ class Teardown:
         record = self._recorded(name)
         if record is None:
             return self._end_unrecorded(name, default_region)
-        return self.end(record, whose=lambda resource: self._tags.is_own(resource, record.token))
+        return self.end(record, whose=lambda resource: self._tags.is_own(resource, record.identity.token))
 
     def end(self, record: ClusterRecord, *, whose: ResourceFilter | None = None) -> DeletionResult:
         """Delete a recorded cluster. The caller must hold the cluster's lease.
 
-        Without `whose`, delete only resources tagged with the cluster's token.
+        Without `whose`, delete only resources tagged with the cluster's token, and do not cancel the cluster's runs.
 
         Raises:
-            TeardownError: Some resources remain.
+            TeardownError: Some resources remain, or a region cannot be searched.
+            StateError: The cluster belongs to another account or endpoint.
         """
         record = self._context.records.cluster(record.name) or record
         check_identity(record, self._context.cloud)
         restore_missing_rows(self._context, record)
         rows = self._billing.rows(record)
-        regions = _distinct([*record.regions, *self._regions_of(record.name, rows)])
+        regions = _distinct([*record.placement.regions, *self._regions_of(record.name, rows)])
         failures = RegionFailures(record.name, regions)
         record = self._mark_ending(record)
         closing = LedgerCloser.started(self._context, rows)
-        belongs = whose or (lambda resource: has_token(resource, record.token))
+        belongs = whose or (lambda resource: has_token(resource, record.identity.token))
         orphans = self._delete_resources(record, belongs, failures, may_be_interrupted=whose is not None)
         # A region that is confirmed empty no longer costs anything, even if other regions failed.
         closing.close([row for row in self._billing.rows(record) if row.spending.region not in failures])
         storage = NO_STORAGE_OUTCOME
-        with failures.guard(record.region):
+        with failures.guard(record.placement.region):
             storage = ClusterStorage(self._context).end(record)
         failures.raise_any(self._not_enabled(record, failures))
         rows = self._billing.rows(record)
@@ -114,12 +114,12 @@ class Teardown:
             cluster=record.name,
             known=True,
             unsaved=(*unsaved, *remove_local_record(self._context, record.name)),
-            instances=record.instance_ids,
+            instances=record.placement.instance_ids,
             orphans=orphans,
             usd=self._billing.usd(rows, self._context.clock.now()),
             estimated=any(part.estimated for row in rows for part in row.parts.values()),
             simulated=record.simulated,
-            run_id=record.run_id,
+            run_id=record.identity.run_id,
             storage=storage,
         )
 
@@ -128,13 +128,14 @@ class Teardown:
 
         Raises:
             TeardownError: Some resources remain in the region.
+            StateError: The engine's state cannot be read or written, or the Pulumi CLI is not installed.
         """
         try:
             engine = self._context.cloud.engine(record)
         except UsageError as err:
             # Without the Pulumi CLI, the engine's state cannot be read, but a tag search still finds every resource.
             raise StateError(err.message, hint=err.hint) from err
-        if record.engine == "pulumi":
+        if record.identity.engine == "pulumi":
             self._context.home.ensure()  # the Pulumi CLI writes its state before and after every call
         try:
             engine.destroy(stack_of(self._context.home, record, region), self._context.emit)
@@ -142,7 +143,7 @@ class Teardown:
             raise unwritable_error(self._context.home.root, err) from err
 
     def _recorded(self, name: str) -> ClusterRecord | None:
-        """Return the cluster's record, or None if it is missing or unreadable and the tags must be searched instead."""
+        """Return the cluster's record. If it is missing or unreadable, return None: the caller then searches by tag."""
         try:
             return self._context.records.cluster(name)
         except StateError as err:
@@ -177,7 +178,7 @@ class Teardown:
         return [*(row.spending.region for row in rows), *journals]
 
     def _not_enabled(self, record: ClusterRecord, failures: RegionFailures) -> dict[str, str]:
-        """Return an explanation for each failed region that is not enabled: the record may list a wrong region."""
+        """Return an explanation for each failed region that is not enabled in the account."""
         if not failures:
             return {}
         try:
@@ -191,7 +192,7 @@ class Teardown:
     def _mark_ending(self, record: ClusterRecord) -> ClusterRecord:
         """Record that the cluster is being deleted. A full disk must not prevent the deletion."""
         try:
-            return self._context.records.save_cluster(replace(record, state="ending"), self._context.clock.now())
+            return self._context.records.save_cluster(record.in_state("ending"), self._context.clock.now())
         except StateError as err:
             self._context.emit(Note(f"{err.message}; continuing anyway"))
             return record
@@ -205,7 +206,7 @@ class Teardown:
             record: Record of the cluster.
             whose: Predicate that selects the resources of the cluster.
             failures: Collects the errors, and lists the regions to process.
-            may_be_interrupted: Whether another process may have been killed while it launched the cluster.
+            may_be_interrupted: Whether an earlier command may have been killed while it launched the cluster.
 
         Returns:
             The deleted resources that are listed in neither the record nor a journal.
@@ -216,10 +217,12 @@ class Teardown:
             return ()  # the launch was interrupted before its first attempt
         unconfirmed = unconfirmed_launches(self._billing.rows(record))
         has_journal = {region for region in regions if not may_be_interrupted or self._has_journal(record, region)}
-        done = self._tags.end_nodes(name, regions, whose, RecordedInstances(record.region, record.instance_ids))
+        done = self._tags.end_nodes(
+            name, regions, whose, RecordedInstances(record.placement.region, record.placement.instance_ids)
+        )
         failures.add_all(done.errors)
         self._billing.record_launched(
-            self._billing.rows(record), [node for node in done.seen if has_token(node, record.token)]
+            self._billing.rows(record), [node for node in done.seen if has_token(node, record.identity.token)]
         )
         # Unreachable regions come last, because deleting by journal retries every call.
         reachable_first = sorted(regions, key=failures.__contains__)
@@ -229,11 +232,17 @@ class Teardown:
         if self._launches.wait(unanswered, started_at) or self._settled(unreadable):
             orphans += self._tags.delete_remaining(name, (*regions, GLOBAL), whose, failures)
         rows = self._billing.rows(record)
-        self._launches.record_terminated_nodes(name, rows, lambda resource: has_token(resource, record.token), failures)
+        self._launches.record_terminated_nodes(
+            name, rows, lambda resource: has_token(resource, record.identity.token), failures
+        )
         return orphans
 
     def _settled(self, unreadable: Set[str]) -> bool:
-        """Wait until a tag search lists the resources in unreadable journals. Return False if none are unreadable."""
+        """Wait until a tag search would list every resource in the journals of the `unreadable` regions.
+
+        Returns:
+            False if `unreadable` is empty, so that there was nothing to wait for.
+        """
         if unreadable:
             self._context.clock.sleep(1.0 if is_simulated(self._context.cloud.target) else _SETTLE_S)
         return bool(unreadable)
@@ -249,8 +258,8 @@ class Teardown:
         return False
 
     def _has_journal(self, record: ClusterRecord, region: str) -> bool:
-        """Return True if the direct engine has a journal, in which case it waits for unanswered launches itself."""
-        return record.engine == "direct" and stack_of(self._context.home, record, region).journal.exists()
+        """Return True if the direct engine has a journal. The engine then waits for launches that got no response."""
+        return record.identity.engine == "direct" and stack_of(self._context.home, record, region).journal.exists()
 
 
 def _distinct(regions: Sequence[str]) -> tuple[str, ...]:

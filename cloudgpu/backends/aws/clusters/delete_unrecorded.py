@@ -24,7 +24,7 @@ class UnrecordedResult:
     """The result of deleting an unrecorded cluster.
 
     Attributes:
-        usd: The cost of the closed rows.
+        usd: Cost of the ledger rows that the deletion closed.
         estimated: Whether the cost is an upper bound, because AWS did not report when a resource was terminated.
     """
 
@@ -35,7 +35,7 @@ class UnrecordedResult:
 
 
 class UnrecordedTeardown:
-    """Deletes the current owner's resources that are tagged with a cluster's name."""
+    """Deletes the resources that are tagged with a cluster's name and belong to the current owner or have no owner."""
 
     def __init__(self, context: CloudContext, name: str, regions: Sequence[str]) -> None:
         self._context = context
@@ -46,7 +46,7 @@ class UnrecordedTeardown:
         self._failures = RegionFailures(name, regions)
 
     def end(self) -> UnrecordedResult:
-        """Delete the resources, region by region.
+        """Delete the cluster's resources and storage, and close its ledger rows in regions that are confirmed empty.
 
         Raises:
             UsageError: All resources with this name belong to another user.
@@ -63,7 +63,7 @@ class UnrecordedTeardown:
             raise _not_yours(self._name, result.found[0])
         orphans = self._nodes_ended(owned)
         self._billing.record_launched(rows, [*owned, *(node for node in result.terminated if self._is_own(node))])
-        # Without a journal, it is unknown which calls were not answered, so one empty search is not enough.
+        # Without a journal, it is unknown which launches got no response, so a single empty search is not enough.
         self._launches.wait(unconfirmed_launches(rows), started_at)
         orphans += self._tags.delete_remaining(
             self._name, (*self._failures.asked, GLOBAL), self._is_own, self._failures
@@ -89,7 +89,7 @@ class UnrecordedTeardown:
         return done.ended
 
     def _closed(self, closing: LedgerCloser, opened: Set[str]) -> tuple[LedgerEntry, ...]:
-        """Close the rows of every region that is confirmed empty. Return all rows that were open at the start."""
+        """Close the rows of every region that is confirmed empty. Return all rows whose entry ID is in `opened`."""
         rows = [row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened]
         closing.close(row for row in rows if row.spending.region not in self._failures)
         return tuple(row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened)

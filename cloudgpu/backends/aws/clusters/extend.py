@@ -4,7 +4,7 @@ The order of the steps ensures that the ledger always covers the time until the 
 
 1. Write the new expiry, up to which the cluster may incur costs, to the ledger row and then to the record.
 2. Apply the program, which moves the expiry schedule and tags the program's resources with the new expiry.
-3. Update the tags of the instances, volumes and interfaces, which `sweep` checks.
+3. Update the expiry tags of instances, volumes and network interfaces, which `sweep` reads.
 4. On each node, write the new time to disk, start a second timer, and only then remove the first timer.
 5. Record that every node has confirmed.
 
@@ -23,6 +23,7 @@ from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.expiry_extension import (
+    extended_record,
     format_utc,
     record_confirmation,
     record_new_expiry,
@@ -39,9 +40,9 @@ from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import mark_booted_nodes, stored_inventory
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 _TIMEOUT_S = 60.0
 _EXPIRES = "cloudgpu:expires-at"
@@ -62,10 +63,12 @@ class ClusterExtender:
         `max_usd` replaces the recipe's budget for this cluster.
 
         Raises:
-            UsageError: The cluster is not up, the time is invalid, or a Capacity Block ends earlier.
-            BudgetError: The worst case would exceed the budget.
-            StateError: Nodes are lost, or a newer program would change more than the expiry.
-            ConnectError: A node is unreachable; the reachable nodes have the new timer.
+            UsageError: The cluster is not running, the new expiry is too early or too late, or the cluster's Capacity
+                Block ends before the new expiry.
+            BudgetError: The worst-case cost would exceed the budget.
+            StateError: Some nodes are not running, a node did not confirm the new expiry, or the cluster was created by
+                a version of cloudgpu whose program differs.
+            ConnectError: A node is unreachable, so it still has the old timer. Other nodes may have the new timer.
             BusyError: Another process is working on this cluster.
         """
         with hold_lease(self._context, name):
@@ -84,18 +87,22 @@ class ClusterExtender:
         """Return the record with the new expiry.
 
         Raises:
-            UsageError: The time is too late.
-            BudgetError: The cost would exceed the budget.
+            UsageError: The new expiry is too late.
+            BudgetError: The worst-case cost would exceed the budget.
+            CloudError: The cluster's Capacity Block cannot be looked up.
         """
-        first = record.first_expires_at or before
+        first = record.lifecycle.first_expires_at or before
         if until > first + EXTENDABLE:
             latest = format_utc(first + EXTENDABLE)
-            message = f"cluster {record.name} can be extended to {latest} at most, not {format_utc(until)}"
-            raise UsageError(message, hint="create a new cluster for longer work")
+            message = f"cluster {record.name} can be extended to at most {latest}, not {format_utc(until)}"
+            raise UsageError(message, hint="to run longer, create a new cluster")
         self._refuse_beyond_block(record, until)
-        caller_config = {"sshCidr": detect_caller_cidr(self._context, record)} if "sshCidr" in record.config else {}
-        config = {**record.config, **caller_config, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
-        later = replace(record, expires_at=until, confirmed_expires_at=before, first_expires_at=first, config=config)
+        caller_config = (
+            {"sshCidr": detect_caller_cidr(self._context, record)} if "sshCidr" in record.placement.config else {}
+        )
+        config = {**record.placement.config, **caller_config, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        later = extended_record(record, before, until)
+        later = replace(later, placement=replace(later.placement, config=config))
         require_within_budget(later)
         return later
 
@@ -106,12 +113,12 @@ class ClusterExtender:
             UsageError: The new expiry is too late.
             CloudError: The block cannot be looked up.
         """
-        if record.market != "capacity-block":
+        if record.placement.market != "capacity-block":
             return
-        block = record.config["reservation"]
-        reservation = self._context.cloud.reservation(block, [record.region]).found
+        block, region = record.placement.config["reservation"], record.placement.region
+        reservation = self._context.cloud.reservation(block, [region]).found
         if reservation is None or reservation.ends_at is None:
-            message = f"the end of Capacity Block {block} is unknown: AWS does not list the block in {record.region}"
+            message = f"the end of Capacity Block {block} is unknown: AWS does not list the block in {region}"
             raise CloudError(message, code="InvalidCapacityReservationId.NotFound", hint="try again later")
         last = reservation.ends_at - TAKEN_BEFORE_END
         if until > last:
@@ -125,42 +132,48 @@ class ClusterExtender:
             )
 
     def _refuse_other_changes(self, later: ClusterRecord) -> None:
-        """Reject an update that changes more than the expiry: a newer program must not alter a cluster in use."""
+        """Reject the extension if the program would create, replace or delete resources of the running cluster.
+
+        Raises:
+            StateError: Another version of cloudgpu created the cluster with a different program.
+        """
         steps = self._context.cloud.engine(later).preview(stack_of(self._context.home, later))
         changed = sorted({step.name for step in steps if step.operation not in IN_PLACE_OPERATIONS})
         if changed:
             message = (
                 f"cluster {later.name} was created by another version of cloudgpu: {', '.join(changed)} would change"
             )
-            raise StateError(message, hint="extend it with that version, or create a new cluster")
+            raise StateError(message, hint="extend the cluster with that version, or create a new cluster")
 
     def _retag(self, later: ClusterRecord) -> None:
-        """Update the tags of the resources launched with the nodes, which the program does not manage."""
-        resources = self._context.cloud.search(later.name, [later.region])
-        own = [resource for resource in resources if resource.tags.get("cloudgpu:token") == later.token]
-        self._context.cloud.retag(own, {_EXPIRES: later.config["expiresAt"]})
+        """Update the expiry tags of instances, volumes and network interfaces, which the program does not manage."""
+        resources = self._context.cloud.search(later.name, [later.placement.region])
+        own = [resource for resource in resources if resource.tags.get("cloudgpu:token") == later.identity.token]
+        self._context.cloud.retag(own, {_EXPIRES: later.placement.config["expiresAt"]})
 
     def _rearm(self, later: ClusterRecord) -> None:
         """Set the new power-off timer on every node.
 
         Raises:
             ConnectError: A node is unreachable.
-            StateError: A node confirms a different time.
+            StateError: A node did not confirm the new expiry.
         """
         stored = stored_inventory(self._context.home, later)
         nodes = mark_booted_nodes(self._context.records, stored, self._context.clock.now()).nodes
         hosts = self._connect(nodes, self._context.emit)
         try:
-            all_or_raise(run_on_all(hosts, lambda host: _set_timer(host, later.expires_at)))
+            all_or_raise(run_on_all(hosts, lambda host: _set_timer(host, later.lifecycle.expires_at)))
         except CloudGpuError as err:
-            before = later.confirmed_expires_at or later.expires_at
-            again = command("cloudgpu", "extend", later.name, "--until", later.config["expiresAt"])
+            before = later.lifecycle.confirmed_expires_at or later.lifecycle.expires_at
+            again = command("cloudgpu", "extend", later.name, "--until", later.placement.config["expiresAt"])
             err.hint = f"run `{again}` again before {format_utc(before)}"
             raise
         finally:
             for host in hosts:
                 host.close()
-        self._context.emit(Note(f"{len(nodes)} nodes now terminate themselves at {format_utc(later.expires_at)}"))
+        self._context.emit(
+            Note(f"{plural(len(nodes), 'node')} will terminate at {format_utc(later.lifecycle.expires_at)}")
+        )
 
 
 def _set_timer(host: Host, until: datetime) -> None:
@@ -168,4 +181,4 @@ def _set_timer(host: Host, until: datetime) -> None:
     if not done.ok or confirmed_expiry(done.stdout) != until:
         why = "; ".join(done.tail(2)) or f"exit code {done.exit_code}"
         message = f"node {host.node.index} ({host.node.instance_id}) did not accept the new expiry: {why}"
-        raise StateError(message, hint="run the same `cloudgpu extend` again")
+        raise StateError(message, hint="run the same `cloudgpu extend` command again")

@@ -1,4 +1,4 @@
-"""Launch one candidate. Write the ledger row and record before the first AWS call, and the outcome after the last."""
+"""Launch one candidate. Write the record and the ledger row before the launch call, and the outcome after the call."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +16,7 @@ from cloudgpu.ledger.entry import Spending
 from cloudgpu.plan.launch_error_codes import rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.cooldowns import Cooldowns
 
 _FLEET = "aws:ec2/fleet:Fleet"
@@ -33,14 +33,14 @@ class CandidateLauncher:
         self._cooldowns = Cooldowns(context.home, context.clock)
 
     def at(self, plan: Plan, record: ClusterRecord, candidate: Candidate) -> tuple[ClusterRecord, AppliedStack]:
-        """Create the cluster on this candidate.
+        """Create the cluster on this candidate, and return the updated record and the applied stack.
 
         Raises:
             LaunchError: AWS did not launch the candidate. If some instances were launched, they have been terminated.
             CloudGpuError: Another step failed. The resources created so far still exist.
         """
         context = self._context
-        context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
+        context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h", detail=True))
         record, ready = self._storage.ready(plan.recipe, record, candidate, self._requester.existing)
         record = record_with_candidate(record, plan, candidate, self._requester, context.cloud.caller_cidr(), ready)
         row = spending_of(record, context.clock.now())
@@ -60,7 +60,8 @@ class CandidateLauncher:
         opened_at = self._opened_at(record, row)
         context.ledger.launched(row.entry_id, ids, launch.at or opened_at)
         self._cooldowns.forget(context.cloud, candidate)
-        return context.records.save_cluster(replace(record, instance_ids=ids), context.clock.now()), applied
+        launched = replace(record, placement=replace(record.placement, instance_ids=ids))
+        return context.records.save_cluster(launched, context.clock.now()), applied
 
     def _close_failed(self, record: ClusterRecord, candidate: Candidate, row: Spending, err: LaunchError) -> None:
         """Close the row after a failed launch. The row costs nothing unless some of the instances were launched."""
@@ -105,7 +106,7 @@ class _Launch:
         self._context.emit(event)
 
     def report_failure(self, err: CloudGpuError) -> None:
-        """Emit the deferred failure, unless the next candidate is tried: the caller then reports it in one line."""
+        """Emit the deferred failure, unless the caller reports the failure in one line and tries the next candidate."""
         tries_next = isinstance(err, LaunchError) and rule_for_error(err).skips != "stop"
         if self._failure is not None and not tries_next:
             self._context.emit(self._failure)

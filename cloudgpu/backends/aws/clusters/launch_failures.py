@@ -9,6 +9,7 @@ from cloudgpu.errors import CapacityError, LaunchError, NoCapacityError, NotOffe
 from cloudgpu.plan.launch_error_codes import Skips, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.plan.suggestions.alternatives import alternatives
+from cloudgpu.text import plural
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def _of(refusals: Sequence[LaunchFailure], error_class: type[LaunchError]) -> li
 
 
 def _reasons(plan: Plan, refusals: Sequence[LaunchFailure]) -> Iterator[str]:
-    total = f"of {len(plan.candidates)} candidates"
+    total = f"of {plural(len(plan.candidates), 'candidate')}"
     limits = _of(refusals, QuotaError)
     if limits:
         pools = dict.fromkeys(f"{limit.candidate.market} in {limit.candidate.region}" for limit in limits)
@@ -83,7 +84,7 @@ def _hints(plan: Plan, refusals: Sequence[LaunchFailure], catalog: Catalog) -> I
 
 
 def _quota_request(plan: Plan, refusal: LaunchFailure, catalog: Catalog) -> str:
-    """Return a hint that says which increase to request, or the error's own hint if the quota is not in vCPUs."""
+    """Return a hint with the quota increase to request. If the quota is not a vCPU quota, return the error's hint."""
     candidate = refusal.candidate
     if rule_for_error(refusal.err).skips != "pool":
         return refusal.err.hint or f"request an increase in Service Quotas in {candidate.region}"

@@ -1,8 +1,8 @@
-"""Close ledger rows at the termination time that AWS reports, or mark the time as estimated if AWS reports none.
+"""Close ledger rows at the termination time that AWS reports, or at an estimated time if AWS reports none.
 
-The estimate is the time at which the termination was confirmed, which is an upper bound. It is later than the actual
-time if nodes shut themselves down, if an Elastic IP was released elsewhere, or if AWS no longer lists the resource. An
-estimate that is too high can be corrected from the AWS bill; an estimate that is too low would go unnoticed.
+The time is unknown if a node shut itself down, if another program released an Elastic IP, or if AWS no longer lists the
+resource. The estimate is then the time at which the termination was confirmed, which is an upper bound. An estimate
+that is too high can be corrected from the AWS bill; an estimate that is too low would go unnoticed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LedgerCloser:
 
     @classmethod
     def started(cls, context: CloudContext, entries: Iterable[LedgerEntry]) -> LedgerCloser:
-        """Record which parts of the open rows exist before they are deleted."""
+        """Return a closer that knows which NAT gateways and Elastic IPs exist. Call this before they are deleted."""
         alive: set[tuple[str, Part]] = set()
         for entry in entries:
             if entry.state == "open" and entry.outlasting_parts:
@@ -87,10 +87,10 @@ class LedgerCloser:
 
 
 def record_node_ends(context: CloudContext, entries: Iterable[LedgerEntry]) -> None:
-    """Record the termination times of terminated nodes before their cluster is deleted.
+    """Record the termination time for each entry whose nodes have all terminated, although the cluster still exists.
 
-    AWS reports the termination time for about an hour. After that, the time of this check is still a closer bound than
-    the time of the deletion.
+    AWS reports the termination time for about an hour. After that, the time of this check is recorded as an estimate,
+    which is closer to the actual time than the time at which the cluster is deleted.
     """
     now = context.clock.now()
     for entry in entries:
@@ -110,7 +110,10 @@ def _ended(context: CloudContext, entry: LedgerEntry, now: datetime) -> bool:
 
 
 def last_termination(context: CloudContext, entry: LedgerEntry, now: datetime) -> PartEnd:
-    """Return when the last node of an entry terminated. All nodes must be confirmed terminated."""
+    """Return when the last node of an entry terminated; `now`, as an estimate, if AWS does not report every time.
+
+    The caller must have confirmed that all nodes are terminated.
+    """
     try:
         known = context.cloud.lifetimes(entry.spending.region, entry.instance_ids)
     except CloudGpuError:
@@ -123,7 +126,7 @@ def last_termination(context: CloudContext, entry: LedgerEntry, now: datetime) -
 
 
 def _within(entry: LedgerEntry, at: datetime, now: datetime) -> datetime:
-    """Limit an AWS timestamp to the row's lifetime: AWS rounds down to the second and its clock may differ."""
+    """Limit an AWS timestamp to the row's lifetime, because AWS rounds times down and clocks may differ."""
     return max(entry.launched_at or entry.spending.opened_at, min(at, now))
 
 

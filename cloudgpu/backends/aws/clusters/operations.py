@@ -16,7 +16,7 @@ from cloudgpu.backends.billing.missing_rows import rows_of
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster
 from cloudgpu.plan.plan import Plan
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class CloudClusters(ClusterOperations):
         return provisioning.up(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Return a running cluster after verifying it, and open port 22 to the caller's address.
+        """Verify that a running cluster matches the plan, open port 22 to the caller's address, and return the cluster.
 
         Raises:
             CloudGpuError: See `reuse_cluster`.
@@ -62,7 +62,7 @@ class CloudClusters(ClusterOperations):
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
     ) -> ExtensionResult:
-        """Extend a cluster's expiry on every node, until a time or by a duration.
+        """Extend a cluster's expiry on every node, to a time or by a duration. `max_usd` replaces the cluster's budget.
 
         Raises:
             CloudGpuError: See `ClusterExtender.extend`.
@@ -81,12 +81,12 @@ class CloudClusters(ClusterOperations):
         return authorize_ssh(self.context, record)
 
     def record_costs(self, record: ClusterRecord) -> None:
-        """Restore missing ledger rows, and record when terminated nodes ended.
+        """Restore missing ledger rows, and record the termination times of terminated nodes.
 
         Raises:
             LedgerError: The ledger is not lenient and cannot be written.
             CloudError: The cloud rejected a request.
         """
-        if record.instance_ids:
+        if record.placement.instance_ids:
             restore_missing_rows(self.context, record)
-            record_node_ends(self.context, rows_of(self.context.ledger, record.name, record.token))
+            record_node_ends(self.context, rows_of(self.context.ledger, record.name, record.identity.token))

@@ -9,7 +9,7 @@ from cloudgpu.text import command
 
 
 class RegionFailures:
-    """Collects errors by region, so that a failing region does not stop the other regions.
+    """Collects errors by region, so that a failure in one region does not stop work in the other regions.
 
     Args:
         name: Name of the cluster.
@@ -52,7 +52,7 @@ class RegionFailures:
 
     @contextmanager
     def guard(self, region: str) -> Iterator[None]:
-        """Collect an error raised in the block."""
+        """Add a `CloudGpuError` that the block raises to the region's errors instead of propagating the error."""
         try:
             yield
         except CloudGpuError as err:
@@ -65,8 +65,9 @@ class RegionFailures:
             remarks: Region -> additional explanation for the user.
 
         Raises:
-            TeardownError: Several regions or several errors are involved. The message names every failed region.
-            CloudGpuError: The cluster's only region failed with a single error, which is raised unchanged.
+            CloudGpuError: The cluster has a single region, which failed with a single error, and there are no remarks.
+                The error is raised unchanged.
+            TeardownError: Any other failure. The message lists every failed region.
         """
         errors = [err for noted in self._errors.values() for err in noted]
         if not errors:

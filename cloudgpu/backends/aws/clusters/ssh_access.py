@@ -8,56 +8,54 @@ from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.reuse import IN_PLACE_OPERATIONS
 from cloudgpu.errors import BusyError, ConnectError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory
 
 
 def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord:
-    """Open port 22 of a running cluster to the caller's address, and repair drift in the security group rules.
+    """Open port 22 of a running cluster to the caller's address, or repair drift if the address is already allowed.
 
-    Other resources are not changed.
+    If the update would create, replace or delete resources, change nothing and emit a note.
 
     Raises:
         BusyError: The caller's address has changed, and another process is working on this cluster.
         CloudError: AWS rejected a request.
     """
     cidr = detect_caller_cidr(context, record)
-    if cidr == record.config.get("sshCidr", cidr):
+    authorized = record.placement.config.get("sshCidr", cidr)
+    if cidr == authorized:
         _repair_drift(context, record)
         return record
     with hold_lease(context, record.name):
         record = context.records.cluster(record.name) or record
-        moved = replace(record, config={**record.config, "sshCidr": cidr})
+        config = {**record.placement.config, "sshCidr": cidr}
+        moved = replace(record, placement=replace(record.placement, config=config))
         engine, stack = context.cloud.engine(moved), stack_of(context.home, moved)
         changed = sorted({step.name for step in engine.preview(stack) if step.operation not in IN_PLACE_OPERATIONS})
         if changed:
-            # The program is newer than the cluster: applying it would replace resources that are in use.
-            context.emit(
-                Note(
-                    f"port 22 stays open to {record.config['sshCidr']} only: updating would change {', '.join(changed)}"
-                )
-            )
+            # Another version of the program created the cluster. Applying this version would replace resources in use.
+            also = ", ".join(changed)
+            context.emit(Note(f"port 22 stays open only to {authorized}, because the update would also change {also}"))
             return record
-        context.emit(Note(f"opening port 22 to {cidr} instead of {record.config['sshCidr']}"))
+        context.emit(Note(f"opening port 22 to {cidr} instead of {authorized}"))
         engine.up(stack, context.emit)
         return context.records.save_cluster(moved, context.clock.now())
 
 
 def detect_caller_cidr(context: CloudContext, record: ClusterRecord) -> str:
-    """Return the caller's CIDR, or the recorded CIDR if the caller's cannot be determined.
+    """Return the CIDR of the caller's current address, or the recorded CIDR if the address cannot be determined.
 
-    The recorded CIDR is also used with Session Manager or a jump host, because the caller then does not connect to the
-    nodes directly.
+    With Session Manager or a jump host, also return the recorded CIDR, because the caller does not connect directly.
     """
-    if record.config.get("reach") == "ssm" or any(
+    if record.placement.config.get("reach") == "ssm" or any(
         node.bastion for node in stored_inventory(context.home, record).nodes
     ):
-        return record.config.get("sshCidr", "")
+        return record.placement.config.get("sshCidr", "")
     try:
         return context.cloud.caller_cidr()
     except ConnectError as err:
-        context.emit(Note(f"{err.message}; assuming that the address is unchanged"))
-        return record.config.get("sshCidr", "")
+        context.emit(Note(f"{err.message}; assuming that your address is unchanged"))
+        return record.placement.config.get("sshCidr", "")
 
 
 def _repair_drift(context: CloudContext, record: ClusterRecord) -> None:

@@ -18,7 +18,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.storage import Make, Storage
 from cloudgpu.run.progress import Note
 from cloudgpu.state.attached_storage import AttachedStorage, unique_name
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.storage_records import StorageRecords
 
 
@@ -31,13 +31,14 @@ class ClusterStorage:
     def ready(
         self, recipe: Recipe, record: ClusterRecord, candidate: Candidate, existing: Mapping[str, str]
     ) -> tuple[ClusterRecord, MountableStorage]:
-        """Find or create the recipe's storage in a candidate's location. Record new storage before creating it.
+        """Find or create the recipe's storage in the candidate's location. Return the updated record and the mounts.
 
-        `existing` contains the cluster program's settings for existing resources that the user selected.
+        New storage is recorded before it is created. `existing` contains the cluster program's settings for existing
+        resources that the user selected.
 
         Raises:
             UsageError: The storage is unreachable from the nodes' VPC.
-            StateError: Storage that the plan relies on no longer exists.
+            StateError: Storage that the plan relies on no longer exists, or cannot be mounted in the candidate's zone.
             CloudGpuError: Storage cannot be created.
         """
         record = self._delete_elsewhere(record, candidate)
@@ -45,14 +46,14 @@ class ClusterStorage:
             return record, NO_STORAGE
         storage_in_region = self._stored_in(candidate.region)
         rows = tuple(_row(storage, record, candidate, storage_in_region) for storage in recipe.storage)
-        record = self.context.records.save_cluster(replace(record, storage=rows), self.context.clock.now())
+        record = self.context.records.save_cluster(_with_storage(record, rows), self.context.clock.now())
         _refuse_own_vpc(rows, existing)
         if self._create_missing(recipe, record, existing, storage_in_region):
             storage_in_region = self._stored_in(candidate.region)
         found = [_find_existing(row, candidate, storage_in_region) for row in rows]
         pairs = zip(rows, found, strict=True)
         rows = tuple(replace(row, id=stored.data.id if stored.data else "") for row, stored in pairs)
-        record = self.context.records.save_cluster(replace(record, storage=rows), self.context.clock.now())
+        record = self.context.records.save_cluster(_with_storage(record, rows), self.context.clock.now())
         mounts = tuple(_mount(storage, stored) for storage, stored in zip(recipe.storage, found, strict=True))
         groups = dict.fromkeys(stored.security_group_id for stored in found if stored.security_group_id)
         return record, MountableStorage(mounts, tuple(groups))
@@ -64,28 +65,29 @@ class ClusterStorage:
             BusyError: A volume is attached to another instance.
             CloudError: AWS rejected the request.
         """
-        for number, row in enumerate(row for row in record.storage if row.kind == "ebs"):
+        for number, row in enumerate(row for row in record.placement.storage if row.kind == "ebs"):
             self.context.emit(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
             self.context.cloud.storage().attach(row.region, row.id, instance_ids[0], number)
 
     def end(self, record: ClusterRecord) -> StorageOutcome:
-        """Delete the storage that is marked for deletion along with the cluster, and list the storage that is kept.
+        """Delete the cluster's storage that is marked for deletion. Return the deleted and the retained storage.
 
         The nodes must be terminated first.
 
         Raises:
+            BusyError: Instances are using the storage.
             TeardownError: Some resources remain.
         """
-        ending = [(row.name, row.region) for row in record.storage if row.ends]
+        ending = [(row.name, row.region) for row in record.placement.storage if row.ends]
         _all_or_raise(ending, lambda name, region: self._delete(record, name, region))
-        staying = [row for row in record.storage if not row.ends]
+        staying = [row for row in record.placement.storage if not row.ends]
         kept = [
             kept for region in sorted({row.region for row in staying}) for kept in self._kept(record, region, staying)
         ]
         return StorageOutcome(tuple(name for name, _ in ending), tuple(kept))
 
     def _kept(self, record: ClusterRecord, region: str, staying: Sequence[AttachedStorage]) -> list[RetainedStorage]:
-        """Describe the storage kept in one region. The cost is unknown if the region cannot be queried."""
+        """Return the storage that is retained in one region, with an unknown cost if the region cannot be queried."""
         rows = [row for row in staying if row.region == region]
         try:
             storage_in_region = self._stored_in(region)
@@ -99,9 +101,10 @@ class ClusterStorage:
         ]
 
     def delete_unrecorded(self, cluster: str, regions: Sequence[str]) -> StorageOutcome:
-        """Delete this owner's storage that is tagged as created for a cluster with this name.
+        """Delete the disposable storage that was created for a cluster with this name, except storage of other owners.
 
         Raises:
+            BusyError: Instances are using the storage.
             TeardownError: Some resources remain.
         """
         deleted: list[TaggedStorage] = []
@@ -123,9 +126,11 @@ class ClusterStorage:
 
         Raises:
             BusyError: Instances are using the storage.
+            NewerFormatError: A newer version wrote the record of the storage.
             TeardownError: Some resources remain.
         """
-        record = StorageRecords(self.context.home).get(name)
+        records = StorageRecords(self.context.home)
+        record = records.get_if_readable(name, lambda text: self.context.emit(Note(text)))
         if record is not None and record.token == token:
             self._manager("").delete(name, region, delete_data=True)
             return
@@ -147,12 +152,14 @@ class ClusterStorage:
         return stored.tag("cloudgpu:owner") in ("", self.context.owner)
 
     def _delete_elsewhere(self, record: ClusterRecord, candidate: Candidate) -> ClusterRecord:
-        """Delete unused storage that was created in the location of an earlier candidate."""
-        elsewhere = [row for row in record.storage if row.ends and not _is_near(row, candidate)]
+        """Delete unused storage that was created for an earlier candidate in another zone or region."""
+        elsewhere = [row for row in record.placement.storage if row.ends and not _is_near(row, candidate)]
         for row in elsewhere:
-            self.context.emit(Note(f"recreating storage {row.name}, which is in {row.zone or row.region}"))
+            self.context.emit(
+                Note(f"deleting unused storage {row.name} in {row.zone or row.region}; the nodes will run elsewhere")
+            )
             self._delete(record, row.name, row.region)
-        return replace(record, storage=tuple(row for row in record.storage if row not in elsewhere))
+        return _with_storage(record, [row for row in record.placement.storage if row not in elsewhere])
 
     def _create_missing(
         self,
@@ -161,17 +168,19 @@ class ClusterStorage:
         existing: Mapping[str, str],
         storage_in_region: Mapping[str, TaggedStorage],
     ) -> bool:
-        """Create the missing storage. Return True if any was created."""
+        """Create the missing storage. Return True if any storage was created."""
         created = False
-        for storage, row in zip(recipe.storage, record.storage, strict=True):
+        for storage, row in zip(recipe.storage, record.placement.storage, strict=True):
             if storage.make is not None and (row.ends or row.name not in storage_in_region):
                 self.context.emit(Note(f"creating storage {row.name} ({row.kind}) in {row.zone or row.region}"))
-                self._manager(record.team).create(_storage_request(storage, storage.make, row, record.name, existing))
+                self._manager(record.identity.team).create(
+                    _storage_request(storage, storage.make, row, record.name, existing)
+                )
                 created = True
         return created
 
     def _delete(self, record: ClusterRecord, name: str, region: str) -> None:
-        self._manager(record.team).delete(name, region, delete_data=True)
+        self._manager(record.identity.team).delete(name, region, delete_data=True)
 
     def _stored_in(self, region: str) -> Mapping[str, TaggedStorage]:
         return {stored.name: stored for stored in self.context.cloud.storage().found(region)}
@@ -206,18 +215,21 @@ def clear_deletion_marks(record: ClusterRecord) -> ClusterRecord:
 
     The cluster is running, so users may write data to the storage from now on.
     """
-    temporary = {row.called for row in record.storage if row.name != row.called}
-    return replace(
-        record, storage=tuple(replace(row, ends=row.ends and row.called in temporary) for row in record.storage)
-    )
+    temporary = {row.called for row in record.placement.storage if row.name != row.called}
+    rows = [replace(row, ends=row.ends and row.called in temporary) for row in record.placement.storage]
+    return _with_storage(record, rows)
+
+
+def _with_storage(record: ClusterRecord, rows: Sequence[AttachedStorage]) -> ClusterRecord:
+    return replace(record, placement=replace(record.placement, storage=tuple(rows)))
 
 
 def _row(
     storage: Storage, record: ClusterRecord, candidate: Candidate, storage_in_region: Mapping[str, TaggedStorage]
 ) -> AttachedStorage:
-    """Describe a mount's storage as it exists, or as it will be created."""
-    name = unique_name(storage, record.token)
-    before = next((row for row in record.storage if row.name == name), None)
+    """Return the row of the cluster's record for a mount's storage, which may not exist yet."""
+    name = unique_name(storage, record.identity.token)
+    before = next((row for row in record.placement.storage if row.name == name), None)
     stored = storage_in_region.get(name)
     kind = stored.kind if stored is not None else storage.make.kind if storage.make is not None else ""
     own = storage.make is not None and not storage.keep
@@ -229,7 +241,7 @@ def _row(
         zone=candidate.zone if kind in ZONAL else "",
         to=str(storage.to),
         mode=storage.mode,
-        # Also delete storage that an interrupted `up` of this cluster created and that has not been used since.
+        # Until the cluster is running, also delete storage that its `up` created and that therefore contains no data.
         ends=own or (storage.make is not None and (stored is None if before is None else before.ends)),
     )
 
@@ -248,7 +260,7 @@ def _find_existing(
     """
     found = storage_in_region.get(row.name)
     if found is None or found.data is None or not found.data.ready:
-        message = f"storage {row.name} does not exist in {row.region}, or cannot be mounted now"
+        message = f"storage {row.name} does not exist in {row.region}, or is not ready to be mounted"
         raise StateError(message, hint="run `cloudgpu storage list` to list existing storage")
     if found.data.zone not in ("", candidate.zone):
         message = f"storage {row.name} is in {found.data.zone}, but the nodes would be in {candidate.zone}"

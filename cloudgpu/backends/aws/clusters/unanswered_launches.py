@@ -1,7 +1,7 @@
 """Handle launch calls whose responses were lost because the calling process was killed.
 
-A ledger row is opened before the call. The row is closed at zero cost only if a search finds nothing after the time by
-which a created resource would have appeared.
+A ledger row is opened before each call. The row is closed at zero cost only if a search finds nothing once enough time
+has passed for the resources of the call to appear.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,10 +24,14 @@ class UnansweredLaunches:
     context: CloudContext
 
     def wait(self, rows: Sequence[LedgerEntry], now: datetime) -> bool:
-        """Wait until the launches for which these rows were opened would have appeared in a tag search.
+        """Wait until a tag search would find the nodes of the launches for which these rows were opened.
+
+        Args:
+            rows: Rows whose launch is not confirmed.
+            now: Time at which the launching process is known to have exited.
 
         Returns:
-            False if `rows` is empty.
+            False if `rows` is empty, so that there was nothing to wait for.
         """
         if not rows:
             return False
@@ -43,7 +47,7 @@ class UnansweredLaunches:
     def record_terminated_nodes(
         self, name: str, rows: Sequence[LedgerEntry], whose: ResourceFilter, failures: RegionFailures
     ) -> None:
-        """Record terminated nodes whose launch response was lost, so that they are billed."""
+        """Record nodes whose launch response was lost, even if they have terminated, so that they are billed."""
         unconfirmed = {row.spending.region for row in unconfirmed_launches(rows)}
         regions = [region for region in failures.asked if region in unconfirmed and region not in failures]
         if regions:
@@ -53,7 +57,7 @@ class UnansweredLaunches:
 
 
 def latest_visible_at(rows: Sequence[LedgerEntry], now: datetime, endpoint: str) -> datetime:
-    """Return the time by which every launch for these rows would have appeared in a tag search."""
+    """Return the time by which a tag search would find the nodes of every launch for these rows."""
     delays = delays_at(endpoint)
     return max(launch_visible_by(row.spending.opened_at, now, delays) for row in rows)
 

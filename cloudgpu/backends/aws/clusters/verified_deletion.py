@@ -18,7 +18,7 @@ NODE_KINDS = ("fleet", "instance")
 ResourceFilter = Callable[[TaggedResource], bool]
 
 _AT_ONCE = 8
-"""Number of regions processed at the same time."""
+"""Maximum number of regions processed at the same time."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class TerminationResult:
     """The result of terminating the nodes.
 
     Attributes:
-        ended: The terminated nodes, for example `instance i-0abc`.
-        seen: All nodes that were found, running or terminated.
-        errors: Region -> error. Such a region may still contain resources.
+        ended: Terminated nodes that are not in the cluster's record, for example `instance i-0abc`.
+        seen: All nodes that the search found, including nodes that had already terminated.
+        errors: Region -> error. A region with an error may still contain resources.
     """
 
     ended: tuple[str, ...] = ()
@@ -62,10 +62,9 @@ class TagSearch:
     def end_nodes(
         self, name: str, regions: Sequence[str], whose: ResourceFilter, recorded: RecordedInstances
     ) -> TerminationResult:
-        """Terminate the nodes in all regions concurrently, so that a slow or failing region does not delay the others.
+        """Terminate the nodes in all regions concurrently, so that a slow or failing region delays no other region.
 
-        Nodes are terminated first, because deletion by journal waits for resources that the nodes use. The result's
-        `ended` excludes recorded instances.
+        Call this before deleting by journal, which waits for resources that the nodes use.
         """
 
         def work(region: str) -> TerminationResult:
@@ -85,10 +84,10 @@ class TagSearch:
     def delete_remaining(
         self, name: str, regions: Sequence[str], whose: ResourceFilter, failures: RegionFailures
     ) -> tuple[str, ...]:
-        """Delete the resources that a search still finds, region by region, and verify. Return what was deleted.
+        """Delete the resources that a search still finds, region by region, and search again. Return what was deleted.
 
-        Regions that failed before are skipped, since another search would only time out again. IAM (`global`) is
-        handled last and only if every region is empty, because the expiry schedules need their IAM role.
+        Regions in `failures` are skipped, because another search would only time out again. IAM (`global`) comes last
+        and only if no region has failed, because the expiry schedules in a failed region need their IAM role.
         """
         ended: list[str] = []
         for region in sorted(regions, key=lambda region: region == GLOBAL):
@@ -119,7 +118,7 @@ class TagSearch:
         """Delete the resources found in one region and search again.
 
         Raises:
-            TeardownError: The second search is not empty.
+            TeardownError: A resource could not be deleted, or the second search found resources.
             CloudGpuError: The region cannot be searched.
         """
         found = self.search(name, [region], whose).complete()
@@ -150,7 +149,10 @@ class TagSearch:
             raise
 
     def is_own(self, resource: TaggedResource, token: str) -> bool:
-        """Return True if the resource belongs to this cluster or to the current owner. Cluster names are not unique."""
+        """Return True if the resource has the cluster's token, the current owner's tag, or no owner tag.
+
+        Checking the cluster's name is not enough, because other owners may use the same name.
+        """
         return resource.tags.get(OWNER_TAG, "") in ("", self.context.owner) or (
             bool(token) and has_token(resource, token)
         )

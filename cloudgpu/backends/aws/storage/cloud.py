@@ -4,14 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudgpu.aws.ec2.volumes import attach
+from cloudgpu.aws.iam.service_roles import EFS, FSX, service_role_names
 from cloudgpu.aws.storage import discovery
 from cloudgpu.aws.storage.buckets import empty_bucket
+from cloudgpu.aws.storage.objects import require_bucket
 from cloudgpu.aws.storage.storage_tags import MADE_FOR_TAG, TaggedStorage
 from cloudgpu.backends.aws.engines import Engines
 from cloudgpu.backends.aws.ports import AccountClients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
+from cloudgpu.errors import CloudGpuError
 from cloudgpu.state.storage_records import StorageRecord
+from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class AwsStorage:
 
     @property
     def endpoint(self) -> str:
-        """Identity that distinguishes this endpoint from others with the same account ID; empty for AWS."""
+        """ID that distinguishes this endpoint from other endpoints with the same account ID; empty for AWS."""
         return self.cloud.endpoint
 
     def account(self) -> str:
@@ -42,7 +46,7 @@ class AwsStorage:
         return self.engines.asked_for
 
     def engine(self, record: StorageRecord) -> Engine:
-        """Return the engine that created the storage, with the storage's tags and identity.
+        """Return the engine that creates and deletes this storage, configured with the storage's tags and identity.
 
         Raises:
             UsageError: The engine is Pulumi, but the Pulumi CLI is not installed.
@@ -52,6 +56,10 @@ class AwsStorage:
     def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
         """Return all tagged storage in a region, or only the storage with this name."""
         return discovery.stored(self.cloud.clients(region), name)
+
+    def require_bucket(self, region: str, url: str) -> None:
+        """Raise an error if the bucket of an S3 URL does not exist or is not accessible."""
+        require_bucket(self.cloud.clients(region), url)
 
     def empty(self, stored: TaggedStorage) -> None:
         """Delete all objects in the storage's bucket, if it has a bucket."""
@@ -63,13 +71,29 @@ class AwsStorage:
         """Delete all parts of the storage and their data. Return one line per part that could not be deleted."""
         return discovery.delete_storage(self.cloud.clients(stored.region), stored, self.clock)
 
+    def role_hint(self, record: StorageRecord, cause: CloudGpuError) -> str:
+        """Return what to do if a service-linked role that storage needs is missing; empty if none is missing.
+
+        AWS's errors name neither the role nor the action: EFS says only that the caller is not authorized.
+        """
+        allow = f"allow what `{command('cloudgpu', 'doctor', '--storage', '--policy')}` prints"
+        role = {"efs": EFS, "lustre": FSX}.get(record.kind)
+        try:
+            if role is not None and role.name not in service_role_names(self.cloud.clients(record.region)):
+                return f"the account has no role {role.name}: run `{role.create_command}` once, or {allow}"
+        except CloudGpuError:
+            return ""
+        if "Service-Linked-Role" in cause.message:
+            return f"FSx creates a role for each linked bucket with your permissions: {allow} (LinkBuckets)"
+        return ""
+
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
         """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""
         attach(self.cloud.clients(region), self.clock, volume_id, instance_id, number)
 
 
 def storage_tags(record: StorageRecord) -> Mapping[str, str]:
-    """Return the tags of all resources that belong to the storage.
+    """Return the tags for the storage's resources.
 
     The tags do not include a cluster tag, so deleting a cluster does not delete the storage.
     """

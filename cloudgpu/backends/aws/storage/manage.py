@@ -8,11 +8,11 @@ from cloudgpu.backends.aws.ports import StorageCloud
 from cloudgpu.backends.aws.storage.overview import list_storage
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.lenient_ledger import LenientLedger
-from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
+from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.lease import ClusterLease
-from cloudgpu.errors import BusyError, CloudGpuError, NewerFormatError, StateError, TeardownError, UsageError
+from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.paths import bundled_folder
 from cloudgpu.run.progress import Note
 from cloudgpu.state.identifiers import new_token, require_storage_name
@@ -24,7 +24,7 @@ class StorageManager:
     """Creates and deletes storage on one target and records it in one state home."""
 
     def __init__(self, cloud: StorageCloud, context: Context, team: str) -> None:
-        """Prepare operations on storage. The context's owner and the team become tags of created storage."""
+        """Prepare operations on storage. New storage is tagged with the context's owner and with `team`."""
         self._cloud = cloud
         self._context = context
         self._team = team
@@ -36,7 +36,10 @@ class StorageManager:
         """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged.
 
         Raises:
-            UsageError: The name is in use by storage of another kind, size or owner.
+            UsageError: Storage with this name already exists with different options, another engine or another owner.
+            BusyError: The storage is being deleted, or another process is working on it.
+            StateError: The storage was created in another account or endpoint.
+            BadRequestError: The bucket to link does not exist.
             TeardownError: The creation failed, and some resources could not be deleted.
             CloudGpuError: The creation failed; no resources remain.
         """
@@ -49,13 +52,15 @@ class StorageManager:
                     return CreatedStorage(record, made=False)
             else:
                 self._refuse_taken(request)
+                if linked := request.config.get("linked"):
+                    self._cloud.require_bucket(request.region, linked)
                 record = self._new(request)
                 self._cloud.engine(record)  # an engine that cannot run must fail before anything is written
                 self._records.save(record)
             return CreatedStorage(self._made(record), made=True)
 
     def rows(self, region: str) -> tuple[StorageRow, ...]:
-        """Return the storage of every region that the records name and of this region.
+        """Return the storage in `region` and in every region that the storage records list.
 
         Raises:
             CloudError: A region cannot be queried.
@@ -66,7 +71,7 @@ class StorageManager:
         """Return the existing storage for the confirmation prompt, or None if no resource has the storage's tag.
 
         Raises:
-            UsageError: The storage contains protected data, or belongs to another user.
+            UsageError: The storage contains protected data and `delete_data` is False, or another user owns it.
             BusyError: Instances are using the storage.
             StateError: The storage was created in another account or endpoint.
             CloudError: A request to the cloud failed.
@@ -83,6 +88,7 @@ class StorageManager:
         Raises:
             UsageError: The storage contains protected data and `delete_data` is False, or another user owns it.
             BusyError: Instances are using the storage, or another process is working on it.
+            StateError: The storage was created in another account or endpoint.
             TeardownError: Some resources remain.
         """
         with self._lease(name).hold(tidy=True, required=False) as lease:
@@ -126,7 +132,7 @@ class StorageManager:
             self._context.emit(Note(f"{err.message}; continuing anyway"))
 
     def _forget(self, name: str) -> None:
-        """Remove the record, unless the ledger write failed: a repeated deletion then needs it to record the cost."""
+        """Remove the record. If the ledger has failed, keep it, so that the next deletion can record the cost."""
         if isinstance(self._context.ledger, LenientLedger) and self._context.ledger.failed:
             return
         try:
@@ -136,7 +142,7 @@ class StorageManager:
             self._unsaved.append(err.message)
 
     def _restore(self, record: StorageRecord) -> None:
-        self._billing.restore(retained_spending(record), record.created_at, str(record.outputs.get("id") or ""))
+        self._billing.restore(storage_spending(record), record.created_at, str(record.outputs.get("id") or ""))
 
     def _lease(self, name: str) -> ClusterLease:
         path = self._context.home.storage(require_storage_name(name)).lease
@@ -174,12 +180,13 @@ class StorageManager:
 
     def _made(self, record: StorageRecord) -> StorageRecord:
         engine, stack = self._cloud.engine(record), self._stack(record)
-        row = retained_spending(record)
+        row = storage_spending(record)
         self._billing.open(row)
         try:
             applied = engine.up(stack, self._context.emit)
         except CloudGpuError as err:
             self._undo(record, err)
+            err.hint = self._cloud.role_hint(record, err) or err.hint
             raise
         self._billing.made(row, str(applied.outputs.get("id") or ""))
         return self._records.save(record, state="ready", outputs=dict(applied.outputs))
@@ -213,7 +220,7 @@ class StorageManager:
         )
 
     def _end(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
-        """Delete the resources in the journal, then any others found by a tag search, and verify with a second search.
+        """Delete the resources in the journal and those found by a tag search, and verify with a second search.
 
         Raises:
             TeardownError: Some resources remain; the error lists them.
@@ -237,7 +244,10 @@ class StorageManager:
             )
 
     def _end_recorded(self, record: StorageRecord, found: Sequence[TaggedStorage]) -> list[str]:
-        """Delete the resources that the journal lists. S3 deletes only empty buckets, so empty them first."""
+        """Delete the resources that the journal lists, and return what remains.
+
+        Buckets are emptied first, because S3 deletes only empty buckets.
+        """
         left: list[str] = []
         for stored in found:
             try:
@@ -257,25 +267,19 @@ class StorageManager:
         return [stored for stored in found if stored.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
-        """Return the storage's record, or None if it is missing or unreadable: the tags suffice to delete it.
+        """Return the storage's record. If it is missing or damaged, return None, because a tag search is sufficient.
 
         Raises:
             StateError: The storage was created in another account or endpoint, which a search does not cover, or its
                 record was written by a newer version.
         """
-        try:
-            record = self._records.get(name)
-        except NewerFormatError:
-            raise
-        except StateError as err:
-            self._context.emit(Note(f"{err.message}; searching by tag instead"))
-            return None
+        record = self._records.get_if_readable(name, lambda text: self._context.emit(Note(text)))
         if record is not None:
             self._check_identity(record)
         return record
 
     def _found(self, name: str, record: StorageRecord | None, region: str) -> list[TaggedStorage]:
-        """Return the storage that matches the record, or this owner's storage if there is no record.
+        """Return the storage that matches the record or, without a record, the storage that no other user owns.
 
         Raises:
             UsageError: All storage with this name belongs to another user.
@@ -332,9 +336,9 @@ class StorageManager:
 
 
 def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[TaggedStorage], *, delete_data: bool) -> None:
-    """Reject the deletion of protected data, as identified by the record or, if there is none, by the tags.
+    """Reject the deletion of protected data. The record or, if there is none, the tags say whether data is protected.
 
-    Unfinished storage does not contain data.
+    Storage whose creation is not finished contains no data and may always be deleted.
     """
     if delete_data:
         return

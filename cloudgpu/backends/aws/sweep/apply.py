@@ -19,7 +19,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
 
 _AT_ONCE = 8
 """Maximum number of clusters deleted at the same time."""
@@ -27,7 +27,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class UnrecordedDeletion:
-    """Deletes clusters that have no record in this state home. Finds their resources by searching for their token."""
+    """Deletes clusters that have no record in this state home. Their resources are found by the cluster's token."""
 
     tags: TagSearch
     launches: UnansweredLaunches
@@ -70,11 +70,11 @@ class SweepExecutor:
     """Carries out plans. A failure does not stop the other deletions.
 
     Attributes:
-        delete_recorded: Function that deletes a cluster by its record in this state home, and returns what could not
-            be recorded.
-        unrecorded: Deletes the other clusters.
+        delete_recorded: Function that deletes the cluster with this name by its record in this state home, and returns
+            a message for each record that could not be updated.
+        unrecorded: Deletes clusters that have no record in this state home.
         delete_storage: Function that deletes storage, given its name, token and region.
-        unsaved: What could not be recorded so far.
+        unsaved: A message for each record that could not be updated so far.
     """
 
     records: RecordStore
@@ -92,7 +92,7 @@ class SweepExecutor:
         return _result(clusters, errors)
 
     def apply_to_storage(self, plan: SweepPlan, clusters: SweepResult) -> SweepResult:
-        """Delete the plan's storage, unless its cluster could not be deleted."""
+        """Delete the plan's storage, except storage whose cluster could not be deleted according to `clusters`."""
         remaining = {cluster.cluster for cluster, _ in clusters.failed if isinstance(cluster, ClusterResources)}
         storage = [resource for resource in plan.storage_to_delete if resource.made_for not in remaining]
         return _result(storage, [self._try_to_delete(resource) for resource in storage])
@@ -110,7 +110,7 @@ class SweepExecutor:
             self.delete_storage(resource.name, resource.token, resource.region)
             return
         record = self.records.last_known(resource.cluster)
-        if record is not None and record.token == resource.token and record.state != "damaged":
+        if record is not None and record.identity.token == resource.token and record.state != "damaged":
             # The journal may list resources that the tag search does not find.
             self.unsaved.extend(self.delete_recorded(resource.cluster))
         else:

@@ -1,4 +1,4 @@
-"""Decide which clusters, storage and images a sweep may delete, and why. Pure."""
+"""Decide which clusters, storage and images a sweep may delete, and why. No I/O."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class StorageUsers:
-    """The clusters for which storage may have been created.
+    """The clusters that may still use storage, because the sweep does not delete them.
 
     Attributes:
-        clusters: Names of all clusters with resources, of any owner.
-        here: Names of clusters with a record in this state home.
-        all_asked: Whether every region was searched.
+        clusters: Names of the remaining clusters with tagged resources, whoever owns them.
+        here: Names of the remaining clusters with a record in this state home.
+        all_asked: Whether every enabled region was searched successfully.
     """
 
     clusters: Set[str]
@@ -31,7 +31,7 @@ class StorageUsers:
 
 
 def classify(findings: SweepFindings, request: SweepRequest, catalog: Catalog, now: datetime) -> SweepPlan:
-    """Decide on every cluster, storage and image that was found and that the request covers."""
+    """Return a plan with a decision on every cluster, storage and image that was found and that the request covers."""
     unknown = _unknown_regions(findings)
     searches = [search for search in findings.searches if search.region != GLOBAL or GLOBAL not in unknown]
     searched = tuple(region for region in findings.regions if region not in unknown)
@@ -62,7 +62,7 @@ def decide_on_cluster(
     Args:
         cluster: The cluster as its tags or its ledger rows describe it.
         local: This state home's record of a cluster with this name, or None.
-        request: The caller, and what the caller wants to delete.
+        request: The caller and the caller's options.
         now: Time of the decision.
     """
     here = local or LocalCluster("")
@@ -77,15 +77,15 @@ def decide_on_cluster(
             f"no tagged resources; a launch may still appear until {appears:%Y-%m-%d %H:%M:%S} UTC" if appears else "",
         ),
         (bool(here.problem), False, here.problem),
-        (here.busy, False, "another command is working on it"),
+        (here.busy, False, "another command is working on this cluster"),
         (bool(cluster.owner) and cluster.owners <= request.owners, True, f"{cluster.owner}'s, as requested"),
         (cluster.expired(now), True, "past its expiry"),
-        (not cluster.owner, False, "no owner tag; removed after its expiry"),
-        (bool(others), False, f"{' and '.join(others)}'s and not past its expiry; {by_owner} removes it"),
+        (not cluster.owner, False, "no owner tag; `sweep` deletes it after its expiry"),
+        (bool(others), False, f"{' and '.join(others)}'s and not past its expiry; add {by_owner} to delete it"),
         (
             known and here.up and not request.all_mine,
             False,
-            "yours, up and not past its expiry; --all-mine removes it too",
+            "yours, running and not past its expiry; add --all-mine to delete it too",
         ),
         (known, True, "yours"),
     )
@@ -98,7 +98,7 @@ def decide_on_cluster(
 def decide_on_resource(resource: RetainedResource, users: StorageUsers, request: SweepRequest) -> SweepDecision:
     """Decide whether a resource may be deleted. The first applicable rule decides; protected data is never deleted."""
     cluster = resource.made_for
-    # Nodes of the storage's own cluster do not count: they are deleted first, and the users are checked again.
+    # Ignore the nodes of the storage's own cluster: they are deleted first, and the users are then checked again.
     others = [user for user in resource.users if not (cluster and user.endswith(f"(cluster {cluster})"))]
     rules = (
         (resource.noun == "image", False, f"delete it with `{resource.delete_command}`"),
@@ -120,7 +120,7 @@ def decide_on_resource(resource: RetainedResource, users: StorageUsers, request:
         (
             resource.owner != request.caller,
             False,
-            f"{resource.owner or 'unknown owner'}'s; {command('--owner', resource.owner)} removes it",
+            f"{resource.owner or 'unknown owner'}'s; add {command('--owner', resource.owner)} to delete it",
         ),
     )
     orphaned = SweepDecision(may_delete=True, why=f"disposable, and its cluster {cluster} is deleted")
@@ -130,7 +130,7 @@ def decide_on_resource(resource: RetainedResource, users: StorageUsers, request:
 def _unknown_regions(findings: SweepFindings) -> dict[str, str]:
     unknown = {search.region: search.unknown for search in findings.searches if search.unknown}
     if unknown and any(search.region == GLOBAL for search in findings.searches):
-        # A cluster in a region that cannot be searched may still need its IAM roles, including that of its schedule.
+        # A cluster in an unsearchable region may still need its IAM roles, such as the role of its expiry schedule.
         unknown.setdefault(GLOBAL, "left unchanged while a region cannot be searched")
     return unknown
 

@@ -1,4 +1,4 @@
-"""The findings of a sweep in the account, the ledger and this state home, before any decision. No I/O."""
+"""What a sweep finds in the account, the ledger and this state home before it decides what to delete. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ class RegionSearch:
     """The result of searching one region, or IAM (`global`).
 
     Attributes:
-        tagged: Resources with a cluster's tag. They exist even if `unknown` is set.
-        retained: Storage and images.
-        denied: Reason why the caller may not list storage and images, or empty.
-        unknown: Reason why another request failed, or empty. The region may then contain further resources.
+        tagged: Resources with a cluster's tag. The list may be incomplete if `unknown` is set.
+        retained: Storage and images. The list may be incomplete if `denied` or `unknown` is set.
+        denied: Error message if the caller lacks the permission to list storage and images, or empty.
+        unknown: Error message if any other request failed, or empty.
     """
 
     region: str
@@ -33,7 +33,7 @@ class LocalCluster:
     Attributes:
         up: Whether the record's state is `up`.
         busy: Whether another command that uses this state home is working on the cluster.
-        problem: Reason why `busy` could not be determined, or empty.
+        problem: Error message if `busy` could not be determined, or empty.
     """
 
     token: str
@@ -52,7 +52,7 @@ class SweepFindings:
         searches: One result per region and, if everything was to be searched, one for IAM.
         endpoint: Endpoint of the account; empty for AWS.
         rows: Every ledger row, open or closed, of the account's clusters that have an open row.
-        local: Cluster name -> this state home's record, for each cluster that a tag or a row names.
+        local: Cluster name -> this state home's record, for each cluster in a tag or in a ledger row.
         recorded: Names of all clusters with a record in this state home.
     """
 

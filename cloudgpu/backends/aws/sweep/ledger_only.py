@@ -1,7 +1,7 @@
 """Find clusters with open ledger rows but no tagged resources.
 
-Such rows remain if a command was killed before its first launch, or if the nodes expired after the state home that
-created them was lost.
+Such rows remain if a command was killed before its first launch, or if a state home was lost and the nodes of its
+clusters then terminated at their expiry.
 """
 
 from collections.abc import Sequence, Set
@@ -33,7 +33,8 @@ def clusters_without_resources(
 ) -> tuple[ClusterResources, ...]:
     """Return the clusters that have open ledger rows but no resources.
 
-    A cluster with a row in a region that could not be searched is omitted, because it may still have resources there.
+    A cluster with an open row in a region that was not searched completely is omitted, because the region may still
+    contain resources of the cluster.
 
     Args:
         entries: Every row, open or closed, of the account's clusters that have an open row.

@@ -14,8 +14,8 @@ from cloudgpu.backends.events import Emit
 from cloudgpu.backends.sweep.retained_resources import RetainedResource, retained_image, retained_storage
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
-from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.run.progress import Note, report_count
+from cloudgpu.state.record_store import RecordStore
 
 _AT_ONCE = 8
 """Maximum number of regions searched at the same time."""
@@ -38,7 +38,7 @@ class SweepQuery:
     emit: Emit
 
     def find(self, regions: Sequence[str]) -> SweepFindings:
-        """Search these regions, or by default every enabled region and IAM. A region that fails is part of the result.
+        """Search these regions, or by default every enabled region and IAM. The result includes failed searches.
 
         Raises:
             UsageError: A region is not enabled in the account.
@@ -46,9 +46,21 @@ class SweepQuery:
             StateError: The directory of clusters cannot be read.
         """
         to_search = self._regions_to_search(regions)
-        self.emit(Note(f"searching {', '.join(to_search) if regions else f'{len(to_search)} regions and IAM'}"))
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as pool:
-            searches = tuple(pool.map(self._search, to_search if regions else (*to_search, GLOBAL)))
+        self.emit(
+            Note(f"searching {', '.join(to_search) if regions else f'{len(to_search)} regions and IAM'}", detail=True)
+        )
+        places = to_search if regions else (*to_search, GLOBAL)
+        with (
+            report_count(self.emit, "searching", len(places), "places") as step,
+            ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as pool,
+        ):
+
+            def search(place: str) -> RegionSearch:
+                found = self._search(place)
+                step()
+                return found
+
+            searches = tuple(pool.map(search, places))
         rows = self._rows()
         tagged = (resource.tags.get(CLUSTER_TAG, "") for search in searches for resource in search.tagged)
         return SweepFindings(
@@ -73,7 +85,7 @@ class SweepQuery:
         return tuple(dict.fromkeys(regions)) or enabled
 
     def _search(self, region: str) -> RegionSearch:
-        """Search one region. A failed request does not discard the results of the other requests."""
+        """Search one region. If one request fails, the results of the successful requests are still returned."""
         result = self.cloud.search_all_clusters(region)
         unknown = next((err.message for err in result.failures.values()), "")
         denied = ""
@@ -95,7 +107,7 @@ class SweepQuery:
         """Return all rows, including closed ones, of this account's clusters that have an open row for nodes."""
         opened = [row for row in self.ledger.entries(state="open") if is_open(row)]
         if not opened:
-            return ()  # the account is looked up only if it is needed
+            return ()  # avoids an unnecessary request for the account ID
         account = (self.cloud.target, self.cloud.account(), self.cloud.endpoint)
         names = dict.fromkeys(row.spending.cluster for row in opened if _account(row) == account)
         rows = (row for name in names for row in self.ledger.entries(cluster=name))
@@ -108,7 +120,7 @@ class SweepQuery:
         for name, record in records.items():
             if record is not None:
                 busy, problem = self._lease(name)
-                local[name] = LocalCluster(record.token, record.state == "up", busy, problem)
+                local[name] = LocalCluster(record.identity.token, record.state == "up", busy, problem)
         return local
 
     def _lease(self, name: str) -> tuple[bool, str]:
@@ -127,7 +139,7 @@ def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
     """
     unknown = [region for region in regions if region not in enabled]
     if unknown:
-        message = f"not enabled in the account: {', '.join(unknown)}"
+        message = f"regions not enabled in this account: {', '.join(unknown)}"
         raise UsageError(message, hint=f"enabled regions: {', '.join(enabled)}")
 
 

@@ -1,7 +1,7 @@
 """`sweep`: find every resource with cloudgpu tags in the account and delete the leftovers.
 
-Query (`query.py`) -> classify (`classify.py`) -> plan (`plan.py`), which is shown -> apply (`apply.py`). This is the
-only module of the package that receives the context.
+The steps are query (`query.py`), classify (`classify.py`) and, after the plan has been shown, apply (`apply.py`). Only
+this module receives the command's context; the steps receive what they need from it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ class AccountSweep:
         return self._executor.apply_to_clusters(plan)
 
     def delete_storage(self, plan: SweepPlan, clusters: SweepResult) -> SweepResult:
-        """Delete the plan's storage, except storage whose cluster is listed as failed in `clusters`."""
+        """Delete the plan's storage, except storage whose cluster could not be deleted according to `clusters`."""
         return self._executor.apply_to_storage(plan, clusters)
 
     def check_recorded(self, swept: SweepResult) -> None:

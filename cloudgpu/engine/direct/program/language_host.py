@@ -31,7 +31,7 @@ _ORGANIZATION: Final = "organization"  # Pulumi's value for backends without org
 _NOT_SUPPORTED: Final = "The Pulumi CLI does not support "
 _SEVERITIES: Final = {engine_pb2.INFO: "info", engine_pb2.WARNING: "warning", engine_pb2.ERROR: "error"}
 _ONE_AT_A_TIME: Final = threading.Lock()
-"""Programs share `sys.path` and `sys.modules`, so a process runs only one program at a time."""
+"""Held while a program runs, because programs share `sys.path` and `sys.modules`."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class ProgramRun:
 
 
 def run_program(run: ProgramRun, monitor: Monitor) -> None:
-    """Run a program to completion. When this returns or raises, no operation is still in progress.
+    """Run a program to completion. When this function returns or raises, no operation is still in progress.
 
     Raises:
-        CloudGpuError: A resource failed; the error is that of the first resource to fail.
-        BadRequestError: The program itself failed; the message contains file and line.
+        CloudGpuError: A resource failed. If several failed, this is the first error.
+        BadRequestError: The program itself failed; the message contains the file and, if known, the line.
     """
     with _ONE_AT_A_TIME:
         contextvars.Context().run(_run, run, monitor)
 
 
 class _Console:
-    """Pulumi's `Engine` service. Only logging is implemented, and messages must not be written to the terminal."""
+    """Pulumi's `Engine` service, reduced to logging. Messages go to `on_log`, not to the terminal."""
 
     def __init__(self, on_log: Callable[[str, str], None]) -> None:
         self._on_log = on_log
@@ -72,14 +72,14 @@ class _Console:
             self._on_log(severity, request.message)
 
     def RequirePulumiVersion(self, request: engine_pb2.RequirePulumiVersionRequest) -> None:  # noqa: N802
-        """Reject a version requirement, because there is no CLI whose version could be checked."""
+        """Reject a version requirement, because the direct engine uses no CLI whose version could be checked."""
         message = f"the direct engine does not support require_pulumi_version({request.pulumi_version_range!r})"
         raise UnsupportedError(message, hint="leave it out, or use the pulumi engine")
 
 
 def _run(run: ProgramRun, monitor: Monitor) -> None:
     loop = asyncio.new_event_loop()
-    # do not log the unawaited futures of a failed run: the first failure is raised below
+    # do not log exceptions of the failed run's other futures: the first failure is raised below
     loop.set_exception_handler(lambda _loop, _context: None)
     pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="pulumi")
     loop.set_default_executor(pool)
@@ -130,7 +130,7 @@ def _entry(project: Project, monitor: Monitor) -> Callable[[], Awaitable[None] |
 
 
 def _drain(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, monitor: Monitor) -> None:
-    """Reject new calls, wait for the calls in progress, and cancel the SDK's tasks."""
+    """Reject new calls, wait for calls in progress, and cancel the SDK's remaining tasks."""
     monitor.close()
     pool.shutdown(wait=True, cancel_futures=True)
     monitor.drain()
@@ -163,7 +163,7 @@ def _within(module: object, directory: Path) -> bool:
 
 
 def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseException:
-    """Return the error to raise for a failed program. Errors that have no cloudgpu type get file and line."""
+    """Return the error to raise for a failed program. Exceptions from outside cloudgpu get file and line."""
     if isinstance(failure, CloudGpuError) or not isinstance(failure, Exception):
         return failure
     invoked = _failed_invoke(failure, monitor)
@@ -178,7 +178,7 @@ def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseEx
 
 
 def _failed_invoke(failure: Exception, monitor: Monitor) -> CloudGpuError | None:
-    """Return the typed error of a failed invoke, because the SDK raises only a plain exception."""
+    """Return the typed error behind an exception from a failed invoke, because the SDK discards the type."""
     text = str(failure)
     for token, err in monitor.invoke_failures.items():
         if f"invoke of {token} failed: {err.message}" in text:

@@ -32,7 +32,7 @@ def parse(text: str) -> Path:
 
 
 def restore_old_values(old: Mapping[str, Any], new: Mapping[str, Any], paths: list[str]) -> dict[str, Any]:
-    """Return `new` with the values of `old` at these paths, as `ignore_changes` requires.
+    """Return `new` with the values from `old` at these paths, to implement the `ignore_changes` option.
 
     Raises:
         BadRequestError: A path is invalid.

@@ -1,6 +1,6 @@
 """Convert Pulumi's protobuf values to plain Python values and back, including secrets, unknowns and references.
 
-The signatures are constants defined by Pulumi's protocol.
+The signatures in this module are constants of Pulumi's protocol.
 """
 
 from collections.abc import Iterator, Mapping
@@ -66,7 +66,7 @@ def struct(values: Mapping[str, Any], secret_names: frozenset[str] = frozenset()
 
 
 def is_unknown(value: object) -> bool:
-    """Return True if the value, or a part of it, is only known after the actual `up`."""
+    """Return True if the value, or a part of it, is known only after the actual `up`."""
     return any(isinstance(leaf, str) and leaf in _UNKNOWNS for _, leaf in iter_scalars(value))
 
 

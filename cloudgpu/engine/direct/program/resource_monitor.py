@@ -1,4 +1,4 @@
-"""Pulumi's `ResourceMonitor` service, run inside this process. The SDK calls it as it would call the CLI.
+"""Pulumi's `ResourceMonitor` service, run inside this process. The SDK calls the service as it would call the CLI.
 
 The SDK makes every call on a separate thread, so independent resources are created in parallel. The first failure
 closes the monitor: operations in progress finish and are recorded, and no new operations start.
@@ -33,9 +33,9 @@ _FEATURES: Final = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
     resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
 )
-"""Options that a request may contain. `resource_options.py` rejects some of them, with a better error than the SDK's.
+"""Features to announce to the SDK. `resource_options.py` rejects some of them, with clearer errors than the SDK.
 
-Hooks and transforms need a callback server, so they are not listed, and the SDK rejects them.
+Hooks and transforms need a callback server. They are not announced, so the SDK rejects them.
 """
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class Monitor:
         self._gate.wait()
 
     def program_failed(self, failure: BaseException) -> None:
-        """Stop new operations because the program itself failed. Later failures are consequences of that."""
+        """Prevent new operations from starting after the program itself failed. Later failures are ignored."""
         self._gate.close()
         with self._lock:
             if self.failure is None:
@@ -105,11 +105,11 @@ class Monitor:
                 self.failure = failure
 
     def GetDeploymentInfo(self, _request: object) -> resource_pb2.DeploymentInfo:  # noqa: N802
-        """Return the features of this engine."""
+        """Return the features to announce to the SDK."""
         return resource_pb2.DeploymentInfo(supportedFeatures=_FEATURES)
 
     def SupportsFeature(self, _request: object) -> resource_pb2.SupportsFeatureResponse:  # noqa: N802
-        """Return False, because the SDK reads the features from `GetDeploymentInfo`, which replaces this call."""
+        """Return False. The SDK reads the features from `GetDeploymentInfo`, which supersedes this call."""
         return resource_pb2.SupportsFeatureResponse(hasSupport=False)
 
     def RegisterResource(  # noqa: N802
@@ -123,11 +123,11 @@ class Monitor:
         return self._guarded(lambda: self._read(request))
 
     def ExistsResource(self, request: resource_pb2.ExistsResourceRequest) -> resource_pb2.ExistsResourceResponse:  # noqa: N802
-        """Return whether a resource exists outside the stack."""
+        """Check if a resource exists outside the stack."""
         return self._guarded(lambda: self._exists(request))
 
     def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:  # noqa: N802
-        """Call a provider function. As with the CLI, the program handles the error if the call fails."""
+        """Call a provider function. As with the CLI, a failure is returned to the program, which may handle it."""
         try:
             return self._guarded(lambda: self._invoke(request), passing=CloudGpuError)
         except CloudGpuError as err:
@@ -141,7 +141,7 @@ class Monitor:
         return self._guarded(lambda: _refuse(f"the method {request.tok}"))
 
     def RegisterResourceOutputs(self, request: resource_pb2.RegisterResourceOutputsRequest) -> empty_pb2.Empty:  # noqa: N802
-        """Record the outputs of the stack. The outputs of components are not stored."""
+        """Record the stack's outputs. Ignore the outputs of components."""
         if f"::{STACK_TYPE}::" in request.urn:
             self.outputs = to_plain(request.outputs)
         return empty_pb2.Empty()
@@ -271,8 +271,8 @@ class Monitor:
 
     def _get_resource(self, urn: str) -> Mapping[str, Any]:
         if urn not in self._known:
-            message = f"the program refers to {urn}, which it has not registered"
-            raise BadRequestError(message, hint="register the resource before referring to it")
+            message = f"the program refers to {urn} before it registers that resource"
+            raise BadRequestError(message, hint="register the resource first")
         return {"urn": urn, "id": self._known[urn].id, "state": dict(self._known[urn].outputs)}
 
     def _place(self, parent: str, type_token: str, name: str) -> UrnParts:

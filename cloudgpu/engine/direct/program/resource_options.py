@@ -1,6 +1,7 @@
-"""Parse resource options. Supported are those that the programs in `infra/` set, and `aliases`, which protects renames.
+"""Parse resource options.
 
-Every other option is rejected with an error that names it.
+The direct engine supports the options that the programs in `infra/` set, and `aliases`, without which a renamed
+resource would be replaced. It rejects every other option with an error that contains the option's name.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ PROVIDER_MAJORS: Final[Mapping[str, int]] = {"aws": 7}
 _Request = resource_pb2.RegisterResourceRequest
 
 PROVIDER_PREFIX: Final = "pulumi:providers:"
-"""Start of the type of an explicit provider."""
+"""Prefix of the type token of an explicit provider."""
 
 _REFUSED: Final[Mapping[str, Callable[[_Request], object]]] = {
     "provider": lambda request: request.provider or request.providers or request.type.startswith(PROVIDER_PREFIX),
@@ -47,14 +48,14 @@ class Options:
     meta: Meta
     ignore_changes: tuple[str, ...] = ()
     delete_before_replace: bool | None = None
-    """The option's value; None to let the handler decide."""
+    """The option's value, or None if the program does not set it and the handler decides."""
 
 
 def read_options(request: _Request) -> Options:
     """Return the options of a registration.
 
     Raises:
-        UnsupportedError: An option is not supported; the message contains its name.
+        UnsupportedError: An option or the provider's version is not supported; the message contains its name.
     """
     reject_unsupported_options(request)
     return Options(
@@ -65,10 +66,10 @@ def read_options(request: _Request) -> Options:
 
 
 def reject_unsupported_options(request: _Request) -> None:
-    """Reject options that this engine does not support.
+    """Reject options and provider versions that this engine does not support.
 
     Raises:
-        UnsupportedError: An option is not supported; the message contains its name.
+        UnsupportedError: An option or the provider's version is not supported; the message contains its name.
     """
     for option, value_in in _REFUSED.items():
         if value_in(request):
@@ -104,5 +105,5 @@ def _meta(request: _Request) -> Meta:
 
 
 def _custom_parent(request: _Request) -> list[str]:
-    """Return the parent's URN, if any, as a dependency, because children are deleted before their parents."""
+    """Return the parent's URN, if any. The parent is a dependency, because children must be deleted before parents."""
     return [request.parent] if request.parent else []

@@ -39,13 +39,13 @@ class RoleKeys:
 
 
 class InstanceRole:
-    """The node's IAM role. `keys` refreshes the credentials before they expire."""
+    """The node's IAM role and its current credentials, which `keys` refreshes before they expire."""
 
     def __init__(self) -> None:
         self._keys: RoleKeys | None = None
 
     def keys(self) -> RoleKeys:
-        """Return credentials that stay valid for at least five minutes.
+        """Return credentials. Fetch new ones if the current credentials expire within five minutes.
 
         Raises:
             AgentError: The node has no role, or the metadata service does not provide valid credentials.
@@ -97,7 +97,7 @@ def _fetch_keys() -> RoleKeys:
     try:
         return _read(json.loads(text))
     except (ValueError, TypeError, KeyError, RecursionError):
-        # Neither the text nor the parser's excerpt of it is shown: it may contain the credentials.
+        # Show neither the text nor the parser's excerpt of it, because either may contain the credentials.
         raise AgentError(
             "the instance metadata service returned malformed credentials", hint=hint, code="no-role"
         ) from None
@@ -107,9 +107,9 @@ def _read(document: Any) -> RoleKeys:  # noqa: ANN401 - unchecked JSON
     """Parse the credentials.
 
     Raises:
-        ValueError: A value is not printable ASCII, which a header requires, or the expiration is not a time.
+        ValueError: A value is empty, not a string or not printable ASCII, or the expiration is not a time.
         KeyError: A value is missing.
-        TypeError: The document is not an object.
+        TypeError: The document is not an object, or the expiration is not a string.
     """
     names = ("AccessKeyId", "SecretAccessKey", "Token")
     access, secret, token = (str(document[name]) if isinstance(document[name], str) else "" for name in names)

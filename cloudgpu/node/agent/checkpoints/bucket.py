@@ -19,7 +19,7 @@ from ..fetch.http_request import Client
 from .aws_role import InstanceRole, sign_request
 
 PART = 32 << 20
-"""Size of a part in bytes. Files up to this size are uploaded in one request."""
+"""Minimum size of a part other than the last, in bytes. Files up to this size are uploaded in one request."""
 _MOST_PARTS = 9000
 _AT_ONCE = 4
 _ATTEMPTS = 6
@@ -35,19 +35,19 @@ class FileChangedError(Exception):
 
 
 class CheckpointBucket:
-    """A prefix in an S3 bucket."""
+    """A prefix in an S3 bucket, to which files are uploaded with the node's role."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         """Read the request without contacting S3.
 
         Raises:
-            AgentError: The bucket, region or endpoint is missing.
+            AgentError: The bucket, region or endpoint is missing, or the endpoint is not an http or https URL.
         """
         names = ("bucket", "region", "endpoint")
         self._bucket, self._region, self._endpoint = (str(spec.get(name) or "") for name in names)
         self._prefix = str(spec.get("prefix") or "").strip("/")
         if not self._bucket or not self._region or not self._endpoint.startswith(("http://", "https://")):
-            raise AgentError("keep: bucket, region or endpoint is missing")
+            raise AgentError("keep: bucket, region or endpoint is missing or invalid")
         self._role = InstanceRole()
 
     def check(self) -> None:
@@ -59,11 +59,16 @@ class CheckpointBucket:
         self._role.keys()
 
     def send(self, path: str, relative: str, state: dict[str, Any], keep: SaveState) -> int:
-        """Upload a file and return the bytes sent. `state` is the last value passed to `keep` for this content.
+        """Upload a file and return the number of bytes sent.
+
+        `keep` saves the progress of a multipart upload. `state` is the progress last saved for the file's current
+        content, or an empty dictionary; parts that it lists are not sent again.
 
         Raises:
+            OSError: The file cannot be read.
             AgentError: S3 rejected the upload or cannot be reached.
             FileChangedError: The file was modified during the upload.
+            UnicodeEncodeError: The file name is not valid UTF-8.
         """
         url = self._url(relative)
         before = os.stat(path)
@@ -114,7 +119,7 @@ class CheckpointBucket:
         return sent[0]
 
     def _request(self, method: str, url: str, body: bytes) -> tuple[bytes, str]:
-        """Send a request and return the body and ETag of the response. Transient errors are retried.
+        """Send a request, retry transient errors, and return the body and ETag of the response.
 
         Raises:
             AgentError: S3 rejected the request or cannot be reached.
@@ -167,7 +172,7 @@ def _regular(path: str, flags: int) -> int:
 
 
 def _inner(text: bytes, tag: str) -> str:
-    """Return the text of the first element with this name."""
+    """Return the text of the first XML element with this name, or an empty string."""
     match = re.search(f"<{tag}>([^<]*)</{tag}>", text.decode("utf-8", "replace"))
     return match[1] if match else ""
 

@@ -1,12 +1,13 @@
 """`keep` and `kept`: upload a run's checkpoint directory to S3 during the run and at its end.
 
-`keep` starts a background process that scans the directory every few seconds. A file that is unchanged between two
-scans counts as complete and is uploaded. After the run has finished, the process scans once more and exits. `kept`
-waits for a scan in progress and uploads the remaining files itself, even if the background process was killed.
-`keep.json` records the uploaded files, including parts of large files.
+`keep` starts a background process that scans the directory every few seconds. The process uploads each file that is
+unchanged between two scans, unless the file name marks it as unfinished. After the run has finished, the process scans
+once more, uploads every remaining file and exits. `kept` waits for a scan in progress and then uploads the remaining
+files itself, so it works even if the background process was killed. `NAME.json` in the run directory records the
+uploaded files and, for large files, the uploaded parts.
 
-With `at_end`, the directory is scanned only once, after the run. `patterns` select the files. `name` distinguishes the
-uploads of one run.
+If the request sets `at_end`, the directory is scanned only once, after the run. `patterns` in the request are regular
+expressions that select files, and `name` is `keep` or `outputs`, so that a run can have two uploads.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .bucket import CheckpointBucket, FileChangedError
 _NOTICE = "/latest/meta-data/spot/instance-action"
 _NEVER_STARTED_S = 900.0
 _NAMES = {"keep": "checkpoint", "outputs": "output"}
-"""Name of each upload of a run, and the term for its files in messages."""
+"""Names of the two uploads that a run can have, and the terms for their files in messages."""
 _MOST_NAMED = 20
 _UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
 Emit = Callable[[Dict[str, Any]], None]
@@ -39,7 +40,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Start uploading a directory. Idempotent.
 
     Raises:
-        AgentError: The request is invalid, or the node has no role.
+        AgentError: The request is invalid, or the node has no role with valid credentials.
     """
     folder, name = status.run_dir(spec), _name(spec)
     CheckpointBucket(spec).check()
@@ -55,7 +56,7 @@ def kept(spec: dict[str, Any], emit: Emit) -> None:
     """Upload the remaining files after the run has ended, and print totals.
 
     Raises:
-        AgentError: A file could not be uploaded.
+        AgentError: The request is invalid, or a file could not be uploaded.
     """
     folder, name = status.run_dir(spec), _name(spec)
     state = files.read_json(_path(folder, name))
@@ -66,7 +67,7 @@ def kept(spec: dict[str, Any], emit: Emit) -> None:
         state = Uploader(folder, name).look(whole=True)
     if state["failed"]:
         first_path = sorted(state["failed"])[0]
-        count = f"{len(state['failed'])} {_NAMES[name]} files"
+        count = f"{len(state['failed'])} {_NAMES[name]} file{'' if len(state['failed']) == 1 else 's'}"
         raise AgentError(f"{count} could not be uploaded: {state['failed'][first_path]}", code="upload")
     sizes = [file["seen"][0] for file in state["files"].values() if file.get("done")]
     skipped = state.get("skipped") or []
@@ -86,7 +87,7 @@ class Uploader:
         self._lock = threading.Lock()
 
     def look(self, *, whole: bool) -> dict[str, Any]:
-        """Upload complete files. With `whole`, the run has ended, so every file is complete."""
+        """Upload the complete files and return the saved state. If `whole` is True, treat every file as complete."""
         self._state = files.read_json(self._path) or self._state  # another process may have uploaded files
         now, skipped, unlisted = _listed(str(self._spec["source"]), self._patterns)
         self._note(skipped, unlisted)
@@ -99,7 +100,7 @@ class Uploader:
         return self._state
 
     def _note(self, skipped: list[str], unlisted: dict[str, str]) -> None:
-        """Record what cannot be uploaded. Unreadable directories count as failed until they can be listed."""
+        """Record the skipped entries, and the unreadable directories as failed until they can be listed."""
         old_unlisted = {path: why for path, why in self._state["failed"].items() if path.endswith("/")}
         if old_unlisted == unlisted and self._state.get("skipped", []) == skipped:
             return
@@ -194,11 +195,11 @@ def _interruption_announced() -> bool:
 
 
 def _listed(source: str, patterns: list[re.Pattern[bytes]]) -> tuple[dict[str, list[int]], list[str], dict[str, str]]:
-    """List the regular files below a directory; if there are patterns, only the files that match.
+    """List the regular files below a directory. If there are patterns, list only the files that match one.
 
     Returns:
-        Size and mtime of each file; the first names of skipped entries (sockets, pipes, devices, and symlinks whose
-        target is outside the directory); and the unreadable directories with the reasons.
+        Size and mtime of each file; up to 20 names of skipped entries (sockets, pipes, devices, and symlinks whose
+        target is missing or outside the directory); and the unreadable directories with the reasons.
     """
     listed: dict[str, list[int]] = {}
     skipped: list[str] = []
@@ -207,8 +208,9 @@ def _listed(source: str, patterns: list[re.Pattern[bytes]]) -> tuple[dict[str, l
 
     def on_error(error: OSError) -> None:
         relative = os.path.relpath(str(error.filename), source)
-        if relative != "." and (not patterns or _matches(relative, patterns)):
-            unlisted[relative + "/"] = f"{relative}/ cannot be listed: {error.strerror}"
+        if _must_be_listed(relative, error, patterns):
+            shown = source if relative == "." else f"{relative}/"
+            unlisted[relative + "/"] = f"{shown} cannot be listed: {error.strerror}"
 
     for folder, folders, names in os.walk(source, onerror=on_error):
         for name in [*names, *(name for name in folders if os.path.islink(os.path.join(folder, name)))]:
@@ -223,6 +225,13 @@ def _listed(source: str, patterns: list[re.Pattern[bytes]]) -> tuple[dict[str, l
                 elif not (stat.S_ISLNK(info.st_mode) and _inside(path, root)):
                     skipped.append(relative)
     return listed, sorted(skipped)[:_MOST_NAMED], unlisted
+
+
+def _must_be_listed(relative: str, error: OSError, patterns: list[re.Pattern[bytes]]) -> bool:
+    """Return True if a directory that cannot be listed may contain files to upload."""
+    if relative == ".":
+        return not isinstance(error, FileNotFoundError)  # the run may not have created its directory yet
+    return not patterns or _matches(relative, patterns)
 
 
 def _inside(link: str, root: str) -> bool:

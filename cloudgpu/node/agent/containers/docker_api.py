@@ -29,7 +29,7 @@ _OLDEST_API = (1, 41)
 
 @dataclass(frozen=True)
 class DockerEndpoint:
-    """A Docker engine: the path of the docker client and the address of the engine."""
+    """The address of a Docker engine, and the path of the docker client to use with it."""
 
     docker: str
     host: str
@@ -40,13 +40,16 @@ class DockerEndpoint:
         return [self.docker, "--host", self.host]
 
 
-class DockerApiError(Exception):
-    """The engine returned an error."""
+class DockerApiError(AgentError):
+    """The engine returned an error. `status` is 0 if the error arrived after the HTTP headers.
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
+    `str` of the exception is the engine's own text.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason, code="no-docker", hint="run `docker info` on the node")
         self.status = status
-        self.message = message
+        self.message = f"the Docker engine returned an error: {reason}"
 
 
 class _Connection(http.client.HTTPConnection):
@@ -88,19 +91,22 @@ class DockerApi:
         """Tag an image.
 
         Raises:
-            AgentError: The engine cannot be reached.
+            AgentError: The engine cannot be reached, stopped responding or returned a malformed response.
             DockerApiError: The engine returned an error.
-            OSError: The engine stopped responding.
         """
         path = f"/images/{quote(image_id, safe=':')}/tag?" + urlencode({"repo": repository, "tag": tag})
-        for _ in self.lines(path, read_timeout_s=_TOOL_S):
-            pass
+        try:
+            with raise_malformed_as(_malformed_response):
+                for _ in self.lines(path, read_timeout_s=_TOOL_S):
+                    pass
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable_error(error) from error
 
     def image(self, name: str) -> dict[str, Any] | None:
-        """Inspect a local image. Return None if it does not exist.
+        """Inspect a local image. Return None if the image does not exist.
 
         Raises:
-            AgentError: The engine cannot be reached.
+            AgentError: The engine cannot be reached or returned a malformed description.
             DockerApiError: The engine returned an error.
         """
         try:
@@ -115,12 +121,13 @@ class DockerApi:
             return require_object(description)
 
     def save(self, image_id: str, *, read_timeout_s: float) -> Iterator[bytes]:
-        """Yield an image as an archive, in chunks.
+        """Yield an image as an archive, in chunks. `read_timeout_s` limits the time without data.
 
         Raises:
             AgentError: The engine cannot be reached.
             DockerApiError: The engine returned an error.
             OSError: The engine stopped responding.
+            HTTPException: The engine's response is malformed or incomplete.
         """
         connection = self._open(read_timeout_s)
         try:
@@ -133,30 +140,36 @@ class DockerApi:
             connection.close()
 
     def load(self, archive: Iterator[bytes], *, read_timeout_s: float) -> None:
-        """Load the images in an archive.
+        """Load the images in an archive. `read_timeout_s` limits the time without data.
 
         Raises:
-            AgentError: The engine cannot be reached, or the archive cannot be downloaded.
+            AgentError: The engine cannot be reached or returned a malformed line, or the archive cannot be downloaded.
             DockerApiError: The engine returned an error.
             OSError: The engine stopped responding.
+            HTTPException: The engine's response is malformed or incomplete.
         """
-        for line in self.lines("/images/load?quiet=1", read_timeout_s=read_timeout_s, body=archive):
-            if "error" in line:
-                raise DockerApiError(0, str(line["error"]))
+        with raise_malformed_as(_malformed_response):
+            for line in self.lines("/images/load?quiet=1", read_timeout_s=read_timeout_s, body=archive):
+                if "error" in line:
+                    raise DockerApiError(0, str(line["error"]))
 
     def lines(
         self, path: str, *, read_timeout_s: float, auth: str = "", body: Iterator[bytes] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Send a POST request and yield the JSON objects of the response. `read_timeout_s` limits time without data.
+        """Send a POST request and yield the JSON objects of the response, which has one per line.
+
+        `read_timeout_s` limits the time without data.
 
         Raises:
             AgentError: The engine cannot be reached.
             DockerApiError: The engine returned an error.
             OSError: The engine stopped responding.
+            HTTPException: The engine's response is malformed or incomplete.
+            ValueError: A line of the response is not a JSON object.
         """
         connection = self._open(read_timeout_s)
         try:
-            # Without a known length, http.client sends the chunks as they arrive.
+            # A body of unknown length is sent with chunked encoding, so the archive is never held in memory.
             connection.request("POST", path, body=body, headers=_headers(auth))
             answer = connection.getresponse()
             if answer.status >= _ERROR_STATUS:
@@ -190,17 +203,19 @@ class DockerApi:
 
 
 def find_docker_endpoint() -> DockerEndpoint:
-    """Find the client and the engine: from DOCKER_HOST, the client's current context, or the default socket.
+    """Find the docker client and the address of its engine.
+
+    The address is DOCKER_HOST if it is set, then the address in the client's current context, then the default socket.
 
     Raises:
-        AgentError: The client is not installed, or the engine is on another machine.
+        AgentError: The client is not installed, or the engine's address is not a Unix socket.
     """
     docker = shutil.which("docker")
     if docker is None:
         raise AgentError(
             "docker is not installed on this node",
             code="no-docker",
-            hint="install it (apt-get install docker.io), or use environment.python",
+            hint="install Docker (apt-get install docker.io), or use environment.python instead of a container",
         )
     host = os.environ.get("DOCKER_HOST") or _context_host(docker) or _DEFAULT_SOCKET
     if not host.startswith(_UNIX):
@@ -213,10 +228,11 @@ def find_docker_endpoint() -> DockerEndpoint:
 
 
 def check_engine(engine: DockerApi) -> dict[str, Any]:
-    """Check that the engine is usable, and return its version and info.
+    """Check that the engine is recent enough, and return its info with the version added as `Version`.
 
     Raises:
-        AgentError: The engine is unusable or too old.
+        AgentError: The engine cannot be reached, returned malformed data, or is too old.
+        DockerApiError: The engine returned an error.
     """
     with raise_malformed_as(_malformed_response):
         version, info = require_object(engine.get("/version")), require_object(engine.get("/info"))
@@ -237,7 +253,7 @@ def _malformed_response(why: str) -> AgentError:
 
 
 def _context_host(docker: str) -> str:
-    """Return the engine of the client's current context (rootless Docker sets it), or an empty string."""
+    """Return the engine's address in the client's current context, which rootless Docker sets, or an empty string."""
     if not os.path.exists(os.path.join(os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker"), "contexts")):
         return ""
     argv = [docker, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]

@@ -16,10 +16,10 @@ _UNIX = "unix://"
 
 
 def restart_with_docker_group(host: str, verb: str, spec: dict[str, Any]) -> None:
-    """Restart this verb with the socket's group if the user is a member but this login session is not.
+    """Restart this verb with the socket's group if the user is a member but this login session lacks the group.
 
-    The node's bootstrap adds the user to the group, possibly after this session started. Return if a restart is
-    not needed or not possible.
+    The node's bootstrap adds the user to the group, possibly after this session started. If a restart is unnecessary or
+    impossible, this function returns; otherwise it never returns.
     """
     path = host[len(_UNIX) :]
     if _ENTERED in os.environ or not os.path.exists(path) or os.access(path, os.R_OK | os.W_OK):

@@ -1,7 +1,7 @@
 """`image`: resolve a tag to a digest, or make the image available on this node and describe the image and the engine.
 
-With `id`, exactly that image is required. If it is not on this node, it is fetched from another node (`hand`); without
-`hand`, the response is `missing`.
+With `id`, the node must have the image with exactly this ID. If the image is missing, it is fetched from the node that
+`hand` describes; without `hand`, the response is `{"missing": true}`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _READ_TIMEOUT_S = 300.0
 _POLICIES = ("missing", "always", "never")
 _HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit", "nvidia-ctk")
+_DEVICES = ("/dev/infiniband/*", "/dev/gdrdrv")
 _UNPACKING = 1.5
-"""Required disk space per byte of the image: compressed and unpacked layers temporarily exist side by side."""
+"""Bytes of disk space needed per byte of the image, whose compressed and unpacked layers temporarily coexist."""
 
 Emit = Callable[[Dict[str, Any]], None]
 
@@ -34,7 +35,8 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Print progress lines, then the digest (with `resolve`) or the image and the node's engine.
 
     Raises:
-        AgentError: The engine cannot be used, the image cannot be pulled, or the image is for another architecture.
+        AgentError: The request is invalid, the engine cannot be used, the image cannot be pulled or fetched from the
+            other node, or the image is for another architecture.
     """
     request = _read(spec)
     endpoint = find_docker_endpoint()
@@ -77,7 +79,7 @@ def _read(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolved(engine: DockerApi, request: dict[str, Any], report: Callable[[str], None]) -> str:
-    """Return the digest that every node must use; empty if it is unknown, as for an image that exists only locally."""
+    """Return the digest that every node must use; empty if it is unknown, as for an image that was never pushed."""
     if request["digest"]:
         return str(request["digest"])
     image = None if request["pull"] == "always" else engine.image(_by_tag(request))
@@ -138,7 +140,7 @@ def _local_or_from_peer(
 ) -> tuple[dict[str, Any], bool] | None:
     """Fetch the image from another node if necessary. Return the image, and True if this call fetched it.
 
-    Return None if the image is missing.
+    Return None if the image is missing and the request has no other node to fetch it from.
     """
     image_id, peer = str(spec["id"]), parse_peer(spec)
     image = engine.image(image_id)
@@ -183,7 +185,7 @@ def _by_tag(request: dict[str, Any]) -> str:
 
 
 def _digest(image: dict[str, Any], repository: str) -> str:
-    """Return the image's digest in this repository; empty if it was not pulled from there."""
+    """Return the image's digest in this repository; empty if the image was not pulled from it."""
     short_name = repository.replace("docker.io/library/", "").replace("docker.io/", "")
     with raise_malformed_as(_malformed_description):
         pairs = [digest.partition("@") for digest in image.get("RepoDigests") or ()]
@@ -209,7 +211,7 @@ def _engine(endpoint: DockerEndpoint, info: dict[str, Any]) -> dict[str, Any]:
         "host": endpoint.host,
         "version": str(info.get("Version", "")),
         "gpu_runtime": _needs_nvidia_runtime(info),
-        "devices": _devices("/dev/infiniband"),
+        "devices": _devices(),
         "huge_pages": _huge_pages(),
     }
 
@@ -219,8 +221,10 @@ def _needs_nvidia_runtime(info: dict[str, Any]) -> bool:
     return "nvidia" in (info.get("Runtimes") or {}) and not any(shutil.which(name) for name in _HOOKS)
 
 
-def _devices(folder: str) -> list[str]:
-    return [path for path in sorted(glob.glob(f"{folder}/*")) if stat.S_ISCHR(os.stat(path).st_mode)]
+def _devices() -> list[str]:
+    """Return the devices that a container gets besides the GPUs: RDMA, and GDRCopy's, which copies small messages."""
+    paths = [path for pattern in _DEVICES for path in sorted(glob.glob(pattern))]
+    return [path for path in paths if stat.S_ISCHR(os.stat(path).st_mode)]
 
 
 def _huge_pages() -> bool:

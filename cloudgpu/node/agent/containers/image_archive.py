@@ -18,18 +18,19 @@ from .docker_api import DockerApi, DockerApiError, check_engine, find_docker_end
 from .pull import require_free_space, size_text
 
 _COPIES = 2
-"""Required disk space per byte of the image: the engine keeps a temporary copy while it saves or loads an archive."""
+"""Bytes of disk space needed per byte of the image: the engine makes a temporary copy to save or load an archive."""
 _READ_TIMEOUT_S = 1800.0
 """Maximum time without data, in seconds. The engine sends nothing while it unpacks tens of gigabytes."""
 _WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-_HINT = "set environment.container.share to each, so that every node pulls, or use a larger disk: resources.disk"
+_HINT = "set environment.container.share to each, so that every node pulls the image, or increase resources.disk"
 
 
 def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
-    """Write an image archive to an unnamed file, which disappears when this process exits.
+    """Write an image archive to an unnamed file, which the kernel deletes when the file is closed.
 
     Raises:
-        AgentError: The engine cannot be used, the image is not on this node, or there is too little disk space.
+        AgentError: The engine cannot be used, the image is not on this node, or the archive cannot be written.
+        DockerApiError: The engine returned an error when it was queried for the image or its version.
     """
     engine = DockerApi(find_docker_endpoint())
     image = engine.image(image_id)
@@ -39,7 +40,7 @@ def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
     folder = agent_folder("images")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     root = str(check_engine(engine).get("DockerRootDir") or "/")
-    # If both directories are on one disk, as usual, it contains the archive and the engine's copy at the same time.
+    # Usually both directories are on one disk, which must then hold the archive and the engine's copy at the same time.
     _has_room(root, size * (_COPIES if _one_disk(root, folder) else 1))
     _has_room(folder, size)
     report(f"creating an image archive for the other nodes: {size_text(size)}")
@@ -60,12 +61,13 @@ def load_from_peer(engine: DockerApi, info: dict[str, Any], image_id: str, size:
     Raises:
         AgentError: The disk is too small, the archive could not be downloaded, the engine did not load it, or the
             loaded image has a different ID.
+        DockerApiError: The engine returned an error when it was queried for the loaded image.
     """
     _has_room(str(info.get("DockerRootDir") or "/"), size * _COPIES)
     try:
         engine.load(_pieces(peer, size), read_timeout_s=_READ_TIMEOUT_S)
     except DockerApiError as error:
-        raise AgentError(f"the Docker engine rejected the image: {error.message}", hint=_HINT) from error
+        raise AgentError(f"the Docker engine rejected the image: {error}", hint=_HINT) from error
     except (OSError, http.client.HTTPException) as error:
         raise AgentError(
             f"the Docker engine stopped responding while loading the image: {error}", code="network", hint=_HINT
@@ -107,14 +109,14 @@ def _download(web: HttpConnections, wanted: RequestedFile, size: int) -> Iterato
 
 
 def _request_rest(web: HttpConnections, wanted: RequestedFile, have: int) -> http.client.HTTPResponse:
-    """Request the missing bytes.
+    """Request the bytes from `have` on.
 
     Raises:
-        TransientError: The server restarted from the beginning, but the engine already has the first part.
+        TransientError: The request failed, or the server sent the archive from the beginning instead of from `have`.
     """
     answer = web.get(wanted, have, wanted.size - 1)
     if have and answer.status != http.client.PARTIAL_CONTENT:
-        raise TransientError("the server restarted the archive from the beginning")
+        raise TransientError("the server restarted the transfer from the beginning")
     return answer
 
 

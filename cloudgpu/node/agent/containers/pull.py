@@ -18,7 +18,7 @@ from .docker_api import DockerApi, DockerApiError
 
 _REPORT_S = 5.0
 _WAITS_S = (1.0, 4.0, 15.0, 30.0)
-"""Delays between attempts. Downloaded layers are kept."""
+"""Delays between attempts, in seconds. An attempt does not repeat downloads of complete layers."""
 _FAULTS = (
     ("disk-full", r"no space left on device|disk quota exceeded"),
     ("architecture", r"no matching manifest for"),
@@ -30,7 +30,7 @@ _FAULTS = (
 _HINTS = {
     "disk-full": "use a larger disk: resources.disk",
     "no-image": "check the image's name and tag",
-    "login": "set environment.container.login and password; check that the password is correct and has not expired",
+    "login": "set environment.container.login and password; if they are set, the password may be wrong or expired",
     "rate": "set environment.container.login: registries have a higher limit for logged-in users",
     "certificate": "put the registry's certificate at /etc/docker/certs.d/HOST:PORT/ca.crt on the nodes",
     "architecture": "choose a tag that is built for this node's architecture",
@@ -62,6 +62,7 @@ class PullProgress:
 
         Raises:
             DockerApiError: The event is an error.
+            ValueError: The event is malformed.
         """
         if "error" in line:
             raise DockerApiError(0, str(require_object(line.get("errorDetail") or {}).get("message") or line["error"]))
@@ -100,7 +101,7 @@ class PullProgress:
 def pull(
     engine: DockerApi, repository: str, tag_or_digest: str, login: Login, report: OnMessage, read_timeout_s: float
 ) -> None:
-    """Pull an image by tag or digest. Transient errors are retried; downloaded layers are kept.
+    """Pull an image by tag or digest. Transient errors are retried without downloading complete layers again.
 
     Raises:
         AgentError: The image cannot be pulled; `code` identifies the cause.
@@ -122,7 +123,7 @@ def pull(
 
 
 def pull_error(name: str, error: Exception, read_timeout_s: float = 0.0) -> AgentError:
-    """Classify an error from the engine or the registry. Only errors with code `network` are worth retrying."""
+    """Return the AgentError for a failed pull. Only errors with code `network` are worth retrying."""
     if isinstance(error, TimeoutError) or ("timed out" in str(error) and isinstance(error, OSError)):
         return AgentError(f"cannot pull {name}: no data for {read_timeout_s:.0f} s", code="network", hint="try again")
     message = " ".join(str(error).split())
@@ -132,7 +133,7 @@ def pull_error(name: str, error: Exception, read_timeout_s: float = 0.0) -> Agen
 
 
 def login_header(login: Login) -> str:
-    """Return the login as a header value for one engine API call. The login is never stored."""
+    """Return the login as the value of an engine API header, or an empty string. The login is never stored."""
     if not login:
         return ""
     auth = {"username": login["username"], "password": login["password"], "serveraddress": login["server"]}
@@ -150,7 +151,9 @@ def size_text(count: int) -> str:
 
 
 def require_free_space(folder: str, needed: int, what: str, hint: str) -> None:
-    """Check the free disk space before a long operation. The error message starts with `what`.
+    """Check that a disk has `needed` bytes free. The error message starts with `what`, a clause without a period.
+
+    If the free space cannot be determined, the check passes.
 
     Raises:
         AgentError: The disk has too little space.

@@ -22,6 +22,7 @@ _LAST_TRIES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 _OWN_S = 8.0
 _TIMED_OUT = 124
 _SMI = ("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
+_EMPTY = ': >"/.cloudgpu/nccl/$1"'
 _KILL = 'kill -s "$1" -- "$2"'
 _FAULTS = (
     ("limits", r"setting rlimit", "the engine cannot raise a resource limit", "{limit}"),
@@ -29,13 +30,13 @@ _FAULTS = (
         "gpu",
         r"could not select device driver|nvidia-container-cli|unknown or invalid runtime name: nvidia",
         "the engine cannot provide GPUs",
-        "install nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure --runtime=docker`, restart Docker",
+        "install nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure --runtime=docker` and restart Docker",
     ),
     (
         "no-shell",
         r'exec: "?sleep"?: executable file not found',
         "the image has no `sleep`",
-        "use an image that contains a shell",
+        "use an image that contains `sh` and `sleep`",
     ),
     (
         "mount",
@@ -43,7 +44,12 @@ _FAULTS = (
         "a directory cannot be mounted",
         "check that the directory exists on the node",
     ),
-    ("architecture", r"exec format error", "the image is for another architecture", "choose a tag for this node"),
+    (
+        "architecture",
+        r"exec format error",
+        "the image is for another architecture",
+        "choose a tag for this node's architecture",
+    ),
     ("disk-full", r"no space left on device", "the disk is full", "use a larger disk: resources.disk"),
     (
         "flags",
@@ -81,16 +87,16 @@ class RankContainer:
         return self._spec.image
 
     def create(self, run_dir: str) -> None:
-        """Start the container and check that it has the node's GPUs.
+        """Start the container and check that it has the GPUs that the run is meant to use.
 
         Raises:
-            AgentError: The container could not be started or had the wrong GPUs, and has been removed.
+            AgentError: The container could not be started or has the wrong GPUs. `create` has tried to remove it.
         """
-        # The docker client settings of the node's user (plugins, proxies, logins) must not apply here.
+        # Do not use the docker client settings of the node's user, such as plugins, proxies and logins.
         os.environ["DOCKER_CONFIG"] = os.path.join(run_dir, "docker")
         self._files = os.path.join(run_dir, "container")
         os.makedirs(self._files, exist_ok=True)
-        os.chmod(self._files, 0o1777)  # noqa: S103 - any user of the image may write PID files there
+        os.chmod(self._files, 0o1777)  # noqa: S103 - programs run as any user and write PID files here
         self._remove()  # an interrupted start may have left a container
         self._made = True
         try:
@@ -104,7 +110,7 @@ class RankContainer:
             raise
 
     def group(self, inside: str) -> int | None:
-        """Return the process group of a program in the container, or None if it has not started."""
+        """Return a program's process group, as numbered in the container, or None if the program has not started."""
         try:
             with open(os.path.join(self._files, f"{inside}.pid"), encoding="ascii") as stream:
                 return int(stream.read())
@@ -112,12 +118,16 @@ class RankContainer:
             return None
 
     def signal(self, pid: int, number: int) -> None:
-        """Signal a process by its PID in the container, or a group by its negative PID. Does not wait."""
+        """Signal a process in the container by PID, or a process group by negative PID. Return without waiting."""
         kill = ("sh", "-c", _KILL, "cloudgpu", signal.Signals(number).name[3:], str(pid))
         _spawn([*self._spec.client, "exec", "--user", "0", self._spec.name, *kill])
 
+    def empty(self, path: str) -> None:
+        """Empty a file of the directory that the container shares with the node. Return without waiting."""
+        _spawn([*self._spec.client, "exec", "--user", "0", self._spec.name, "sh", "-c", _EMPTY, "cloudgpu", path])
+
     def remove(self) -> bool:
-        """Remove the container and its processes. Return True if the container is known to be gone."""
+        """Remove the container and kill its processes. Return False if Docker did not confirm the removal."""
         if not self._made:
             return True
         self._restore_ownership()
@@ -126,7 +136,10 @@ class RankContainer:
         return removed
 
     def remove_with_retries(self) -> None:
-        """Remove the container even if the engine is still creating it. Used by the watchdog."""
+        """Remove the container several times with increasing delays, in case the engine is still creating it.
+
+        Used by the watchdog.
+        """
         for wait_s in _LAST_TRIES_S:
             time.sleep(wait_s)
             self._remove()
@@ -144,7 +157,7 @@ class RankContainer:
         _run([*inside, "chown", "-R", "-h", owner, *self._spec.own], _OWN_S)
 
     def _check_gpus(self) -> None:
-        """Check the GPUs: in a container without GPUs, the run would silently train on the CPU.
+        """Check the container's GPUs, because without GPUs the run would silently train on the CPU.
 
         Raises:
             AgentError: The GPUs in the container differ from those that the run is meant to use.
@@ -157,7 +170,7 @@ class RankContainer:
         if self._spec.devices:
             expected = {uuid for index, uuid in enumerate(node_output.split()) if str(index) in self._spec.devices}
         if node_code or inside_code or shown != expected:
-            problem = "nvidia-smi shows different GPUs in the container than on the node"
+            problem = "nvidia-smi shows different GPUs in the container than the run should use"
             if len(shown) != len(expected):
                 problem += f": {len(shown)} instead of {len(expected)}"
             detail = (
@@ -166,12 +179,12 @@ class RankContainer:
             raise AgentError(
                 f"{self._spec.image}: {problem}{detail}",
                 code="gpu",
-                hint="check NVIDIA_VISIBLE_DEVICES and NVIDIA_DRIVER_CAPABILITIES in the image; `utility` is required",
+                hint="check the image's NVIDIA_VISIBLE_DEVICES, and that NVIDIA_DRIVER_CAPABILITIES includes `utility`",
             )
 
 
 def why_not_started(container: RankContainer, inside: str, program: str, exit_code: int) -> str:
-    """Explain why a program did not start if the exit code of `docker exec` shows it, or return an empty string."""
+    """Return why a program did not start, or an empty string if the exit code of `docker exec` does not show it."""
     if exit_code == 1 or exit_code >= 125:  # noqa: PLR2004
         if container.group(inside) is None:
             return f"docker could not start {program!r} in the container; see the rank's log"
@@ -203,7 +216,7 @@ def _uuids(text: str) -> set[str]:
 
 
 def _run(argv: Sequence[str], limit_s: float) -> tuple[int, str]:
-    """Run a command. Return its exit code and combined output."""
+    """Run a command. Return its exit code (124 if it timed out or could not be started) and combined output."""
     try:
         done = subprocess.run(
             argv,
@@ -222,7 +235,7 @@ def _run(argv: Sequence[str], limit_s: float) -> tuple[int, str]:
 
 
 def _spawn(argv: Sequence[str]) -> None:
-    """Start a tool without waiting. The supervisor reaps it along with the ranks."""
+    """Start a tool without waiting for it. The supervisor reaps the process along with the ranks."""
     actions = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     with suppress(OSError):
         os.posix_spawn(argv[0], list(argv), os.environ, file_actions=actions, setsid=True)

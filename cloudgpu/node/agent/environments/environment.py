@@ -25,7 +25,7 @@ variables."""
 _MARKER = ".cloudgpu-complete.json"
 """File that is written last. An environment without this file was left by an interrupted build."""
 _FORMAT = 1
-"""Version of the layout. It is part of the hash, so that environments with another layout are rebuilt."""
+"""Version of the environments' layout. It is part of their directory names, so that a new layout causes a rebuild."""
 _CHECK_S = 60.0
 _BACKEND = re.compile(r"cu\d{2,3}")
 _UV = "uv>=0.7.14"
@@ -41,6 +41,8 @@ class EnvironmentRequest:
     root: str
     torch_backend: str | None = None
     """PyTorch build to install, such as `cu126`. Only uv can select a build."""
+    setup: str = ""
+    """Digest of the recipe's setup, which may install packages, so that its environment is not shared."""
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
@@ -64,10 +66,11 @@ def provide_environment(request: EnvironmentRequest, progress: Callable[[str], N
     folder = os.path.join(request.root, _digest(request, base))
     if _complete(folder):
         return _python(folder), False
-    # An interpreter's metadata does not reliably show which PyTorch build it has.
+    # Package metadata does not reliably show which PyTorch build is installed, and a setup may change the environment:
+    # build a separate one.
     ready = (
         None
-        if request.torch_backend
+        if request.torch_backend or request.setup
         else next((python for python in _candidates(base) if _satisfies(python, request)), None)
     )
     if ready is not None:
@@ -85,8 +88,11 @@ def _read(spec: dict[str, Any]) -> EnvironmentRequest:
         raise AgentError("env: version must be a string, for example 3.11")
     if backend is not None and not (isinstance(backend, str) and _BACKEND.fullmatch(backend)):
         raise AgentError("env: torch_backend must be one of PyTorch's CUDA builds, for example cu126")
+    setup = spec.get("setup") or ""
+    if not isinstance(setup, str):
+        raise AgentError("env: setup must be a digest")
     root = spec.get("root") or os.environ.get("CLOUDGPU_ENVS") or "~/.cloudgpu/envs"
-    return EnvironmentRequest(tuple(requirements), version, os.path.abspath(os.path.expanduser(root)), backend)
+    return EnvironmentRequest(tuple(requirements), version, os.path.abspath(os.path.expanduser(root)), backend, setup)
 
 
 def _base(version: str | None) -> str:
@@ -105,7 +111,7 @@ def _base(version: str | None) -> str:
         return version
     raise AgentError(
         f"Python {version or 3} is not installed on this node",
-        hint="install this Python version, or install uv, which downloads it",
+        hint="on the node, install this Python version, or install uv, which downloads it",
     )
 
 
@@ -125,6 +131,7 @@ def _digest(request: EnvironmentRequest, base: str) -> str:
     version = request.version or _version_of_python3()
     key = [_FORMAT, sorted(request.requirements), version, platform.system(), platform.machine(), base]
     key += [request.torch_backend] if request.torch_backend else []
+    key += [{"setup": request.setup}] if request.setup else []
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:20]
 
 
@@ -164,7 +171,8 @@ def _build_once(
         lock = os.open(folder + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise AgentError(
-            f"cannot write {request.root}: {error.strerror}", hint="set CLOUDGPU_ENVS to a writable directory"
+            f"cannot write {request.root}: {error.strerror}",
+            hint="on the node, set CLOUDGPU_ENVS to a writable directory",
         ) from error
     try:
         if not files.try_lock(lock):
@@ -179,7 +187,7 @@ def _build_once(
 
 
 def _build(request: EnvironmentRequest, base: str, folder: str, progress: Callable[[str], None], lock: int) -> None:
-    """Build from scratch, in place: an environment contains its own path and cannot be moved."""
+    """Build an environment from scratch at its final path, which the environment's files contain."""
     if os.path.lexists(folder):
         progress("removing an interrupted build")
         shutil.rmtree(folder)
@@ -244,11 +252,12 @@ def _make(request: EnvironmentRequest, base: str, folder: str, requirements_file
 def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[str | None, dict[str, str]]:
     """Install uv into the environment with pip, because uv is faster.
 
-    Return its path and the variables that make it use pip's package sources. Return `(None, {})` if it cannot use them
-    or cannot be installed, unless the request names a PyTorch build, which only uv can select.
+    Return uv's path and the environment variables that make uv use pip's package sources. Return `(None, {})` if uv
+    cannot use these sources or cannot be installed, unless the request specifies a PyTorch build, which only uv can
+    select.
 
     Raises:
-        AgentError: The request names a PyTorch build, and pip cannot install uv.
+        AgentError: The request specifies a PyTorch build, and pip cannot install uv.
     """
     python = _python(folder)
     needed = request.torch_backend is not None
@@ -265,10 +274,10 @@ def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[st
 
 
 def _cache(root: str) -> dict[str, str]:
-    """Put uv's cache next to the environments, unless UV_CACHE_DIR is set.
+    """Return the variable that puts uv's cache next to the environments, unless UV_CACHE_DIR is set.
 
-    From there, uv can hard-link files instead of copying gigabytes. Later environments reuse the cache, and the cleanup
-    removes it.
+    On the same file system, uv can hard-link files instead of copying gigabytes. Later environments reuse the cache,
+    and deleting the environments' directory deletes the cache too.
     """
     return {} if os.environ.get("UV_CACHE_DIR") else {"UV_CACHE_DIR": os.path.join(root, ".uv")}
 

@@ -1,4 +1,4 @@
-"""Choose the tool that builds environments: uv, or venv and pip if only pip has package sources configured."""
+"""Choose the tool that builds environments: uv, or venv and pip if uv is missing or only pip is configured."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def chosen_uv(base: str) -> str | None:
     """Return the uv to build with, or None to use `venv` and `pip` of `base`.
 
     uv ignores pip's settings, so if only pip is configured, uv would use the wrong index or not trust the right one.
+    If `base` cannot create environments, use uv anyway.
     """
     uv = find_uv()
     if uv is None or not os.path.isabs(base):
@@ -52,7 +53,10 @@ def chosen_uv(base: str) -> str | None:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment without the variables of an active virtual environment, which could mislead tools."""
+    """Return the environment variables for a build.
+
+    The variables of an active virtual environment are left out, because they could mislead tools.
+    """
     dropped = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "CONDA_PREFIX")
     # pip uses the system's CA store, including company CAs; uv does so only if one of these variables is set.
     trust = {"UV_SYSTEM_CERTS": "true", "UV_NATIVE_TLS": "true"}
@@ -64,7 +68,7 @@ def _pip_is_configured(settings: Mapping[str, str]) -> bool:
     if any(settings.get(name) for name in variables):
         return True
     config_file = settings.get("PIP_CONFIG_FILE", "")
-    if config_file == os.devnull:  # by pip's convention: read no file
+    if config_file == os.devnull:  # by pip's convention, this value means that no file is read
         return False
     return any(_IN_A_PIP_FILE.search(_text(path)) for path in (config_file, *_PIP_FILES))
 
@@ -83,7 +87,7 @@ def _text(path: str) -> str:
 
 
 def _makes_environments(base: str) -> bool:
-    """Return True if this Python has a complete `venv`, parts of which Debian packages separately."""
+    """Return True if this Python can create environments. Debian packages parts of `venv` separately."""
     try:
         process = subprocess.run(
             [base, "-I", "-c", "import ensurepip, venv"],

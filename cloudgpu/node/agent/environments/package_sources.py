@@ -8,7 +8,7 @@ from typing import Mapping
 
 _CHECK_S = 60.0
 _SECTIONS = ("global", "install", ":env:")
-"""Sections of pip's configuration, in pip's order: later sections win."""
+"""Sections of pip's configuration, in pip's order. Later sections override earlier sections."""
 _UV_VARIABLES: dict[str, tuple[str, ...]] = {
     "index-url": ("UV_DEFAULT_INDEX",),
     "extra-index-url": ("UV_INDEX",),
@@ -30,7 +30,10 @@ _COMMA = frozenset({"UV_FIND_LINKS"})
 
 
 def uv_settings(python: str, environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the variables that make uv use the package sources of this Python's pip, or None if uv cannot use them."""
+    """Return the variables that make uv use the package sources of this Python's pip.
+
+    Return None if pip's settings cannot be read, or if uv cannot use these sources.
+    """
     try:
         process = subprocess.run(
             [python, "-m", "pip", "config", "list"],
@@ -47,11 +50,11 @@ def uv_settings(python: str, environ: Mapping[str, str]) -> dict[str, str] | Non
 
 
 def translate_pip_config(listed: str) -> dict[str, str] | None:
-    """Translate the output of `pip config list`; see `uv_settings`."""
+    """Translate the output of `pip config list` to uv's variables. Return None if uv cannot use the sources."""
     settings = _pip_settings(listed)
     if settings is None or not settings.keys() <= _UV_VARIABLES.keys() | _IRRELEVANT or _on(settings.get("pre", "")):
         return None
-    # pip chooses the best version of all indexes; uv by default uses only the first index that has the package.
+    # pip chooses the best version from all indexes. By default, uv uses only the first index that has the package.
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     for name, value in settings.items():
         for variable in _UV_VARIABLES.get(name, ()):

@@ -14,7 +14,7 @@ from typing import Any, Callable, FrozenSet, List, Tuple
 
 Extras = FrozenSet[str]
 CheckResult = Tuple[bool, List[Tuple[str, Extras]]]
-"""Whether a requirement is met, and the requirements that its distribution declares."""
+"""Result of a check: True if the requirement is met, and the requirements that its distribution declares."""
 
 _CLAUSE = r"(==|>=|<=|!=|<|>)\s*([0-9.]+)"
 _SIMPLE = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*((?:" + _CLAUSE + r"\s*,?\s*)*)$")
@@ -48,7 +48,11 @@ def all_met(lines: list[str]) -> bool:
 
 
 def requirement_checker() -> Callable[[str, Extras], CheckResult]:
-    """Return a function that checks a requirement, with `packaging` if it is installed or bundled with pip."""
+    """Return a function that checks a requirement.
+
+    The function uses `packaging` if this Python has it, installed or bundled with pip. Otherwise, the function supports
+    only simple requirements; see `check_without_packaging`.
+    """
     for name in ("packaging.requirements", "pip._vendor.packaging.requirements"):
         try:
             requirements = import_module(name)
@@ -59,7 +63,7 @@ def requirement_checker() -> Callable[[str, Extras], CheckResult]:
 
 
 def check_with_packaging(requirement: Any, extras: Extras) -> CheckResult:  # noqa: ANN401 - from any version of `packaging`
-    """Check a requirement with markers, extras and any version specifier."""
+    """Check a requirement with markers, extras and any version specifier. A URL requirement counts as not met."""
     marker = requirement.marker
     if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in extras or ("",)):
         return True, []
@@ -88,7 +92,7 @@ def check_without_packaging(line: str) -> bool:
 
 
 def parse_version(version: str) -> tuple[int, ...]:
-    """Parse a version: `1.2.0+cpu` gives (1, 2).
+    """Parse a version without its local part and trailing zeros. For example, return (1, 2) for `1.2.0+cpu`.
 
     Raises:
         ValueError: The version is not a plain release.
@@ -100,7 +104,7 @@ def parse_version(version: str) -> tuple[int, ...]:
 
 
 def satisfies_clause(have: tuple[int, ...], sign: str, wanted: tuple[int, ...]) -> bool:
-    """Evaluate one version clause."""
+    """Return True if the installed version `have` satisfies a clause such as `>=1.2`."""
     return {
         "==": have == wanted,
         "!=": have != wanted,

@@ -19,7 +19,7 @@ from .request import RequestedFile
 
 
 class Record:
-    """The record of one dataset in one directory. A dataset without a source is not recorded."""
+    """The record of a dataset's files in a target directory. A dataset without a source has no saved record."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         cache = spec.get("cache") or {}
@@ -40,9 +40,9 @@ class Record:
         return bool(file.mark) and self._files.get(file.path) == [stat.st_size, stat.st_mtime_ns, file.mark]
 
     def mark_of(self, path: str, stat: os.stat_result) -> str | None:
-        """Return the identifier of a file's verified content, or None if the file has changed since.
+        """Return the identifier of a file's verified content, or None if the file is unverified or has changed since.
 
-        Without a source, no file was verified, so size and mtime identify the content.
+        For a dataset without a source, nothing is recorded, so size and mtime identify the content.
         """
         if not self._about["source"]:
             return f"etag {stat.st_size}-{stat.st_mtime_ns}"
@@ -50,7 +50,7 @@ class Record:
         return str(mark) if (size, mtime_ns) == (stat.st_size, stat.st_mtime_ns) else None
 
     def note(self, file: RequestedFile) -> None:
-        """Record the file's current state as verified."""
+        """Record the file's current size, mtime and identifier as verified. Ignore a missing file."""
         with contextlib.suppress(FileNotFoundError):
             stat = os.stat(file.path)
             self._files[file.path] = [stat.st_size, stat.st_mtime_ns, file.mark]
@@ -82,7 +82,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def forget_all(folder: str) -> None:
-    """Delete every file listed in a directory's records. Used when a cluster releases this host.
+    """Delete every dataset file that the records in `folder` list. Used when a cluster releases this host.
 
     Raises:
         AgentError: A file cannot be deleted.
@@ -93,7 +93,10 @@ def forget_all(folder: str) -> None:
 
 
 def _removed(listed: dict[str, list[Any]]) -> tuple[int, int]:
-    """Delete the files and the directories that become empty. Return the number of listed files and the bytes freed."""
+    """Delete the listed files and the directories that become empty.
+
+    Return the number of listed files, including files that no longer existed, and the number of bytes freed.
+    """
     freed, folders = 0, set()
     for path, (size, *_) in listed.items():
         try:

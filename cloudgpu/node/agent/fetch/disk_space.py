@@ -12,7 +12,7 @@ _GIB = float(1 << 30)
 
 
 def check_disk_space(missing: Sequence[RequestedFile]) -> None:
-    """Compare the missing bytes with the free space of each file system.
+    """Check that each file system has enough free space for the bytes that are still missing.
 
     Raises:
         AgentError: There is too little free space.
@@ -28,7 +28,7 @@ def check_disk_space(missing: Sequence[RequestedFile]) -> None:
         stats = os.statvfs(folders[device])
         free = stats.f_bavail * stats.f_frsize
         if size > free:
-            message = f"{folders[device]}: the disk is too small: {_gib(size)} needed, {_gib(free)} free"
+            message = f"{folders[device]}: not enough free disk space: {_gib(size)} needed, {_gib(free)} free"
             hint = "give the nodes a larger disk (`resources.disk`), or mount the data"
             raise AgentError(message, hint=hint, code="disk-full")
 
@@ -40,7 +40,7 @@ def _existing(folder: str) -> str:
 
 
 def _arrived(file: RequestedFile) -> int:
-    """Return the number of bytes that a partial file occupies on disk, which excludes holes."""
+    """Return the number of bytes that a partial file occupies on disk. Holes in the file do not count."""
     try:
         return min(os.stat(file.path + ".part").st_blocks * 512, file.size)
     except FileNotFoundError:

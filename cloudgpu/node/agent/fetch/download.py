@@ -31,7 +31,7 @@ _LONGEST_WAIT_S = 20.0
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Download the requested files; print how many were fetched, their bytes, and how many were already present.
+    """Download the requested files. Print how many were fetched, the bytes received, and how many were already present.
 
     Raises:
         AgentError: The request is invalid or a download failed. The first failure stops the other downloads.
@@ -70,7 +70,11 @@ class Downloads:
         self.web = HttpConnections(peer)
 
     def has_requested_content(self, wanted: RequestedFile) -> bool:
-        """Return True if the file exists with the requested content."""
+        """Return True if the file exists with the requested content, and record it as verified.
+
+        A file for which the request has no checksum, ETag or modification time needs only the requested size. A disk
+        error stops all downloads.
+        """
         try:
             is_right = self._found(wanted)
         except FileNotFoundError:
@@ -96,11 +100,11 @@ class Downloads:
         return fetch_part.file_digest(wanted.path) == wanted.sha256
 
     def fetch(self, wanted: RequestedFile) -> bool:
-        """Download a file. Return False if it was already present or the downloads were stopped."""
+        """Download a file. Return False if it was already present, failed, or was stopped by another failure."""
         return self._guarded(wanted, lambda part: self.attempts(wanted, lambda: self._download(part, wanted)))
 
     def fetch_large(self, wanted: RequestedFile, pool: ThreadPoolExecutor) -> bool:
-        """Download a file in ranges, or as a whole if the server does not support them. See `fetch`."""
+        """Download a file in ranges, or as a whole if the server does not support ranges. See `fetch`."""
 
         def bring(part: int) -> bool:
             try:
@@ -141,7 +145,7 @@ class Downloads:
                 os.unlink(temporary)
                 return False  # another process downloaded it while we waited for the lock
             if wanted.sha256 is None and wanted.size < LARGE:
-                os.ftruncate(part, 0)  # nothing proves that the partial file has the same content
+                os.ftruncate(part, 0)  # the partial file may contain an earlier version
             if not bring(part):
                 return False
             fetch_part.apply_attributes(part, wanted)
@@ -165,7 +169,8 @@ class Downloads:
                 once()
             except TransientError as error:
                 if attempt == self._max_attempts:
-                    raise AgentError(f"{wanted.path}: {error} ({attempt} attempts)", code="network") from None
+                    attempts = "1 attempt" if attempt == 1 else f"{attempt} attempts"
+                    raise AgentError(f"{wanted.path}: {error} ({attempts})", code="network") from None
                 wait_s = min(_LONGEST_WAIT_S, _BACK_OFF_S * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
                 self._stopped.wait(wait_s)
             else:
@@ -173,7 +178,7 @@ class Downloads:
         return False
 
     def _download(self, part: int, wanted: RequestedFile) -> None:
-        """Resume the partial file, then verify it.
+        """Download the missing part of the file, then verify the whole file.
 
         Raises:
             TransientError: A retry may succeed.
@@ -188,12 +193,12 @@ class Downloads:
                 os.ftruncate(part, 0)  # the next attempt requests the whole file
                 raise
             if have and answer.status != http.client.PARTIAL_CONTENT:
-                have, digest = 0, hashlib.sha256()  # the server starts from the beginning
+                have, digest = 0, hashlib.sha256()  # the server sends the file from the beginning
             os.ftruncate(part, have)
             for data in self.web.body(answer):
                 have += len(data)
                 if have > wanted.size:
-                    self.web.drop()  # stop reading: the rest must not fill the disk
+                    self.web.drop()  # stop reading, so that excess data cannot fill the disk
                     break
                 fetch_part.write_at(part, data, have - len(data))
                 digest.update(data)

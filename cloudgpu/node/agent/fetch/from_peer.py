@@ -11,7 +11,7 @@ from ..errors import AgentError
 
 @dataclass(frozen=True)
 class Peer:
-    """The node that serves the data. The token is a secret.
+    """Another node, which serves the data. The token is a secret.
 
     Attributes:
         url: URL of the server, such as `https://10.0.0.5:41234`.
@@ -40,7 +40,7 @@ def parse_peer(spec: dict[str, Any]) -> Peer | None:
     if not peer:
         return None
     try:
-        # The certificate does not contain the address; instead, exactly this certificate is trusted.
+        # The certificate does not contain the node's address, so trust only this certificate and check no host name.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.load_verify_locations(cadata=str(peer["cert"]))

@@ -29,7 +29,7 @@ _MAX_REDIRECTS = 5
 _CHUNK = 1 << 20
 _SHOWN = 1000
 _MAX_DRAINED = 1 << 16
-"""Maximum response bytes to discard so that a connection can be reused. Beyond this, a new connection is cheaper."""
+"""Maximum bytes to discard so that a connection can be reused. For more bytes, a new connection is cheaper."""
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
@@ -41,14 +41,14 @@ class TransientError(Exception):
 
 
 class WrongRangeError(TransientError):
-    """The server sent a different range than requested, so the whole file must be requested."""
+    """The server sent a different range than the client requested. Request the whole file instead."""
 
 
 class HttpConnections:
-    """A pool of persistent connections, separate for each thread."""
+    """Persistent connections to servers. Each thread has its own connections."""
 
     def __init__(self, peer: Peer | None = None) -> None:
-        """Prepare connections to any server or, given a peer, to that node without a proxy."""
+        """Prepare for connections to any server or, if `peer` is given, to that node without a proxy."""
         self._per_thread = threading.local()
         self._made: list[http.client.HTTPConnection] = []
         self._proxies = {} if peer else urllib.request.getproxies()
@@ -56,12 +56,14 @@ class HttpConnections:
         self._peer_headers = peer.headers if peer else {}
 
     def get(self, wanted: RequestedFile, first: int, last: int | None) -> http.client.HTTPResponse:
-        """Request the bytes `first` to `last`. Return a response with status 200 or 206 and an unread body.
+        """Request the bytes `first` to `last`, and return the response with its body unread.
+
+        The status is 200 (the whole file) or 206 (the range). `last` is inclusive, and None means the end of the file.
 
         Raises:
             WrongRangeError: The server sent a different range. Retry with the whole file.
             TransientError: A retry may succeed.
-            AgentError: A retry cannot succeed. Code `expired` means that a new URL is needed.
+            AgentError: A retry cannot succeed. If the code is `expired`, a new URL is needed.
         """
         headers = {"User-Agent": "cloudgpu", "Accept-Encoding": "identity", **self._peer_headers}
         if first or last is not None:
@@ -80,7 +82,7 @@ class HttpConnections:
         return answer
 
     def body(self, answer: http.client.HTTPResponse) -> Iterator[memoryview]:
-        """Yield the body in chunks. The next chunk overwrites the previous one.
+        """Yield the body in chunks. All chunks share a buffer, so each chunk overwrites the previous one.
 
         Raises:
             TransientError: The connection was lost.
@@ -111,10 +113,10 @@ class HttpConnections:
     def _check_range(
         self, wanted: RequestedFile, answer: http.client.HTTPResponse, first: int, last: int | None
     ) -> None:
-        """Compare the received range with the requested range. For a file without a checksum, this is the only check.
+        """Check the range that the server sent. For a file without a checksum, this is the only check of the content.
 
         Raises:
-            WrongRangeError: The range is different.
+            WrongRangeError: The response has no range, or the range starts elsewhere or extends beyond the request.
             AgentError: The size of the file has changed at the source.
         """
         match = _RANGE.fullmatch(answer.getheader("Content-Range") or "")
@@ -147,7 +149,7 @@ class HttpConnections:
         raise AgentError("fetch: too many redirects", code="refused")
 
     def _drain(self, answer: http.client.HTTPResponse) -> None:
-        """Discard the rest of the response so that the connection can be reused. If too much is left, close it."""
+        """Discard the rest of a response, so that its connection can be reused, or close the connection if cheaper."""
         try:
             if answer.length is not None and answer.length <= _MAX_DRAINED:
                 answer.read()
@@ -185,13 +187,13 @@ class HttpConnections:
             self.drop()
             if is_new:
                 raise
-        # The server closed an idle connection: retry once with a new one.
+        # The server may have closed the idle connection, so retry once with a new connection.
         connection, absolute = self._connection(parts, guarded=guarded)
         connection.request("GET", url if absolute else target, headers=headers)
         return connection.getresponse()
 
     def _connection(self, parts: urllib.parse.SplitResult, *, guarded: bool) -> tuple[http.client.HTTPConnection, bool]:
-        """Return a connection, and True if it leads to a proxy that needs absolute URLs."""
+        """Return a connection, and True if requests on it must contain absolute URLs, as for an HTTP proxy."""
         if not hasattr(self._per_thread, "open"):
             self._per_thread.open = {}
         host = parts.hostname or ""
@@ -241,7 +243,7 @@ def describe_error(error: Exception) -> str:
 
 
 def _status_error(wanted: RequestedFile, answer: http.client.HTTPResponse) -> Exception:
-    # Not the server's reason phrase: it is untrusted.
+    # Do not show the server's own reason phrase, because it is untrusted.
     status = f"the server returned {answer.status} {http.client.responses.get(answer.status, '')}".strip()
     try:
         text = answer.read(_SHOWN)

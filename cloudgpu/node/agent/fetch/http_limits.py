@@ -1,8 +1,8 @@
 """Limits on HTTP servers: minimum speed, maximum size, and allowed redirect targets.
 
 A socket timeout only limits silence. A server that sends one byte every few seconds, endless headers or one `100
-Continue` after another keeps a client busy forever, and a redirect can lead to the client's own services. The CLI uses
-this module too, on the caller's machine.
+Continue` after another could keep a client busy forever, and a redirect could lead to services on the client's own
+machine. The CLI also uses this module, on the user's machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGEST_LABEL = 63
 
 
 class LocalAddressError(PermissionError):
-    """A server redirected to an address on this machine."""
+    """A server redirected to an address on this machine or its local link."""
 
     def __init__(self) -> None:
         super().__init__(errno.EACCES, "the server redirects to an address on this machine")
@@ -34,13 +34,13 @@ class LocalAddressError(PermissionError):
 
 @dataclass(frozen=True)
 class MinimumSpeed:
-    """Minimum speed of a response. Only time spent waiting for bytes counts.
+    """Minimum speed and time limits of a response.
 
     Attributes:
-        head_s: Time limit for status line and headers together.
-        window_s: Interval in which at least `least_bytes` must arrive.
-        least_bytes: Minimum bytes per window. 64 KiB per minute is less than any usable connection.
-        whole_s: Time limit for the whole response; None for a download, which has no limit while it makes progress.
+        head_s: Time limit for the status line and headers together, in seconds.
+        window_s: Seconds of waiting for data in which at least `least_bytes` must arrive. Other time does not count.
+        least_bytes: Minimum bytes per window. Any usable connection is faster than 64 KiB per minute.
+        whole_s: Time limit for the whole response, in seconds; None for a download, which only needs to make progress.
     """
 
     head_s: float = 60.0
@@ -65,7 +65,7 @@ class PacedStream(io.RawIOBase):
         self._received = 0
 
     def readable(self) -> bool:
-        """Return True, as required of a raw stream."""
+        """Return True, as `io.BufferedReader` requires."""
         return True
 
     def begin_head(self) -> None:
@@ -77,7 +77,7 @@ class PacedStream(io.RawIOBase):
         self._head = None
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a writable buffer
-        """Read the next bytes.
+        """Read the next bytes into the buffer, and return their number, which is 0 at the end of the stream.
 
         Raises:
             OSError: The server is silent or too slow, or its headers are too long.
@@ -128,7 +128,7 @@ class BoundedResponse(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self._paced, _READ_AHEAD)
 
     def begin(self) -> None:
-        """Read status line and headers.
+        """Read the status line and headers.
 
         Raises:
             OSError: The status line and headers arrive too slowly or are too long.
@@ -194,7 +194,10 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """Return True for addresses on this machine or its local link, such as the instance metadata service."""
+    """Return True for `localhost` and for loopback, link-local, unspecified and multicast addresses.
+
+    The address of the instance metadata service is link-local.
+    """
     address = _address(host)
     if address is None:
         return host == "localhost" or host.endswith(".localhost")

@@ -1,6 +1,6 @@
-"""Send one HTTP request with limits on time and size. Redirects are returned, never followed.
+"""Send one HTTP request with limits on time and size. A redirect is returned as a response and never followed.
 
-urllib would follow them and resend all request headers, including logins and role credentials.
+By default, urllib follows redirects and sends all request headers again, including logins and role credentials.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Client:
     """An HTTP client and its limits.
 
     Attributes:
-        timeout_s: Time limit in seconds, both for silence and for a whole response.
-        most_bytes: Maximum number of body bytes to read.
+        timeout_s: Time limit in seconds, both for a period of silence and for the whole response.
+        most_bytes: Maximum number of body bytes to read. Longer bodies are cut off.
         context: TLS context; None for the system's certificate authorities.
         proxies: True to use the proxies configured in the environment.
     """
@@ -49,7 +49,7 @@ class Client:
         """Send one request. `guarded` means that a server chose the URL, which must therefore not be on this machine.
 
         Raises:
-            OSError: No response arrived in time.
+            OSError: The server cannot be reached or did not respond in time, or a guarded URL is on this machine.
             HTTPException: The response is not HTTP or is incomplete.
             ValueError: The URL is invalid.
         """
@@ -66,7 +66,7 @@ class Client:
 
     def _answer(self, status: int, headers: Any, response: Any) -> SourceResponse:  # noqa: ANN401 - urllib's own
         body = response.read(self.most_bytes) if self.most_bytes else b""
-        # With a limit, http.client treats a lost connection as the end of the body.
+        # If `read` gets a size, http.client treats a lost connection as the end of the body.
         if len(body) < self.most_bytes and getattr(response, "length", None):
             raise http.client.IncompleteRead(body, response.length)
         merged: dict[str, str] = {}
@@ -109,7 +109,7 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 def _bound(connection_class: Any, request: urllib.request.Request, pace: MinimumSpeed, *, guarded: bool) -> Any:  # noqa: ANN401
-    """Return the connection class for a request. A proxy may have any address, because the user configured it."""
+    """Return a connection factory for a request. A proxy may have any address, because the user configured it."""
     proxied = request.has_proxy() or bool(getattr(request, "_tunnel_host", None))
 
     def connection(*args: Any, **kwargs: Any) -> http.client.HTTPConnection:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""A partially downloaded file: the data on disk, how much of it is complete, and its verification."""
+"""Partially downloaded files: write data to disk, track the completed chunks, and verify the content."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .request import RequestedFile
 
 _CHUNK = 1 << 20
 STEP = 16 << 20
-"""Number of bytes to request at a time from a large file."""
+"""Size of the chunks in which a large file is requested, in bytes."""
 
 
 def open_part(path: str) -> int:
-    """Open the partial file and lock it, so that two downloads of the same file take turns."""
+    """Open or create a partial file and lock it, so that two downloads of the same file take turns."""
     while True:
         part = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         fcntl.flock(part, fcntl.LOCK_EX)
@@ -39,7 +39,7 @@ def write_at(part: int, data: memoryview, offset: int) -> None:
 
 
 def digest_part(part: int, size: int, digest: Any) -> int:  # noqa: ANN401 - hashlib names no type
-    """Add the existing data to the digest and return its size. A part that is larger than expected is emptied first."""
+    """Add the part's data to the digest and return the number of bytes. A part larger than `size` is emptied first."""
     if os.fstat(part).st_size > size:
         os.ftruncate(part, 0)
     have = 0
@@ -52,7 +52,7 @@ def digest_part(part: int, size: int, digest: Any) -> int:  # noqa: ANN401 - has
 
 
 def digest_range(part: int, first: int, end: int, digest: Any) -> None:  # noqa: ANN401
-    """Add a downloaded range to the digest."""
+    """Add the bytes from `first` up to, but not including, `end` to the digest."""
     while first < end:
         data = os.pread(part, min(_CHUNK, end - first), first)
         if not data:
@@ -71,11 +71,12 @@ def file_digest(path: str) -> str:
 
 
 def verify(part: int, file: RequestedFile, have: int, digest: str, *, resumed: bool) -> None:
-    """Check the size and checksum of a part. A short part is kept; a wrong part is emptied so that a retry can succeed.
+    """Check a part's size and checksum. Empty the part if it is too long or has the wrong checksum.
 
     Raises:
-        TransientError: The part is short, or its beginning may belong to an older version of the file.
-        AgentError: The part is wrong.
+        TransientError: The part is too short. Or the part was resumed and is too long or has the wrong checksum,
+            because its beginning may be from an older version.
+        AgentError: The part was not resumed, and is too long or has the wrong checksum.
     """
     if have < file.size:
         raise TransientError(f"only {have} of {file.size} bytes arrived")
@@ -87,7 +88,7 @@ def verify(part: int, file: RequestedFile, have: int, digest: str, *, resumed: b
     if fault:
         os.ftruncate(part, 0)
         if resumed:
-            raise TransientError(fault)  # the beginning may belong to an older version: download the whole file again
+            raise TransientError(fault)  # the beginning may be from an older version, so download the whole file again
         hint = "check the file at the source: it may have changed or be damaged"
         raise AgentError(f"{file.path}: {fault}", hint=hint, code="checksum")
 
@@ -107,7 +108,7 @@ class PartMap:
         """Read the map, or start a new map if the stored one describes different content.
 
         Raises:
-            OSError: The disk is full or not writable.
+            OSError: The map cannot be read or written, for example because the disk is full.
         """
         self.path = file.path + ".part.map"
         self.steps = -(-file.size // STEP)
@@ -115,7 +116,7 @@ class PartMap:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._offset = len(header)
         text = os.pread(self._file, len(header) + self.steps, 0)
-        # Without an identifier of the content, chunks of an earlier call may belong to a different version.
+        # If the content has no identifier, chunks from an earlier call may belong to a different version.
         if not file.mark or text[: len(header)] != header or len(text) != len(header) + self.steps:
             os.ftruncate(self._file, 0)
             text = header + bytes(self.steps)
@@ -128,7 +129,7 @@ class PartMap:
         os.pwrite(self._file, b"\x01", self._offset + step)
 
     def close(self, *, drop: bool) -> None:
-        """Close the map. With `drop`, delete it."""
+        """Close the map. If `drop` is True, delete it."""
         os.close(self._file)
         if drop:
             os.unlink(self.path)

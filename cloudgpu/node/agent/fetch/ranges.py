@@ -34,7 +34,7 @@ class RangesUnsupportedError(Exception):
 
 
 def download_ranges(downloads: RangeDownloads, part: int, wanted: RequestedFile, pool: ThreadPoolExecutor) -> None:
-    """Download the missing ranges and verify the file.
+    """Download the missing ranges and verify the file. If another download fails meanwhile, skip the verification.
 
     Raises:
         TransientError: A retry may succeed.
@@ -70,7 +70,7 @@ def _digest(part: int, wanted: RequestedFile, steps: Sequence[Future[None] | Non
 
 
 def _settle(steps: Sequence[Future[None] | None]) -> None:
-    """Wait until no thread writes to the part file."""
+    """Cancel the steps that have not started, and wait until no thread writes to the part file."""
     for step in steps:
         if step is not None and not step.cancel():
             step.exception()
@@ -96,7 +96,7 @@ def _step(downloads: RangeDownloads, part: int, wanted: RequestedFile, part_map:
             have += len(chunk)
             downloads.count(len(chunk))
             if len(chunk) < len(data):
-                downloads.web.drop()  # the rest belongs to another step, or exceeds the file
+                downloads.web.drop()  # the remaining data belongs to another step or exceeds the file
                 break
         if have < end:
             downloads.web.drop()

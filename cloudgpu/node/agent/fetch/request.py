@@ -16,8 +16,8 @@ class RequestedFile:
 
     Attributes:
         etag: The source's identifier of the content; empty if the source has none.
-        mtime_ns: Modification time to set, which distinguishes versions of the same size; None for any.
-        mode: Permissions; None for the default.
+        mtime_ns: Modification time to set, which also distinguishes versions of the same size; None to set none.
+        mode: Permissions to set; None for the default.
     """
 
     url: str
@@ -87,7 +87,7 @@ def _requested_file(entry: Any) -> RequestedFile:  # noqa: ANN401 - unchecked in
         raise AgentError("fetch: every file must be an object")
     url, path, size, sha256 = entry.get("url"), entry.get("path"), entry.get("size"), entry.get("sha256")
     if not isinstance(path, str) or not os.path.isabs(path) or os.path.normpath(path) != path or "\0" in path:
-        raise AgentError(f"fetch: {path!r} is not a plain absolute path", code="outside")
+        raise AgentError(f"fetch: {path!r} is not a normalized absolute path", code="outside")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise AgentError(f"fetch: the URL of {path} is not http or https")
     if not isinstance(size, int) or not _is_whole(size) or size < 0 or not (sha256 is None or isinstance(sha256, str)):

@@ -1,7 +1,7 @@
 """`hand`: serve files or an image archive to other nodes while the caller reads the output.
 
-Connections use TLS with a certificate created for this call, and clients must send a token. A recorded file is served
-only if it has not changed since it was verified.
+Connections use TLS with a certificate created for this call, and clients must send a token. If a dataset has a source,
+only files that were verified and have not changed since are served.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Print `{"port", "size"}` once other nodes may connect, and exit when the caller stops reading the output.
 
     Raises:
-        AgentError: The image does not exist, there is no space for its archive, or this node does not have the address.
+        AgentError: The image's archive cannot be created, or this node cannot listen on the address.
     """
     source: Folder | Archive
     if spec.get("image"):
@@ -62,7 +62,7 @@ class Folder:
         self._record = record
 
     def open(self, name: str) -> tuple[IO[bytes], str] | None:
-        """Open a file and return it with the source's content identifier, or None if it may not be served."""
+        """Open a file and return it with its ETag at the source, or return None if the file may not be served."""
         path = os.path.join(self._root, name)
         if "\0" in name or os.path.normpath(path) != path or os.path.realpath(path) != path:
             return None
@@ -92,7 +92,10 @@ class Archive:
 
 
 class _Server(ThreadingHTTPServer):
-    """Server with one thread per connection. That thread does the TLS handshake, so silent peers block no others."""
+    """Server with a thread per connection.
+
+    Each thread also does its connection's TLS handshake, so a silent peer does not block other peers.
+    """
 
     daemon_threads = True
     request_queue_size = 128
@@ -105,7 +108,7 @@ class _Server(ThreadingHTTPServer):
         try:
             super().__init__((address, 0), _PeerHandler)
         except OSError as error:
-            message = f"cannot listen at {address}, this node's private address: {error.strerror}"
+            message = f"cannot listen on {address}, this node's private address: {error.strerror}"
             raise AgentError(message, hint="set share: each, or correct the host's private address") from error
 
     def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the library declares it

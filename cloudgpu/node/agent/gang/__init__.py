@@ -1,1 +1,1 @@
-"""A run on one node: its ranks, and the protocol with which the nodes of a gang start and stop together."""
+"""The part of a run on one node: its ranks, and the protocol with which a gang's nodes start and stop together."""

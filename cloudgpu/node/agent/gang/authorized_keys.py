@@ -12,7 +12,7 @@ _KEY = os.path.join("ssh", "id_ed25519")
 
 
 def authorize(spec: StartSpec) -> None:
-    """Let the run's head node log in until `revoke` is called.
+    """Let the run's head node log in to this node until `revoke` is called.
 
     Raises:
         OSError: The file cannot be written.
@@ -22,7 +22,7 @@ def authorize(spec: StartSpec) -> None:
 
 
 def revoke(spec: StartSpec) -> None:
-    """Revoke the head node's access and, on the head node, delete the key. Idempotent."""
+    """Revoke the head node's access and, on the head node, delete the private key. Idempotent."""
     with suppress(OSError):
         os.unlink(os.path.join(spec.run_dir, _KEY))
     if spec.admits:
@@ -31,10 +31,10 @@ def revoke(spec: StartSpec) -> None:
 
 
 def _rewrite(run_id: str, line: str) -> None:
-    """Replace the run's line under a lock, keeping all others. Several runs may do this concurrently."""
+    """Replace the run's line and keep all other lines, under a lock because several runs may do so concurrently."""
     folder = os.path.expanduser("~/.ssh")
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)  # the directory itself: no lock file stays behind
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)  # lock the directory, so that no lock file remains
     try:
         files.wait_lock(lock)
         path = os.path.join(folder, "authorized_keys")

@@ -1,4 +1,4 @@
-"""A gang connection: a non-blocking socket and its protocol."""
+"""A gang connection: a non-blocking socket and the protocol state of the connection."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ class GangConnection:
         self.sock.close()
 
     def _event(self) -> None:
-        # An earlier event of the same `select` may have closed this connection, because its node reconnected.
+        # An earlier event from the same `select` may have closed this connection, because the node reconnected.
         if not self.closed:
             self._on_event(self)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import select
 import sys
+import zlib
 from typing import Any, Callable, Dict
 
 from ..errors import AgentError
+from ..masking import Mask
 from ..untrusted_data import MALFORMED
-from . import status
+from . import secret_file, status
 
 _BATCH_BYTES = 1 << 20
 """Maximum bytes of one message. A longer line is split."""
+_COMPRESSED_BYTES = 1 << 14
+"""Minimum bytes of a chunk that is sent compressed."""
 _BUSY_S, _IDLE_S = 0.05, 0.15
 
 Emit = Callable[[Dict[str, Any]], None]
@@ -21,15 +26,16 @@ Emit = Callable[[Dict[str, Any]], None]
 class LogReader:
     """Reader of one rank's log, starting at an offset."""
 
-    def __init__(self, path: str, rank: int, offset: int) -> None:
+    def __init__(self, path: str, rank: int, offset: int, mask: Mask | None = None) -> None:
         self._path = path
+        self._mask = mask or Mask(())
         self._rank = rank
         self._offset = offset
         self._unfinished_size = 0
         self._file: int | None = None
 
     def next(self, *, whole: bool) -> dict[str, Any] | None:
-        """Return the next lines as a message, or None. With `whole`, leave out an unfinished last line."""
+        """Return the next output as a message, or None if there is none. `whole` omits a partial last line."""
         available = self._size()
         if available <= self._offset or (whole and available == self._unfinished_size):
             return None
@@ -39,9 +45,8 @@ class LogReader:
             # An unfinished line is not read again until it has grown.
             self._unfinished_size = available
             return None
-        # Bytes that are not UTF-8 are sent as surrogate escapes, so that the reader can restore the exact bytes.
-        text = data[:size].decode("utf-8", "surrogateescape")
-        message = {"rank": self._rank, "offset": self._offset, "bytes": size, "data": text}
+        shown = secret_file.masked_at(self._open(), self._offset, data[:size], self._mask)
+        message = {"rank": self._rank, "offset": self._offset, "bytes": size, **_encoded(shown)}
         self._offset += size
         return message
 
@@ -57,8 +62,19 @@ class LogReader:
         return self._file
 
 
+def _encoded(data: bytes) -> dict[str, str]:
+    """Return a log chunk as text. Long chunks are compressed, because a fast rank would wait for the network."""
+    if len(data) >= _COMPRESSED_BYTES:
+        return {"zlib": base64.b64encode(zlib.compress(data, 1)).decode()}
+    # Bytes that are not UTF-8 are sent as surrogate escapes, so that the client can restore the exact bytes.
+    return {"data": data.decode("utf-8", "surrogateescape")}
+
+
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Stream output until the run has ended and all output is delivered. The last line is `{"status": {...}}`.
+    """Stream output until the run has ended and all output is delivered. The last message is `{"status": {...}}`.
+
+    With `once`, only the output that exists now is sent, and the last message is `{"copied": true}`.
+    `{"transport": {...}}` is sent whenever the network that the run uses between nodes becomes known or changes.
 
     Raises:
         AgentError: There is no run, or an offset is invalid.
@@ -68,12 +84,16 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     known = status.read_status(folder)
     offsets = _offsets(spec)
     ranks = [rank["rank"] for rank in known["ranks"]]
-    readers = {rank: LogReader(status.log_path(folder, rank), rank, offsets.get(rank, 0)) for rank in ranks}
-    _follow(folder, readers, emit, Caller())
+    mask = secret_file.read_mask(folder)
+    readers = {rank: LogReader(status.log_path(folder, rank), rank, offsets.get(rank, 0), mask) for rank in ranks}
+    if spec.get("once"):
+        _copy(readers, emit)
+    else:
+        _follow(folder, readers, emit, Caller())
 
 
 class Caller:
-    """The process that reads standard output. `wait` detects when it disconnects."""
+    """The process that reads this program's standard output. `wait` raises an error when that process disconnects."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -89,10 +109,22 @@ class Caller:
             raise BrokenPipeError("the caller disconnected")
 
 
+def _copy(readers: dict[int, LogReader], emit: Emit) -> None:
+    for reader in readers.values():
+        while _deliver(reader, emit, whole=True):
+            pass
+    emit({"copied": True})
+
+
 def _follow(folder: str, readers: dict[int, LogReader], emit: Emit, caller: Caller) -> None:
+    transport = None
     while True:
         known = status.read_status(folder)
         run_ended = known["state"] in status.FINAL
+        # Runs that an earlier version started report none.
+        if known.get("transport") not in (None, transport):
+            transport = known["transport"]
+            emit({"transport": transport})
         exited = {rank["rank"] for rank in known["ranks"] if rank["ended_utc"] is not None}
         # Logs are read after the status, so the log of a rank that has exited is complete.
         delivered = [
@@ -113,7 +145,7 @@ def _deliver(reader: LogReader, emit: Emit, *, whole: bool) -> bool:
 
 
 def _cut(data: bytes, *, whole: bool) -> int:
-    """Return the number of bytes to deliver now."""
+    """Return the number of bytes to deliver now, up to the last newline if there is one."""
     end = data.rfind(b"\n") + 1
     if end or not data:
         return end
@@ -126,7 +158,7 @@ def _split_character(data: bytes) -> int:
     """Return the number of trailing bytes that belong to an incomplete UTF-8 character."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
-        if byte & 0xC0 != 0x80:  # noqa: PLR2004 - the first byte of a character, or a whole one
+        if byte & 0xC0 != 0x80:  # noqa: PLR2004 - the first byte of a character, or a whole character
             length = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4  # noqa: PLR2004
             return back if length > back else 0
     return 0

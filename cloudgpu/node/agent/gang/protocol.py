@@ -7,8 +7,8 @@ The head node (node 0) and each worker exchange lines of text:
     head   -> worker   {"proof": HMAC(token, "head", run, i, H, W)}
     then both ways     HMAC(key, direction, number, body) body      key = HMAC(token, "key", run, i, H, W)
 
-Both nonces are fresh, so a recorded conversation cannot be replayed. Frames are numbered, so that no frame can be
-dropped, repeated or reflected. The token itself is never sent.
+Both nonces are fresh, so a recorded conversation cannot be replayed. Each HMAC covers the frame's number and
+direction, so dropped, repeated and reflected frames are detected. The token itself is never sent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GangProtocol:
 
     @property
     def ready(self) -> bool:
-        """True if messages may be sent."""
+        """True once the handshake is complete, so that messages may be sent."""
         return self._key is not None
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ class HeadProtocol(GangProtocol):
     def _greet(self, line: dict[str, Any]) -> None:
         node, nonce = line.get("node"), line.get("nonce")
         if not isinstance(node, int) or not 1 <= node < self._nodes or not isinstance(nonce, str):
-            raise ProtocolError("not a greeting")
+            raise ProtocolError("malformed greeting")
         _compare(line, self._proof("worker", node, self._nonce, nonce))
         self._write({"proof": self._proof("head", node, self._nonce, nonce)})
         self._finish(node, node, self._nonce, nonce)
@@ -139,7 +139,7 @@ class WorkerProtocol(GangProtocol):
             return
         nonce = line.get("nonce")
         if not isinstance(nonce, str) or not nonce:
-            raise ProtocolError("not a greeting")
+            raise ProtocolError("malformed greeting")
         self._head_nonce = nonce
         proof = self._proof("worker", self._node, nonce, self._nonce)
         self._write({"node": self._node, "nonce": self._nonce, "proof": proof})

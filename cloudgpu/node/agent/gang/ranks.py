@@ -1,4 +1,4 @@
-"""The ranks of one node: each a process in its own session, whose output is appended to its log."""
+"""A node's ranks. Each rank is a process in a separate session that appends its output to a separate log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .verdict import failure_record
 from .watchdog import Watchdog
 
 _CANNOT_START = 127
-"""Exit code of a rank whose program cannot be started. Shells use the same code."""
+"""Exit code of a rank whose program cannot be started. Shells use it for a command that is not found."""
 _SWEEP_GRACE_S = 2.0
 """Grace period, in seconds, for processes that an exited rank left running."""
 _UNKILLABLE_S = 10.0
@@ -69,11 +69,11 @@ class RankProcesses:
 
     @property
     def done(self) -> bool:
-        """True if every rank that the run waits for succeeded. Always true on a node without ranks."""
+        """True if every rank that the run waits for succeeded. Always true on a node without such ranks."""
         return all(rank.state == "succeeded" for rank in self.ranks if rank.spec.decides)
 
     def gone(self, now: float) -> bool:
-        """Return True if no rank has a process left, apart from processes that cannot be killed."""
+        """Return True if no rank has a process left, or the processes that remain could not be killed."""
         if self._abandon_at is not None and now >= self._abandon_at:
             return True
         return not any(rank.state == "running" for rank in self.ranks) and not self._groups()
@@ -110,7 +110,7 @@ class RankProcesses:
                 self._end(by_pid[pid], _exit_code(status))
 
     def stop(self, signal_name: str, grace_s: float, now: float) -> None:
-        """Signal every rank to stop. `enforce` kills the processes that remain after the grace period."""
+        """Send every rank a signal. `enforce` kills the processes that remain after the grace period."""
         self._stopping = True
         number = int(getattr(signal.Signals, signal_name))
         running = [rank for rank in self.ranks if rank.state == "running"]
@@ -134,15 +134,15 @@ class RankProcesses:
             self._kill_at = now + 1.0
             if self._container is not None and self._container.exists:
                 self._container.remove()
-                return  # the docker clients exit on their own, after they have written the last output of the ranks
+                return  # the docker clients exit on their own after they have written the ranks' last output
             for pid in self._groups():
                 proc.signal_group(pid, signal.SIGKILL)
 
     def _hasten(self, kill_at: float, now: float) -> None:
         """Shorten the grace period once every rank has exited on its own.
 
-        A rank that was killed by the signal may have been a shell around the real program, which may still be writing
-        its checkpoint.
+        If a signal killed a rank, the whole grace period applies: the rank may have been a shell, and the program that
+        the shell started may still be writing a checkpoint.
         """
         all_exited = all(rank.exit_code is not None and rank.exit_code >= 0 for rank in self.ranks)
         if all_exited and kill_at - now > _SWEEP_GRACE_S:
@@ -151,11 +151,11 @@ class RankProcesses:
                 proc.signal_group(pid, signal.SIGTERM)
 
     def sweep(self) -> None:
-        """Kill the processes that left their rank's session. Called when the ranks have stopped."""
+        """Kill the run's processes that left their rank's session. Call this after the ranks have stopped."""
         self._watchdog.kill_marked_processes()
 
     def dismiss(self) -> None:
-        """Dismiss the watchdog after the run has finished and its status is saved."""
+        """Dismiss the watchdog. Call this after the run has finished and its status is saved."""
         self._watchdog.dismiss()
 
     @property
@@ -164,7 +164,7 @@ class RankProcesses:
         return self._kill_at
 
     def _groups(self) -> list[int]:
-        """Return the process groups that still have members. Empty ones are not checked again: an ID may be reused."""
+        """Return the process groups with members. Do not check an empty group again, because its ID may be reused."""
         for rank in self.ranks:
             rank.group_gone = rank.group_gone or (
                 rank.state != "running" and (not rank.pid or not proc.is_group_alive(rank.pid))
@@ -172,7 +172,7 @@ class RankProcesses:
         return [rank.pid for rank in self.ranks if rank.pid and not rank.group_gone]
 
     def _ask(self, rank: Rank, number: int) -> None:
-        """Forward a signal. If a rank has not started in its container yet, `enforce` sends the signal later."""
+        """Forward a signal to a rank, or leave it to `enforce` if the rank has not started in its container yet."""
         if self._container is None or not rank.spec.inside:
             _ask(rank.pid, number)
             return
@@ -183,7 +183,7 @@ class RankProcesses:
             self._container.signal(pid if _for_rank_only(number) else -pid, number)
 
     def _write_names(self, rank: RankSpec) -> None:
-        """List a container rank's environment variables for `docker exec`, which takes their values from its own."""
+        """Write the names of a rank's variables for `docker exec`, which takes the values from its own environment."""
         if rank.inside:
             path = os.path.join(self._spec.run_dir, f"{rank.inside}.names")
             with open(path, "w", encoding="utf-8") as stream:
@@ -260,7 +260,7 @@ def _for_rank_only(number: int) -> bool:
 def _ask(pid: int, number: int) -> None:
     """Forward a signal to a rank's process group.
 
-    SIGUSR1 and SIGUSR2 are sent only to the rank itself: they would kill data loader workers that do not handle them.
+    SIGUSR1 and SIGUSR2 go only to the rank itself, because they would kill data loader workers that do not handle them.
     """
     if not _for_rank_only(number):
         proc.signal_group(pid, number)
@@ -284,12 +284,12 @@ def _dead_children() -> list[tuple[int, int]]:
 
 
 def _exit_code(status: int) -> int:
-    """Return the exit code as `subprocess` does: negative for a signal."""
+    """Return the exit code for a wait status, or the negated signal number if a signal killed the process."""
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def _signed_exit_code(exit_code: int) -> int:
-    """Convert an exit code above 128, which Docker uses for signals, to a negative one."""
+    """Convert 128 + n, which Docker returns if signal n killed the program, to -n. Return other codes unchanged."""
     number = exit_code - 128
     return -number if 0 < number < signal.NSIG else exit_code
 

@@ -1,4 +1,4 @@
-"""Sockets of the gang: the head node listens on its private address, and workers connect and reconnect."""
+"""The gang's sockets: the head node listens on its private address, and workers connect and reconnect to it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Gang:
         return self._head.verdict
 
     def tick(self, report: Report, now: float) -> None:
-        """Process this node's report, exchange messages with the other nodes, and decide the outcome if possible."""
+        """Process this node's report, send pending messages to the other nodes, and decide the outcome if possible."""
         self._head.receive(0, report, now)
         self._head.tick(now)
 
@@ -72,7 +72,7 @@ class HeadGang(Gang):
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def tick(self, report: Report, now: float) -> None:
-        """See `Gang.tick`. Also sends changes and heartbeats to the workers."""
+        """See `Gang.tick`. Also send changed orders and heartbeats, and drop peers that do not authenticate in time."""
         super().tick(report, now)
         order = self._head.order
         if order != self._last_order or now - self._last_order_at >= self._spec.limits.heartbeat_s:
@@ -115,7 +115,7 @@ class HeadGang(Gang):
             self._register(connection)
 
     def _register(self, connection: GangConnection) -> None:
-        """Register a node's connection. A node reconnects only after its old connection failed, so close that one."""
+        """Register a node's connection. If the node has reconnected, close its old connection, which has failed."""
         self._unauthenticated.discard(connection)
         old = self._connections.pop(connection.protocol.peer or 0, None)
         if old is not None:
@@ -180,7 +180,7 @@ class WorkerGang(Gang):
         self._core.tick(now)
 
     def released(self, now: float) -> bool:
-        """Return True if this node has finished and has informed the head node or cannot reach it."""
+        """Return True if this node has finished and has sent its last report, lost its connection or timed out."""
         if self._ended_at is None:
             return False
         delivered = self._connection is None or (
@@ -197,7 +197,7 @@ class WorkerGang(Gang):
         connection = self._connection
         if connection is not None:
             stuck = not connection.protocol.ready and now - connection.opened > _GREETING_S
-            # A connection may fail silently. Reconnect early enough that the head node still waits for this node.
+            # A connection may fail silently. Reconnect before the head node considers this node lost.
             if stuck or now - max(connection.opened, self._core.last_message_at) > self._spec.limits.lost_s / 2:
                 self._drop()
         if self._connection is not None or now < self._retry_at or self._ended_at is not None:
@@ -249,7 +249,7 @@ def join_gang(spec: StartSpec, selector: selectors.BaseSelector) -> Gang:
     """Create this node's interface to the gang.
 
     Raises:
-        AgentError: This is the head node, and it cannot listen on its port.
+        AgentError: This node is the head node of several nodes and cannot listen on its port.
     """
     if spec.gang.nodes == 1:
         return Gang(spec, selector)
@@ -269,7 +269,7 @@ def _listen(address: str, port: int) -> socket.socket:
         raise AgentError(
             f"the head node cannot listen on {address} port {port}: {error.strerror}",
             code="port-in-use" if busy else "cannot-listen",
-            hint="use another port: another run may use this one" if busy else "check the node's private address",
+            hint="use another port; another run may use this port" if busy else "check the node's private address",
         ) from error
     sock.settimeout(0)
     return sock
@@ -284,7 +284,7 @@ def _allow_handles(needed: int) -> None:
 
 
 def _begin_connect(address: str, port: int) -> socket.socket:
-    """Start a non-blocking connect. The head node sends the first message, so the first read reports a failure."""
+    """Start a non-blocking connect. If it fails later, the worker's first read raises the error."""
     family, socket_type, protocol, _, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, socket_type, protocol)
     sock.settimeout(0)
@@ -296,6 +296,6 @@ def _begin_connect(address: str, port: int) -> socket.socket:
 
 
 def _without_age(report: Report) -> dict[str, Any]:
-    """Return the report without the fields that change only with time."""
+    """Return the report with the failure's age, which changes constantly, set to zero."""
     failure = report["failure"]
     return {**report, "failure": None if failure is None else {**failure, "age_s": 0}}

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..errors import AgentError
-from .status import run_dir
+from .status import log_path, run_dir
 
 T = TypeVar("T")
 _LONGEST_S = 366 * 86400.0
 KEY_COMMENT = "cloudgpu-run:"
-"""Comment prefix of a key that is authorized during a run. The run ID follows it."""
+"""Prefix of the comment on a key that is authorized during a run. The run ID follows the prefix."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Limits:
         lost_s: Silence after which another node counts as lost.
         reconnect_s: Time within which a disconnected node must reconnect.
         heartbeat_s: Interval between heartbeats.
-        settle_s: Time that the head node waits for reports of an earlier failure.
+        settle_s: Time that the head node waits, after the first reported failure, for reports of earlier failures.
     """
 
     grace_s: float = 10.0
@@ -48,7 +48,7 @@ class GangSpec:
 
 @dataclass(frozen=True)
 class RankSpec:
-    """A process to start. The run does not wait for processes whose `decides` is False, and stops them when it ends."""
+    """A process to start. If `decides` is False, the run does not wait for the process and stops it at the end."""
 
     rank: int
     local_rank: int
@@ -70,9 +70,10 @@ class ContainerSpec:
         image: Name of the image, for display.
         client: Leading arguments of every `docker` command line for the node's engine.
         run: Rest of the command line that starts the container.
-        gpus: True if the container gets the node's GPUs.
-        devices: Indices of the GPUs, if the container gets only some of them.
-        own: Directories whose files are chowned to the node's user after the run.
+        gpus: True if the container gets GPUs.
+        devices: Indices of the GPUs that the container gets; empty for all.
+        own: Directories in the container whose files are chowned to the node's user before the container is removed.
+        plugin_check: Command that looks for NCCL's EFA plugin in the container; empty to omit the check.
     """
 
     name: str
@@ -82,6 +83,18 @@ class ContainerSpec:
     gpus: bool = False
     devices: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    plugin_check: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TransportSpec:
+    """The network between the nodes, which the agent reads from NCCL's log.
+
+    Attributes:
+        required: Network without which the run fails, such as `efa`; empty to accept any.
+    """
+
+    required: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,18 +110,27 @@ class StartSpec:
     gang: GangSpec
     limits: Limits
     container: ContainerSpec | None = None
+    transport: TransportSpec | None = None
+    """How to watch the network between the nodes; None to leave it unwatched."""
     admits: str = ""
     """`authorized_keys` line that lets the run's head node log in to this node during the run."""
+    alone: bool = False
+    """Whether to refuse the start while another run on this node has not ended."""
 
     def __repr__(self) -> str:
         return f"StartSpec(run_id={self.run_id!r}, node_index={self.node_index})"
+
+
+def log_paths(spec: StartSpec) -> list[str]:
+    """Return the paths of the logs of a node's ranks."""
+    return [log_path(spec.run_dir, rank.rank) for rank in spec.ranks]
 
 
 def read_start(request: dict[str, Any]) -> StartSpec:
     """Parse and validate the request.
 
     Raises:
-        AgentError: A field is missing or invalid. The message contains no values, because they may be secret.
+        AgentError: A field is missing or invalid. The message contains no secrets.
     """
     ranks = tuple(_rank(rank) for rank in _field(request, "ranks", list))
     if len({rank.rank for rank in ranks}) != len(ranks):
@@ -127,7 +149,9 @@ def read_start(request: dict[str, Any]) -> StartSpec:
         gang=gang,
         limits=_limits(request),
         container=_container(request.get("container")),
+        transport=None if request.get("transport") is None else _transport(_object(request, "transport")),
         admits=_admits(request),
+        alone=bool(request.get("alone")),
     )
 
 
@@ -152,7 +176,12 @@ def _container(request: Any) -> ContainerSpec | None:  # noqa: ANN401 - unchecke
         bool(request.get("gpus")),
         _string_list(request, "devices", empty=True),
         _string_list(request, "own", empty=True),
+        _string_list(request, "plugin_check", empty=True),
     )
+
+
+def _transport(request: dict[str, Any]) -> TransportSpec:
+    return TransportSpec(_field(request, "required", str))
 
 
 def _rank(request: Any) -> RankSpec:  # noqa: ANN401 - unchecked input
@@ -184,7 +213,7 @@ def _gang(request: dict[str, Any]) -> GangSpec:
     if nodes == 1:
         return GangSpec("", 0, "", 1)
     token = _field(request, "token", str)
-    if len(token) < 16:  # noqa: PLR2004 - a shorter one can be guessed
+    if len(token) < 16:  # noqa: PLR2004 - a shorter token can be guessed
         raise AgentError("start: gang.token must have at least 16 characters")
     return GangSpec(_field(request, "head_address", str), _field(request, "port", int), token, nodes)
 

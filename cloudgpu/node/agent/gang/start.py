@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from contextlib import suppress
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Sequence
 
 from .. import files
 from ..containers import docker_group
 from ..errors import AgentError
 from . import status
+from .busy import refuse_if_busy
 from .spec import StartSpec, read_start
 from .supervisor import Supervisor
 
@@ -22,16 +24,21 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Start the run, or report its status if it has already been started.
 
     Raises:
-        AgentError: The request is invalid, the directory belongs to another run, or the daemon failed to start.
+        AgentError: The request is invalid, the work directory is missing, the run directory contains another run,
+            another run is in progress and this one must run alone, or the daemon failed to start.
     """
     start_spec = read_start(spec)
     if start_spec.container is not None:
         docker_group.restart_with_docker_group(start_spec.container.client[-1], "start", spec)
     _check_directories(start_spec)
-    with files.locked(os.path.join(start_spec.run_dir, "start.lock")) as lock:
+    # The lock of the directory of all runs decides between two runs that start at the same time.
+    runs_lock = os.path.join(os.path.dirname(os.path.normpath(start_spec.run_dir)), "start.lock")
+    with files.locked(runs_lock) as every, files.locked(os.path.join(start_spec.run_dir, "start.lock")) as lock:
         known = status.read_status_if_any(start_spec.run_dir)
         if known is None:
-            _launch(start_spec, lock)
+            if start_spec.alone:
+                refuse_if_busy(start_spec.run_dir)
+            _launch(start_spec, (every, lock))
         elif known["run_id"] != start_spec.run_id:
             raise AgentError(f"{start_spec.run_dir} contains run {known['run_id']}", hint="use another run directory")
     emit({**status.read_status(start_spec.run_dir), "started": known is None})
@@ -44,11 +51,11 @@ def _check_directories(start_spec: StartSpec) -> None:
         raise AgentError(f"cannot create {start_spec.run_dir}: {error.strerror}") from error
     if not os.path.isdir(start_spec.workdir):
         raise AgentError(
-            f"the work directory {start_spec.workdir} does not exist", hint="stage the work directory first"
+            f"the work directory {start_spec.workdir} does not exist", hint="copy the work directory to the node first"
         )
 
 
-def _launch(start_spec: StartSpec, lock: int) -> None:
+def _launch(start_spec: StartSpec, locks: Sequence[int]) -> None:
     """Fork twice and wait until the daemon has written its status to disk."""
     sys.stdout.flush()
     read, write = os.pipe()
@@ -57,7 +64,7 @@ def _launch(start_spec: StartSpec, lock: int) -> None:
         os.close(read)
         os.setsid()
         if os.fork() == 0:
-            _daemon(start_spec, write, lock)
+            _daemon(start_spec, write, locks)
         os._exit(0)
     os.close(write)
     os.waitpid(child, 0)
@@ -69,19 +76,19 @@ def _launch(start_spec: StartSpec, lock: int) -> None:
 def _check_reply(reply: dict[str, Any] | None, start_spec: StartSpec) -> None:
     if reply is None:
         log = os.path.join(start_spec.run_dir, "agent.log")
-        raise AgentError("the agent's daemon died during startup", hint=f"see {log} on the node")
+        raise AgentError("the agent's daemon died during startup", hint=f"see {shlex.quote(log)} on the node")
     if "error" in reply:
         raise AgentError(reply["error"], hint=reply["hint"], code=reply["code"])
 
 
-def _daemon(start_spec: StartSpec, write: int, lock: int) -> None:
+def _daemon(start_spec: StartSpec, write: int, locks: Sequence[int]) -> None:
     """Run the daemon. Never returns. Unexpected errors are logged in `agent.log`."""
     try:
         _detach(start_spec.run_dir)
         supervisor = _begin(start_spec, write)
-        # Hold the lock until the status file exists, even if the caller dies, so that no second start interferes.
-        os.close(write)
-        os.close(lock)
+        # This process keeps the locks until the status file exists, so that a second start waits for the first.
+        for handle in (write, *locks):
+            os.close(handle)
         supervisor.run()
     except AgentError:
         os._exit(1)

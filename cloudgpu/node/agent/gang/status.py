@@ -1,4 +1,4 @@
-"""The status file of a run, and the status to report if the agent that writes the file has died."""
+"""A run's status file, and the status to report if the agent that writes the file has died or is silent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..utc import utc
 
 FINAL = frozenset({"succeeded", "failed", "cancelled", "lost"})
 _SILENT_S = 60.0
-"""Seconds without a heartbeat after which an agent counts as lost, or three times `lost_s` if that is longer."""
+"""Minimum silence, in seconds, after which an agent counts as lost. Three times `lost_s` applies if that is longer."""
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """`status`: print the status of the run in `run_dir`.
 
     Raises:
-        AgentError: There is no run.
+        AgentError: There is no run in `run_dir`, or its status file is damaged.
     """
     emit(read_status(run_dir(spec)))
 
@@ -51,7 +51,7 @@ def read_status(folder: str) -> dict[str, Any]:
     """Return the current status of the run. If the agent is dead or silent, the state is `lost`.
 
     Raises:
-        AgentError: There is no run in this directory.
+        AgentError: There is no run in this directory, or its status file is damaged.
     """
     status = read_status_if_any(folder)
     if status is None:
@@ -60,7 +60,11 @@ def read_status(folder: str) -> dict[str, Any]:
 
 
 def read_status_if_any(folder: str) -> dict[str, Any] | None:
-    """Like `read_status`, but return None if there is no run."""
+    """Return the current status of the run, or None if there is no run. See `read_status`.
+
+    Raises:
+        AgentError: The status file is damaged.
+    """
     with raise_malformed_as(
         lambda _: AgentError(f"{status_path(folder)} is damaged", hint="use another run directory")
     ):

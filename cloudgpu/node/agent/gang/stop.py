@@ -15,7 +15,7 @@ from .supervisor import REQUEST
 _DEFAULT_GRACE_S = 10.0
 _LONGEST_GRACE_S = 86400.0
 _EXTRA_S = 20.0
-"""Seconds beyond the grace period, so that the nodes can agree and slow processes can exit."""
+"""Seconds to wait beyond the grace period, so that the nodes can agree and slow processes can exit."""
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:

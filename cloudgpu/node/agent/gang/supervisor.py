@@ -1,4 +1,4 @@
-"""The daemon of one run on one node: waits for the gang, starts the ranks, and writes the status of the run."""
+"""The daemon that runs a node's part of a run: it waits for the gang, starts the ranks, and writes the status."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import time
 from typing import Any
 
 from .. import files, proc
+from ..containers import net_plugin
 from ..containers.run_container import RankContainer
+from ..errors import AgentError
+from ..transport.watch import TransportWatch
 from ..untrusted_data import MALFORMED
 from ..utc import now as utc_now
-from . import authorized_keys, status
+from . import authorized_keys, secret_file, status
 from .ranks import RankProcesses
 from .sockets import join_gang
-from .spec import StartSpec
+from .spec import StartSpec, log_paths
 from .verdict import Report, read_cancel
 from .watchdog import Watchdog
 
@@ -30,10 +33,10 @@ _SAVE_AGAIN_S = 600.0
 
 
 class Supervisor:
-    """Supervisor of a node's ranks. It has a single thread, because a death signal is tied to the thread that forks."""
+    """Supervisor of a node's ranks. It has one thread, because the forking thread's exit triggers the death signal."""
 
     def __init__(self, spec: StartSpec) -> None:
-        """Prepare this node's part of the gang, including its container.
+        """Prepare this node's part of the run, including its container.
 
         The gang forms only after every node has started its container.
 
@@ -47,9 +50,11 @@ class Supervisor:
         self._container = None if spec.container is None else RankContainer(spec.container)
         watchdog = Watchdog(os.urandom(16).hex(), self._container, spec)
         self._ranks = RankProcesses(spec, watchdog, self._container)
+        self._transport = TransportWatch(spec.transport, spec.run_dir, log_paths(spec), self._container)
         self._gang = join_gang(spec, self._selector)
         if self._container is not None:
-            _create(self._container, watchdog, spec.run_dir)
+            _create(self._container, watchdog, spec, self._transport)
+        secret_file.write(spec.run_dir, spec.secrets)
         authorized_keys.authorize(spec)
         self._state = "starting"
         self._started = False
@@ -82,17 +87,23 @@ class Supervisor:
 
     def _wait_s(self) -> float:
         kill_at = self._ranks.kill_at
-        # Check the process groups often while ranks are being stopped: the exit of a grandchild causes no event.
+        # Check often while ranks are being stopped, because the exit of a rank's child process causes no event.
         return _TICK_S if kill_at is None else min(0.05, _TICK_S)
 
     def _report(self) -> Report:
         now = time.monotonic()
         return {
             "done": self._started and self._ranks.done,
-            "failure": self._ranks.first_failure(self._spec.node_index, now) if self._started else None,
+            "failure": self._failure(now) if self._started else None,
             "cancel": self._cancel,
             "ended": self._state in status.FINAL,
         }
+
+    def _failure(self, now: float) -> dict[str, Any] | None:
+        # Read once more when the ranks have ended: a short run may have written its first line just before.
+        self._transport.read(now, last=self._ranks.done and not self._stopping)
+        index = self._spec.node_index
+        return self._ranks.first_failure(index, now) or self._transport.failure(index, now)
 
     def _follow_verdict(self, now: float) -> None:
         verdict = self._gang.verdict
@@ -117,6 +128,7 @@ class Supervisor:
         if self._container is not None:
             self._container.remove()
         authorized_keys.revoke(self._spec)
+        secret_file.finish(self._spec.run_dir, log_paths(self._spec))
         self._state, self._ended_utc = state, utc_now()
         deadline = time.monotonic() + _SAVE_AGAIN_S
         while not self._save() and time.monotonic() < deadline:
@@ -127,7 +139,7 @@ class Supervisor:
         while not self._gang.released(time.monotonic()):
             self._turn()
         if self._container is None or self._container.remove():
-            self._ranks.dismiss()  # otherwise the watchdog keeps trying to remove the container
+            self._ranks.dismiss()  # if the container remains, the watchdog stays and removes it later
 
     def _save_if_changed(self) -> None:
         now = time.monotonic()
@@ -138,7 +150,7 @@ class Supervisor:
             _touch(status.status_path(self._spec.run_dir))
 
     def _save(self) -> bool:
-        """Write the status. If the disk is full, free the reserved space and return False: the caller retries."""
+        """Write the status. If the disk is full, free the reserved space and return False. The caller then retries."""
         current = self._status()
         try:
             files.write_json(status.status_path(self._spec.run_dir), current)
@@ -158,6 +170,7 @@ class Supervisor:
             "node_index": self._spec.node_index,
             "state": self._state,
             "ranks": [rank.as_json() for rank in self._ranks.ranks],
+            "transport": self._transport.as_json(),
             "first_failure": None if verdict is None else verdict["first_failure"],
             "created_utc": self._created_utc,
             "ended_utc": self._ended_utc,
@@ -186,16 +199,35 @@ class Supervisor:
             self._cancel = default
 
 
-def _create(container: RankContainer, watchdog: Watchdog, run_dir: str) -> None:
+def _create(container: RankContainer, watchdog: Watchdog, spec: StartSpec, transport: TransportWatch) -> None:
     watchdog.hold(exists=True)
     try:
-        container.create(run_dir)
+        container.create(spec.run_dir)
+        _check_plugin(container, spec, transport)
     finally:
         watchdog.hold(exists=container.exists)
 
 
+def _check_plugin(container: RankContainer, spec: StartSpec, transport: TransportWatch) -> None:
+    """Look for NCCL's EFA plugin in the container, with the environment of the first rank.
+
+    Raises:
+        AgentError: The recipe requires EFA, and NCCL cannot use it. The container has been removed.
+        OSError: The run directory cannot be written.
+    """
+    check = () if spec.container is None else spec.container.plugin_check
+    if not check or not spec.ranks:
+        return
+    try:
+        problem = net_plugin.problem(check, spec.run_dir, {**spec.ranks[0].env, **spec.secrets})
+        transport.take_plugin_problem(problem)
+    except (AgentError, OSError):
+        container.remove()
+        raise
+
+
 def _touch(path: str) -> None:
-    """Update the file's modification time as a heartbeat, which does not need disk space."""
+    """Update the status file's modification time as a heartbeat. This does not need disk space."""
     os.utime(path)
 
 

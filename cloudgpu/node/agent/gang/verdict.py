@@ -1,7 +1,7 @@
 """Decide the final status of a run from the nodes' reports, without clocks or sockets. Times are monotonic seconds.
 
-Every heartbeat contains a node's whole report or the head node's whole order, so no information is lost with a
-connection. The head node decides. A worker decides on its own only if it cannot reach the head node.
+Every heartbeat contains a node's whole report or the head node's whole order, so a lost connection loses no
+information. The head node decides. A worker decides on its own only if it cannot reach the head node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GangVerdict = Dict[str, Any]
 def failure_record(
     node_index: int, reason: str, *, rank: int | None = None, exit_code: int | None = None
 ) -> dict[str, Any]:
-    """Return the first failure as shown in every status. A negative exit code is a negated signal number."""
+    """Return a failure in the format of a status's `first_failure`. A negative exit code is a negated signal number."""
     return {"rank": rank, "exit_code": exit_code, "node_index": node_index, "reason": reason}
 
 
@@ -83,7 +83,7 @@ def read_cancel(request: dict[str, Any]) -> dict[str, Any]:
 
 
 class HeadCore:
-    """The head node's decisions. The head node itself, which is node 0, reports like any other node."""
+    """The head node's decisions. The head node is node 0, and its own report is treated like any other node's."""
 
     def __init__(self, nodes: int, limits: Limits, now: float) -> None:
         self.verdict: GangVerdict | None = None
@@ -125,7 +125,7 @@ class HeadCore:
         self._closed.setdefault(node, now)
 
     def tick(self, now: float) -> None:
-        """Form the gang, detect lost nodes, and decide the final status, as of the given time."""
+        """Form the gang, detect lost nodes, and decide the final status if possible, as of the given time."""
         if self.verdict is not None:
             return
         if not self.formed:
@@ -139,7 +139,7 @@ class HeadCore:
             self._decide("succeeded", None)
 
     def released(self, now: float) -> bool:
-        """Return True if the head node may exit: the run is decided, and every worker has finished or is lost."""
+        """Return True if the outcome is decided and every worker has finished, disconnected or gone silent."""
         return self.verdict is not None and all(
             self._ended.get(node) or node in self._closed or self._silent_s(node, now) > self._limits.lost_s
             for node in range(1, self._nodes)
@@ -168,7 +168,7 @@ class HeadCore:
 
     def _suspect(self, at: float, reported: dict[str, Any], now: float) -> None:
         if not self._failures:
-            # One dead rank breaks the other ranks within milliseconds, and the earliest failure may be reported last.
+            # A dead rank makes other ranks fail within milliseconds, and the earliest failure may be reported last.
             self._settled_at = now + self._limits.settle_s
         self._failures.append((at, reported))
 
@@ -200,7 +200,7 @@ class WorkerCore:
         return self._began if self._last_message_at is None else self._last_message_at
 
     def cancel(self, request: dict[str, Any], now: float) -> None:
-        """Request cancellation. The head node decides; if it does not respond, this node stops on its own."""
+        """Request cancellation. If the head node does not decide in time, this node stops on its own."""
         if self._cancelled_at is None:
             self._cancelled_at, self._cancel = now, request
 
@@ -211,7 +211,7 @@ class WorkerCore:
         self.verdict = self.verdict or order["verdict"]
 
     def closed(self, now: float) -> None:
-        """Record that the connection was lost or could not be established. The owner retries."""
+        """Record that the connection was lost or could not be established. The caller reconnects."""
         self._closed = now if self._closed is None else self._closed
 
     def tick(self, now: float) -> None:

@@ -7,12 +7,13 @@ import signal
 
 from .. import proc
 from ..containers.run_container import RankContainer
+from . import secret_file
 from .authorized_keys import revoke
-from .spec import StartSpec
+from .spec import StartSpec, log_paths
 
 
 class Watchdog:
-    """A process that kills the ranks and removes their container if the agent dies."""
+    """A process that kills the ranks, removes their container and revokes the run's SSH key if the agent dies."""
 
     def __init__(self, mark: str, container: RankContainer | None = None, spec: StartSpec | None = None) -> None:
         self.mark = mark
@@ -27,7 +28,7 @@ class Watchdog:
         self._send(b"%d\n" % group)
 
     def hold(self, *, exists: bool) -> None:
-        """Tell the watchdog whether there is a container to remove if the agent dies.
+        """Tell the watchdog to remove the container if the agent dies (`exists=True`), or not to remove it.
 
         The watchdog must not remove a container by name once another attempt may have reused the name.
         """
@@ -54,7 +55,7 @@ def _run_watchdog(read: int, mark: str, container: RankContainer | None, spec: S
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # Inherited handles would keep locks and the start command's pipe alive.
+    # Inherited file handles would keep locks held and the start command's pipe open.
     os.closerange(0, read)
     os.closerange(read + 1, 4096)
     received = b""
@@ -75,10 +76,12 @@ def _run_watchdog(read: int, mark: str, container: RankContainer | None, spec: S
 
 
 def _clean_up(container: RankContainer | None, spec: StartSpec | None) -> None:
-    """Revoke the run's SSH key and remove its container."""
+    """Revoke the run's SSH key, remove its secrets from the logs and its container."""
     if spec is not None:
         revoke(spec)
     if container is not None:
         for _ in range(3):
             os.open(os.devnull, os.O_RDWR)  # the docker client expects open standard streams
         container.remove_with_retries()
+    if spec is not None:
+        secret_file.finish(spec.run_dir, log_paths(spec))

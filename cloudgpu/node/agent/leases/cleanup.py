@@ -11,6 +11,7 @@ from typing import Any, Callable
 from .. import files
 from ..errors import AgentError
 from ..fetch import dataset_index
+from ..gang import secret_file
 from ..mounts import mount
 from . import daemon, store, termination
 from .lease import MARK
@@ -21,12 +22,16 @@ _UMOUNT_S = 20.0
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Clean up, then print the number of clusters, the released GPUs, and `left`: what could not be removed.
+    """Clean up, then print the number of clusters, the GPUs in their leases, and, as `left`, whatever remains.
 
-    It is not an error if there is nothing to clean up. `token` and `home` identify the cluster and its directory below
-    this user's `.cloudgpu/hosts`; without them, `cluster` and `owner` identify the cluster. With this
-    user's last cluster on the host, environments and an empty `.cloudgpu` are removed too. `keep_cache` keeps
-    downloaded datasets and environments.
+    It is not an error if there is nothing to clean up. A lease is released only if nothing remains. `token` and `home`
+    identify the cluster and its directory below this user's `.cloudgpu/hosts`; without a token, `cluster` and `owner`
+    identify the cluster. With this user's last cluster on the host, environments and an empty `.cloudgpu` are removed
+    too. `keep_cache` keeps downloaded datasets and environments.
+
+    Raises:
+        AgentError: The request or a lease contains a directory that is not a cluster's, or a file or lease cannot be
+            removed.
     """
     grace_s, keep = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
     if spec.get("token"):
@@ -44,7 +49,10 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
 
 def _end_cluster(token: str, homes: list[str], *, grace_s: float, keep_cache: bool) -> list[str]:
-    """Stop processes, unmount, delete files, then remove the lease, so that no other cluster gets GPUs still in use."""
+    """Clear a cluster's directories, then remove its lease. Return descriptions of what remains.
+
+    The lease is removed last, so that no other cluster gets GPUs that are still in use.
+    """
     left = [remainder for home in homes for remainder in _clear(home, grace_s=grace_s, keep_cache=keep_cache)]
     if not left and os.path.lexists(store.FOLDER):
         with store.lease_lock():
@@ -53,7 +61,7 @@ def _end_cluster(token: str, homes: list[str], *, grace_s: float, keep_cache: bo
 
 
 def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
-    """Stop and remove everything in one of a cluster's directories. Return descriptions of what remains."""
+    """Stop everything in a cluster's directory, then delete the directory. Return descriptions of what remains."""
     left = [
         f"process {pid}"
         for pid in (*termination.stop_runs(home, grace_s=grace_s), *termination.kill_leftover_processes(home))
@@ -65,6 +73,8 @@ def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
         return left
     if not keep_cache:
         dataset_index.forget_all(os.path.join(home, ".cloudgpu", "data"))
+    for run in Path(home, ".cloudgpu", "runs").glob("*"):
+        secret_file.remove(str(run))
     daemon.stop_daemon(home)
     _remove(home)
     _remove_base(home, keep_cache=keep_cache)
@@ -72,10 +82,10 @@ def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
 
 
 def _checked_home(home: str) -> str:
-    """Return the directory if it is directly below `.cloudgpu/hosts`. Nothing else is ever deleted.
+    """Return the normalized path of a directory to delete, which must be directly below `.cloudgpu/hosts`.
 
     Raises:
-        AgentError: The directory is elsewhere.
+        AgentError: The directory is elsewhere, so it must not be deleted.
     """
     path = os.path.normpath(home)
     if not os.path.isabs(path) or Path(path).parts[-3:-1] != (".cloudgpu", "hosts"):
@@ -84,7 +94,7 @@ def _checked_home(home: str) -> str:
 
 
 def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
-    """Return the token and directory of each of this user's clusters on this host with this name and owner."""
+    """Return the tokens and directories of the clusters with this name and owner that this user has on this host."""
     clusters = []
     for record_file in sorted(Path("~/.cloudgpu/hosts").expanduser().glob(f"*/{MARK}")):
         try:
@@ -93,7 +103,7 @@ def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
             continue
         if (record.get("cluster"), record.get("owner")) == (cluster, owner):
             clusters.append((str(record.get("token")), str(record_file.parent)))
-    # The login that took the lease may have had a different home directory than this login.
+    # The login that took the lease may have had a different home directory than this login has.
     clusters += [
         (lease.token, _checked_home(lease.home))
         for lease in store.active_leases()
@@ -125,7 +135,7 @@ def _mounts(home: str) -> list[str]:
 
 
 def _remove(path: str) -> None:
-    """Delete a tree, including read-only files. Files that cannot be deleted remain; the caller reports them."""
+    """Delete a directory tree, including read-only files. Skip files that cannot be deleted."""
 
     def opened(function: Any, name: str, _error: Any) -> None:  # noqa: ANN401 - shutil's own protocol
         try:
@@ -139,7 +149,7 @@ def _remove(path: str) -> None:
 
 
 def _remove_base(home: str, *, keep_cache: bool) -> None:
-    """Delete environments and base directories if this was this user's last cluster on this host."""
+    """Delete environments and the empty base directories if this user has no other cluster on this host."""
     hosts = os.path.dirname(home)
     base = os.path.dirname(hosts)
     try:
@@ -151,4 +161,4 @@ def _remove_base(home: str, *, keep_cache: bool) -> None:
     try:
         os.rmdir(base)
     except OSError:
-        return  # the directory contains files of the user, or caches to keep
+        return  # the directory contains the user's own files, or caches to keep

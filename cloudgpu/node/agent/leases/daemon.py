@@ -1,7 +1,7 @@
 """The lease daemon: stops the cluster's processes on this host when the lease expires.
 
-The daemon does not depend on a caller, a server or special permissions. A second daemon for the same lease exits
-immediately.
+The daemon needs no connection to a caller, no server and no special permissions. A second daemon for the same lease
+exits immediately.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOCK = "warden.lock"
 
 
 def ensure_daemon_running(token: str, home: str) -> None:
-    """Make sure that a lease daemon watches this lease. Returns immediately."""
+    """Start a lease daemon for this lease unless it already has one. Return without waiting for the daemon."""
     os.makedirs(home, mode=0o700, exist_ok=True)
     sys.stdout.flush()
     child = os.fork()
@@ -34,7 +34,7 @@ def ensure_daemon_running(token: str, home: str) -> None:
 
 
 def stop_daemon(home: str) -> None:
-    """Stop the lease daemon of a cluster that the caller is about to clean up."""
+    """Kill the lease daemon of a cluster whose directory is about to be deleted."""
     try:
         daemon_process = files.read_json(os.path.join(home, termination.DAEMON_FILE))
     except ValueError:

@@ -21,7 +21,9 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Perform the action `take`, `show` or `extend` and print the result.
 
     Raises:
-        AgentError: GPUs are in use (`leased`, `in-use`), too few exist (`no-gpu`), or the lease expired (`no-lease`).
+        AgentError: The request is invalid, GPUs are in use (code `leased` or `in-use`), too few GPUs exist or
+            `nvidia-smi` does not list them (`no-gpu`), or the lease to extend has expired or does not exist
+            (`no-lease`).
     """
     actions = {"take": _take, "show": _show, "extend": _extend}
     action = actions.get(str(spec.get("action")))
@@ -31,7 +33,11 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
 
 def _take(spec: dict[str, Any]) -> dict[str, Any]:
-    """Lease the first free GPUs, or renew an existing lease. A lease daemon enforces the expiry."""
+    """Lease the first free GPUs, or renew an active lease on the same number of GPUs.
+
+    An expired lease is not renewed, because another cluster may have leased its GPUs since. A lease daemon enforces the
+    expiry.
+    """
     requested = _number(spec, "gpus")
     home = _text(spec, "home")
     lease = Lease(
@@ -43,13 +49,13 @@ def _take(spec: dict[str, Any]) -> dict[str, Any]:
         ids = gpu_use.gpu_ids()
         gpus = (
             existing.gpus
-            if existing is not None and len(existing.gpus) == requested
+            if existing is not None and not existing.expired and len(existing.gpus) == requested
             else _free(requested, ids, lease.token)
         )
         taken = replace(lease, gpus=gpus)
         store.write_lease(taken)
     os.makedirs(home, mode=0o700, exist_ok=True)
-    # Files outlive a lease. With this record, they can be found and removed even if the caller has lost its state.
+    # Files outlive a lease. This record makes it possible to find and delete them even if the caller loses its state.
     files.write_json(os.path.join(home, MARK), {"cluster": taken.cluster, "owner": taken.owner, "token": taken.token})
     daemon.ensure_daemon_running(taken.token, home)
     return {"devices": list(gpus), "of": len(ids)}
@@ -61,11 +67,12 @@ def _free(requested: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
     unleased = [process for process in gpu_use.gpu_processes(ids) if process.gpu not in leased]
     free = sorted(set(ids.values()) - leased - {process.gpu for process in unleased})
     if len(ids) < requested:
-        raise AgentError(f"this host has {len(ids)} GPUs, but {requested} are requested", code="no-gpu")
+        raise AgentError(f"GPUs requested: {requested}, but this host has only {len(ids)}", code="no-gpu")
     if len(free) < requested:
         in_use = [lease.description for lease in others] + [process.description for process in unleased]
+        gpus = "1 GPU" if len(ids) == 1 else f"{len(ids)} GPUs"
         raise AgentError(
-            f"only {len(free)} of {len(ids)} GPUs are free, but {requested} are requested; in use: {'; '.join(in_use)}",
+            f"only {len(free)} of {gpus} are free, but {requested} are requested; in use: {'; '.join(in_use)}",
             code="leased" if others else "in-use",
             hint="wait until enough GPUs are free, or request fewer GPUs or another pool",
         )
@@ -73,7 +80,7 @@ def _free(requested: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
 
 
 def _show(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return all leases and GPU processes. A host without a driver has no GPUs and reports why."""
+    """Return all leases, GPUs and GPU processes. If `nvidia-smi` fails, `problem` contains the reason."""
     token = str(spec.get("token", ""))
     leases = store.active_leases()
     problem, ids, busy = "", {}, []
@@ -103,7 +110,9 @@ def _extend(spec: dict[str, Any]) -> dict[str, Any]:
         current = store.find_own_lease(_text(spec, "token"))
         if current is None or current.expired:
             raise AgentError(
-                "the lease on this host has expired", code="no-lease", hint="run `cloudgpu down`, then start again"
+                "the lease on this host has expired",
+                code="no-lease",
+                hint="run `cloudgpu down`, then start the cluster again",
             )
         until = _number(spec, "expires_epoch_s")
         store.write_lease(replace(current, expires_epoch_s=until))

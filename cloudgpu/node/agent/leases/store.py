@@ -1,8 +1,8 @@
 """GPU leases on this machine: one file per lease in a directory that every login user can write to.
 
-The directory is sticky, so only the user who took a lease can change or remove it, and everyone can read it. Changes
-require a `flock` on the directory, which the kernel releases when its holder exits. A lease ends at its expiry, so that
-the GPUs become free even if the caller no longer exists.
+The directory is sticky, so only the user who took a lease can change or remove its file, and every user can read it.
+Changes require a `flock` on the directory, which the kernel releases when the process with the lock exits. A lease ends
+at its expiry, so that its GPUs become free even if the user never releases it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LATEST_S = 4_102_444_799
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease on GPUs. `user` is the owner of the file, regardless of the file's content.
+    """A lease on GPUs. `user` is the owner of the lease's file, regardless of the file's content.
 
     `home` is the cluster's directory, recorded because a later login may have a different home directory.
     """
@@ -68,11 +68,13 @@ def gpu_names(gpus: tuple[int, ...]) -> str:
 
 @contextmanager
 def lease_lock() -> Iterator[None]:
-    """Hold the directory's lock, creating the directory if necessary.
+    """Hold the lock on the lease directory during the block.
+
+    Create the directory if necessary, and remove it after the block if it is empty.
 
     Raises:
-        AgentError: The lease directory cannot be created, any user may delete leases in it, or another process holds
-            its lock for too long.
+        AgentError: The lease directory cannot be created, any user may delete leases in it, or another process has held
+            its lock for 20 seconds.
     """
     handle = _locked()
     try:
@@ -83,7 +85,7 @@ def lease_lock() -> Iterator[None]:
 
 
 def active_leases() -> list[Lease]:
-    """Return every lease that has not expired. Without the lock, the result may be out of date."""
+    """Return every lease that has not expired, ordered by GPU. Without the lock, the result may be out of date."""
     found = [_read(name) for name in _names()]
     return sorted((lease for lease in found if lease is not None and not lease.expired), key=lambda lease: lease.gpus)
 
@@ -149,7 +151,7 @@ def _names() -> list[str]:
 
 
 def _read(name: str) -> Lease | None:
-    """Read a lease, or return None if the file is malformed. Any user can create files here."""
+    """Read a lease, or return None if the file is missing or malformed. Any user can create files in the directory."""
     try:
         handle = os.open(os.path.join(FOLDER, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as stream:
@@ -171,14 +173,14 @@ def _read(name: str) -> Lease | None:
 
 
 def _locked() -> int:
-    """Lock the directory, check that it was not replaced in the meantime, and return the handle that holds the lock."""
+    """Lock the directory, make sure that it was not replaced meanwhile, and return the handle that holds the lock."""
     deadline = time.monotonic() + _LOCK_WAIT_S
     while True:
         _create_folder()
         try:
             handle = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except (FileNotFoundError, PermissionError):
-            handle = None  # just removed, or its creator has not set its permissions yet
+            handle = None  # the directory was just removed, or its creator has not set its permissions yet
         if handle is not None:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -218,7 +220,7 @@ def _same_file(handle: int, path: str) -> bool:
 
 
 def _remove_if_empty() -> None:
-    """Remove the directory if no leases are left, unless it belongs to another user."""
+    """Remove the directory if it is empty and belongs to this user."""
     try:
         os.rmdir(FOLDER)
     except OSError:

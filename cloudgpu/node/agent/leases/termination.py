@@ -30,7 +30,10 @@ def run_dirs(home: str) -> list[str]:
 
 
 def stop_runs(home: str, *, grace_s: float) -> list[int]:
-    """Ask every run to stop, wait for the grace period, then kill what is left. Return the processes that survive."""
+    """Ask every run to stop, wait for the runs up to five seconds beyond the grace period, then kill what remains.
+
+    Return the PIDs of processes that are still running.
+    """
     asked = [folder for folder in run_dirs(home) if _request_stop(folder, grace_s)]
     deadline = time.monotonic() + grace_s + _EXTRA_S
     while any(_running(folder) for folder in asked) and time.monotonic() < deadline:
@@ -46,10 +49,10 @@ def stop_runs(home: str, *, grace_s: float) -> list[int]:
 
 
 def kill_leftover_processes(home: str) -> list[int]:
-    """Kill a cluster's agent commands and transfers that outlived their connections. Return the remaining processes.
+    """Kill agent commands and transfers that outlived their connections. Return the PIDs that are still running.
 
     The processes may be suspended or waiting for input that never arrives. A process that is about to exit, such as
-    `follow` after the end of its run, gets time to deliver its last line.
+    `follow` after the end of its run, gets two seconds to deliver its last line.
     """
     deadline = time.monotonic() + _LAST_LINES_S
     while list(_leftovers(home)) and time.monotonic() < deadline:
@@ -65,7 +68,7 @@ def kill_leftover_processes(home: str) -> list[int]:
 
 
 def _leftovers(home: str) -> Iterator[int]:
-    """Yield this user's processes that have no terminal and whose command line contains a path in the directory."""
+    """Yield the PIDs of this user's processes that have no terminal and have a path in `home` on their command line."""
     excluded = {*_ancestors(), _daemon_pid(home)}
     inside = os.fsencode(home) + b"/"
     for entry in Path("/proc").glob("[0-9]*"):
@@ -79,7 +82,7 @@ def _leftovers(home: str) -> Iterator[int]:
 
 
 def _ancestors() -> Iterator[int]:
-    """Yield this process and its ancestors."""
+    """Yield the PIDs of this process and its ancestors."""
     pid = os.getpid()
     while pid > 1:
         yield pid
@@ -96,12 +99,12 @@ def _parent(pid: int) -> int:
 
 
 def _has_terminal(entry: Path) -> bool:
-    """Return True if the process has a terminal, such as an editor or `tail` on a log."""
+    """Return True if the process has a terminal, as an editor or `tail` on a log does."""
     return entry.joinpath("stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[4] != "0"
 
 
 def _daemon_pid(home: str) -> int:
-    """Return the process ID of the lease daemon, which is stopped last."""
+    """Return the PID of the lease daemon, which is stopped last, or 0 if the daemon is not running."""
     try:
         daemon_process = files.read_json(os.path.join(home, DAEMON_FILE))
         return int(daemon_process["pid"]) if daemon_process is not None and proc.is_alive(daemon_process) else 0
@@ -110,7 +113,10 @@ def _daemon_pid(home: str) -> int:
 
 
 def remove_containers(home: str) -> list[str]:
-    """Remove the containers of a cluster's runs, which are not child processes. Return those that remain."""
+    """Remove the containers of a cluster's runs. Return the names of those that remain.
+
+    A container is a child of the Docker engine, so it can outlive the run's processes.
+    """
     docker = shutil.which("docker")
     if docker is None:
         return []
@@ -163,7 +169,7 @@ def _status(folder: str) -> dict | None:  # type: ignore[type-arg]  # Python 3.8
 
 
 def _processes(home: str) -> Iterator[int]:
-    """Yield this user's processes whose run ID or working directory belongs to a run of this cluster."""
+    """Yield the PIDs of this user's processes whose run ID or working directory belongs to a run of this cluster."""
     marks = [f"CLOUDGPU_RUN_ID={os.path.basename(folder)}".encode() for folder in run_dirs(home)]
     for entry in Path("/proc").glob("[0-9]*"):
         pid = int(entry.name)

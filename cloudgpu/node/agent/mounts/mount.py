@@ -1,7 +1,8 @@
-"""`mount` and `unmount`: mount datasets, with time limits and never over system directories.
+"""`mount` and `unmount`: mount a run's datasets, with time limits and never over system directories.
 
-A mount belongs to the runs that use it. `~/.cloudgpu/mounts/` has a record of each mount, written before the mount
-is attempted, so that an interrupted mount is unmounted later. The last run that uses a mount unmounts it.
+Runs can share a mount, and the last run that uses a mount unmounts it. `~/.cloudgpu/mounts/` contains a record of each
+mount and the runs that use it. The record is written before the mount is attempted, so that an interrupted mount is
+unmounted later.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Mount every dataset of a run. If one mount fails, release all mounts of the run.
 
     Raises:
-        AgentError: A dataset cannot be mounted; the message names the dataset and its source.
+        AgentError: The request is invalid, or a dataset cannot be mounted.
     """
     run = _text(spec, "run")
     done: list[str] = []
@@ -53,20 +54,20 @@ def unmount(spec: dict[str, Any], emit: Emit) -> None:
     if remaining:
         raise AgentError(
             "still mounted: " + "; ".join(remaining),
-            hint="run `sudo umount --lazy` on these directories",
+            hint="on the node, run `sudo umount --lazy` on these directories",
             code="mounted",
         )
 
 
 def _mount(mount: dict[str, Any], run: str, emit: Emit) -> bool:
-    """Mount a source. Return False if it is already mounted for a run."""
+    """Mount a dataset and return True, or add the run to an existing mount of the same source and return False."""
     target = _target(mount, str(mount.get("root") or ""))
     with _record(target) as (path, record):
         requested = {"target": target, "source": _text(mount, "source"), "argv": list(mount["argv"])}
         if record is not None and is_mounted(target):
             if {key: record.get(key) for key in requested} != requested:
                 runs = _others(record)
-                message = f"dataset {mount['name']}: {target} already has {record['source']} mounted for run {runs}"
+                message = f"dataset {mount['name']}: {record['source']} is already mounted at {target} for run {runs}"
                 raise AgentError(
                     message, hint="wait until that run has finished, or change the dataset's `to`", code="taken"
                 )
@@ -74,7 +75,7 @@ def _mount(mount: dict[str, Any], run: str, emit: Emit) -> bool:
             return False
         if is_mounted(target):
             message = f"dataset {mount['name']}: another file system is already mounted at {target}"
-            raise AgentError(message, hint="unmount it, or change the dataset's `to`", code="taken")
+            raise AgentError(message, hint="unmount that file system, or change the dataset's `to`", code="taken")
         files.write_json(path, {**requested, "runs": [run]})
         _mount_source(mount, target, emit)
     return True
@@ -98,7 +99,7 @@ def _try_mount(what: str, program: str, argv: list[str], target: str, seconds: f
     """Mount a source and read its root directory. Return the error, or None on success."""
     answer = superuser.run(argv, seconds)
     if answer.timed_out:
-        hint = "check that the nodes can reach the source (address, security groups, role), or raise data.within"
+        hint = "check that the nodes can reach the source (address, security groups, role), or increase data.within"
         return AgentError(f"{what} was not mounted at {target} within {seconds:g} s", hint=hint, code="mount-hangs")
     if answer.code:
         output = f": {answer.text}" if answer.text else ""
@@ -111,7 +112,7 @@ def _try_mount(what: str, program: str, argv: list[str], target: str, seconds: f
     check = superuser.run(["ls", "-d", f"{target}/."], limit)
     if check.timed_out:
         message = f"{what} was mounted at {target} but did not respond within {limit:g} s"
-        return AgentError(message, hint="check that its server is running", code="mount-hangs")
+        return AgentError(message, hint="check that the dataset's server is running", code="mount-hangs")
     if check.code or not is_mounted(target):
         output_text = f": {check.text}" if check.text else ""
         return AgentError(f"{what} was mounted at {target} but cannot be read{output_text}", code="mount")
@@ -119,7 +120,13 @@ def _try_mount(what: str, program: str, argv: list[str], target: str, seconds: f
 
 
 def _install(mount: dict[str, Any], what: str, emit: Emit) -> None:
-    """Install the mount client if the request allows it, as it does for nodes that are deleted with their cluster."""
+    """Install a missing mount client with the request's install command.
+
+    Requests for self-managed hosts have no install command, so there a missing client is an error.
+
+    Raises:
+        AgentError: The client is missing and cannot be installed.
+    """
     program, package = str(mount.get("program") or ""), str(mount.get("package") or "")
     if not program or superuser.has_program(program):
         return
@@ -134,12 +141,12 @@ def _install(mount: dict[str, Any], what: str, emit: Emit) -> None:
 
 
 def unmount_all(folder: str) -> list[str]:
-    """Unmount every dataset recorded in a directory. Return those that are still mounted."""
+    """Unmount every dataset with a record in `folder`. Return the datasets still mounted, as `TARGET (SOURCE)`."""
     return _release(None, folder)[1]
 
 
 def _release(run: str | None, folder: str = "") -> tuple[list[str], list[str]]:
-    """Release the mounts of a run, or of all runs if `run` is None. Return the unmounted and the remaining targets."""
+    """Release a run's mounts, or all mounts if `run` is None. Return the unmounted and the remaining targets."""
     unmounted, remaining = [], []
     folder = folder or agent_folder("mounts")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
@@ -161,7 +168,7 @@ def _release(run: str | None, folder: str = "") -> tuple[list[str], list[str]]:
 
 
 def _unmount_target(target: str) -> bool:
-    """Unmount a target; if the unmount hangs, detach the target lazily."""
+    """Unmount a target, lazily if a normal unmount fails or hangs. Return True if the target is no longer mounted."""
     if not is_mounted(target):
         return True
     answer = superuser.run(["umount", target], _UNMOUNT_S)
@@ -188,11 +195,11 @@ def _target(mount: dict[str, Any], root: str) -> str:
     """Return the mount target with symlinks resolved, so that no symlink redirects it to a system directory.
 
     Raises:
-        AgentError: The target is not a plain absolute path, or is a system or home directory.
+        AgentError: The target is not a normalized absolute path, or is a system or home directory.
     """
     target = _text(mount, "target")
     if not os.path.isabs(target) or os.path.normpath(target) != target:
-        raise AgentError(f"mount: {target!r} is not a plain absolute path", code="outside")
+        raise AgentError(f"mount: {target!r} is not a normalized absolute path", code="outside")
     path = os.path.join(os.path.realpath(os.path.dirname(target)), os.path.basename(target))
     resolved = os.path.realpath(path) if os.path.islink(path) and not is_mounted(path) else path
     inside = resolved[len(os.path.realpath(root)) :] if root else resolved
@@ -212,7 +219,10 @@ def _make_directory(target: str, what: str) -> None:
 
 @contextmanager
 def _record(target: str, folder: str = "") -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Yield the record of a mount point under a lock, so that concurrent runs take turns."""
+    """Lock a mount point's record during the block, so that concurrent runs take turns.
+
+    Yield the record's path and the record, which is None if it has not been written yet.
+    """
     folder = folder or agent_folder("mounts")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, hashlib.sha256(target.encode()).hexdigest()[:16] + ".json")

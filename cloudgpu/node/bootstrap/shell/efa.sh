@@ -1,5 +1,6 @@
 
-# EFA on the host: kernel module, libfabric, limits. The installer must be signed with AWS's key.
+# EFA on the host: kernel module, libfabric, limits; NCCL's plugin where ranks run without a container. The installer
+# must be signed with AWS's key.
 check_efa() {
   [ -e "$root/opt/amazon/efa_installed_packages" ] || command -v fi_info
 }
@@ -25,7 +26,17 @@ do_efa() {
   fi
   tar -xzf "$archive"
   cd aws-efa-installer
-  ./efa_installer.sh -y --minimal
+  if [ "$efa_plugin" = no ]; then
+    ./efa_installer.sh -y --minimal
+  else
+    ./efa_installer.sh -y
+    ldconfig
+    # NCCL loads exactly this name. Without it, NCCL takes TCP and reports no error.
+    ldconfig -p | grep 'libnccl-net\.so ' || {
+      echo "the EFA installer left no libnccl-net.so where NCCL looks for it"
+      return 1
+    }
+  fi
   modprobe efa || {
     echo "the EFA module will be loaded at the next boot"
     return 75

@@ -127,6 +127,7 @@ at_every_boot() {
 # Retries, because mirrors fail temporarily and other services hold the package lock after boot. An interrupted
 # installation must be completed before the next one.
 packages() {
+  online
   tries=0
   dpkg --configure -a || true
   until apt-get -q -y -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 install --no-install-recommends "$@"; do
@@ -141,10 +142,12 @@ packages() {
 }
 
 refresh() {
+  online
   apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 update || true
 }
 
 # fetch FILE URL
 fetch() {
+  online
   curl --fail --silent --show-error --location --retry 5 --retry-connrefused --output "$1" "$2"
 }

@@ -13,7 +13,15 @@ store_disks() {
   done
 }
 
-# Succeeds if a disk is already in use: mounted, or part of an array that the machine image created.
+# AWS's machine images combine the disks themselves, in a service that may still be running. Starting it again waits for
+# it to finish, and otherwise does nothing.
+vendor_store=$root/opt/dlami/nvme
+wait_for_vendor() {
+  vendor_unit=dlami-nvme.service
+  [ -z "$(store_disks)" ] || ! systemctl is-enabled "$vendor_unit" || timeout 300 systemctl start "$vendor_unit" || true
+}
+
+# Succeeds if a disk is used by anything else: mounted, part of another volume, or with unknown contents.
 store_taken() {
   for disk in $(store_disks); do
     if grep -q "^/dev/${disk}\(p[0-9]*\)\{0,1\} " "$root/proc/mounts"; then
@@ -24,22 +32,30 @@ store_taken() {
         return 0
       fi
     done
+    code=0
+    found=$(blkid -p -o export "/dev/$disk") || code=$?
+    # Exit code 2 means that the disk is empty. The labels of an array and of its file system name cloudgpu.
+    case $code:$found in
+      2:* | 0:*LABEL=*cloudgpu*) ;;
+      *) return 0 ;;
+    esac
   done
   return 1
 }
 
 check_store() {
+  wait_for_vendor
   if [ -z "$(store_disks)" ] || [ -L "$scratch" ] || grep -q " $scratch " "$root/proc/mounts"; then
     return 0
   fi
-  store_taken && [ ! -d "$root/opt/dlami/nvme" ]
+  store_taken && ! grep -q " $vendor_store " "$root/proc/mounts"
 }
 
 do_store() {
-  if [ -d "$root/opt/dlami/nvme" ] && store_taken; then
+  if grep -q " $vendor_store " "$root/proc/mounts"; then
     echo "the machine image has already combined the disks"
     mkdir -p "${scratch%/*}"
-    ln -sfn "$root/opt/dlami/nvme" "$scratch"
+    ln -sfn "$vendor_store" "$scratch"
     return 0
   fi
   device=

@@ -10,20 +10,24 @@ from moto.ec2.responses import EC2Response
 
 from cloudgpu.rehearsal.aws_api.ec2 import (  # noqa: F401 - importing a module registers its rules
     baked_images,
+    default_members,
     dependencies,
     describe,
     elastic_ips,
     instance_types,
+    interface_groups,
     nat_gateways,
     public_images,
     reachability,
     regions,
+    routes,
     security_groups,
     spot_prices,
     tagging,
     volumes,
     vpc_endpoints,
 )
+from cloudgpu.rehearsal.aws_api.ec2.filter_names import reject_unknown_filters
 from cloudgpu.rehearsal.aws_api.eventual_consistency import record_new_resources, reject_invisible
 from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing a module registers its rules
@@ -43,7 +47,7 @@ _CHECKS_ITSELF = ("RunInstances",)
 
 
 class StrictEc2(EC2Response):
-    """A handler for one EC2 request; moto creates a response object per request."""
+    """A handler for one EC2 request."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -65,7 +69,7 @@ class StrictEc2(EC2Response):
         params = dict(self.params)
         backend = self.ec2_backend
         public_images.register(backend)
-        self._check_throttling_and_visibility(params)
+        self._check_before_execution(action, params)
         key = client_tokens.response_key(action, params)
         digest = client_tokens.parameters_digest(params) if key else ""
         saved = client_tokens.find_saved_response(records_of(backend), key, digest) if key else None
@@ -76,7 +80,7 @@ class StrictEc2(EC2Response):
         status, headers, body = self.serialized(
             paginate_response(action, params, self._result(action, params, backend))
         )
-        record_new_resources(self._world.behaviour, action, body)
+        record_new_resources(self._world.behaviour, action, params, body)
         if action in reachability.ACCESS_CHANGING_ACTIONS:
             reachability.send_access(self._world.host, backend, records_of(backend))
         if key:
@@ -85,14 +89,17 @@ class StrictEc2(EC2Response):
             client_tokens.save_response(records_of(backend), key, answer)
         return status, headers, body
 
-    def _check_throttling_and_visibility(self, params: dict[str, Any]) -> None:
-        """Apply the checks that AWS makes before it validates the action.
+    def _check_before_execution(self, action: str, params: dict[str, Any]) -> None:
+        """Apply throttling, the check of the filters' names and eventual consistency.
+
+        AWS applies them before it validates the other parameters.
 
         Raises:
-            AwsError: The request is throttled, or refers to a resource that is not visible yet.
+            AwsError: The request is throttled, has an unknown filter, or refers to a resource that is not visible yet.
         """
         if self._world.behaviour.should_throttle(str(self.region)):
             raise AwsError("RequestLimitExceeded", "Request limit exceeded.", http=503)
+        reject_unknown_filters(action, params)
         reject_invisible(self._world.behaviour, params)
 
     def _result(self, action: str, params: dict[str, Any], backend: Any) -> ActionResult:  # noqa: ANN401

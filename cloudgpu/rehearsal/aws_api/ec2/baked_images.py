@@ -1,7 +1,7 @@
-"""Images created from instances: validation, IDs, and the delay before an image becomes available.
+"""Images created from instances: validation, IDs, and the change from `pending` to `available`.
 
 The node's disk is not copied. The image only records the installed packages, so that a node booted from the image
-has what the bootstrap installed.
+has the packages that the bootstrap installed.
 """
 
 import hashlib
@@ -18,27 +18,38 @@ _SOURCE_STATES = ("running", "stopped", "stopping", "pending")
 
 
 class MadeAmi(Ami):
-    """An image that reports the size of its source volume; moto reports 15 GiB for every image."""
+    """An image that reports the size of its snapshot's volume; moto reports 15 GiB for every image."""
+
+    was_described = False
 
     @property
     def block_device_mappings(self) -> list[dict[str, Any]]:
-        """Return the block device mapping of the root device."""
+        """The block device mapping of the root device."""
         ebs = {
             "SnapshotId": self.ebs_snapshot.id,
             "VolumeSize": int(self.ebs_snapshot.volume.size),
             "DeleteOnTermination": True,
             "VolumeType": "gp3",
+            "Encrypted": bool(self.ebs_snapshot.encrypted),
         }
         return [{"DeviceName": self.root_device_name, "Ebs": ebs}]
 
 
+def root_snapshot(ami: Any) -> tuple[str, int]:  # noqa: ANN401 - moto's image
+    """Return the ID of the root device's snapshot and its size in GiB."""
+    ebs = ami.block_device_mappings[0]["Ebs"]
+    return str(ebs["SnapshotId"]), int(ebs["VolumeSize"])
+
+
 @rule("CreateImage")
 def create_image(call: ParsedRequest) -> dict[str, str]:
-    """Create an image and its snapshot, with tags. The image becomes available after the first describe call."""
+    """Create an image and its snapshot, with tags. The first DescribeImages call still shows the image as pending."""
     name = str(call.params.get("Name") or "")
     if not _NAME.fullmatch(name):
         raise AwsError(
-            "InvalidAMIName.Malformed", "AMI names must be between 3 and 128 characters long, of permitted characters"
+            "InvalidAMIName.Malformed",
+            "AMI names must be between 3 and 128 characters long, and may contain letters, numbers, spaces and "
+            "()[]./-'@_",
         )
     taken = next(
         (image.id for image in call.backend.amis.values() if (image.name, image.owner_id) == (name, _account_id(call))),
@@ -53,6 +64,7 @@ def create_image(call: ParsedRequest) -> dict[str, str]:
         _new_id(call, name),
         instance=instance,
         name=name,
+        image_location=f"{_account_id(call)}/{name}",
         description=str(call.params.get("Description") or ""),
         state="pending",
         root_device_type="ebs",
@@ -73,12 +85,12 @@ def create_image(call: ParsedRequest) -> dict[str, str]:
 
 @rule("DescribeImages")
 def describe_images(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
-    """Describe images as moto does, then make pending images available for the next call."""
-    response = call.proceed()
-    for ami in call.backend.amis.values():
-        if ami.state == "pending":
+    """Describe images as moto does. An image is pending in the first call after its creation, then available."""
+    for ami in [ami for ami in call.backend.amis.values() if ami.state == "pending"]:
+        if ami.was_described:
             ami.state = "available"
-    return response
+        ami.was_described = True
+    return call.proceed()
 
 
 def _account_id(call: ParsedRequest) -> str:
@@ -86,7 +98,7 @@ def _account_id(call: ParsedRequest) -> str:
 
 
 def _new_id(call: ParsedRequest, name: str) -> str:
-    """Return an id that is unique even if a deleted image had the same name."""
+    """Return an image ID that is unique even if a deleted image had the same name."""
     number = len(call.backend.amis) + len(call.backend.deleted_amis)
     return "ami-0" + hashlib.sha256(f"{call.region}:{name}:{number}".encode()).hexdigest()[:16]
 
@@ -99,7 +111,7 @@ def _instance(call: ParsedRequest, instance_id: str) -> Any:  # noqa: ANN401 - m
     if instance.state not in _SOURCE_STATES:
         raise AwsError(
             "IncorrectState",
-            f"The instance '{instance_id}' is not in a state from which an image can be made: {instance.state}",
+            f"The instance '{instance_id}' is not in a state from which an image can be created: {instance.state}",
         )
     return instance
 

@@ -21,7 +21,8 @@ class Market:
     """The capacity, quota and price tables, which are saved to disk. Each key has three parts, which may contain `*`.
 
     Capacity: `zone/type/market` -> maximum number of concurrent instances.
-    Quotas: `region/family/market` -> limit in vCPUs; the quota family is `p`, `g`, `standard` or similar.
+    Quotas: `region/family/market` -> limit in vCPUs; the quota family is `p`, `g`, `standard` or similar. The key
+    `region/elastic-ip/on-demand` limits the number of Elastic IP addresses instead.
     Prices: `region/type/market` -> price in USD per hour, as a string; overrides the catalog price.
     """
 
@@ -38,6 +39,7 @@ class Market:
 
         Raises:
             ValueError: A key or value is invalid.
+            StateError: The disk is full or not writable.
         """
         self.capacity = _validated_limits(table)
         self._save()
@@ -47,6 +49,7 @@ class Market:
 
         Raises:
             ValueError: A key or value is invalid.
+            StateError: The disk is full or not writable.
         """
         self.quotas = _validated_limits(table)
         self._save()
@@ -56,6 +59,7 @@ class Market:
 
         Raises:
             ValueError: A key or value is invalid.
+            StateError: The disk is full or not writable.
         """
         self.prices = _validated_prices(table)
         self._save()

@@ -1,4 +1,4 @@
-"""Deletion of subnets and detachment of internet gateways, which AWS rejects while they are in use."""
+"""Deletion of subnets and detachment of internet gateways. AWS rejects both while the resource is in use."""
 
 from collections.abc import Iterator
 from typing import Any

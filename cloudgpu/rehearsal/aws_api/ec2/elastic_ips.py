@@ -16,7 +16,7 @@ def address_limit(call: ParsedRequest) -> int:
 
 @rule("AllocateAddress")
 def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
-    """Allocate an address unless the region is at its limit."""
+    """Allocate an address unless the region has reached its limit."""
     if len(call.backend.addresses) >= address_limit(call):
         raise AwsError("AddressLimitExceeded", "The maximum number of addresses has been reached.")
     return call.proceed()
@@ -24,7 +24,7 @@ def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
 
 @rule("DescribeAccountAttributes")
 def account_attributes(call: ParsedRequest) -> dict[str, Any]:
-    """Return the account limits that EC2 reports, including the limit on Elastic IP addresses."""
+    """Return the simulated account attributes: the platform and the limits on Elastic IP addresses."""
     values = {"supported-platforms": "VPC", "vpc-max-elastic-ips": str(address_limit(call)), "max-elastic-ips": "5"}
     names = call.texts("AttributeNames") or list(values)
     rows = [
@@ -60,7 +60,7 @@ def associate(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DisassociateAddress")
 def disassociate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
-    """Disassociate an address, unless it belongs to a NAT gateway: only deleting the gateway releases its address."""
+    """Disassociate an address, unless a NAT gateway uses it. Only deleting the gateway releases such an address."""
     association_id = str(call.params.get("AssociationId") or "")
     matches = [address for address in call.backend.addresses if address.association_id == association_id]
     if matches and _belongs_to_gateway(call, matches[0]):

@@ -31,8 +31,8 @@ class NodeKeeper:
     """Background worker that boots, stops and reconciles nodes.
 
     Changes that nodes make are saved with a short delay, when the server polls `changed`. After a crash, an instance
-    may therefore show an old state until `reconcile` updates it. Changes that API callers request are saved elsewhere,
-    before the response is sent.
+    may therefore show an old state until `reconcile` updates it. Changes that API callers request are saved by the
+    endpoint, before it sends the response.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -59,7 +59,11 @@ class NodeKeeper:
         self._submit(self._reboot, region, instance_ids)
 
     def reconcile(self) -> None:
-        """After a server restart, finish pending work, boot lost nodes again, and remove nodes without an instance."""
+        """After a server restart, finish pending work, boot lost nodes again, and remove nodes without an instance.
+
+        Raises:
+            RehearsalError: The node host did not respond.
+        """
         self._start_watcher()
         reports = {report.instance_id: report for report in self._host.list()}
         with self._lock:
@@ -69,7 +73,7 @@ class NodeKeeper:
         self._submit(self._forget, "", [name for name in reports if name not in known])
 
     def changed(self) -> bool:
-        """Return True if a node changed an instance since the last call."""
+        """Return True if an instance has changed, other than by an API call, since this method was last called."""
         with self._lock:
             dirty, self._dirty = self._dirty, False
             return dirty
@@ -108,7 +112,7 @@ class NodeKeeper:
             self._pool.submit(self._retry_until_done, work, region, instance_id)
 
     def _retry_until_done(self, work: Work, region: str, instance_id: str) -> None:
-        """Retry the work until it succeeds, so that a node host restart does not leave an instance shutting down."""
+        """Run the work, and retry it after a `CloudGpuError`, because the node host may be restarting."""
         while not self._stopping.is_set():
             try:
                 work(region, instance_id)

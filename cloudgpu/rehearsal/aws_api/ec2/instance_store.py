@@ -37,7 +37,7 @@ def all_instances() -> Iterator[Any]:
 
 
 def find(region: str, instance_id: str) -> tuple[Any, NodeRecord] | None:
-    """Return an instance and its record, or None if the call that created it was undone."""
+    """Return an instance and its record, or None if the instance was removed or its creation was undone."""
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
     record = records_of(backend).nodes.get(instance_id)
     return None if record is None else (backend.get_instance(instance_id), record)
@@ -54,7 +54,10 @@ def region_of(instance: Any) -> str:  # noqa: ANN401
 
 
 def boot_spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
-    """Return the spec that the node host needs to boot this instance. A rebooted node keeps its address."""
+    """Return the spec for booting this instance, and set `record.opened` to the access that the spec grants.
+
+    An instance that has booted before keeps its address.
+    """
     name, count, memory_mib = instance_types.gpus(str(instance.instance_type))
     record.opened = node_access(instance.ec2_backend, instance, record.role)
     return NodeSpec(
@@ -82,7 +85,8 @@ def boot_spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
 def mark_running(instance: Any, record: NodeRecord, address: str, port: int, host_key: str) -> None:  # noqa: ANN401
     """Record the node's address, port and host key, and mark the instance as running.
 
-    The instance's private and public addresses become the node's loopback address.
+    The node's loopback address replaces the instance's private address. It also replaces the public address, unless the
+    public address is an Elastic IP.
     """
     record.address, record.port, record.host_key = address, port, host_key
     _readdress(instance, address)
@@ -90,7 +94,7 @@ def mark_running(instance: Any, record: NodeRecord, address: str, port: int, hos
 
 
 def stop_after_power_off(instance: Any) -> None:  # noqa: ANN401
-    """Stop or terminate an instance whose node powered itself off, as its shutdown behavior specifies."""
+    """Mark an instance whose node powered itself off as stopping or shutting down, based on its shutdown behavior."""
     terminates = instance.instance_initiated_shutdown_behavior == "terminate"
     set_state(instance, "shutting-down" if terminates else "stopping")
     instance.state_reason = StateReason(
@@ -100,20 +104,20 @@ def stop_after_power_off(instance: Any) -> None:  # noqa: ANN401
 
 
 def terminate_interrupted(instance: Any) -> None:  # noqa: ANN401
-    """Terminate an interrupted spot instance, regardless of its shutdown behavior."""
+    """Mark an interrupted spot instance as shutting down, regardless of its shutdown behavior."""
     set_state(instance, "shutting-down")
     instance.state_reason = StateReason(f"{SPOT_TERMINATION}: {_TEXTS[SPOT_TERMINATION]}", SPOT_TERMINATION)
     instance._reason = SPOT_TERMINATION
 
 
 def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str = "") -> None:  # noqa: ANN401
-    """Terminate an instance and delete its dependent resources.
+    """Mark an instance as terminated, and delete its volumes and interfaces that have `DeleteOnTermination` set.
 
     Args:
         instance: moto's instance.
         record: The record of the instance's node.
         now: The time of the termination.
-        failure: Why the cloud terminated the instance; empty if the caller or the node terminated it.
+        failure: Why the instance's node did not start; empty if the instance was terminated for another reason.
     """
     reason, transition = instance.state_reason, instance._reason
     dependent_ids = [device.volume_id for _, device in instance.get_block_device_mapping]
@@ -123,6 +127,8 @@ def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str 
     for address in [address for address in backend.addresses if address.eni in instance.nics.values()]:
         elastic_ips.detach_address(address)
     instance.terminate()
+    for interface in (item for item in instance.nics.values() if item.id in backend.enis):
+        _release(interface)
     for deleted_id in (item for item in dependent_ids if item not in backend.volumes and item not in backend.enis):
         backend.tags.pop(deleted_id, None)
     set_state(instance, "terminated")
@@ -134,8 +140,17 @@ def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str 
     record.ended = now
 
 
+def _release(interface: Any) -> None:  # noqa: ANN401 - moto's interface
+    """Make an interface that outlives its instance available again; moto leaves it attached."""
+    interface.instance = interface.attachment_id = interface.attach_time = None
+    interface.status = "available"
+
+
 def remove_terminated(backend: Any, before: datetime) -> list[str]:  # noqa: ANN401
-    """Remove instances that were terminated before this time, and return their ids."""
+    """Remove instances that were terminated before this time, and return their ids.
+
+    Instances that were launched together are removed together, once all of them were terminated before this time.
+    """
     records = records_of(backend)
     expired = {name for name, record in records.nodes.items() if record.ended is not None and record.ended < before}
     empty_reservations = [

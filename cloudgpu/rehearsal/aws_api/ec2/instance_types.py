@@ -16,7 +16,7 @@ _QUOTA_FAMILIES = {"trn": "trn", "inf": "inf", "vt": "g", "dl": "dl", "p": "p", 
 
 @lru_cache(maxsize=64)
 def zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
-    """Return a mapping from each instance type offered in this region to its zones."""
+    """Return a mapping from each instance type offered in this region to its zones, without the retired types."""
     table: dict[str, list[str]] = {}
     for row in INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region, []):
         if not row["InstanceType"].startswith(RETIRED):
@@ -47,6 +47,11 @@ def require_type(call: ParsedRequest, instance_type: str) -> dict[str, Any]:
     if instance_type not in zones_by_type(call.region):
         raise AwsError("Unsupported", f"The requested configuration is currently not supported: {instance_type}.")
     return dict(description)
+
+
+def is_nitro(instance_type: str) -> bool:
+    """Return True if the instance type uses the Nitro System. Bare metal types have no hypervisor, but use it too."""
+    return bool(INSTANCE_TYPES.get(instance_type, {}).get("Hypervisor") != "xen")
 
 
 def require_zone(region: str, instance_type: str, zone: str) -> None:

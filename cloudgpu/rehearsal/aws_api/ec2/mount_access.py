@@ -1,4 +1,4 @@
-"""The storage that an instance may mount, based on its security groups, zone, attached volumes and role."""
+"""The storage that an instance may mount, based on its security groups, zone, attached volumes and access to S3."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -15,20 +15,23 @@ _DISK: Final = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_"
 Pairs = tuple[tuple[str, str], ...]
 
 
-def mount_sources(backend: Any, instance: Any, role: str) -> Pairs:  # noqa: ANN401 - moto is untyped
-    """Return the instance's mount sources in sorted order, each with the name of its backing directory."""
+def mount_sources(backend: Any, instance: Any, *, buckets: bool) -> Pairs:  # noqa: ANN401 - moto is untyped
+    """Return the instance's mount sources in sorted order, each with the name of its backing directory.
+
+    S3 buckets are included if `buckets` is True: the instance has a role and can reach S3.
+    """
     primary = instance.nics.get(0)
     groups = {str(group.id) for group in primary.group_set} if primary is not None else set()
     region = str(backend.region_name)
     pairs = [*_volumes(backend, instance), *_lustre(backend, region, groups)]
     pairs += _efs(backend, region, str(instance.placement.zone), groups)
-    if role:
+    if buckets:
         pairs += _buckets()
     return tuple(sorted(pairs))
 
 
 def _efs(backend: Any, region: str, zone: str, groups: set[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
-    """Yield EFS file systems that have a reachable mount target in the instance's zone."""
+    """Yield the pairs for EFS file systems that have a reachable mount target in the instance's zone."""
     for name, system in efs_backends[DEFAULT_ACCOUNT_ID][region].file_systems_by_id.items():
         targets = [target for target in system._mount_targets.values() if target.availability_zone_name == zone]
         if any(_allows(backend, target.security_groups or (), groups, _NFS) for target in targets):

@@ -1,20 +1,21 @@
-"""NAT gateways: creation and deletion take time, and a gateway keeps its address and interface while it is deleting."""
+"""NAT gateways: creation and deletion take time, and a gateway keeps its address and interface until it is deleted."""
 
 from datetime import timedelta
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.ec2.elastic_ips import detach_address
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule, tag_list
+from cloudgpu.rehearsal.server.error_wording import not_found_message
 
 _DESCRIBE_CALLS = 2
-"""Number of describe calls after which a gateway leaves a transitional state."""
+"""Number of describe calls until a gateway leaves a transitional state. The last call returns the new state."""
 _VISIBLE_AFTER_DELETION = timedelta(hours=1)
 _TRANSITIONAL = ("pending", "deleting")
 
 
 @rule("CreateNatGateway")
 def create(call: ParsedRequest) -> dict[str, Any]:
-    """Start creating a gateway. A problem with its address or network shows up later as the state `failed`."""
+    """Start creating a gateway. If its address or network is unsuitable, its state becomes `failed` later."""
     subnet_id, allocation_id = str(call.params.get("SubnetId") or ""), str(call.params.get("AllocationId") or "")
     if call.params.get("ConnectivityType") not in (None, "public"):
         raise AwsError("UnsupportedOperation", "The rehearsal cloud simulates only public NAT gateways.")
@@ -38,7 +39,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
     _forget_old(call)
     ids = call.texts("NatGatewayIds")
     for missing in (gateway_id for gateway_id in ids if gateway_id not in call.backend.nat_gateways):
-        raise AwsError("NatGatewayNotFound", f"The Nat Gateway {missing} was not found")
+        raise AwsError("NatGatewayNotFound", not_found_message("NatGatewayNotFound", [missing]))
     gateways = [gateway for name, gateway in call.backend.nat_gateways.items() if not ids or name in ids]
     filters = {row["Name"]: [str(value) for value in row["Values"]] for row in call.params.get("Filter") or []}
     for name, values in filters.items():
@@ -55,7 +56,7 @@ def delete(call: ParsedRequest) -> dict[str, Any]:
     gateway_id = str(call.params.get("NatGatewayId") or "")
     gateway = call.backend.nat_gateways.get(gateway_id)
     if gateway is None or gateway.state == "deleted":
-        raise AwsError("NatGatewayNotFound", f"The Nat Gateway {gateway_id} was not found")
+        raise AwsError("NatGatewayNotFound", not_found_message("NatGatewayNotFound", [gateway_id]))
     if gateway.state != "deleting":
         _set_state(gateway, "deleting")
     return {"NatGatewayId": gateway_id}

@@ -4,11 +4,19 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from moto.ec2.models.amis import Ami
+from cloudgpu.rehearsal.aws_api.ec2.baked_images import MadeAmi
 
 _UBUNTU = "/aws/service/canonical/ubuntu/server"
 _DLAMI = "/aws/service/deeplearning/ami/x86_64"
-_CANONICAL, _AMAZON = "099720109477", "898082745236"
+_AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest"
+_CANONICAL, _AMAZON, _LINUX_TEAM = "099720109477", "898082745236", "137112412989"
+IMAGE_FOLDERS = (f"{_UBUNTU}/", f"{_DLAMI}/", f"{_AMAZON_LINUX}/", "/aws/service/ecs/optimized-ami/")
+"""Folders of Parameter Store in which every parameter describes a machine image.
+
+A parameter in these folders exists only if its image does: moto also has parameters whose images no launch knows.
+"""
+_DLAMI_GIB = 75
+"""Root size in GiB of a GPU image with several CUDA toolkits, as users report it: "expect size >= 75GB"."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +28,12 @@ class PublicImage:
     owner: str
     user: str
     root_device: str = "/dev/sda1"
+    architecture: str = "x86_64"
+    root_gib: int = 8
+    """Size of the root device's snapshot in GiB."""
 
     def ami_id(self, region: str) -> str:
-        """Return the image id, which differs per region, as on AWS, but not between rehearsal clouds."""
+        """Return the image id, which is different in every region, as on AWS, but the same in every rehearsal cloud."""
         return "ami-0" + hashlib.sha256(f"{region}:{self.name}".encode()).hexdigest()[:16]
 
 
@@ -37,7 +48,14 @@ def _ubuntu(release: str, code: str, volume: str) -> PublicImage:
 
 def _dlami(folder: str, title: str, user: str = "ubuntu") -> PublicImage:
     root = "/dev/sda1" if user == "ubuntu" else "/dev/xvda"
-    return PublicImage(f"{_DLAMI}/{folder}/latest/ami-id", f"{title} (simulated)", _AMAZON, user, root)
+    return PublicImage(
+        f"{_DLAMI}/{folder}/latest/ami-id", f"{title} (simulated)", _AMAZON, user, root, root_gib=_DLAMI_GIB
+    )
+
+
+def _amazon_linux(name: str, architecture: str = "x86_64") -> PublicImage:
+    parameter = f"{_AMAZON_LINUX}/{name}"
+    return PublicImage(parameter, f"{name} (simulated)", _LINUX_TEAM, "ec2-user", "/dev/xvda", architecture)
 
 
 PUBLIC_IMAGES = (
@@ -56,13 +74,13 @@ PUBLIC_IMAGES = (
         "oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04",
         "Deep Learning OSS Nvidia Driver AMI GPU PyTorch 2.7 (Ubuntu 22.04)",
     ),
-    PublicImage(
-        "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64",
-        "al2023-ami-kernel-default-x86_64 (simulated)",
-        "137112412989",
-        "ec2-user",
-        "/dev/xvda",
+    *(
+        _amazon_linux(f"al2023-ami-kernel-{kernel}-{architecture}", architecture)
+        for kernel in ("default", "6.1", "6.12")
+        for architecture in ("x86_64", "arm64")
     ),
+    _amazon_linux("amzn2-ami-hvm-x86_64-gp2"),
+    _amazon_linux("amzn2-ami-kernel-5.10-hvm-x86_64-gp2"),
 )
 _BY_PARAMETER = {image.parameter: image for image in PUBLIC_IMAGES}
 
@@ -82,26 +100,29 @@ def register(backend: Any) -> None:  # noqa: ANN401 - moto is untyped
 
 
 def login_of(backend: Any, ami_id: str) -> str:  # noqa: ANN401
-    """Return the login user that this image's cloud-init creates."""
+    """Return the login user of a public image, or `ubuntu` for any other image."""
     for image in PUBLIC_IMAGES:
         if image.ami_id(backend.region_name) == ami_id:
             return image.user
     return "ubuntu"
 
 
-def _ami(backend: Any, image: PublicImage, ami_id: str) -> Ami:  # noqa: ANN401
-    return Ami(
+def _ami(backend: Any, image: PublicImage, ami_id: str) -> MadeAmi:  # noqa: ANN401
+    ami = MadeAmi(
         backend,
         ami_id,
         name=image.name,
+        image_location=f"{image.owner}/{image.name}",
         description="simulated by the rehearsal cloud",
         owner_id=image.owner,
         public=True,
         virtualization_type="hvm",
-        architecture="x86_64",
+        architecture=image.architecture,
         hypervisor="xen",
         root_device_type="ebs",
         root_device_name=image.root_device,
         region_name=f"{backend.region_name}a",
         boot_mode="uefi-preferred",
     )
+    ami.ebs_snapshot.volume.size = image.root_gib
+    return ami

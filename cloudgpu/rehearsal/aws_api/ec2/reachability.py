@@ -1,10 +1,14 @@
-"""Reachability of instances, computed from security groups, routes and gateways."""
+"""Reachability of instances, computed from security groups, routes, gateways and public addresses.
+
+An internet gateway translates only public addresses: without one, a node reaches the internet through a NAT gateway,
+and AWS services also through VPC endpoints.
+"""
 
 import ipaddress
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.aws_api.ec2.mount_access import mount_sources
@@ -16,6 +20,7 @@ CALLER_ADDRESS = ipaddress.ip_address("127.0.0.1")
 """Source address that nodes see for every caller on this machine."""
 ACCESS_CHANGING_ACTIONS = frozenset(
     {
+        "AssociateAddress",
         "AttachVolume",
         "AuthorizeSecurityGroupIngress",
         "AuthorizeSecurityGroupEgress",
@@ -30,19 +35,23 @@ ACCESS_CHANGING_ACTIONS = frozenset(
         "DisassociateRouteTable",
         "ReplaceRouteTableAssociation",
         "AttachInternetGateway",
+        "CreateVpcEndpoint",
+        "DeleteVpcEndpoints",
         "DetachInternetGateway",
+        "DisassociateAddress",
         "DetachVolume",
         "DeleteNatGateway",
     }
 )
 _SSH, _HTTPS = 22, 443
-_EVERYWHERE = frozenset({"0.0.0.0/0", "::/0"})
+_EVERYWHERE = "0.0.0.0/0"
+"""Nodes have no IPv6 address, so that a rule for all of IPv6 lets nothing out."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class AllowedTraffic:
-    """Which traffic is allowed: `ssh` from the caller to port 22, and `egress` from the node to the internet."""
+    """The allowed traffic: `ssh` from the caller to port 22, and `egress` from the node to the internet."""
 
     ssh: bool
     egress: bool
@@ -51,20 +60,23 @@ class AllowedTraffic:
 def node_access(backend: Any, instance: Any, role: str) -> Opened:  # noqa: ANN401 - moto is untyped
     """Return the instance's allowed traffic and the storage that it may mount."""
     reach = allowed_traffic(backend, instance)
-    return Opened(reach.ssh, reach.egress, mount_sources(backend, instance, role))
+    reads_buckets = bool(role) and (reach.egress or _has_s3_endpoint(backend, instance))
+    return Opened(reach.ssh, reach.egress, mount_sources(backend, instance, buckets=reads_buckets))
 
 
 def allowed_traffic(backend: Any, instance: Any) -> AllowedTraffic:  # noqa: ANN401 - moto is untyped
-    """Return the traffic that an instance's security groups and routes allow. A public address is not required."""
+    """Return the traffic that an instance's security groups, routes and addresses allow.
+
+    SSH does not require a public address, because the caller may be a bastion of the VPC.
+    """
     primary = instance.nics.get(0)
     if primary is None:
         return AllowedTraffic(ssh=False, egress=False)
-    has_route = _has_internet_route(backend, primary.subnet)
+    way_out = _way_out(backend, primary.subnet)
     ingress_rules = [row for group in primary.group_set for row in group.ingress_rules]
-    egress_rules = [row for group in primary.group_set for row in group.egress_rules]
     return AllowedTraffic(
-        ssh=has_route and any(_allows(row, _SSH, _admits_caller) for row in ingress_rules),
-        egress=has_route and any(_allows(row, _HTTPS, _is_everywhere) for row in egress_rules),
+        ssh=bool(way_out) and any(_allows(row, _SSH, _admits_caller) for row in ingress_rules),
+        egress=(way_out == "nat" or (way_out == "gateway" and bool(primary.public_ip))) and _may_leave(primary),
     )
 
 
@@ -95,30 +107,53 @@ def _send(host: NodeHost, instance: Any, now: Opened) -> None:  # noqa: ANN401
         _log.warning("cannot send the access settings of %s to the node host: %s", instance.id, err)
 
 
-def _has_internet_route(backend: Any, subnet: Any) -> bool:  # noqa: ANN401
-    """Return True if the subnet has a route to the internet. Default VPCs have one on AWS, but not in moto."""
+def _may_leave(interface: Any) -> bool:  # noqa: ANN401
+    """Return True if the interface's security groups allow HTTPS to the internet."""
+    rules = [row for group in interface.group_set for row in group.egress_rules]
+    return any(_allows(row, _HTTPS, _is_everywhere) for row in rules)
+
+
+def _has_s3_endpoint(backend: Any, instance: Any) -> bool:  # noqa: ANN401
+    """Return True if a gateway endpoint connects the instance's subnet to S3."""
+    primary = instance.nics.get(0)
+    if primary is None or not _may_leave(primary):
+        return False
+    tables = {str(table.id) for table in _route_tables(backend, primary.subnet)}
+    return any(
+        point.service_name.endswith(".s3") and point.state != "deleted" and tables & set(point.route_table_ids or ())
+        for point in backend.vpc_end_points.values()
+    )
+
+
+def _route_tables(backend: Any, subnet: Any) -> list[Any]:  # noqa: ANN401
+    """Return the subnet's route table, or the main table of its VPC."""
     tables = [table for table in backend.route_tables.values() if table.vpc_id == subnet.vpc_id]
     explicit = [table for table in tables if subnet.id in table._associations.values()]
-    if not explicit and backend.vpcs[subnet.vpc_id].is_default:
-        return True
-    main_tables = [table for table in tables if table.main_association_id]
-    return any(_routes_to_internet(backend, table) for table in (explicit or main_tables))
+    return explicit or [table for table in tables if table.main_association_id]
 
 
-def _routes_to_internet(backend: Any, table: Any) -> bool:  # noqa: ANN401
+def _way_out(backend: Any, subnet: Any) -> Literal["gateway", "nat", ""]:  # noqa: ANN401
+    """Return where the subnet's default route leads. Default VPCs have one on AWS, but not in moto."""
+    tables = _route_tables(backend, subnet)
+    if backend.vpcs[subnet.vpc_id].is_default and all(table.main_association_id for table in tables):
+        return "gateway"
+    return next((way for table in tables if (way := _default_route(backend, table))), "")
+
+
+def _default_route(backend: Any, table: Any) -> Literal["gateway", "nat", ""]:  # noqa: ANN401
     for route in table.routes:
-        if route.destination_cidr_block != "0.0.0.0/0":
+        if route.destination_cidr_block != _EVERYWHERE:
             continue
         vpc, nat = getattr(route.gateway, "vpc", None), route.nat_gateway
         if vpc is not None and vpc.id == table.vpc_id:
-            return True
+            return "gateway"
         if nat is not None and nat.id in backend.nat_gateways and nat.state == "available":
-            return True
-    return False
+            return "nat"
+    return ""
 
 
 def _allows(row: Any, port: int, fits: Callable[[str], bool]) -> bool:  # noqa: ANN401
-    """Return True if a rule allows TCP traffic to a port from a matching address range."""
+    """Return True if a rule allows TCP traffic to a port and has an address range for which `fits` returns True."""
     if row.ip_protocol not in ("-1", "tcp"):
         return False
     if row.ip_protocol == "tcp" and not row.from_port <= port <= row.to_port:
@@ -131,4 +166,4 @@ def _admits_caller(cidr: str) -> bool:
 
 
 def _is_everywhere(cidr: str) -> bool:
-    return cidr in _EVERYWHERE
+    return cidr == _EVERYWHERE

@@ -1,9 +1,12 @@
-"""Deletion of security groups, which AWS rejects while a group is in use."""
+"""Security groups: AWS rejects the deletion of a group in use, and a rule that the group already has."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
+
+_ALL = "-1"
 
 
 @rule("DeleteSecurityGroup")
@@ -14,6 +17,67 @@ def delete(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     if group is not None and any(True for _ in _uses(call, str(group.id))):
         raise AwsError("DependencyViolation", f"resource {group.id} has a dependent object")
     return call.proceed()
+
+
+@rule("AuthorizeSecurityGroupIngress")
+def authorize_ingress(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Add ingress rules, or none if the group already has one of them."""
+    return _authorize(call, "ingress_rules")
+
+
+@rule("AuthorizeSecurityGroupEgress")
+def authorize_egress(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Add egress rules, or none if the group already has one of them."""
+    return _authorize(call, "egress_rules")
+
+
+def _authorize(call: ParsedRequest, attribute: str) -> Any:  # noqa: ANN401 - moto's response
+    name_or_id = str(call.params.get("GroupId") or call.params.get("GroupName") or "")
+    group = call.backend.get_security_group_by_name_or_id(name_or_id)
+    existing = {_described(row) for row in getattr(group, attribute)} if group is not None else set()
+    for requested in _requested(call):
+        if requested in existing:
+            raise AwsError("InvalidPermission.Duplicate", f'the specified rule "{requested}" already exists')
+    response = call.proceed()
+    rules = response.result["SecurityGroupRules"]
+    response.result["SecurityGroupRules"] = [_with_ports(row) for row in rules]
+    return response
+
+
+def _with_ports(row: Any) -> Any:  # noqa: ANN401 - moto's rule
+    """Return a rule with EC2's -1 as the ports of a rule for all protocols."""
+    if row.from_port is not None:
+        return row
+    shown = copy.copy(row)
+    shown.from_port = shown.to_port = int(_ALL)
+    return shown
+
+
+def _requested(call: ParsedRequest) -> Iterator[str]:
+    """Yield a description of each rule in the request, with the words of AWS's message about duplicates."""
+    for row in call.params.get("IpPermissions") or [call.params]:
+        protocol, ports = str(row.get("IpProtocol") or _ALL), (row.get("FromPort"), row.get("ToPort"))
+        peers = [item.get("CidrIp") for item in row.get("IpRanges") or []] + [row.get("CidrIp")]
+        peers += [item.get("CidrIpv6") for item in row.get("Ipv6Ranges") or []]
+        peers += [item.get("GroupId") for item in row.get("UserIdGroupPairs") or []]
+        for peer in peers:
+            if peer:
+                yield _description(str(peer), protocol, *ports)
+
+
+def _described(row: Any) -> str:  # noqa: ANN401 - moto's rule
+    addresses, source = row.ip_range or {}, row.source_group or {}
+    peer = addresses.get("CidrIp") or addresses.get("CidrIpv6") or source.get("GroupId")
+    return _description(str(peer), str(row.ip_protocol), row.from_port, row.to_port)
+
+
+def _description(peer: str, protocol: str, first: Any, last: Any) -> str:  # noqa: ANN401 - wire data
+    if protocol == _ALL:
+        return f"peer: {peer}, ALL, ALLOW"
+    if protocol.startswith("icmp"):
+        kind, code = ("ALL" if str(value) in (_ALL, "None") else value for value in (first, last))
+        return f"peer: {peer}, {protocol.upper()}, type: {kind}, code: {code}, ALLOW"
+    return f"peer: {peer}, {protocol.upper()}, from port: {first}, to port: {last}, ALLOW"
 
 
 def _uses(call: ParsedRequest, group_id: str) -> Iterator[str]:

@@ -2,8 +2,14 @@
 
 from typing import Any
 
+from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, EC2_RESOURCE_TO_PREFIX
+
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 from cloudgpu.rehearsal.server.request_guard import MAX_TAGS
+
+# DescribeTags derives the type of a resource from its ID, and moto's placement groups have none.
+EC2_PREFIX_TO_RESOURCE["pg"] = "placement-group"
+EC2_RESOURCE_TO_PREFIX["placement-group"] = "pg"
 
 
 @rule("CreateTags")
@@ -15,9 +21,7 @@ def create_tags(call: ParsedRequest) -> dict[str, Any]:
         raise AwsError("InvalidParameterValue", "Tag keys starting with 'aws:' are reserved for internal use")
     for resource_id in ids:
         if len({**call.backend.tags.get(resource_id, {}), **tags}) > MAX_TAGS:
-            raise AwsError(
-                "TagLimitExceeded", f"The maximum number of tags for {resource_id}, {MAX_TAGS}, is exceeded."
-            )
+            raise AwsError("TagLimitExceeded", f"{resource_id} would have more than the maximum of {MAX_TAGS} tags.")
     call.backend.create_tags(ids, tags)
     _update_copies(call, ids)
     return {}
@@ -34,13 +38,15 @@ def delete_tags(call: ParsedRequest) -> dict[str, Any]:
 
 def _existing_ids(call: ParsedRequest) -> list[str]:
     ids = call.texts("Resources")
+    if not ids:
+        raise AwsError("MissingParameter", "The request must contain the parameter resourceIdSet")
     simulated = {group.id for group in call.records.placement_groups.values()} | call.records.fleets.keys()
     call.backend.do_resources_exist([resource_id for resource_id in ids if resource_id not in simulated])
     return ids
 
 
 def _update_copies(call: ParsedRequest, ids: list[str]) -> None:
-    """Update the tag copies on launch templates and placement groups, which describe calls read."""
+    """Update the copies of the tags that launch templates and placement groups store."""
     for resource_id in ids:
         tags = dict(call.backend.tags.get(resource_id, {}))
         if resource_id in call.backend.launch_templates:

@@ -5,9 +5,10 @@ from typing import Any
 from moto.ec2.exceptions import EC2ClientError
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
+from cloudgpu.rehearsal.server.error_wording import not_found_message
 
 _SERVICES = {"Gateway": ("s3", "dynamodb"), "Interface": ("ec2messages", "ssm", "ssmmessages")}
-_UNKNOWN = "The Vpc Endpoint Id '{}' does not exist"
+_NOT_FOUND = "InvalidVpcEndpointId.NotFound"
 
 
 @rule("CreateVpcEndpoint")
@@ -33,7 +34,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
     existing = {name: endpoint for name, endpoint in call.backend.vpc_end_points.items() if endpoint.state != "deleted"}
     ids = call.texts("VpcEndpointIds")
     for missing in (endpoint_id for endpoint_id in ids if endpoint_id not in existing):
-        raise AwsError("InvalidVpcEndpointId.NotFound", _UNKNOWN.format(missing))
+        raise AwsError(_NOT_FOUND, not_found_message(_NOT_FOUND, [missing]))
     endpoints = [endpoint for name, endpoint in existing.items() if not ids or name in ids]
     for name, values in call.filters().items():
         endpoints = [endpoint for endpoint in endpoints if _value(call, endpoint, name) & set(values)]
@@ -42,11 +43,11 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("ModifyVpcEndpoint")
 def modify(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
-    """Change an endpoint and its routes; moto changes only the endpoint's list of route tables."""
+    """Change an endpoint and update its routes in the route tables. moto changes the endpoint but not the routes."""
     endpoint_id = str(call.params.get("VpcEndpointId") or "")
     endpoint = call.backend.vpc_end_points.get(endpoint_id)
     if endpoint is None or endpoint.state == "deleted":
-        raise AwsError("InvalidVpcEndpointId.NotFound", _UNKNOWN.format(endpoint_id))
+        raise AwsError(_NOT_FOUND, not_found_message(_NOT_FOUND, [endpoint_id]))
     before = set(endpoint.route_table_ids)
     response = call.proceed()
     after = set(endpoint.route_table_ids)
@@ -65,11 +66,13 @@ def delete(call: ParsedRequest) -> dict[str, Any]:
     for endpoint_id in call.texts("VpcEndpointIds"):
         endpoint = call.backend.vpc_end_points.get(endpoint_id)
         if endpoint is None or endpoint.state == "deleted":
-            error = {"Code": "InvalidVpcEndpoint.NotFound", "Message": _UNKNOWN.format(endpoint_id)}
+            error = {"Code": "InvalidVpcEndpoint.NotFound", "Message": not_found_message(_NOT_FOUND, [endpoint_id])}
             failed.append({"ResourceId": endpoint_id, "Error": error})
             continue
         for table_id in endpoint.route_table_ids:
             _drop_route(call, endpoint, table_id)
+        for interface_id in endpoint.network_interface_ids:
+            call.backend.enis.pop(interface_id, None)
         del call.backend.vpc_end_points[endpoint_id]
         call.backend.tags.pop(endpoint_id, None)
     return {"Unsuccessful": failed}
@@ -77,7 +80,7 @@ def delete(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DeleteVpc")
 def delete_vpc(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
-    """Delete a VPC unless it has an endpoint or an attached internet gateway."""
+    """Delete a VPC unless it has an endpoint, an attached internet gateway, or a dependency that moto checks."""
     vpc_id = str(call.params.get("VpcId") or "")
     endpoints = [
         endpoint

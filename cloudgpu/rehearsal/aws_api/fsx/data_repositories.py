@@ -6,9 +6,11 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
+from cloudgpu.rehearsal.aws_api import service_roles
 from cloudgpu.rehearsal.aws_api.fsx.records import (
     Made,
     create_record,
+    described_tags,
     ec2_backend,
     find_earlier_result,
     region_records,
@@ -28,6 +30,7 @@ def _create(world: World, region: str, params: Params) -> dict[str, Any]:
     if link is None:
         file_system = system(shelf, str(params.get("FileSystemId")))
         _check(file_system, shelf.links, params, file_system.lifecycle(now))
+        service_roles.require_fsx_role(world.behaviour, service_roles.FSX_DATA, "access the S3 bucket")
         link = create_record("association", region, params, now, parent=file_system.id)
         link.failure = _failure(str(params["DataRepositoryPath"]), region)
         shelf.links[link.id] = link
@@ -65,7 +68,7 @@ def _check(file_system: Made, links: Mapping[str, Made], params: Params, lifecyc
     deployment = (file_system.request.get("LustreConfiguration") or {}).get("DeploymentType", "SCRATCH_1")
     version = file_system.request.get("FileSystemTypeVersion", "2.10")
     if deployment == "SCRATCH_1" or version == "2.10":
-        raise JsonError("BadRequest", f"{deployment} file systems of version {version} cannot be linked.")
+        raise JsonError("BadRequest", f"{deployment} file systems of version {version} cannot be linked to S3.")
     if lifecycle != "AVAILABLE":
         raise JsonError("BadRequest", f"File system {file_system.id} is {lifecycle}.")
     for other in links.values():
@@ -98,7 +101,7 @@ def _description(world: World, resource: Made) -> dict[str, Any]:
         "ResourceARN": resource.arn,
         "Lifecycle": resource.lifecycle(world.clock.now()),
         "CreationTime": resource.created.timestamp(),
-        "Tags": [{"Key": key, "Value": value} for key, value in resource.tags.items()],
+        **described_tags(resource),
         **{key: resource.request[key] for key in copied_keys if key in resource.request},
     }
     return {**row, "FailureDetails": {"Message": resource.failure}} if row["Lifecycle"] == "FAILED" else row

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cloudgpu.rehearsal.aws_api import service_roles
 from cloudgpu.rehearsal.aws_api.fsx import data_repositories as links
 from cloudgpu.rehearsal.aws_api.fsx.records import (
     Made,
     create_record,
+    described_tags,
     ec2_backend,
     find_earlier_result,
     region_records,
@@ -21,6 +23,14 @@ _STEP_GIB: Final = 2400
 _THROUGHPUTS: Final = (125, 250, 500, 1000)
 _DEPLOYMENTS: Final = ("SCRATCH_1", "SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2")
 _ACCOUNT: Final = "123456789012"
+_LUSTRE_DEFAULTS: Final[Mapping[str, Any]] = {
+    "DeploymentType": "SCRATCH_1",
+    "WeeklyMaintenanceStartTime": "1:05:00",
+    "CopyTagsToBackups": False,
+    "DataCompressionType": "NONE",
+    "LogConfiguration": {"Level": "DISABLED"},
+}
+"""What FSx returns for settings that the request leaves out; it chooses the maintenance time itself."""
 
 Params = Mapping[str, Any]
 
@@ -31,6 +41,7 @@ def _create(world: World, region: str, params: Params) -> dict[str, Any]:
     file_system = find_earlier_result(shelf.systems, params)
     if file_system is None:
         _check(params)
+        service_roles.require_fsx_role(world.behaviour, service_roles.FSX, "create the file system")
         subnet = _subnet(backend, params)
         file_system = create_record("file-system", region, params, now)
         description = f"AWS created network interface for {file_system.id}"
@@ -55,7 +66,9 @@ def _update(world: World, region: str, params: Params) -> dict[str, Any]:
     size, current_size = params.get("StorageCapacity"), int(file_system.request["StorageCapacity"])
     if size is not None:
         if int(size) <= current_size:
-            raise JsonError("BadRequest", f"Storage capacity can only grow; it is {current_size} GiB.")
+            raise JsonError(
+                "BadRequest", f"Storage capacity can only be increased; the current capacity is {current_size} GiB."
+            )
         _check_size(int(size))
         file_system.request["StorageCapacity"] = int(size)
     changes = params.get("LustreConfiguration") or {}
@@ -68,7 +81,7 @@ def _delete(world: World, region: str, params: Params) -> dict[str, Any]:
     shelf = region_records(ec2_backend(region), now)
     file_system = system(shelf, str(params.get("FileSystemId")))
     if file_system.lifecycle(now) == "CREATING":
-        raise JsonError("BadRequest", f"File system {file_system.id} is being created and cannot be deleted yet.")
+        raise JsonError("BadRequest", f"Cannot take final backup while {file_system.id} is in CREATING")
     for link in shelf.links.values():
         if link.request["FileSystemId"] == file_system.id:
             link.ending = link.ending or now
@@ -136,7 +149,7 @@ def _subnet(backend: Any, params: Params) -> Any:  # noqa: ANN401 - moto's subne
 
 def _description(world: World, region: str, resource: Made) -> dict[str, Any]:
     request = resource.request
-    lustre = {"DeploymentType": "SCRATCH_1", **(request.get("LustreConfiguration") or {})}
+    lustre = {**_LUSTRE_DEFAULTS, **(request.get("LustreConfiguration") or {})}
     row = {
         "FileSystemId": resource.id,
         "FileSystemType": "LUSTRE",
@@ -146,12 +159,13 @@ def _description(world: World, region: str, resource: Made) -> dict[str, Any]:
         "Lifecycle": resource.lifecycle(world.clock.now()),
         "StorageCapacity": request["StorageCapacity"],
         "StorageType": request.get("StorageType", "SSD"),
+        "VpcId": ec2_backend(region).get_subnet(request["SubnetIds"][0]).vpc_id,
         "SubnetIds": request["SubnetIds"],
         "NetworkInterfaceIds": [resource.interface],
         "DNSName": f"{resource.id}.fsx.{region}.amazonaws.com",
         "ResourceARN": resource.arn,
         "LustreConfiguration": {**lustre, "MountName": resource.mount_name},
-        "Tags": [{"Key": key, "Value": value} for key, value in resource.tags.items()],
+        **described_tags(resource),
     }
     return {**row, "KmsKeyId": request["KmsKeyId"]} if request.get("KmsKeyId") else row
 

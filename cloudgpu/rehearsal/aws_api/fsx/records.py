@@ -33,12 +33,12 @@ class Made:
 
     @property
     def mount_name(self) -> str:
-        """Return the mount name: `fsx` for `SCRATCH_1`, unique for newer deployment types."""
+        """The mount name: `fsx` for `SCRATCH_1`, unique for newer deployment types."""
         deployment = (self.request.get("LustreConfiguration") or {}).get("DeploymentType", "SCRATCH_1")
         return "fsx" if deployment == "SCRATCH_1" else self.id[-9:-1]
 
     def lifecycle(self, now: datetime) -> str:
-        """Return the lifecycle state as FSx names it."""
+        """Return the FSx lifecycle state at this time."""
         if self.ending is not None:
             return "DELETING"
         if now < self.created + _TRANSITION_TIME:
@@ -79,7 +79,7 @@ def region_records(backend: Any, now: datetime) -> Shelf:  # noqa: ANN401 - moto
 
 
 def region_file_systems(backend: Any) -> list[Made]:  # noqa: ANN401 - moto's backend
-    """Return a region's file systems, without removing the records of deleted ones."""
+    """Return a region's file systems, including deleted file systems whose records have not been removed yet."""
     shelf = backend.__dict__.get(_ATTRIBUTE)
     return list(shelf.systems.values()) if isinstance(shelf, Shelf) else []
 
@@ -116,6 +116,12 @@ def find_earlier_result(rows: Mapping[str, Made], params: Mapping[str, Any]) -> 
                 raise JsonError("IncompatibleParameterError", "The token was used with other parameters.")
             return resource
     return None
+
+
+def described_tags(resource: Made) -> dict[str, list[dict[str, str]]]:
+    """Return the `Tags` member of a description. FSx's service model allows no empty list of tags."""
+    tags = [{"Key": key, "Value": value} for key, value in resource.tags.items()]
+    return {"Tags": tags} if tags else {}
 
 
 def tags_to_dict(tags: Any) -> dict[str, str]:  # noqa: ANN401 - wire data

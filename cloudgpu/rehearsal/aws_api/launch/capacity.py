@@ -13,7 +13,7 @@ _LIVE = ("pending", "running", "shutting-down", "stopping")
 
 @dataclass(frozen=True)
 class LaunchHeadroom:
-    """The headroom for a launch: how many of the requested instances fit, and the error for the rest."""
+    """The number of requested instances that can launch, and the error for all others, or None if all can launch."""
 
     count: int
     why: AwsError | None

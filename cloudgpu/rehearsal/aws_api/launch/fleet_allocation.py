@@ -27,6 +27,8 @@ class FleetCapacity:
 def allocate(pools: Sequence[Pool], terms: FleetCapacity) -> dict[int, int]:
     """Return the number of instances per pool index, or an empty mapping if the minimum is not reached.
 
+    If no allocation reaches the target, return the largest allocation.
+
     Args:
         pools: The pools in order of preference.
         terms: The requested capacity.

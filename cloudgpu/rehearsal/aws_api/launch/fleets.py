@@ -1,5 +1,6 @@
 """Instant fleets, which support a minimum capacity and report missing capacity as `Errors` with HTTP 200."""
 
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +8,9 @@ from typing import Any
 
 from moto.core.exceptions import ServiceException
 
+from cloudgpu.rehearsal.aws_api import service_roles
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
+from cloudgpu.rehearsal.aws_api.eventual_consistency import invisible_in_launch
 from cloudgpu.rehearsal.aws_api.launch.capacity import LaunchHeadroom, launchable_count
 from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import FleetCapacity, Pool, allocate
 from cloudgpu.rehearsal.aws_api.launch.launch import Origin, launch
@@ -18,6 +21,12 @@ from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_r
 from cloudgpu.rehearsal.state.records import FleetRecord
 
 _MAX_CONSTRAINED_TARGET = 1000
+_SPOT_DEFAULTS = {"AllocationStrategy": "lowest-price", "InstanceInterruptionBehavior": "terminate"}
+_ON_DEMAND_DEFAULTS = {"AllocationStrategy": "lowest-price"}
+_NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+_RECORDED = ("Unsupported", "InvalidInstanceType", "InvalidParameterValue", "InvalidBlockDeviceMapping", _NO_SPOT_ROLE)
+_ABSENT = re.compile(r"\.(NotFound|Unknown)$")
+_OPTIONS = {"on-demand": "OnDemandOptions", "spot": "SpotOptions", "capacity-block": "OnDemandOptions"}
 
 
 @dataclass(frozen=True)
@@ -31,24 +40,35 @@ class _Choice:
 
 @rule("CreateFleet")
 def create(call: ParsedRequest) -> dict[str, Any]:
-    """Launch the instances that fit and report errors for the missing capacity."""
-    terms, market = _terms(call)
+    """Launch the instances for which there is capacity, and report errors if a target is not reached."""
+    fleet_id = f"fleet-{secrets.token_hex(4)}-{secrets.token_hex(2)}-{secrets.token_hex(2)}-{secrets.token_hex(6)}"
+    rows: list[dict[str, Any]] = []
+    errors: list[dict[str, Any]] = []
+    for market, terms in _terms(call).items():
+        launched, missing = _launch_target(call, market, terms, fleet_id)
+        rows += launched
+        errors += missing
+    request = {name: value for name, value in call.params.items() if name != "DryRun"}
+    tags = call.tags_for("fleet")
+    call.records.fleets[fleet_id] = FleetRecord(fleet_id, request, call.world.clock.now(), tags, rows, errors)
+    if tags:
+        call.backend.create_tags([fleet_id], tags)
+    return {"FleetId": fleet_id, "Instances": rows, "Errors": errors}
+
+
+def _launch_target(
+    call: ParsedRequest, market: str, terms: FleetCapacity, fleet_id: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Launch the instances of one market. Return the rows of the instances, and of the errors if some are missing."""
     choices = list(_choices(call, market, terms.target))
     pools = [
         Pool(index, choice.request.instance_type, choice.request.zone, choice.room.count)
         for index, choice in enumerate(choices)
     ]
     plan = _reduce_plan(allocate(pools, terms), call.world.behaviour.now.fleet_short_by)
-    fleet_id = f"fleet-{secrets.token_hex(4)}-{secrets.token_hex(2)}-{secrets.token_hex(2)}-{secrets.token_hex(6)}"
     rows = [_launch(call, choices[index], count, fleet_id) for index, count in plan.items()]
     short = sum(plan.values()) < terms.target
-    errors = [_error_row(choice) for choice in choices if choice.room.why is not None] if short else []
-    request = {name: value for name, value in call.params.items() if name not in ("ClientToken", "DryRun")}
-    tags = call.tags_for("fleet")
-    call.records.fleets[fleet_id] = FleetRecord(fleet_id, request, call.world.clock.now(), tags, rows, errors)
-    if tags:
-        call.backend.create_tags([fleet_id], tags)
-    return {"FleetId": fleet_id, "Instances": rows, "Errors": errors}
+    return rows, [_error_row(choice) for choice in choices if choice.room.why is not None] if short else []
 
 
 @rule("DescribeFleets")
@@ -66,7 +86,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DescribeFleetInstances")
 def describe_instances(call: ParsedRequest) -> dict[str, Any]:
-    """Reject the call: as on AWS, it does not support instant fleets."""
+    """Reject the call, because DescribeFleetInstances does not support instant fleets, as on AWS."""
     raise AwsError("Unsupported", f"Fleet {call.params.get('FleetId')} is of type instant: use DescribeFleets.")
 
 
@@ -99,23 +119,38 @@ def _reduce_plan(plan: dict[int, int], by: int) -> dict[int, int]:
     return reduced
 
 
-def _terms(call: ParsedRequest) -> tuple[FleetCapacity, str]:
+def _terms(call: ParsedRequest) -> dict[str, FleetCapacity]:
+    """Return the requested capacity of each market, on-demand first as AWS launches it."""
     if call.params.get("Type") != "instant":
         raise AwsError("Unsupported", "The rehearsal cloud simulates only fleets of type instant.")
-    target = call.params.get("TargetCapacitySpecification") or {}
-    total = int(target.get("TotalTargetCapacity") or 0)
+    terms: dict[str, FleetCapacity] = {}
+    for market, target in _targets(call.params.get("TargetCapacitySpecification") or {}).items():
+        options = call.params.get(_OPTIONS[market]) or {}
+        terms[market] = FleetCapacity(
+            target=target,
+            minimum=int(options.get("MinTargetCapacity") or 0),
+            single_type=bool(options.get("SingleInstanceType")),
+            single_zone=bool(options.get("SingleAvailabilityZone")),
+        )
+        _check_terms(terms[market])
+    return terms
+
+
+def _targets(specification: Mapping[str, Any]) -> dict[str, int]:
+    """Return the target of each market that has one; capacity assigned to no market goes to the default market."""
+    total = int(specification.get("TotalTargetCapacity") or 0)
     if total < 1:
         raise AwsError("InvalidParameterValue", "TotalTargetCapacity must be at least 1.")
-    market = str(target.get("DefaultTargetCapacityType") or "on-demand")
-    options = call.params.get("SpotOptions" if market == "spot" else "OnDemandOptions") or {}
-    terms = FleetCapacity(
-        target=total,
-        minimum=int(options.get("MinTargetCapacity") or 0),
-        single_type=bool(options.get("SingleInstanceType")),
-        single_zone=bool(options.get("SingleAvailabilityZone")),
-    )
-    _check_terms(terms)
-    return terms, market
+    targets = {
+        "on-demand": int(specification.get("OnDemandTargetCapacity") or 0),
+        "spot": int(specification.get("SpotTargetCapacity") or 0),
+        "capacity-block": 0,
+    }
+    rest = total - sum(targets.values())
+    if rest < 0 or min(targets.values()) < 0:
+        raise AwsError("InvalidParameterValue", "The targets of both markets must add up to TotalTargetCapacity.")
+    targets[str(specification.get("DefaultTargetCapacityType") or "on-demand")] += rest
+    return {market: target for market, target in targets.items() if target}
 
 
 def _check_terms(terms: FleetCapacity) -> None:
@@ -144,11 +179,20 @@ def _choices(call: ParsedRequest, market: str, target: int) -> Iterator[_Choice]
 
 
 def _choice(call: ParsedRequest, request: MergedLaunchRequest, description: dict[str, Any], target: int) -> _Choice:
-    """Validate one pool. An error about the pool's type or zone is recorded; any other error fails the call."""
+    """Validate one pool.
+
+    An error about the pool's type or zone, or about a resource that does not exist, is recorded; any other error fails
+    the call.
+    """
+    unseen = invisible_in_launch(call.world.behaviour, request)
+    if unseen is not None:
+        return _Choice(request, description, LaunchHeadroom(0, unseen))
     try:
+        if request.market == "spot":
+            service_roles.require_spot_role(call.world.behaviour)
         admitted = validate_launch(call, request)
     except ServiceException as err:
-        if err.code not in ("Unsupported", "InvalidInstanceType", "InvalidParameterValue"):
+        if err.code not in _RECORDED and not _ABSENT.search(err.code):
             raise
         return _Choice(request, description, LaunchHeadroom(0, AwsError(err.code, err.message)))
     return _Choice(admitted, description, launchable_count(call, admitted, target))
@@ -236,26 +280,39 @@ def _state(call: ParsedRequest, fleet: FleetRecord) -> str:
 
 def _describe_fleet(call: ParsedRequest, fleet: FleetRecord) -> dict[str, Any]:
     request = fleet.request
-    ids = fleet.instance_ids()
-    target = request.get("TargetCapacitySpecification") or {}
+    by_market = {market: 0 for market in _OPTIONS}
+    for row in fleet.instances:
+        by_market[row["Lifecycle"]] += len(row["InstanceIds"])
     return {
         "FleetId": fleet.id,
         "FleetState": _state(call, fleet),
         "ActivityStatus": "fulfilled" if not fleet.errors else "error",
         "CreateTime": fleet.created,
         "ClientToken": request.get("ClientToken"),
-        "FulfilledCapacity": float(len(ids)),
-        "FulfilledOnDemandCapacity": float(len(ids)) if target.get("DefaultTargetCapacityType") != "spot" else 0.0,
+        "FulfilledCapacity": float(sum(by_market.values())),
+        "FulfilledOnDemandCapacity": float(by_market["on-demand"]),
         "LaunchTemplateConfigs": request.get("LaunchTemplateConfigs"),
-        "TargetCapacitySpecification": target,
+        "TargetCapacitySpecification": {
+            "OnDemandTargetCapacity": 0,
+            "SpotTargetCapacity": 0,
+            **(request.get("TargetCapacitySpecification") or {}),
+        },
+        "ExcessCapacityTerminationPolicy": request.get("ExcessCapacityTerminationPolicy") or "termination",
+        "ReplaceUnhealthyInstances": bool(request.get("ReplaceUnhealthyInstances")),
         "Type": "instant",
-        "SpotOptions": request.get("SpotOptions"),
-        "OnDemandOptions": request.get("OnDemandOptions"),
+        "SpotOptions": _spot_options(request),
+        "OnDemandOptions": {**_ON_DEMAND_DEFAULTS, **(request.get("OnDemandOptions") or {})},
         "TerminateInstancesWithExpiration": bool(request.get("TerminateInstancesWithExpiration")),
         "Tags": tag_list(dict(call.backend.tags.get(fleet.id, {}))),
         "Instances": fleet.instances,
         "Errors": fleet.errors,
     }
+
+
+def _spot_options(request: Mapping[str, Any]) -> dict[str, Any]:
+    options = {**_SPOT_DEFAULTS, **(request.get("SpotOptions") or {})}
+    pools = {"InstancePoolsToUseCount": 1} if options["AllocationStrategy"] == "lowest-price" else {}
+    return {**pools, **options}
 
 
 def _matches(row: Mapping[str, Any], name: str, values: list[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from moto.core.types import Base64EncodedString
 from moto.ec2.models import elastic_network_interfaces
 
-from cloudgpu.rehearsal.aws_api.ec2 import public_images
+from cloudgpu.rehearsal.aws_api.ec2 import baked_images, public_images
 from cloudgpu.rehearsal.aws_api.launch import placement_groups, validation
 from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
 from cloudgpu.rehearsal.aws_api.rules import ParsedRequest
@@ -96,8 +96,9 @@ def _moto_interface(row: dict[str, Any], subnet_id: str) -> dict[str, Any]:
 
 def _devices(call: ParsedRequest, request: MergedLaunchRequest) -> list[dict[str, Any]]:
     """Return the image's root device merged with the request's block device mappings."""
-    root = call.backend.amis[request.data["ImageId"]].root_device_name
-    devices: dict[str, dict[str, Any]] = {root: {"VolumeSize": 8, "VolumeType": "gp3"}}
+    ami = call.backend.amis[request.data["ImageId"]]
+    root_gib = baked_images.root_snapshot(ami)[1]
+    devices: dict[str, dict[str, Any]] = {ami.root_device_name: {"VolumeSize": root_gib, "VolumeType": "gp3"}}
     for row in request.data.get("BlockDeviceMappings") or []:
         if row.get("Ebs"):
             devices[row["DeviceName"]] = {**devices.get(row["DeviceName"], {}), **row["Ebs"]}
@@ -140,7 +141,7 @@ def _finish(call: ParsedRequest, request: MergedLaunchRequest, instance: Any, or
 
 
 def _authorized_keys(call: ParsedRequest, request: MergedLaunchRequest) -> tuple[str, ...]:
-    """Return the key pair's public key, which is stored so that the instance can outlive the key pair."""
+    """Return the key pair's public key. The node's record stores a copy, because the key pair may be deleted later."""
     pair = call.backend.key_pairs.get(request.data.get("KeyName"))
     return (str(pair.public_key).strip(),) if pair else ()
 
@@ -161,6 +162,7 @@ def _set_volumes(request: MergedLaunchRequest, instance: Any) -> None:  # noqa: 
     mappings = {row["DeviceName"]: row.get("Ebs") or {} for row in request.data.get("BlockDeviceMappings") or []}
     for name, device in instance.get_block_device_mapping:
         volume = instance.ec2_backend.volumes[device.volume_id]
+        volume.snapshot_id = volume.snapshot_id or ""
         if volume.volume_type == "gp3":
             volume.iops = int(mappings.get(name, {}).get("Iops") or 3000)
             volume.throughput = int(mappings.get(name, {}).get("Throughput") or 125)
@@ -171,6 +173,9 @@ def _set_interfaces(request: MergedLaunchRequest, instance: Any) -> None:  # noq
         int(row.get("NetworkCardIndex") or 0) * _CARD_STEP + int(row.get("DeviceIndex") or 0): row
         for row in request.interfaces
     }
+    if not instance.security_groups and 0 in instance.nics:
+        # EC2 shows the groups of the primary interface as the instance's own.
+        instance.security_groups = list(instance.nics[0].group_set)
     for index, interface in instance.nics.items():
         interface.network_card_index, interface.device_index = divmod(index, _CARD_STEP)
         interface.interface_type = by_index.get(index, {}).get("InterfaceType") or "interface"

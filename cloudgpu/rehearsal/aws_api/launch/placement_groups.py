@@ -19,7 +19,7 @@ def create(call: ParsedRequest) -> dict[str, Any]:
     if strategy not in _STRATEGIES:
         raise AwsError("InvalidParameterValue", f"Invalid value '{strategy}' for strategy.")
     if name in call.records.placement_groups:
-        raise AwsError("InvalidPlacementGroup.Duplicate", f"The Placement Group '{name}' already exists.")
+        raise AwsError("InvalidPlacementGroup.Duplicate", f"The placement group '{name}' already exists.")
     group = PlacementGroup(
         id=f"pg-{secrets.token_hex(8)}0",
         name=name,
@@ -41,7 +41,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
     for requested, key in ((call.texts("GroupNames"), "name"), (call.texts("GroupIds"), "id")):
         known = {getattr(group, key) for group in groups}
         for missing in (value for value in requested if value not in known):
-            raise AwsError("InvalidPlacementGroup.Unknown", f"The Placement Group '{missing}' is unknown.")
+            raise AwsError("InvalidPlacementGroup.Unknown", f"The placement group '{missing}' is unknown.")
         groups = [group for group in groups if not requested or getattr(group, key) in requested]
     for name, values in call.filters().items():
         groups = [group for group in groups if _matches(call, group, name, values)]
@@ -55,7 +55,7 @@ def delete(call: ParsedRequest) -> dict[str, Any]:
     name = str(call.params.get("GroupName") or "")
     group = find(call, name)
     if any(instance.placement.group_name == name for instance in _unterminated(call)):
-        raise AwsError("InvalidPlacementGroup.InUse", f"The Placement Group '{name}' is in use and may not be deleted.")
+        raise AwsError("InvalidPlacementGroup.InUse", f"The placement group '{name}' is in use and may not be deleted.")
     del call.records.placement_groups[name]
     call.backend.tags.pop(group.id, None)
     return {}
@@ -70,7 +70,7 @@ def find(call: ParsedRequest, name: str) -> PlacementGroup:
     for group in call.records.placement_groups.values():
         if name in (group.name, group.id):
             return group
-    raise AwsError("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")
+    raise AwsError("InvalidPlacementGroup.Unknown", f"The placement group '{name}' is unknown.")
 
 
 def _unterminated(call: ParsedRequest) -> list[Any]:

@@ -26,29 +26,34 @@ class MergedLaunchRequest:
 
     @property
     def interfaces(self) -> list[dict[str, Any]]:
-        """Return the network interface specifications."""
+        """The network interface specifications."""
         return [dict(row) for row in self.data.get("NetworkInterfaces") or []]
 
     @property
     def group_ids(self) -> list[str]:
-        """Return the security groups that the request specifies for the instance."""
+        """IDs of the security groups that the request specifies for the instance instead of for an interface."""
         return [str(value) for value in self.data.get("SecurityGroupIds") or []]
 
     @property
+    def key_name(self) -> str:
+        """The name of the key pair, or an empty string."""
+        return str(self.data.get("KeyName") or "")
+
+    @property
     def placement_group(self) -> str:
-        """Return the name or id of the placement group, or an empty string."""
+        """The name or id of the placement group, or an empty string."""
         placement = self.data.get("Placement") or {}
         return str(placement.get("GroupName") or placement.get("GroupId") or "")
 
     @property
     def reservation(self) -> str:
-        """Return the id of the requested capacity reservation, or an empty string."""
+        """The id of the requested capacity reservation, or an empty string."""
         specification = self.data.get("CapacityReservationSpecification") or {}
         return str((specification.get("CapacityReservationTarget") or {}).get("CapacityReservationId") or "")
 
     @property
     def user_data(self) -> bytes:
-        """Return the decoded user data.
+        """The decoded user data.
 
         Raises:
             AwsError: The user data is not valid base64.
@@ -69,7 +74,7 @@ def merge_template(
     """Merge a request with the launch template that it specifies.
 
     Raises:
-        AwsError: The template or version does not exist.
+        EC2ClientError: The template or version does not exist.
     """
     base, template = template_data(call, specification)
     specified = {name: value for name, value in request.items() if value not in (None, [], {})}
@@ -96,6 +101,9 @@ def template_data(
     """Return the data of a template version, with the template's id and the version number.
 
     If no template is specified, the data is empty and the (id, version) pair is None.
+
+    Raises:
+        EC2ClientError: The template or version does not exist.
     """
     if not specification:
         return {}, None

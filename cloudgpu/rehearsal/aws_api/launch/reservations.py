@@ -1,5 +1,6 @@
 """Capacity reservations and Capacity Blocks, which reserve instances of one type in one zone for a period."""
 
+import re
 import secrets
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -12,9 +13,11 @@ from cloudgpu.rehearsal.state.records import CapacityReservation
 
 CAPACITY_BLOCK = "capacity-block"
 _CLOSED_BEFORE_END = timedelta(minutes=30)
-"""Time before the end of a Capacity Block at which it stops accepting launches."""
+"""How long before its end a Capacity Block stops accepting launches."""
 _LEAD_TIME = timedelta(minutes=30)
 _DAY = timedelta(days=1)
+_ID = re.compile(r"cr-[0-9a-f]{17}")
+"""The form that AWS's list of error codes gives for InvalidCapacityReservationId.Malformed."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class ReservationHeadroom:
 
 @rule("CreateCapacityReservation")
 def create(call: ParsedRequest) -> dict[str, Any]:
-    """Create an hourly capacity reservation."""
+    """Create an On-Demand Capacity Reservation."""
     instance_type, zone = str(call.params.get("InstanceType") or ""), str(call.params.get("AvailabilityZone") or "")
     instance_types.require_type(call, instance_type)
     instance_types.require_zone(call.region, instance_type, zone)
@@ -41,7 +44,7 @@ def create(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DescribeCapacityBlockOfferings")
 def offerings(call: ParsedRequest) -> dict[str, Any]:
-    """Create one offering per zone that offers the type. By default, a block starts in half an hour."""
+    """Create and return one offering per zone that offers the type. By default, a block starts in half an hour."""
     instance_type = str(call.params.get("InstanceType") or "")
     description = instance_types.require_type(call, instance_type)
     if CAPACITY_BLOCK not in description.get("SupportedUsageClasses", []):
@@ -73,6 +76,8 @@ def purchase(call: ParsedRequest) -> dict[str, Any]:
 def describe(call: ParsedRequest) -> dict[str, Any]:
     """Describe reservations by id and filter, with pagination."""
     ids = call.texts("CapacityReservationIds")
+    for malformed in (reservation_id for reservation_id in ids if not _ID.fullmatch(reservation_id)):
+        raise AwsError("InvalidCapacityReservationId.Malformed", f'Invalid id: "{malformed}"')
     for missing in (reservation_id for reservation_id in ids if reservation_id not in call.records.reservations):
         raise _not_found(missing)
     reservations = [reservation for name, reservation in call.records.reservations.items() if not ids or name in ids]
@@ -84,7 +89,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("CancelCapacityReservation")
 def cancel(call: ParsedRequest) -> dict[str, Any]:
-    """Cancel an hourly reservation; Capacity Blocks cannot be canceled."""
+    """Cancel an On-Demand Capacity Reservation; Capacity Blocks cannot be canceled."""
     reservation_id = str(call.params.get("CapacityReservationId") or "")
     reservation = call.records.reservations.get(reservation_id)
     if reservation is None:
@@ -96,7 +101,7 @@ def cancel(call: ParsedRequest) -> dict[str, Any]:
 
 
 def free_capacity(call: ParsedRequest, request: MergedLaunchRequest) -> ReservationHeadroom | None:
-    """Return the free capacity of the reservation that a launch request specifies, or None without a reservation.
+    """Return the free capacity of the requested reservation, or None if the request specifies no reservation.
 
     Raises:
         AwsError: The reservation does not exist.
@@ -108,7 +113,7 @@ def free_capacity(call: ParsedRequest, request: MergedLaunchRequest) -> Reservat
         raise _not_found(request.reservation)
     if (reservation.kind == CAPACITY_BLOCK) != (request.market == CAPACITY_BLOCK):
         return ReservationHeadroom(
-            0, AwsError("InvalidParameterCombination", "The market and the kind of reservation do not match.")
+            0, AwsError("InvalidParameterCombination", "The market type does not match the reservation type.")
         )
     if (reservation.instance_type, reservation.zone) != (request.instance_type, request.zone):
         message = f"{reservation.id} is for {reservation.instance_type} in {reservation.zone}."
@@ -158,7 +163,7 @@ def _utc_time(call: ParsedRequest, name: str) -> datetime | None:
 def _count(call: ParsedRequest) -> int:
     count = int(call.params.get("InstanceCount") or 0)
     if count < 1:
-        raise AwsError("InvalidParameterValue", "The count of instances must be at least 1.")
+        raise AwsError("InvalidParameterValue", "InstanceCount must be at least 1.")
     return count
 
 
@@ -173,11 +178,15 @@ def _save(call: ParsedRequest, reservation: CapacityReservation) -> dict[str, An
 def _description(call: ParsedRequest, reservation: CapacityReservation) -> dict[str, Any]:
     return {
         "CapacityReservationId": reservation.id,
+        "CapacityReservationArn": _arn(call, reservation),
         "OwnerId": call.backend.account_id,
         "InstanceType": reservation.instance_type,
         "InstancePlatform": "Linux/UNIX",
         "AvailabilityZone": reservation.zone,
+        "AvailabilityZoneId": call.backend.get_zone_by_name(reservation.zone).zone_id,
         "Tenancy": "default",
+        "EbsOptimized": False,
+        "EphemeralStorage": False,
         "TotalInstanceCount": reservation.count,
         "AvailableInstanceCount": _free(call, reservation) if _state(call, reservation) == "active" else 0,
         "State": _state(call, reservation),
@@ -189,6 +198,10 @@ def _description(call: ParsedRequest, reservation: CapacityReservation) -> dict[
         "ReservationType": reservation.kind,
         "Tags": tag_list(dict(call.backend.tags.get(reservation.id, {}))),
     }
+
+
+def _arn(call: ParsedRequest, reservation: CapacityReservation) -> str:
+    return f"arn:aws:ec2:{call.region}:{call.backend.account_id}:capacity-reservation/{reservation.id}"
 
 
 def _offering_description(offer: CapacityReservation) -> dict[str, Any]:
@@ -209,7 +222,6 @@ def _offering_description(offer: CapacityReservation) -> dict[str, Any]:
 
 def _value(call: ParsedRequest, reservation: CapacityReservation, name: str) -> str:
     known = {
-        "capacity-reservation-id": reservation.id,
         "instance-type": reservation.instance_type,
         "availability-zone": reservation.zone,
         "state": _state(call, reservation),

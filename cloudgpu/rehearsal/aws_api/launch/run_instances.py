@@ -1,9 +1,11 @@
 """RunInstances, and the calls that stop, start, reboot or terminate instances."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from moto.core.utils import camelcase_to_underscores
 from moto.ec2.exceptions import DryRunClientError
 
 from cloudgpu.rehearsal.aws_api.launch.capacity import launchable_count
@@ -12,6 +14,8 @@ from cloudgpu.rehearsal.aws_api.launch.request import merge_template
 from cloudgpu.rehearsal.aws_api.launch.validation import validate_launch
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
+_DEFAULT_TYPE = "m1.small"
+"""Type of an instance for which neither the request nor its template names one (EC2 API reference, RunInstances)."""
 STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
 
@@ -19,7 +23,8 @@ STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 4
 def run_instances(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's reservation
     """Launch up to MaxCount instances in one zone; launch none if there is capacity for fewer than MinCount."""
     minimum, maximum = _counts(call)
-    request = validate_launch(call, merge_template(call, call.params, call.params.get("LaunchTemplate")))
+    merged = merge_template(call, call.params, call.params.get("LaunchTemplate"))
+    request = validate_launch(call, replace(merged, instance_type=merged.instance_type or _DEFAULT_TYPE))
     room = launchable_count(call, request, maximum)
     if room.why is not None and room.count < minimum:
         raise room.why
@@ -31,7 +36,7 @@ def run_instances(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's reservat
 def _counts(call: ParsedRequest) -> tuple[int, int]:
     minimum, maximum = (int(call.params.get(name) or 0) for name in ("MinCount", "MaxCount"))
     if minimum < 1 or maximum < 1:
-        raise AwsError("InvalidParameterValue", "The counts of instances must be at least 1.")
+        raise AwsError("InvalidParameterValue", "MinCount and MaxCount must be at least 1.")
     if minimum > maximum:
         raise AwsError("InvalidParameterValue", f"MinCount {minimum} must not be greater than MaxCount {maximum}.")
     return minimum, maximum
@@ -42,12 +47,9 @@ def terminate(call: ParsedRequest) -> dict[str, Any]:
     """Return `shutting-down` immediately; nodes are stopped in the background. Idempotent."""
     instances = find(call, call.texts("InstanceIds"))
     for instance in instances:
-        if instance.disable_api_termination:
-            raise AwsError(
-                "OperationNotPermitted",
-                f"The instance '{instance.id}' may not be terminated. Modify its 'disableApiTermination' instance "
-                "attribute and try again.",
-            )
+        # AWS protects an instance whose stop is disabled from termination, too, and says "terminated" in both messages.
+        for attribute in ("disableApiTermination", "disableApiStop"):
+            _require_unprotected(instance, attribute, "terminated")
     before = {instance.id: str(instance.state) for instance in instances}
     mark_shutting_down(instances, call.world.clock.now())
     start_termination(call, [instance for instance in instances if instance.state == "shutting-down"])
@@ -83,6 +85,8 @@ def start_termination(call: ParsedRequest, instances: list[Any]) -> None:
 def stop(call: ParsedRequest) -> dict[str, Any]:
     """Stop instances: power off their nodes and keep the disks."""
     instances = find(call, call.texts("InstanceIds"))
+    for instance in instances:
+        _require_unprotected(instance, "disableApiStop", "stopped")
     _require(instances, ("pending", "running", "stopping", "stopped"))
     for instance in instances:
         if instance.state in ("pending", "running"):
@@ -128,6 +132,16 @@ def find(call: ParsedRequest, ids: list[str]) -> list[Any]:
         noun, verb = ("ID", "does") if len(missing) == 1 else ("IDs", "do")
         raise AwsError("InvalidInstanceID.NotFound", f"The instance {noun} '{', '.join(missing)}' {verb} not exist")
     return [known[instance_id] for instance_id in ids]
+
+
+def _require_unprotected(instance: Any, attribute: str, participle: str) -> None:  # noqa: ANN401
+    """Reject a call that an attribute of the instance forbids."""
+    if getattr(instance, camelcase_to_underscores(attribute)):
+        raise AwsError(
+            "OperationNotPermitted",
+            f"The instance '{instance.id}' may not be {participle}. Modify its '{attribute}' instance attribute and "
+            "try again.",
+        )
 
 
 def _require(instances: Iterable[Any], states: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.utils import filter_iam_instance_profiles
 from moto.iam.exceptions import NotFoundException
 
-from cloudgpu.rehearsal.aws_api.ec2 import instance_types
+from cloudgpu.rehearsal.aws_api.ec2 import baked_images, instance_types
 from cloudgpu.rehearsal.aws_api.launch import placement_groups
 from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest
@@ -23,16 +23,17 @@ def validate_launch(call: ParsedRequest, request: MergedLaunchRequest) -> Merged
     """Validate a launch request and choose its zone and subnet.
 
     Raises:
-        AwsError: AWS would reject the request. Capacity and quotas are checked elsewhere.
+        AwsError: AWS would reject the request for a reason other than capacity or quotas.
     """
     description = _describe_type(call, request)
-    _check_image(call, request)
+    _check_image(call, request, description)
     _check_key(call, request)
     placed = _place(call, request)
     instance_types.require_zone(call.region, placed.instance_type, placed.zone)
     _check_groups(call, placed)
     _check_interfaces(placed, description)
     _check_group_name(call, placed)
+    _check_root_disk(call, placed)
     _check_profile(call, placed)
     _ = placed.user_data
     return placed
@@ -75,7 +76,7 @@ def _describe_type(call: ParsedRequest, request: MergedLaunchRequest) -> dict[st
     return instance_types.require_type(call, request.instance_type)
 
 
-def _check_image(call: ParsedRequest, request: MergedLaunchRequest) -> None:
+def _check_image(call: ParsedRequest, request: MergedLaunchRequest, description: Mapping[str, Any]) -> None:
     image_id = str(request.data.get("ImageId") or "")
     if not image_id:
         raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
@@ -83,6 +84,28 @@ def _check_image(call: ParsedRequest, request: MergedLaunchRequest) -> None:
         raise AwsError("InvalidAMIID.Malformed", f'Invalid id: "{image_id}" (expecting "ami-...")')
     if image_id not in call.backend.amis:
         raise AwsError("InvalidAMIID.NotFound", f"The image id '[{image_id}]' does not exist")
+    required = str(call.backend.amis[image_id].architecture or "x86_64")
+    supported = [str(name) for name in (description.get("ProcessorInfo") or {}).get("SupportedArchitectures") or []]
+    if supported and required not in supported:
+        # Wording: github.com/skypilot-org/skypilot issue 6315, github.com/aws/eks-anywhere-build-tooling PR 2158.
+        raise AwsError(
+            "InvalidParameterValue",
+            f"The architecture '{supported[-1]}' of the specified instance type does not match the architecture "
+            f"'{required}' of the specified AMI. Specify an instance type and an AMI that have matching "
+            "architectures, and try again. You can use 'describe-instance-types' or 'describe-images' to discover "
+            "the architecture of the instance type or AMI.",
+        )
+
+
+def _check_root_disk(call: ParsedRequest, request: MergedLaunchRequest) -> None:
+    """Reject a root disk that is smaller than the snapshot of the image, in the words that AWS's users report."""
+    ami = call.backend.amis[str(request.data["ImageId"])]
+    snapshot_id, needed_gib = baked_images.root_snapshot(ami)
+    for row in request.data.get("BlockDeviceMappings") or []:
+        size_gib = int((row.get("Ebs") or {}).get("VolumeSize") or needed_gib)
+        if row.get("DeviceName") == ami.root_device_name and size_gib < needed_gib:
+            message = f"Volume of size {size_gib}GB is smaller than snapshot '{snapshot_id}', "
+            raise AwsError("InvalidBlockDeviceMapping", f"{message}expect size >= {needed_gib}GB")
 
 
 def _check_key(call: ParsedRequest, request: MergedLaunchRequest) -> None:
@@ -159,7 +182,9 @@ def _check_cards(rows: list[dict[str, Any]], description: Mapping[str, Any]) -> 
     if indexes and (0, 0) not in indexes:
         raise AwsError("InvalidParameterCombination", "A primary network interface (device index 0) is required.")
     if any(card >= int(network.get("MaximumNetworkCards", 1)) for card, _ in indexes):
-        raise AwsError("InvalidParameterValue", "The network card index exceeds the cards of the instance type.")
+        raise AwsError(
+            "InvalidParameterValue", "The network card index exceeds the instance type's number of network cards."
+        )
     if len(rows) > int(network.get("MaximumNetworkInterfaces", 15)):
         raise AwsError("AttachmentLimitExceeded", "Interface count exceeds the limit of the instance type.")
 
@@ -172,7 +197,9 @@ def _check_efa(request: MergedLaunchRequest, rows: list[dict[str, Any]], descrip
             "InvalidParameterCombination", f"Elastic Fabric Adapter is not supported on {request.instance_type}."
         )
     if len(efa_rows) > int((network.get("EfaInfo") or {}).get("MaximumEfaInterfaces", 0)):
-        raise AwsError("AttachmentLimitExceeded", f"{len(efa_rows)} EFA interfaces exceed the limit of the type.")
+        raise AwsError(
+            "AttachmentLimitExceeded", f"{len(efa_rows)} EFA interfaces exceed the limit of the instance type."
+        )
 
 
 def _check_group_name(call: ParsedRequest, request: MergedLaunchRequest) -> None:

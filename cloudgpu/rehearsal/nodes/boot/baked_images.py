@@ -9,7 +9,7 @@ from cloudgpu.rehearsal.nodes import record
 from cloudgpu.rehearsal.state.document import DocumentFormat
 
 _FORMAT: Final = DocumentFormat("image package list")
-"""The format number is next to the image IDs, all of which begin with `ami-`."""
+"""In the file, the format number is a key beside the image IDs, which all begin with `ami-`."""
 
 
 class Images:
@@ -24,7 +24,7 @@ class Images:
         self._path = path
 
     def installed(self, image_id: str) -> tuple[str, ...]:
-        """Return the packages installed in an image; empty if the image was not created from a node.
+        """Return the packages installed in an image, or an empty tuple if the image was not created from a node.
 
         Raises:
             NewerFormatError: A newer version wrote the file.
@@ -32,7 +32,7 @@ class Images:
         return tuple(self._read().get(image_id, ()))
 
     def keep(self, image_id: str, installed: tuple[str, ...]) -> None:
-        """Store the packages of an image.
+        """Store the list of packages installed in an image.
 
         Raises:
             OSError: The file cannot be written.

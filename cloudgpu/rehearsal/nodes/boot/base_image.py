@@ -18,10 +18,11 @@ STUB_COMMANDS = (
     *("dpkg", "snap", "yum", "dnf", "rpm"),
     *("modprobe", "insmod", "rmmod", "depmod", "dkms", "kexec", "sysctl", "hwclock", "ldconfig", "update-grub"),
     *("update-initramfs", "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "fi_info", "cloud-init"),
-    *("mount", "umount", "mountpoint", "mount-s3", "s3fs", "blkid", "mkfs.ext4", "modinfo"),
+    "nv-fabricmanager",
+    *("mount", "umount", "mountpoint", "mount-s3", "s3fs", "blkid", "mkfs.ext4", "mdadm", "modinfo"),
     *("iptables", "ip6tables", "nft", "ufw", "swapon", "swapoff", "mkswap"),
 )
-"""Commands that the node host simulates. The machine's programs with these names are hidden from a node."""
+"""Commands that the node host simulates. On a node's PATH, they replace the machine's programs with the same names."""
 
 _STAND_IN = """\
 #!/bin/sh
@@ -29,9 +30,9 @@ exec {python} -I -S {program} "${{0##*/}}" "$@"
 """
 
 NO_EGRESS_FILE = "no-egress"
-"""Name of a file in a node's run directory; if it exists, the node cannot access the internet."""
+"""Name of a file in a node's run directory. While the file exists, the node cannot access the internet."""
 NETWORK_COMMANDS = ("curl", "wget", "docker")
-"""Programs that download from the internet. They run unchanged unless the node cannot access the internet."""
+"""Download programs. On a node without internet access, wrappers make downloads from other hosts fail."""
 
 _FETCHING = """\
 #!/bin/sh
@@ -54,7 +55,7 @@ exec {real} "$@"
 
 _SUDO = """\
 #!/bin/sh
-# Every user of a node is root already: skip the options and run the command.
+# Commands on a simulated node need no further privileges: skip the options and run the command.
 shell=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -79,14 +80,14 @@ exit 1
 
 @dataclass(frozen=True)
 class Layer:
-    """The base image's files in the directory `folder`, which the node sees at `shown` or, if that is empty, at `/`."""
+    """The base image's files in the directory `folder`, which nodes see at `shown`, or at `/` if `shown` is empty."""
 
     folder: Path
     shown: str
     surroundings: VisiblePaths
 
     def write_files(self, *, user: str, hostname: str, authorized_keys: tuple[str, ...], host_key_public: str) -> None:
-        """Write all files. Call this only before the first boot, because a booted node may have created symlinks there.
+        """Write all files. Call this only before the first boot, because a node may create symlinks in `folder`.
 
         Raises:
             OSError: The disk is full or not writable.
@@ -136,7 +137,7 @@ class Layer:
             self._write(f"usr/local/bin/{name}", f'#!/bin/sh\nexec {shlex.quote(path)} "$@"\n', mode=0o755)
 
     def _lay_fetching(self) -> None:
-        """Wrap the download programs that the machine has."""
+        """Write wrappers for the download programs that are installed on this machine."""
         first = "usr/local/bin" if self.shown else "usr/local/sbin"  # the first directory on a node's PATH
         for name in NETWORK_COMMANDS:
             real = shutil.which(name, path=self.surroundings.path)
@@ -178,7 +179,7 @@ class Layer:
 
 
 def _real_folder(folder: str) -> str:
-    """Resolve a directory such as `sbin`, which is often a symlink: creating a directory there would hide files."""
+    """Resolve a directory such as `sbin`, which is often a symlink: a new directory of that name would hide files."""
     return os.path.realpath(f"/{folder}").lstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""Boot a simulated node: run cloud-init's steps in order, record the finished ones, and track the current boot."""
+"""Boot a simulated node: run cloud-init's steps in order, record their progress, and track the current boot."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,8 +16,8 @@ class NodeBoot:
     """The current boot of one node.
 
     Attributes:
-        running: Whether cloud-init is running.
-        failed: Whether a part of the user data failed in the last boot that finished.
+        running: True while cloud-init is running.
+        failed: True if a script or boot hook failed, or user data was rejected, in the last finished boot.
     """
 
     def __init__(self, body: NodeRuntime, console: Console, stored: StoredRecord, host_key: Path) -> None:
@@ -27,7 +27,7 @@ class NodeBoot:
             body: Runtime of the node's processes.
             console: Console of the node.
             stored: Record of the node.
-            host_key: File with the private host key, which the console output must identify.
+            host_key: File with the private host key, whose fingerprint and public key are printed to the console.
         """
         self.running = False
         self.failed = False
@@ -38,11 +38,11 @@ class NodeBoot:
         self._over = asyncio.Event()
 
     def begin(self) -> None:
-        """Make `wait` block until the boot that follows is over."""
+        """Make `wait` block until the next boot is over."""
         self._over.clear()
 
     def end(self) -> None:
-        """Mark the boot as over, because it finished or the node was powered off."""
+        """Mark the boot as over, because the boot finished or the node was powered off."""
         self._over.set()
 
     async def wait(self) -> None:
@@ -71,7 +71,7 @@ class NodeBoot:
             await listen()
             await cloud_init.run_per_boot_scripts()
             if not self._stored.current.scripts_done:
-                # Saved before the scripts run, as in cloud-init, so that a reboot during a script does not rerun it.
+                # Save before running the scripts, as cloud-init does: a reboot during a script must not rerun it.
                 self._stored.change(scripts_done=True)
                 await cloud_init.scripts()
             cloud_init.print_final_messages(name, key)

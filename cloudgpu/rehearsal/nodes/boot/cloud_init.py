@@ -1,4 +1,7 @@
-"""Run user data in the order of cloud-init: boot hooks, scripts (once), then the host keys on the console."""
+"""Run user data in cloud-init's order: boot hooks, per-boot scripts, one-time scripts. Then print the host keys.
+
+`tests/system/cloud_init` shows this order with cloud-init itself.
+"""
 
 import time
 from collections.abc import Mapping
@@ -15,7 +18,7 @@ from cloudgpu.rehearsal.nodes.processes import NodeRuntime
 
 _VERSION = "24.1.3-rehearsal"
 _FOLDERS: dict[Kind, str] = {"boothook": "boothooks", "script": "scripts"}
-_PER_BOOT = 'for script in "$1"/*; do if [ -x "$script" ]; then "$script" || exit 1; fi; done'
+_PER_BOOT = 'failed=0; for script in "$1"/*; do if [ -x "$script" ]; then "$script" || failed=1; fi; done; exit $failed'
 _WRITE_AND_RUN = 'mkdir -p "$1" && cat > "$1/$2" && chmod 700 "$1/$2" && cd / && exec "$1/$2"'
 
 
@@ -28,7 +31,7 @@ class HostKeyText:
 
     @classmethod
     def read(cls, path: Path) -> "HostKeyText":
-        """Read the private key from a file.
+        """Return the fingerprint and public key for the private key in a file.
 
         Raises:
             OSError: The file cannot be read.
@@ -71,7 +74,7 @@ class CloudInit:
         self._console.write(f"root@{hostname}\n")
 
     async def run_per_boot_scripts(self) -> None:
-        """Run the scripts that earlier boots installed for every boot. Users can already log in.
+        """Run all executables in `/var/lib/cloud/scripts/per-boot`. Users can already log in.
 
         Raises:
             OSError: The console cannot be written.
@@ -83,7 +86,7 @@ class CloudInit:
             self._write(f"WARNING: per-boot scripts exited with status {code}")
 
     async def scripts(self) -> None:
-        """Run the once-per-node scripts. Users can already log in.
+        """Run the user data's scripts. Call this only at the node's first boot. Users can already log in.
 
         Raises:
             OSError: The console cannot be written.

@@ -35,7 +35,7 @@ class Console:
         return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def read(self) -> bytes:
-        """Return the last 64 KiB with CR LF line ends, as on a serial line; empty if nothing was printed."""
+        """Return the last 64 KiB with CR LF line endings, as on a serial port, or no bytes if nothing was printed."""
         try:
             with self.path.open("rb") as stream:
                 stream.seek(max(0, self.path.stat().st_size - _SHOWN_BYTES))
@@ -45,7 +45,7 @@ class Console:
         return text.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")[-_SHOWN_BYTES:]
 
     def trim(self) -> None:
-        """Truncate a console that has grown too large to its last 64 KiB."""
+        """Discard all but the last 64 KiB if the console has grown beyond 4 MiB."""
         if self.path.exists() and self.path.stat().st_size > _LIMIT_BYTES:
             with self.path.open("r+b") as stream:
                 stream.seek(-_SHOWN_BYTES, os.SEEK_END)

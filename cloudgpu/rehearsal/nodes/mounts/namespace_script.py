@@ -91,7 +91,7 @@ def init_script(cage: NamespacePaths) -> str:
         f"mkdir merged/run/cloudgpu && mount --bind {shlex.quote(str(cage.run))} merged/run/cloudgpu",
         f"shared {shlex.quote(str(cage.console))} /var/log/cloud-init-output.log rw",
         "cd merged",
-        # Open the real `umount` now: inside the node, the name belongs to a simulated command.
+        # Open the real `umount` now: inside the node, `umount` is a simulated command.
         'exec 9<"$(command -v umount)"',
         "pivot_root . .",
         "/proc/self/fd/9 -l .",
@@ -134,7 +134,10 @@ _REAP = "while [ -e /run/cloudgpu/alive ]; do sleep 60 & wait $!; done"
 
 
 def machine_mounts(mountinfo: str) -> tuple[str, ...]:
-    """Return the machine's mount points, except `/` and those of kernel file systems, outermost first."""
+    """Return the machine's mount points, outermost first.
+
+    `/`, kernel file systems, and mount points in directories that nodes replace, such as `/tmp`, are excluded.
+    """
     points: dict[str, None] = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -232,7 +235,7 @@ def _shared_lines(cage: NamespacePaths) -> list[str]:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Return True if a path is `folder` or is inside it."""
+    """Return True if `path` is `folder` or is inside `folder`."""
     return path == folder or path.startswith(f"{folder}/")
 
 

@@ -1,6 +1,6 @@
-"""Mount a source on a node: symlink the directory that backs the source, or run s3fs for a bucket with an endpoint URL.
+"""Mount a source on a node: symlink its backing directory, or run s3fs for a bucket with a local endpoint.
 
-The superuser of a node is not permitted to mount. For a bucket with an endpoint URL, the host therefore starts the
+The superuser of a node is not permitted to mount. For a bucket with a local endpoint, the host therefore starts the
 machine's s3fs in the node's namespaces, with the credentials of the node's role.
 """
 
@@ -36,7 +36,7 @@ class Views:
     credentials: Callable[[], RoleCredentials | None]
 
     async def settle(self, program: str, reply: Reply) -> Reply | None:
-        """Mount or unmount the source that a simulated command names. Return an error reply, or None on success."""
+        """Carry out the mount or unmount in a simulated command's reply, if any. Return an error reply, or None."""
         mounted = reply.mounted or reply.unmounted
         if mounted is None:
             return None
@@ -48,19 +48,19 @@ class Views:
         if mounted.service:
             return await self._bucket(mounted)
         status = await self.run([*shared_folders.LINK_COMMAND, mounted.target, self.shared.path(mounted)])
-        return "simulated: the command failed" if status else ""
+        return "simulated: cannot link the mount point; see the node's console output" if status else ""
 
     async def hide(self, mounted: Mounted) -> str:
         """Unmount a source. Return the error, or an empty string."""
         if mounted.service:
             return await self._outside("umount", [mounted.target], {})
         status = await self.run([*shared_folders.UNLINK_COMMAND, mounted.target])
-        return "simulated: the command failed" if status else ""
+        return "simulated: cannot unlink the mount point; see the node's console output" if status else ""
 
     async def _bucket(self, mounted: Mounted) -> str:
         keys = self.credentials()
         if keys is None:
-            return "simulated: this node has no role, so it cannot read the bucket"
+            return "simulated: the node has no role, or no credentials for it yet, so the bucket cannot be mounted"
         options = f"{_OPTIONS},url={mounted.service},umask={'0222,ro' if mounted.read_only else '0000'}"
         environment = {
             "AWSACCESSKEYID": keys.access_key_id,
@@ -78,7 +78,7 @@ class Views:
             return "simulated: nodes without namespaces cannot mount buckets; use `mode: copy`"
         if real is None or not Path("/dev/fuse").exists():
             return f"simulated: this machine has no {program} or no /dev/fuse; install s3fs, or use `mode: copy`"
-        # Inside the node, this name may belong to another program, so execute the open file.
+        # Inside the node, the same path may lead to another program, so execute the open file.
         handle = os.open(real, os.O_RDONLY)
         try:
             with tempfile.TemporaryFile() as output:

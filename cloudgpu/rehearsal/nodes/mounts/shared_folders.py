@@ -13,13 +13,13 @@ mkdir -p "$(dirname "$target")" && { [ ! -d "$target" ] || [ -L "$target" ] || r
     mv "$target" "$target.under-the-mount"; } && ln -sfn "$2" "$target"
 """
 LINK_COMMAND = ("/bin/sh", "-c", _LINKED, "mount")
-"""Command that simulates mounting; the mount point and the backing directory are appended."""
+"""Command that simulates mounting. Append the mount point and the backing directory as arguments."""
 _UNLINKED = """\
 [ ! -L "$1" ] || rm "$1"
 if [ -d "$1.under-the-mount" ]; then mv "$1.under-the-mount" "$1"; else mkdir -p "$1"; fi
 """
 UNLINK_COMMAND = ("/bin/sh", "-c", _UNLINKED, "umount")
-"""Command that simulates unmounting; the mount point is appended."""
+"""Command that simulates unmounting. Append the mount point as an argument."""
 _APPEAR = 'for disk in "$@"; do mkdir -p "${disk%/*}" && : >>"$disk"; done'
 _DEVICES = "/dev/"
 _VALUED = (
@@ -48,7 +48,7 @@ class Mounted:
 
     Attributes:
         service: Endpoint URL of a bucket mounted with s3fs; empty for other mounts.
-        bucket: Name of that bucket, with the prefix if there is one.
+        bucket: Name of the bucket mounted with s3fs, followed by its prefix if there is one; empty for other mounts.
     """
 
     target: str
@@ -78,8 +78,8 @@ class NodeMounts:
     """The storage that a node may mount, and its active mounts.
 
     Attributes:
-        mountable: Mount source -> name of the directory that backs the source.
-        root: Path prefix of the node on this machine; empty for a node with its own root.
+        mountable: Mapping from each mount source to the name of the directory that backs the source.
+        root: Path of the node's files on this machine; empty for a node with its own root.
         formatted: Names of the directories that back formatted volumes.
     """
 
@@ -111,7 +111,7 @@ def simulate_program(program: str, arguments: Sequence[str], disks: NodeMounts) 
 
 
 def parse_mount_arguments(arguments: Sequence[str]) -> MountRequest | None:
-    """Parse the arguments of a mount command. Return None unless they contain one source and one target."""
+    """Parse the arguments of a mount command. Return None unless they contain exactly one source and one target."""
     positional: list[str] = []
     options: list[str] = []
     named: dict[str, str] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 
 FOLDER = "shared"
-"""Name of the shared directory, relative to the node host's directory."""
+"""Path of the shared directory, relative to the node host's directory."""
 READ_ONLY = "shared.ro"
 """Path at which nodes with namespaces see the same files read-only, relative to the node host's directory."""
 _FORMATTED = ".formatted"
@@ -14,7 +14,7 @@ _OPEN = 0o777
 
 
 class SharedFolderStore:
-    """The shared directories of one cloud."""
+    """The shared directories of one rehearsal cloud."""
 
     def __init__(self, directory: Path) -> None:
         """Create the store without creating directories.
@@ -40,7 +40,7 @@ class SharedFolderStore:
         (self._folder / _FORMATTED / folder).touch()
 
     def path(self, mounted: Mounted) -> str:
-        """Return the directory of a mount. The first mount creates the directory.
+        """Return the path of the directory that backs a mount, and create the directory if it does not exist.
 
         Raises:
             OSError: The disk of this machine is full.
@@ -67,7 +67,7 @@ def create_shared_folder(directory: Path) -> tuple[Path, Path]:
 
 
 def delete_orphaned_folders(directory: Path, existing: frozenset[str]) -> None:
-    """Delete the directories that backed storage that no longer exists."""
+    """Delete the backing directories of storage resources that no longer exist."""
     folder = directory / FOLDER
     for parent in (folder, folder / _FORMATTED):
         for path in parent.iterdir() if parent.is_dir() else ():

@@ -98,7 +98,7 @@ def _long_name(name: bytes, info: os.stat_result) -> bytes:
 
 
 class Server:
-    """The server of one SFTP connection."""
+    """An SFTP server for one connection."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         """Create the server without reading.
@@ -135,7 +135,7 @@ class Server:
         }
 
     def serve(self) -> None:
-        """Process requests until the peer disconnects or sends a packet too short to contain a request ID."""
+        """Process requests until the peer disconnects, or sends a packet of invalid size or without a request ID."""
         while (packet := self._receive()) is not None:
             kind, body = packet[0], _Packet(packet[1:])
             if kind == _INIT:
@@ -288,9 +288,9 @@ class Server:
 
     def _rename(self, packet: _Packet) -> bytes:
         old, new = packet.text(), packet.text()
-        # Version 3 must not replace an existing file; `posix-rename` may.
+        # In protocol version 3, a rename must not replace an existing file; the `posix-rename` extension may.
         if os.path.lexists(new):
-            raise FileExistsError(errno.EEXIST, "the new name exists")
+            raise FileExistsError(errno.EEXIST, "the destination already exists")
         return self._act(os.rename, old, new)
 
     def _extended(self, packet: _Packet) -> bytes:

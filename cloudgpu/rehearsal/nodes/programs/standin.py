@@ -1,9 +1,9 @@
-"""Replacement for a command that would change the machine: sends the command to the node host and prints the reply.
+"""Replacement for a simulated command: sends the command line to the node host and prints the reply.
 
 Run as `python3 -I -S standin.py PROGRAM [ARGUMENT...]`. The socket `node.sock` is in the directory
 `CLOUDGPU_NODE_RUN`, by default `/run/cloudgpu`. A request consists of fields separated by zero bytes, up to the end of
 the stream: program, number of arguments, arguments, then the name and text of each unit file. A response is a line with
-the exit status and the lengths of standard output and standard error, followed by both outputs.
+the exit status and the byte counts of standard output and standard error, followed by both outputs.
 
 The boot of a node runs this program many times, and importing `socket`, `json` or `pathlib` would take three times as
 long as everything else. The program therefore uses only `_socket`, on which `socket` is built.
@@ -53,7 +53,7 @@ def _send(request: bytes) -> bytes:
 
 
 def _units(program: str, arguments: list[str]) -> list[bytes]:
-    """Return the names and texts of the timer units in a `systemctl` command, and of the services that they start."""
+    """Return the names and texts of a `systemctl` command's timer units and of the services that the timers start."""
     if program != "systemctl":
         return []
     units = []
@@ -70,7 +70,7 @@ def _units(program: str, arguments: list[str]) -> list[bytes]:
 def _unit(name: str) -> bytes:
     root = os.environ.get("CLOUDGPU_NODE_ROOT") or "/"
     for folder in _UNIT_FOLDERS:
-        path = os.path.join(root, folder, name)  # noqa: PTH118  pathlib is one of the slow imports
+        path = os.path.join(root, folder, name)  # noqa: PTH118 - importing pathlib is slow
         if os.path.isfile(path):  # noqa: PTH113
             with open(path, "rb") as stream:  # noqa: PTH123
                 return stream.read(_UNIT_LIMIT_BYTES).replace(b"\0", b"")

@@ -1,13 +1,14 @@
 """Replies to simulated commands. This module has no side effects: changes to a node are returned as values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
 from cloudgpu.rehearsal.nodes.record import Timer
-from cloudgpu.rehearsal.nodes.servers import nvidia_smi, power_commands
+from cloudgpu.rehearsal.nodes.servers import fabric_manager, nvidia_smi, power_commands
+from cloudgpu.rehearsal.nodes.servers.package_answers import Archive, is_simulation, package_names
 
 _QUESTIONS = frozenset({"is-active", "is-enabled", "is-failed", "status", "show", "list-timers", "is-system-running"})
 _ALWAYS_ACTIVE = frozenset({"ssh", "sshd", "cloud-init", "cloud-final", "cloud-config", "multi-user.target"})
@@ -25,13 +26,17 @@ _FETCHERS: Mapping[str, tuple[str, int]] = {
     "snap": ("error: cannot fetch: dial tcp: i/o timeout", 1),
 }
 _DRIVER = "nvidia-utils-"
-"""Package that contains `nvidia-smi`."""
+"""Name prefix of the packages that contain `nvidia-smi`."""
+_NOT_LOADED = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA"
+    " driver is installed and running.\n\n"
+)
 _FETCHING_WORDS = frozenset({"update", "upgrade", "dist-upgrade", "full-upgrade", "install", "download", "refresh"})
 
 
 @dataclass(frozen=True)
 class CommandContext:
-    """The node's state as seen by a simulated command. `now` is the time of the timer clock, which may be advanced."""
+    """The node's state as seen by a simulated command. `now` is the node's time, which may be advanced or skewed."""
 
     spec: NodeSpec
     now: datetime
@@ -41,12 +46,28 @@ class CommandContext:
     disks: shared_folders.NodeMounts = shared_folders.NO_MOUNTS
     installed: tuple[str, ...] = ()
     bare: bool = False
-    """Whether the image lacks the packages that the bootstrap installs."""
+    """True if the image lacks the packages that the bootstrap installs."""
+    archive: Archive = field(default_factory=Archive)
+    driver_loading: bool = False
+    """True if the image's driver is not loaded yet."""
+    fabric_manager_down: bool = False
+    """True if Fabric Manager cannot start."""
+
+    @property
+    def has_driver(self) -> bool:
+        """True if a driver is installed."""
+        return not self.bare or any(name.startswith(_DRIVER) for name in self.installed)
+
+    @property
+    def has_fabric_manager(self) -> bool:
+        """True if Fabric Manager is installed."""
+        in_image = not self.bare or any(name.startswith(fabric_manager.PACKAGE) for name in self.installed)
+        return self.spec.has_nvswitch and in_image
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The output of a simulated command and its changes to the node. `log` is the command line to log as simulated."""
+    """The output of a simulated command and its changes to the node. `log` is appended to the node's simulation log."""
 
     stdout: str = ""
     stderr: str = ""
@@ -66,7 +87,7 @@ class Reply:
 
 
 def simulate_command(program: str, arguments: Sequence[str], units: Mapping[str, str], scene: CommandContext) -> Reply:
-    """Simulate one command."""
+    """Return the reply to one command. `units` maps the names of unit files on the node to their contents."""
     try:
         if program in shared_folders.MOUNT_PROGRAMS:
             return _mounting(program, list(arguments), scene)
@@ -81,8 +102,8 @@ def _special(program: str, arguments: list[str], units: Mapping[str, str], scene
         return Reply(end="reboot" if program == "reboot" else "off")
     if program in ("init", "telinit"):
         return _run_level(arguments)
-    if not scene.spec.egress and _fetches(program, arguments):
-        return _unreachable(program)
+    if program in _FETCHERS:
+        return _package_tool(program, arguments, scene)
     if program == "nvidia-smi":
         return _nvidia_smi(arguments, scene)
     handler = _HANDLERS.get(program)
@@ -104,15 +125,20 @@ def _mounting(program: str, arguments: list[str], scene: CommandContext) -> Repl
 
 
 def _nvidia_smi(arguments: list[str], scene: CommandContext) -> Reply:
-    if scene.bare and not any(name.startswith(_DRIVER) for name in scene.installed):
+    if not scene.has_driver:
         return Reply(stderr="nvidia-smi: command not found (simulated: the image has no driver)\n", exit_code=127)
+    if scene.driver_loading:
+        return Reply(stdout=_NOT_LOADED, exit_code=9)
+    mismatch = scene.archive.mismatch(scene.installed)
+    if mismatch:
+        return Reply(stdout=mismatch, exit_code=18)
     text, code = nvidia_smi.simulate_nvidia_smi(scene.spec, arguments)
     return Reply(stdout=text, exit_code=code)
 
 
-def _fetches(program: str, arguments: list[str]) -> bool:
+def _fetches(arguments: list[str]) -> bool:
     """Return True if a package tool would access the internet."""
-    return program in _FETCHERS and any(word in _FETCHING_WORDS for word in arguments)
+    return any(word in _FETCHING_WORDS for word in arguments)
 
 
 def _unreachable(program: str) -> Reply:
@@ -129,13 +155,35 @@ def _run_level(arguments: list[str]) -> Reply | None:
 
 def _simulated(program: str, arguments: Sequence[str]) -> Reply:
     shown = " ".join([program, *arguments])
-    packages = tuple(arguments[arguments.index("install") + 1 :]) if _installs(program, arguments) else ()
-    named = tuple(name for name in packages if not name.startswith("-"))
-    return Reply(stdout=f"{program}: simulated, nothing was changed\n", log=shown, installed=named)
+    return Reply(stdout=f"{program}: simulated, nothing was changed\n", log=shown)
 
 
-def _installs(program: str, arguments: Sequence[str]) -> bool:
-    return program in _FETCHERS and "install" in arguments
+def _package_tool(program: str, arguments: list[str], scene: CommandContext) -> Reply | None:
+    if program == "apt-get" and "update" in arguments:
+        return Reply(stdout=scene.archive.update(reachable=scene.spec.egress))
+    if not scene.spec.egress and _fetches(arguments):
+        return _unreachable(program)
+    return _install(program, arguments, scene) if "install" in arguments else None
+
+
+def _install(program: str, arguments: list[str], scene: CommandContext) -> Reply:
+    packages = package_names(arguments)
+    conflict = scene.archive.conflict(packages)
+    if conflict:
+        return Reply(stderr=conflict, exit_code=100)
+    reply = _simulated(program, arguments)
+    return reply if is_simulation(arguments) else replace(reply, installed=packages)
+
+
+def _apt_cache(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply | None:
+    text = scene.archive.cache(arguments)
+    return Reply(stdout=text) if text else None
+
+
+def _modinfo(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply | None:
+    if "nvidia" not in arguments or scene.has_driver:
+        return None
+    return Reply(stderr="modinfo: ERROR: Module nvidia not found.\n", exit_code=1)
 
 
 def _shutdown(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply:
@@ -172,6 +220,8 @@ def _systemctl(arguments: list[str], units: Mapping[str, str], scene: CommandCon
     timers = [name for name in names if name.endswith(".timer")]
     if verb in _QUESTIONS:
         return _query(verb, names, scene, quiet=bool({"-q", "--quiet"} & set(arguments)))
+    if scene.fabric_manager_down and verb in ("start", "restart") and fabric_manager.is_unit(names):
+        return Reply(stderr=fabric_manager.NOT_STARTED, exit_code=1)
     if timers:
         return _timer_command(verb, timers[0], units, scene, now="--now" in arguments)
     return Reply(log=" ".join(["systemctl", *arguments]))
@@ -209,6 +259,8 @@ def _query(verb: str, names: list[str], scene: CommandContext, *, quiet: bool) -
 def _is_active(name: str, scene: CommandContext) -> bool:
     if name.endswith(".timer"):
         return any(f"{timer.unit}.timer" == name for timer in scene.timers)
+    if fabric_manager.is_unit([name]):
+        return scene.has_fabric_manager and not scene.fabric_manager_down
     return name.removesuffix(".service") in _ALWAYS_ACTIVE
 
 
@@ -240,10 +292,27 @@ def _fi_info(_: list[str], __: Mapping[str, str], scene: CommandContext) -> Repl
     return Reply(stdout="".join(domain.format(index) for index in range(scene.spec.efa_interfaces)))
 
 
+def _fabric_manager(_: list[str], __: Mapping[str, str], scene: CommandContext) -> Reply:
+    if not scene.has_fabric_manager:
+        text = "nv-fabricmanager: command not found (simulated: the image has no Fabric Manager)\n"
+        return Reply(stderr=text, exit_code=127)
+    return Reply(stdout=fabric_manager.VERSION)
+
+
+def _journal(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply | None:
+    if not scene.has_fabric_manager or not fabric_manager.is_unit(arguments):
+        return None
+    return Reply(stdout=fabric_manager.last_log_line(down=scene.fabric_manager_down))
+
+
 _HANDLERS = {
     "shutdown": _shutdown,
     "systemd-run": _systemd_run,
     "systemctl": _systemctl,
     "cloud-init": _cloud_init,
     "fi_info": _fi_info,
+    "apt-cache": _apt_cache,
+    "modinfo": _modinfo,
+    "nv-fabricmanager": _fabric_manager,
+    "journalctl": _journal,
 }

@@ -23,7 +23,7 @@ class StandInServer:
 
         Args:
             asked: Function that returns the reply to a command.
-            answered: Function that is called after the reply was sent, so that it may power off the node.
+            answered: Function that is called after the reply was sent. It may power off the node.
         """
         self._asked = asked
         self._answered = answered

@@ -1,4 +1,4 @@
-"""Parse commands and timer unit files that power off or reboot a node, such as `shutdown` and `systemd-run`."""
+"""Parse `shutdown`, `systemd-run` and timer unit files, and recognize commands that power off or reboot a node."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -142,7 +142,9 @@ def _due(options: Mapping[str, str], now: datetime) -> datetime | None:
 
 
 def parse_timer_unit(name: str, units: Mapping[str, str], now: datetime) -> Unit | None:
-    """Return the timer that `systemctl start` or `enable --now` starts, or None if its unit file has no time.
+    """Return the timer that `systemctl start` or `systemctl enable --now` starts.
+
+    Return None if the timer's unit file is missing or sets no supported time.
 
     Raises:
         ValueError: The timer's time is not valid.
@@ -176,7 +178,11 @@ def parse_time(text: str, now: datetime) -> datetime:
     if text == "now":
         return now
     if text.startswith("@"):
-        return datetime.fromtimestamp(float(text[1:]), UTC)
+        try:
+            return datetime.fromtimestamp(float(text[1:]), UTC)
+        except (OverflowError, OSError) as err:
+            message = f"Failed to parse calendar specification: {text}"
+            raise ValueError(message) from err
     match = _MOMENT.fullmatch(text)
     if match:
         year, month, day, hour, minute, second = (int(value or 0) for value in match.groups())
@@ -191,7 +197,7 @@ def parse_time(text: str, now: datetime) -> datetime:
 
 
 def parse_time_span(text: str) -> timedelta:
-    """Parse a systemd time span: `90`, `5min`, `1h 30m`.
+    """Parse a systemd time span such as `90` (seconds), `5min` or `1h 30m`.
 
     Raises:
         ValueError: The span is not valid.
@@ -211,7 +217,7 @@ def parse_time_span(text: str) -> timedelta:
 
 
 def _bounded(seconds: float, text: str) -> float:
-    """Reject a delay that exceeds the range of dates.
+    """Return the delay in seconds, or raise an error if it is too long for date arithmetic.
 
     Raises:
         ValueError: The delay is too long.

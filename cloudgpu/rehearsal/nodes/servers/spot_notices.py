@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 SPOT_RECLAIM_REASON = "AWS took the spot instance back"
-"""Reason given for a spot interruption in events and records."""
+"""Reason for a spot interruption in events and records. Servers recognize interruptions by this exact text."""
 
 _META = "/latest/meta-data"
 _FORM = "%Y-%m-%dT%H:%M:%SZ"

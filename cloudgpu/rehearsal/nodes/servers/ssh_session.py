@@ -76,23 +76,23 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
     def pty_requested(
         self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Mapping[int, int]
     ) -> bool:
-        """Store the requested terminal type."""
+        """Store the requested terminal type and size."""
         del term_modes
         self._terminal, self._size = term_type or "dumb", term_size
         return True
 
     def shell_requested(self) -> bool:
-        """Run a shell that reads commands from the client."""
+        """Prepare to run a shell that reads commands from the client."""
         self._argv = [self._shell]
         return True
 
     def exec_requested(self, command: str) -> bool:
-        """Run one command line through the shell."""
+        """Prepare to run one command line through the shell."""
         self._argv = [self._shell, "-c", command]
         return True
 
     def subsystem_requested(self, subsystem: str) -> bool:
-        """Run the SFTP server, the only supported subsystem."""
+        """Prepare to run the SFTP server. Reject any other subsystem."""
         layer = self._body.layer
         self._argv = [layer.surroundings.base_python, "-I", "-S", layer.program("sftp.py")]
         return subsystem == "sftp"
@@ -106,10 +106,10 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        """Forward bytes to the process. Drop them if the process closed its input."""
+        """Forward bytes to the process, or buffer them until the process starts. Drop them once its input is closed."""
         del datatype
         if not self._started:
-            # The process is not running yet. Pause only now, because the channel undoes a pause before the first data.
+            # The process is not running yet. Pausing earlier has no effect: asyncssh resumes after `session_started`.
             self._early.append(data)
             if self._channel is not None:
                 self._channel.pause_reading()
@@ -117,14 +117,14 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             self._input.write(data)
 
     def eof_received(self) -> bool:
-        """Close the input of the process. On a terminal do nothing, because its programs wait for Ctrl-D instead."""
+        """Close the process's input. On a terminal, do nothing, because programs expect Ctrl-D instead."""
         self._input_over = True
         if self._input is not None and not self._terminal:
             self._input.close()
         return True
 
     def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
-        """Resize the terminal, which notifies its programs."""
+        """Resize the terminal. The kernel notifies its foreground programs."""
         self._size = (width, height, pixwidth, pixheight)
         self._resize()
 
@@ -152,13 +152,13 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         try:
             await self._start()
         except OSError as err:
-            self._leave(_NOT_STARTED, f"cannot start: {err.strerror}\n")
+            self._leave(_NOT_STARTED, f"cannot start the process: {err.strerror}\n")
             return
         self._forward_early_input()
         assert self._process is not None  # noqa: S101 - started above
         code = await self._process.wait()
         if self._terminal:
-            # A background program may keep the terminal open forever. Almost always, all output has arrived by now.
+            # Wait only briefly: a background program may keep the terminal open forever, and usually no output is left.
             await asyncio.wait({asyncio.ensure_future(self._ended.wait())}, timeout=_DRAIN_S)
         else:
             await self._ended.wait()
@@ -270,7 +270,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             self._channel.write(data, kind)
 
     def output_ended(self) -> None:
-        """Count an output stream as ended. This is called once every process has closed the stream."""
+        """Record that one output stream ended, because every process has closed it."""
         self._open_outputs -= 1
         if self._open_outputs <= 0:
             self._ended.set()
@@ -280,7 +280,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         self._input = None
 
     def input_full(self, *, full: bool) -> None:
-        """Pause the client while the process cannot keep up with its input; resume it afterwards."""
+        """Stop reading from the client while the process cannot keep up with its input, then resume reading."""
         if self._channel is not None:
             if full:
                 self._channel.pause_reading()

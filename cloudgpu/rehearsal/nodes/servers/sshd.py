@@ -45,7 +45,7 @@ class NodeSshServer:
         self.connections: set[asyncssh.SSHServerConnection] = set()
 
     async def listen(self, bound: socket.socket) -> None:
-        """Accept connections on a bound socket, which is closed with the server.
+        """Accept connections on a bound socket. Closing the server closes the socket.
 
         Raises:
             OSError: The socket cannot be used.
@@ -94,11 +94,11 @@ class SshDoors:
 
     @property
     def is_open(self) -> bool:
-        """Return True if the server accepts connections on any socket."""
+        """True while the server accepts connections on the SSM agent's socket, whether or not the TCP port is open."""
         return self._agent is not None
 
     async def open(self, server: Callable[[], NodeSshServer], bound: socket.socket | None) -> None:
-        """Accept connections from the SSM agent and, if `bound` is not None, on the port.
+        """Accept connections from the SSM agent and, if `bound` is not None, on the bound TCP socket.
 
         Raises:
             OSError: A socket cannot be used.
@@ -112,7 +112,7 @@ class SshDoors:
             await self._outer.listen(bound)
 
     def close_port(self) -> None:
-        """Stop accepting connections on the port. Open connections are kept."""
+        """Stop accepting connections on the TCP port. Open connections are kept."""
         if self._outer is not None:
             self._outer.stop_listening()
 
@@ -161,12 +161,12 @@ class _Gate(asyncssh.SSHServer):
         del orig_host, orig_port
         local_names = {*_LOCAL_NAMES, self._login.address, self._login.hostname}
         if dest_host not in local_names and not self._is_in_same_cloud(dest_host):
-            message = f"{dest_host} is not a node of this cloud"
+            message = f"{dest_host} is not a node of this rehearsal cloud"
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, message)
         return bool(dest_port)
 
     def _is_in_same_cloud(self, host: str) -> bool:
-        """Return True if the host is a node of the same state home, whose addresses share their first two octets."""
+        """Return True if the host is an address of this state home, whose addresses share their first two octets."""
         prefix = self._login.address.split(".")[:2]
         return prefix != ["127", "0"] and host.split(".")[:2] == prefix
 

@@ -1,4 +1,4 @@
-"""What leads to a node: nothing, a session of Session Manager, or a jump host that is dialled once."""
+"""How a node is reached: directly, through Session Manager, or through a jump host that is connected once."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,27 +29,27 @@ def ways(tmp_path: Path, session=None) -> NodeCarriers:
     return NodeCarriers(tmp_path / "key", SystemClock(), [tmp_path / "known_hosts"], session or (lambda _node: None))
 
 
-def test_a_node_that_the_caller_reaches_needs_nothing(tmp_path, node):
+def test_directly_reachable_node_needs_no_carrier(tmp_path, node):
     assert ways(tmp_path).carrier(node) is None
 
 
-def test_a_session_is_started_for_every_connection_and_its_refusal_is_told(tmp_path, node):
-    asked = []
+def test_session_opens_once_per_connection_and_reports_connect_errors(tmp_path, node):
+    connected = []
 
-    def session(one):
-        asked.append(one.instance_id)
+    def session(target):
+        connected.append(target.instance_id)
         raise ConnectError("the SSM agent is not connected")
 
     carrier = ways(tmp_path, session).carrier(replace(node, reach="ssm"))
     assert isinstance(carrier, ProgramCarrier)
-    assert asked == []
+    assert connected == []
     for _ in range(2):
         with pytest.raises(ConnectError, match="is not connected"):
             carrier.open_tcp("i-0", 22, 1.0)
-    assert asked == ["i-0", "i-0"]
+    assert connected == ["i-0", "i-0"]
 
 
-def test_one_jump_host_serves_all_nodes_and_an_unknown_one_none(tmp_path, node):
+def test_jump_host_with_known_key_is_shared_by_all_nodes(tmp_path, node):
     behind = replace(node, bastion="ann@gate.example.org")
     with pytest.raises(HostKeyError, match="is not in"):
         ways(tmp_path).carrier(behind)
@@ -59,7 +59,7 @@ def test_one_jump_host_serves_all_nodes_and_an_unknown_one_none(tmp_path, node):
     assert found.carrier(behind) is found.carrier(replace(behind, index=1, instance_id="i-1"))
 
 
-def test_the_plugin_that_is_missing_is_named_with_what_to_do(tmp_path, monkeypatch):
+def test_missing_session_manager_plugin_error_has_a_hint(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="session-manager-plugin is not on the PATH") as caught:
         session_plugin("")
@@ -72,7 +72,7 @@ def test_the_plugin_that_is_missing_is_named_with_what_to_do(tmp_path, monkeypat
         session_plugin("/nowhere/plugin")
 
 
-def test_a_session_keeps_the_callers_environment_and_hides_its_token(node, monkeypatch):
+def test_session_command_keeps_environment_and_hides_token(node, monkeypatch):
     monkeypatch.setattr(
         session_manager.session_manager,
         "start",
@@ -85,7 +85,7 @@ def test_a_session_keeps_the_callers_environment_and_hides_its_token(node, monke
     assert "very secret" not in repr(command)
 
 
-def test_openssh_gets_the_same_way_as_a_proxy_command(node):
+def test_openssh_receives_the_carrier_as_proxy_command(node):
     argv = ssh_argv(
         replace(node, address="i-0abc", port=22),
         key=Path("/k"),
@@ -100,16 +100,16 @@ def test_openssh_gets_the_same_way_as_a_proxy_command(node):
     ("zone", "region"),
     [("us-east-1c", "us-east-1"), ("us-gov-west-1a", "us-gov-west-1"), ("us-west-2-lax-1a", "us-west-2")],
 )
-def test_a_zone_names_its_region(zone, region):
+def test_region_is_derived_from_zone_name(zone, region):
     assert region_of(zone) == region
 
 
-def test_what_is_no_zone_is_told():
-    with pytest.raises(StateError, match="'' is not a zone"):
+def test_invalid_zone_name_is_rejected():
+    with pytest.raises(StateError, match="'' is not a zone name"):
         region_of("")
 
 
-def test_an_instance_that_has_no_address_yet_is_not_there():
+def test_instance_without_private_address_is_omitted():
     there = SimpleNamespace(id="i-0", private_address="10.0.0.7")
     coming = SimpleNamespace(id="i-1", private_address="")
     assert session_manager_addresses([there, coming]) == {"i-0": ("i-0", 22)}

@@ -1,4 +1,4 @@
-"""`exec`: which nodes, which command, what its end means; the real thing is in tests/system/ssh."""
+"""Node selection, command quoting and exit codes of `exec`. tests/system/ssh runs it over real SSH."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from cloudgpu.app.access.execute import NodeOutcome, as_json, exit_code, parse_n
 from cloudgpu.errors import UsageError
 
 
-def test_nodes_are_named_by_number_and_range():
+def test_node_indices_accept_numbers_and_ranges():
     assert parse_node_indices("", 3) == (0, 1, 2)
     assert parse_node_indices("2,0", 3) == (0, 2)
     assert parse_node_indices("0-1, 4,1-2", 5) == (0, 1, 2, 4)
@@ -15,19 +15,19 @@ def test_nodes_are_named_by_number_and_range():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("3", "--node 3: node 3 does not exist; the nodes are 0 to 2"),
-        ("2-1", "--node 2-1: node 2-1 does not exist; the nodes are 0 to 2"),
-        ("1,,2", "--node 1,,2: nothing is not a node"),
-        ("head", "--node head: head is not a node"),
+        ("3", "--node 3: 3 is not an index or ascending range; its nodes are 0 to 2"),
+        ("2-1", "--node 2-1: 2-1 is not an index or ascending range; its nodes are 0 to 2"),
+        ("1,,2", "--node 1,,2: an empty entry is not a node index"),
+        ("head", "--node head: head is not a node index"),
     ],
 )
-def test_what_names_no_node_is_told(text, message):
+def test_invalid_node_indices_are_rejected(text, message):
     with pytest.raises(UsageError) as raised:
         parse_node_indices(text, 3)
     assert raised.value.message == message
 
 
-def test_one_word_is_a_shell_line_and_several_are_words():
+def test_single_word_runs_as_shell_line_and_several_are_quoted():
     assert shell_line(["ps aux | wc -l"]) == "ps aux | wc -l"
     assert shell_line(["echo", "a  b", "$HOME"]) == "echo 'a  b' '$HOME'"
     with pytest.raises(UsageError, match="no command specified"):
@@ -36,7 +36,7 @@ def test_one_word_is_a_shell_line_and_several_are_words():
         shell_line([""])
 
 
-def test_the_end_of_all_is_the_worst_end():
+def test_exit_code_is_the_worst_outcome_of_all_nodes():
     good, bad, lost = NodeOutcome(0, 0), NodeOutcome(1, 3), NodeOutcome(2, error="out of reach")
     assert [exit_code(some) for some in ([good], [good, bad], [good, lost], [bad, lost])] == [0, 5, 9, 9]
     assert as_json("lab", "true", [good, lost]) == {

@@ -1,4 +1,4 @@
-"""`ssh`: which node is meant, and which command."""
+"""How `ssh` parses the node and the command."""
 
 import pytest
 
@@ -18,10 +18,10 @@ from cloudgpu.errors import UsageError
         (1, ["1"], [], (1, ())),
     ],
 )
-def test_a_node_stands_behind_the_name_or_is_an_option(option, words, behind, expected):
+def test_ssh_node_is_given_as_word_or_option(option, words, behind, expected):
     assert parse_node_and_command(option, words, behind) == expected
 
 
-def test_two_nodes_are_one_too_many():
+def test_ssh_rejects_two_node_indices():
     with pytest.raises(UsageError, match="node 2 and --node 1"):
         parse_node_and_command(1, ["2"], [])

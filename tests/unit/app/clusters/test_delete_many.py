@@ -1,4 +1,4 @@
-"""`down` of several: the right ones, all of them whatever happens to one, and each reason told."""
+"""`down` of several clusters: which are selected, and how individual failures are reported."""
 
 import threading
 from dataclasses import replace
@@ -10,12 +10,13 @@ from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, LedgerError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import RunRecord
+from cloudgpu.state.run_record import RunRecord
+from tests.cluster_records import changed
 
 
 @pytest.fixture
 def three(workspace, make):
-    """Three clusters; the last one is bob's."""
+    """Three clusters, the last of which belongs to bob."""
     for name in ("one", "two", "three"):
         workspace.owner = "bob" if name == "three" else "ann"
         workspace.provisioning.up(make.plan(make.candidate()), name)
@@ -32,16 +33,16 @@ def choose(workspace, *names, every=False, run_id="", owner=None):
     return select_clusters(workspace.records, names, every=every, run_id=run_id, owner=owner)
 
 
-def test_several_end_at_once_each_with_its_bill(three):
-    came_to = end(three, "one", "two")
-    assert [one.cluster for one in came_to.ended] == ["one", "two"]
-    assert came_to.failed == came_to.left == ()
+def test_several_clusters_are_deleted_and_their_rows_closed(three):
+    result = end(three, "one", "two")
+    assert [deletion.cluster for deletion in result.ended] == ["one", "two"]
+    assert result.failed == result.left == ()
     assert [record.name for record in three.records.clusters()] == ["three"]
     assert len(three.ledger.entries(state="open")) == 1
 
 
-def test_they_really_end_at_the_same_time(three):
-    """Neither could pass if the other one had to be over first."""
+def test_clusters_are_deleted_concurrently(three):
+    """The barrier is passed only if both deletions run at the same time."""
     both = threading.Barrier(2, timeout=20)
     seen = []
 
@@ -55,7 +56,7 @@ def test_they_really_end_at_the_same_time(three):
     assert len(end(three, "one", "two").ended) == 2
 
 
-def test_one_that_fails_does_not_stop_the_others_and_each_reason_is_told(three):
+def test_failed_deletion_does_not_stop_others_and_error_lists_reasons(three):
     ended = threading.Event()
 
     def context_of(name):
@@ -66,10 +67,10 @@ def test_one_that_fails_does_not_stop_the_others_and_each_reason_is_told(three):
         ended.set()
         return replace(three.context, owner="bob")
 
-    came_to = delete_clusters(["one", "two", "three"], context_of, "us-east-1", three.heard.append)
+    result = delete_clusters(["one", "two", "three"], context_of, "us-east-1", three.heard.append)
     assert ended.is_set()
-    assert [one.cluster for one in came_to.ended] == ["three"]
-    err = came_to.error()
+    assert [deletion.cluster for deletion in result.ended] == ["three"]
+    err = result.error()
     assert (err.exit_code, err.message) == (6, "2 of 3 clusters are not confirmed deleted: one, two")
     assert err.left == (
         "one: the token has expired",
@@ -79,16 +80,16 @@ def test_one_that_fails_does_not_stop_the_others_and_each_reason_is_told(three):
     assert err.hint == "continue with `cloudgpu down one two`"
 
 
-def test_each_has_a_lease_of_its_own(three):
+def test_each_cluster_is_deleted_under_its_own_lease(three):
     with ClusterLease(three.home.cluster("one").root / "lease", three.clock, "ann").hold():
-        came_to = end(three, "one", "two")
-    assert [one.cluster for one in came_to.ended] == ["two"]
-    ((name, err),) = came_to.failed
+        result = end(three, "one", "two")
+    assert [deletion.cluster for deletion in result.ended] == ["two"]
+    ((name, err),) = result.failed
     assert name == "one"
     assert isinstance(err, BusyError)
 
 
-def test_a_bug_is_no_outcome(three):
+def test_unexpected_exception_propagates_from_delete_clusters(three):
     def context_of(name):
         raise ZeroDivisionError
 
@@ -96,29 +97,29 @@ def test_a_bug_is_no_outcome(three):
         delete_clusters(["one"], context_of, "us-east-1", three.heard.append)
 
 
-def test_notes_say_which_cluster_they_are_about(three, make):
+def test_notes_name_the_cluster_they_concern(three, make):
     three.cloud.orphans = [make.thing("volume", "vol-1", "us-east-1", {"cloudgpu:owner": "ann"})]
     end(three, "one")
     assert any(text.startswith("one: found by tag") for text in three.notes)
     assert all(isinstance(what, Note) for what in three.heard if hasattr(what, "text"))
 
 
-def test_which_ones_are_meant(three):
+def test_select_clusters_resolves_names_all_and_owner(three):
     assert choose(three, "two", "one", "two") == ClusterSelection(("two", "one"), asked=True)
     assert choose(three, every=True) == ClusterSelection(("one", "two", "three"), asked=False)
     assert choose(three, owner="ann") == ClusterSelection(("one", "two"), asked=False)
     assert choose(three, owner="eve") == ClusterSelection((), asked=False)
 
 
-def test_a_damaged_record_is_of_this_home_and_so_is_its_cluster(three):
+def test_cluster_with_damaged_record_is_selected_for_any_owner(three):
     three.home.cluster("two").record.write_text("{")
     assert set(choose(three, owner="ann").names) == {"one", "two"}
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_the_cluster_of_a_run_is_asked_about_where_the_run_only_used_it(three, own):
+def test_run_option_asks_before_deleting_only_its_own_cluster(three, own):
     cluster = three.records.cluster("two")
-    three.records.save_cluster(replace(cluster, run_id="r-1" if own else ""), three.clock.now())
+    three.records.save_cluster(changed(cluster, run_id="r-1" if own else ""), three.clock.now())
     run = RunRecord(
         run_id="r-1", cluster="two", recipe="q", recipe_path="", owner="ann", team="", target="rehearsal",
         started_at=three.clock.now(),
@@ -130,12 +131,12 @@ def test_the_cluster_of_a_run_is_asked_about_where_the_run_only_used_it(three, o
 
 
 @pytest.mark.parametrize("more", [{"every": True}, {"run_id": "r-1"}, {"owner": "ann"}])
-def test_two_ways_at_once_are_refused(three, more):
+def test_conflicting_selectors_are_rejected(three, more):
     with pytest.raises(UsageError, match="--all, --mine and --run"):
         choose(three, "one", **more)
 
 
-def test_what_was_deleted_and_not_recorded_is_not_called_left(workspace, make):
+def test_deleted_but_unrecorded_clusters_are_not_reported_as_left(workspace, make):
     for name in ("one", "two"):
         workspace.provisioning.up(make.plan(make.candidate()), name)
 
@@ -143,10 +144,10 @@ def test_what_was_deleted_and_not_recorded_is_not_called_left(workspace, make):
         raise LedgerError("the ledger is damaged", hint="restore a copy")
 
     context = replace(workspace.context, ledger=LenientLedger(damaged))
-    came_to = delete_clusters(("one", "two"), lambda _name: context, "us-east-1", workspace.heard.append)
-    assert (came_to.failed, came_to.left) == ((), ())
-    assert [name for name, _ in came_to.unrecorded] == ["one", "two"]
-    error = came_to.error()
+    result = delete_clusters(("one", "two"), lambda _name: context, "us-east-1", workspace.heard.append)
+    assert (result.failed, result.left) == ((), ())
+    assert [name for name, _ in result.unrecorded] == ["one", "two"]
+    error = result.error()
     assert isinstance(error, LedgerError)
     assert "cluster one is deleted" in error.message
     assert "cluster two is deleted" in error.message

@@ -1,4 +1,4 @@
-"""What `doctor` makes of answers, whoever gave them; and its whole text."""
+"""Check results of `doctor` for scripted account responses, and its complete text output."""
 
 import stat
 from dataclasses import dataclass, field, replace
@@ -11,6 +11,7 @@ from cloudgpu.app.diagnostics.check import Diagnosis
 from cloudgpu.app.diagnostics.doctor import run_checks
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
+from cloudgpu.aws.iam.service_roles import SPOT, STORAGE_ROLES
 from cloudgpu.aws.pricing.quotas import QuotaLimit
 from cloudgpu.aws.session.credentials import CredentialSource
 from cloudgpu.aws.session.session import Identity
@@ -30,15 +31,28 @@ ANN = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", CredentialS
 
 
 @dataclass
-class Told:
-    """An account that answers what it is told to."""
+class ScriptedAccount:
+    """An account with scripted responses."""
 
     states: dict[str, str] = field(default_factory=dict)
     vcpus: tuple[int | None, int | None] = (96, 0)
     refuses: CloudError | None = None
+    roles: tuple[str, ...] = ("AWSServiceRoleForEC2Spot",)
+    roles_refused: CloudError | None = None
+    region_enabled: bool | None = True
 
     def identity(self) -> Identity:
+        if self.region_enabled is False:
+            raise AuthError("the security token is invalid", code="InvalidClientTokenId")
         return ANN
+
+    def service_roles(self):
+        if self.roles_refused:
+            raise self.roles_refused
+        return self.roles
+
+    def is_region_enabled(self):
+        return self.region_enabled
 
     def permission_results(self, identity: Identity, grants):
         assert identity is ANN
@@ -58,46 +72,46 @@ def examined(account=None, *, machine=()):
     def opened():
         if isinstance(account, Exception):
             raise account
-        return account or Told()
+        return account or ScriptedAccount()
 
     return run_checks(target="aws", region="us-east-1", account=opened, grants=GRANTS, machine=machine)
 
 
 def states(diagnostic):
-    return {one.name: one.state for one in diagnostic.checks}
+    return {check.name: check.state for check in diagnostic.checks}
 
 
-def test_with_no_account_nothing_failed_and_nothing_is_known():
+def test_checks_are_unknown_without_credentials():
     found = examined(AuthError("no AWS credentials were found", code="NoCredentials", hint="aws configure"))
     assert states(found) == {"credentials": "unknown", "permissions": "unknown", "quotas": "unknown"}
     assert found.failed == ()
 
 
-def test_with_no_network_nothing_is_known():
+def test_checks_are_unknown_without_network():
     found = examined(CloudError("no answer", code="Unreachable", hint="check the network"))
     assert set(states(found).values()) == {"unknown"}
 
 
-def test_credentials_that_expired_are_a_failure_with_what_to_type():
+def test_expired_credentials_fail_with_login_command_as_fix():
     err = AuthError("credentials expired", code="UnauthorizedSSOTokenError", hint="aws sso login --profile research")
     found = examined(err)
     assert states(found) == {"credentials": "failed", "permissions": "unknown", "quotas": "unknown"}
     assert found.failed[0].fix == "aws sso login --profile research"
 
 
-def test_one_denied_action_is_a_failure_and_named():
-    found = examined(Told({"ec2:RunInstances": "failed", "ec2:CreateFleet": "unknown"}))
+def test_denied_action_fails_the_check_and_is_named():
+    found = examined(ScriptedAccount({"ec2:RunInstances": "failed", "ec2:CreateFleet": "unknown"}))
     (failed,) = found.failed
     assert (failed.name, failed.detail) == ("launch instances", "denied: ec2:RunInstances (dry run)")
     assert "--policy" in failed.fix
     assert {row["action"]: row["state"] for row in found.permissions}["ec2:RunInstances"] == "failed"
 
 
-def test_many_unknown_actions_are_counted():
+def test_long_list_of_unknown_actions_is_shortened_with_a_count():
     many = Grant("M", "many", tuple(f"iam:A{number}" for number in range(6)))
-    told = Told({f"iam:A{number}": "unknown" for number in range(1, 6)})
-    found = run_checks(target="aws", region="r", account=lambda: told, grants=(many,), machine=())
-    (check,) = [one for one in found.checks if one.name == "many"]
+    account = ScriptedAccount({f"iam:A{number}": "unknown" for number in range(1, 6)})
+    found = run_checks(target="aws", region="r", account=lambda: account, grants=(many,), machine=())
+    (check,) = [check for check in found.checks if check.name == "many"]
     assert check.detail == "1 of 6 actions allowed, unknown: iam:A1, iam:A2, iam:A3, iam:A4 and 1 more (dry run)"
 
 
@@ -105,21 +119,63 @@ def test_many_unknown_actions_are_counted():
     ("vcpus", "expected"),
     [((96, 0), ("ok", "warning")), ((0, 0), ("failed", "failed")), ((0, None), ("failed", "unknown"))],
 )
-def test_no_quota_at_all_is_a_failure_and_a_pool_without_one_a_warning(vcpus, expected):
-    found = states(examined(Told(vcpus=vcpus)))
+def test_missing_quota_fails_only_if_no_pool_has_any(vcpus, expected):
+    found = states(examined(ScriptedAccount(vcpus=vcpus)))
     assert (found[f"quota {P.code}"], found[f"quota {G.code}"]) == expected
 
 
-def test_quotas_that_may_not_be_read_are_unknown():
-    found = examined(Told(refuses=AuthError("reading the quotas: no", code="AccessDenied", hint="ask")))
+def test_missing_service_role_is_a_warning_with_the_command_that_creates_it():
+    missing = {check.name: check for check in examined(ScriptedAccount(roles=())).checks}["role for spot instances"]
+    assert (missing.state, missing.detail) == ("warning", "no service-linked role AWSServiceRoleForEC2Spot")
+    assert missing.fix == "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+
+
+def test_roles_of_storage_are_checked_on_request():
+    found = run_checks(
+        target="aws",
+        region="us-east-1",
+        account=ScriptedAccount,
+        grants=(),
+        machine=(),
+        service_roles=(SPOT, *STORAGE_ROLES),
+    )
+    fixes = {check.name: check.fix.rpartition(" ")[2] for check in found.checks if check.name.startswith("role for ")}
+    assert fixes == {
+        "role for spot instances": "",
+        "role for EFS storage": "elasticfilesystem.amazonaws.com",
+        "role for Lustre storage": "fsx.amazonaws.com",
+    }
+
+
+def test_unreadable_service_roles_are_unknown():
+    found = examined(ScriptedAccount(roles_refused=AuthError("not allowed", code="AccessDenied")))
+    assert states(found)["service-linked roles"] == "unknown"
+    assert found.failed == ()
+
+
+def test_region_that_is_not_enabled_fails_by_name_and_not_as_invalid_credentials():
+    found = examined(ScriptedAccount(region_enabled=False))
+    assert states(found) == {
+        "region": "failed",
+        "credentials": "unknown",
+        "permissions": "unknown",
+        "quotas": "unknown",
+    }
+    (failed,) = found.failed
+    assert failed.detail == "us-east-1 is not enabled for this account"
+    assert failed.fix.startswith("`aws account enable-region --region-name us-east-1`")
+
+
+def test_unreadable_quotas_are_unknown():
+    found = examined(ScriptedAccount(refuses=AuthError("reading the quotas: no", code="AccessDenied", hint="ask")))
     assert states(found)["quotas"] == "unknown"
     assert found.failed == ()
 
 
-def test_the_whole_text():
+def test_diagnostic_text_lists_every_check_with_its_fix():
     machine = [lambda: Diagnosis("SSH key", "ok", "~/key SHA256:x"), lambda: Diagnosis("Docker", "warning", "no", "x")]
-    told = Told({"ec2:CreateFleet": "failed", "iam:PassRole": "unknown"})
-    assert diagnostic_lines(examined(told, machine=machine)) == [
+    account = ScriptedAccount({"ec2:CreateFleet": "failed", "iam:PassRole": "unknown"})
+    assert diagnostic_lines(examined(account, machine=machine)) == [
         "ok       SSH key                    ~/key SHA256:x",
         "warning  Docker                     no",
         "                                    fix: x",
@@ -130,23 +186,25 @@ def test_the_whole_text():
         "failed   launch instances           denied: ec2:CreateFleet (dry run)",
         "                                    fix: attach the policy from `cloudgpu doctor --policy` to this identity",
         "unknown  hand nodes their identity  0 of 1 action allowed, unknown: iam:PassRole (dry run)",
+        "ok       role for spot instances    AWSServiceRoleForEC2Spot",
         "ok       quota L-417A185B           96 vCPUs in us-east-1: Running On-Demand P instances",
         "warning  quota L-DB2E81BA           0 vCPUs in us-east-1: Running On-Demand G and VT instances",
-        "                                    fix: request an increase:",
-        "                                    https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/"
-        "quotas/L-DB2E81BA",
+        "                                    fix: request an increase: aws service-quotas "
+        "request-service-quota-increase",
+        "                                    --service-code ec2 --quota-code L-DB2E81BA --desired-value 96 --region "
+        "us-east-1",
         "",
-        "1 failed, 1 unknown, 2 warning, 4 ok",
+        "1 failed, 1 unknown, 2 warning, 5 ok",
     ]
 
 
-def test_a_home_that_cannot_be_written(tmp_path: Path):
+def test_unwritable_state_home_fails_the_check(tmp_path: Path):
     (tmp_path / "file").write_text("")
     assert local_checks.state_home(Home(tmp_path / "file" / "home")).state == "failed"
     assert local_checks.state_home(Home(tmp_path / "home")).state == "ok"
 
 
-def test_keys(tmp_path: Path):
+def test_missing_or_invalid_ssh_key_fails_the_check(tmp_path: Path):
     path = tmp_path / "key"
     assert (local_checks.ssh_key(path, "").state, local_checks.ssh_key(path, "ann").state) == ("ok", "failed")
     key = ensure_key(path)
@@ -157,7 +215,7 @@ def test_keys(tmp_path: Path):
 
 @pytest.fixture
 def path_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A PATH on which only what the test makes is found."""
+    """A PATH that contains only the programs created by the test."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
 
@@ -169,7 +227,7 @@ def path_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return program
 
 
-def test_programs(path_of):
+def test_missing_pulumi_and_broken_docker_are_reported(path_of):
     assert local_checks.pulumi_cli(needed=False).state == "warning"
     assert local_checks.pulumi_cli(needed=True).state == "failed"
     path_of("pulumi", "echo v3.260.0")
@@ -179,7 +237,7 @@ def test_programs(path_of):
     assert local_checks.docker() == replace(local_checks.docker(), state="warning", detail="cannot connect")
 
 
-def test_a_rehearsal_cloud_that_does_not_run_is_no_fault(home: Home):
+def test_stopped_rehearsal_cloud_passes_the_check(home: Home):
     found = local_checks.rehearsal_cloud(home)
     assert found.state == "ok"
     assert "not running" in found.detail

@@ -1,4 +1,4 @@
-"""What a baked image is called, costs and shows."""
+"""Name, cost and JSON document of a baked image."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,24 +13,24 @@ from cloudgpu.errors import UsageError
 IMAGE = OwnImage("ami-1", "base", "us-east-1", "available", datetime(2026, 11, 21, tzinfo=UTC), 10, ("snap-1",), {})
 
 
-def test_the_document_names_the_image_and_what_its_bake_cost():
+def test_baked_image_json_has_image_id_snapshots_and_cost():
     shown = BakedImage(IMAGE, Decimal("1.04"), simulated=True).as_json()
     assert (shown["id"], shown["snapshots"], shown["simulated"]) == ("ami-1", ["snap-1"], True)
     assert shown["cost"] == {"usd": "1.04", "simulated": True}
     assert Decimal(shown["at_most_usd_per_month"]) > 0
 
 
-def test_an_image_whose_deletion_was_interrupted_is_named_by_its_snapshot():
+def test_image_with_interrupted_deletion_is_named_by_its_snapshot():
     assert (_image_id(IMAGE), _image_id(replace(IMAGE, id=""))) == ("ami-1", "snap-1")
 
 
-def test_a_name_that_leaves_no_room_for_its_cluster_is_refused():
+def test_image_name_too_long_for_bake_cluster_is_rejected():
     assert bake_cluster_name("base") == "bake-base"
     with pytest.raises(UsageError, match="longer than 34 characters"):
         bake_cluster_name("b" * 35)
 
 
-def test_the_ledger_entry_has_an_upper_bound_for_the_snapshot(make, workspace):
+def test_ledger_entry_has_upper_bound_for_snapshot_cost(make, workspace):
     plan = make.plan(make.candidate())
     record = workspace.provisioning.up(plan, "demo").record
     spending = retained_spending("base", record, plan)

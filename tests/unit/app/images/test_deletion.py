@@ -1,4 +1,4 @@
-"""`image delete` where one part fails: everything else is deleted all the same, and the failure is reported."""
+"""`image delete` when one step fails: everything else is still deleted, and the failure is reported."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,10 +26,10 @@ class Images:
     def found(self, region, name=""):
         return list(self.there)
 
-    def end(self, one):
-        if one.id == self.refused:
-            raise AuthError(f"not authorized to deregister {one.id}")
-        self.there.remove(one)
+    def end(self, image):
+        if image.id == self.refused:
+            raise AuthError(f"not authorized to deregister {image.id}")
+        self.there.remove(image)
 
 
 @pytest.fixture
@@ -37,20 +37,20 @@ def store():
     return Images([image("ami-1"), image("ami-2")])
 
 
-def test_one_image_that_fails_does_not_keep_the_other(workspace, store):
+def test_failed_image_deletion_does_not_stop_the_other_image(workspace, store):
     store.refused = "ami-1"
     with pytest.raises(AuthError):
         delete_image(workspace.context, store, "us-east-1", "base")
-    assert [one.id for one in store.there] == ["ami-1"]
+    assert [image.id for image in store.there] == ["ami-1"]
 
 
-def test_a_node_that_fails_does_not_keep_the_image(workspace, make, store):
+def test_failed_node_deletion_does_not_stop_image_deletion(workspace, make, store):
     workspace.provisioning.up(make.plan(make.candidate()), bake_cluster_name("base"))
     workspace.cloud.destroy_fails = CloudError("cannot reach ec2.us-east-1")
     store.refused = "ami-2"
     with pytest.raises(TeardownError) as caught:
         delete_image(workspace.context, store, "us-east-1", "base")
-    assert [one.id for one in store.there] == ["ami-2"]
+    assert [image.id for image in store.there] == ["ami-2"]
     assert caught.value.left == ("cannot reach ec2.us-east-1", "not authorized to deregister ami-2")
     assert caught.value.hint == "cloudgpu image delete base"
 
@@ -59,20 +59,20 @@ def bill(workspace, *, region="us-east-1", made=True):
     """Open the row of the image `base`, as a bake does."""
     cloud = workspace.context.cloud
     place = {"target": "aws", "account": cloud.account(), "endpoint": cloud.endpoint, "region": region}
-    one = RetainedSpending(
+    spending = RetainedSpending(
         "image", "base", "snapshot", f"t-{region}", owner="ada", team="", **place, monthly_usd=Decimal(10)
     )
     billing = RetainedBilling(workspace.context.ledger, workspace.context.clock)
-    billing.open(one)
+    billing.open(spending)
     if made:
-        billing.made(one, "ami-1")
+        billing.made(spending, "ami-1")
 
 
 def rows(workspace):
-    return {one.spending.region: one for one in workspace.context.ledger.entries(cluster="image base")}
+    return {entry.spending.region: entry for entry in workspace.context.ledger.entries(cluster="image base")}
 
 
-def test_the_row_that_a_killed_deletion_left_is_closed_as_an_upper_bound(workspace):
+def test_row_left_by_killed_deletion_is_closed_as_estimate(workspace):
     bill(workspace)
     bill(workspace, region="eu-west-1")
     with pytest.raises(UsageError) as caught:
@@ -84,7 +84,7 @@ def test_the_row_that_a_killed_deletion_left_is_closed_as_an_upper_bound(workspa
     assert elsewhere.state == "open"
 
 
-def test_the_row_of_an_image_that_is_being_made_stays_open(workspace):
+def test_row_of_image_still_being_baked_stays_open(workspace):
     bill(workspace, made=False)
     with pytest.raises(UsageError) as caught:
         delete_image(workspace.context, Images(), "us-east-1", "base")

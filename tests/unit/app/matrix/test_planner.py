@@ -1,4 +1,4 @@
-"""One cluster in which every combination can run, or all that is in the way, before anything is bought."""
+"""A matrix plan: one cluster that can run every combination, or all findings that prevent it, before any launch."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -11,7 +11,9 @@ from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.matrix import combinations, read_axes
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_record import RunRecord
+from tests.cluster_records import cluster_record
 from tests.unit.app.plan_on import nowhere, plan_on
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -35,26 +37,26 @@ def plan(tmp_path):
     (tmp_path / "pair").mkdir()
     (tmp_path / "pair" / "recipe.yaml").write_text(RECIPE)
     (tmp_path / "pair" / "train.py").write_text("")
-    asked = []
+    queried = []
 
     def make(*texts):
         loaded = loader.load(tmp_path / "pair" / "recipe.yaml")
         axes = read_axes(texts)
 
-        def ask(one):
-            asked.append(one.label)
-            sets = [f"{name}={value}" for name, value in one.values]
+        def query(combination):
+            queried.append(combination.label)
+            sets = [f"{name}={value}" for name, value in combination.values]
             return plan_on("pair", sets, home=nowhere(tmp_path), today=date(2026, 11, 21), roots=[tmp_path])
 
-        return plan_matrix(loaded, axes, combinations(loaded, axes, {}, rehearsal=False), ask)
+        return plan_matrix(loaded, axes, combinations(loaded, axes, {}, rehearsal=False), query)
 
-    make.asked = asked
+    make.queried = queried
     return make
 
 
-def test_the_cloud_is_asked_once_for_all_parameters(plan):
+def test_cloud_is_queried_once_for_all_params(plan):
     matrix = plan("batch=64,128", "kvstore=a,b")
-    assert plan.asked == ["batch=64 kvstore=a"]
+    assert plan.queried == ["batch=64 kvstore=a"]
     assert [run.plan.recipe.params for run in matrix.runs] == [
         {"batch": batch, "kvstore": kvstore} for batch in (64, 128) for kvstore in ("a", "b")
     ]
@@ -62,56 +64,58 @@ def test_the_cloud_is_asked_once_for_all_parameters(plan):
     assert matrix.expected_s == 4 * 1000
 
 
-def test_it_is_asked_again_for_what_it_has_not_been_asked_about(plan):
+def test_environment_axis_queries_the_cloud_per_value(plan):
     plan("environment.env.A=1,2")
-    assert len(plan.asked) == 2
+    assert len(plan.queried) == 2
 
 
-def test_runs_over_tcp_and_efa_share_the_cluster_that_has_both(plan):
+def test_tcp_and_efa_runs_share_the_cluster_with_efa(plan):
     matrix = plan("resources.network=tcp,efa")
-    assert plan.asked == ["resources.network=efa"]
-    assert all(one.efa_interfaces for one in matrix.lead.plan.candidates)
+    assert plan.queried == ["resources.network=efa"]
+    assert all(candidate.efa_interfaces for candidate in matrix.lead.plan.candidates)
     assert [run.plan.recipe.resources.network for run in matrix.runs] == ["tcp", "efa"]
-    assert {(whose, one.check) for whose, one in matrix.further_findings} == {("resources.network=tcp", "fabric")}
+    assert {(whose, finding.check) for whose, finding in matrix.further_findings} == {
+        ("resources.network=tcp", "fabric")
+    }
 
 
 @pytest.mark.parametrize(
     "text",
     ["resources.nodes=1,2", "resources.any_of=V100:8", "budget.expiry=1h,2h", "name=a,b", "resources.gpu=V100:8"],
 )
-def test_what_changes_the_cluster_is_refused_with_the_commands_that_do_it(plan, text):
+def test_axis_that_changes_the_cluster_is_rejected_with_commands(plan, text):
     with pytest.raises(UsageError, match="changes the cluster itself") as caught:
         plan(text, "kvstore=a,b")
     name, _, value = text.partition("=")
     first = value.split(",")[0]
     assert f"`cloudgpu train pair --set {name}={first} --matrix kvstore=a,b`" in caught.value.hint
-    assert plan.asked == []
+    assert plan.queried == []
 
 
-def test_what_the_plan_refuses_is_told_for_all_at_once_with_its_fix(plan):
+def test_plan_errors_of_all_combinations_are_reported_together(plan):
     with pytest.raises(PlanError, match="cannot run with every combination") as caught:
         plan("batch=64,7,5", "kvstore=a,b")
-    told = [line for line in caught.value.findings if "p3dn" in line]
-    assert len(told) == 2
-    assert told[0].startswith("batch=7 kvstore=a; batch=7 kvstore=b: batch: a batch of 7 is too small for 16 ranks")
-    assert told[1].startswith("batch=5 kvstore=a; batch=5 kvstore=b: batch: a batch of 5 is too small for 16 ranks")
-    assert all("(fix: --set batch=16)" in line for line in told)
-    assert caught.value.hint == "omit those values"
+    lines = [line for line in caught.value.findings if "p3dn" in line]
+    assert len(lines) == 2
+    assert lines[0].startswith("batch=7 kvstore=a; batch=7 kvstore=b: batch: a batch of 7 is too small for 16 ranks")
+    assert lines[1].startswith("batch=5 kvstore=a; batch=5 kvstore=b: batch: a batch of 5 is too small for 16 ranks")
+    assert all("(fix: --set batch=16)" in line for line in lines)
+    assert caught.value.hint == "omit the failing values"
 
 
-def test_what_is_wrong_with_all_of_them_is_told_once(plan):
+def test_finding_common_to_all_combinations_is_reported_once(plan):
     with pytest.raises(PlanError) as caught:
         plan("kvstore=a,b", "launch.ranks_per_node=9")
     assert {line.partition(": ")[0] for line in caught.value.findings} == {"all 2 combinations"}
 
 
-def test_only_machines_that_every_combination_runs_on_are_tried(plan):
-    # From 2.11 on PyTorch's wheels have no kernels for V100: what runs both are the A100s.
+def test_candidates_are_types_that_every_combination_supports(plan):
+    # PyTorch wheels from 2.11 on have no V100 kernels, so only A100 runs both.
     both = plan("environment.python.requirements=torch<2.11,torch>=2.11")
-    assert {one.instance_type for one in both.lead.plan.candidates} == {"p4d.24xlarge"}
+    assert {candidate.instance_type for candidate in both.lead.plan.candidates} == {"p4d.24xlarge"}
 
 
-def test_a_service_has_no_end_to_wait_for(plan, tmp_path):
+def test_service_recipe_is_rejected_in_a_matrix(plan, tmp_path):
     text = RECIPE.replace("with: torchrun", "with: service, service: {port: 8888}").replace(
         ", global_batch: '{batch}'", ""
     )
@@ -120,20 +124,20 @@ def test_a_service_has_no_end_to_wait_for(plan, tmp_path):
         plan("kvstore=a,b")
 
 
-def told(matrix, tmp_path, *, cluster=None, took_s=None):
-    """What is said below the plan, before anybody is asked."""
+def printed_lines(matrix, tmp_path, *, cluster=None, took_s=None):
+    """Return the lines printed below the plan, before the confirmation prompt."""
     home = Home(tmp_path / "home")
     records = RecordStore(home)
     if took_s is not None:
         run = RunRecord("r", "c", "pair", "", "", "", "aws", NOW, state="succeeded", ended_at=NOW + took_s * SECOND)
         records.save_run(run)
     request = MatrixRequest(matrix, matrix.lead.path, matrix.lead.base)
-    begun = matrix_progress(request, lambda _: None, records, NOW)
-    return plan_lines(matrix, begun, cluster, NOW)[2:]
+    progress = matrix_progress(request, lambda _: None, records, NOW)
+    return plan_lines(matrix, progress, cluster, NOW)[2:]
 
 
-def test_what_all_of_it_costs_and_how_long_each_run_has(plan, tmp_path):
-    assert told(plan("batch=64,128", "kvstore=a,b"), tmp_path) == [
+def test_matrix_plan_shows_total_cost_and_time_per_run(plan, tmp_path):
+    assert printed_lines(plan("batch=64,128", "kvstore=a,b"), tmp_path) == [
         "  batch=64 kvstore=a",
         "  batch=64 kvstore=b",
         "  batch=128 kvstore=a",
@@ -145,26 +149,26 @@ def test_what_all_of_it_costs_and_how_long_each_run_has(plan, tmp_path):
     ]
 
 
-def test_without_a_reference_the_runs_of_late_tell_how_long_they_take(plan, tmp_path):
+def test_recent_runs_estimate_duration_without_a_reference(plan, tmp_path):
     (tmp_path / "pair" / "recipe.yaml").write_text(RECIPE.replace("work: {metric: speed, amount: 100000}", ""))
     matrix = plan("kvstore=a,b,c")
-    assert not [line for line in told(matrix, tmp_path) if "warning" in line]
-    assert not [line for line in told(matrix, tmp_path, took_s=1000) if "warning" in line]
-    *_, warning, fix = told(matrix, tmp_path, took_s=1500)
+    assert not [line for line in printed_lines(matrix, tmp_path) if "warning" in line]
+    assert not [line for line in printed_lines(matrix, tmp_path, took_s=1000) if "warning" in line]
+    *_, warning, fix = printed_lines(matrix, tmp_path, took_s=1500)
     assert warning.startswith("warning: at the pace of this recipe's recent runs, 3 runs would take 1 h 15 min")
     assert "--set budget.expiry=1h31m" in fix
 
 
-def test_a_cluster_that_stands_has_the_time_that_is_left_to_it(plan, tmp_path):
-    cluster = ClusterRecord("lab", "t", "ann", "", "pair", "aws", "1", "", NOW, NOW + 1800 * SECOND, "up", state="up")
-    *_, stands, each, warning, fix = told(plan("kvstore=a,b"), tmp_path, cluster=cluster)
-    assert stands == "cluster lab expires at 2026-11-21 12:30 UTC, in 30 min"
+def test_running_cluster_limits_the_time_of_the_matrix(plan, tmp_path):
+    cluster = cluster_record(recipe="pair", created_at=NOW, expires_at=NOW + 1800 * SECOND, state="up")
+    *_, expiry, each, warning, fix = printed_lines(plan("kvstore=a,b"), tmp_path, cluster=cluster)
+    assert expiry == "cluster lab expires at 2026-11-21 12:30 UTC, in 30 min"
     assert each.startswith("2 runs in 30 min: 15 min 00 s for each")
     assert "2 runs would take 33 min 20 s" in warning
     assert "cloudgpu extend lab --by 41m" in fix
 
 
-def test_its_name_is_the_commands_own(plan, tmp_path):
+def test_matrix_name_depends_only_on_recipe_axes_and_sets(plan, tmp_path):
     def name(*texts, **more):
         matrix = plan(*texts)
         request = MatrixRequest(matrix, matrix.lead.path, matrix.lead.base, **more)

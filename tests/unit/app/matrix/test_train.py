@@ -1,4 +1,4 @@
-"""`train --matrix` on a scripted cloud: one cluster, every combination, and nothing lost whatever breaks it off."""
+"""`train --matrix` on a scripted cloud: one cluster, all combinations, and no lost results after an interruption."""
 
 import csv
 import io
@@ -24,19 +24,19 @@ COMBINATIONS = tuple((("way", way), ("size", "1")) for way in "abc")
 
 
 class Killed(BaseException):
-    """SIGKILL, as far as the code can tell."""
+    """Stops a command like SIGKILL: no error handler runs."""
 
 
 @dataclass
-class Bed:
-    """A matrix of three on two nodes, typed again and again."""
+class MatrixHarness:
+    """A matrix of three combinations on two nodes, run repeatedly."""
 
     workspace: object
     gang: object
     make: object
     folder: object
     base: int = 0
-    asked: list = field(default_factory=list)
+    prompts: list = field(default_factory=list)
 
     def request(self, **more):
         runs = tuple(self.planned(values) for values in COMBINATIONS)
@@ -64,11 +64,11 @@ class Bed:
         return record
 
     @property
-    def bought(self):
+    def launches(self):
         return [call for call in self.workspace.cloud.calls if call[0] == "up"]
 
     def on_run(self, place, happens):
-        """Let something happen when the run of this place, from 1, is started."""
+        """Call a function when the run at this position, counted from 1, starts."""
         started = []
 
         def start():
@@ -80,317 +80,330 @@ class Bed:
 
     def ask(self, answer):
         def end(what):
-            self.asked.append(what)
+            self.prompts.append(what)
             return answer
 
         return end
 
 
 @pytest.fixture
-def bed(workspace, gang, make, tmp_path):
+def harness(workspace, gang, make, tmp_path):
     folder = tmp_path / "recipe"
     folder.mkdir()
     (folder / "train.py").write_text("print(1)")
-    return Bed(workspace, gang, make, folder)
+    return MatrixHarness(workspace, gang, make, folder)
 
 
 def states(outcome):
     return [row.state for row in outcome.rows]
 
 
-def fail_on(bed, *places):
-    """Runs of these places fail, the others succeed."""
+def fail_on(harness, *places):
+    """Let the runs at these positions fail and the others succeed."""
     started = []
 
     def start():
         started.append(1)
         if len(started) in places:
-            bed.gang.tell("failed", ("accuracy=0.1",), rank=0, exit_code=3, reason="exit code 3")
+            harness.gang.tell("failed", ("accuracy=0.1",), rank=0, exit_code=3, reason="exit code 3")
         else:
-            bed.gang.tell("succeeded", (f"accuracy=0.9{len(started)}",))
+            harness.gang.tell("succeeded", (f"accuracy=0.9{len(started)}",))
 
-    bed.gang.before["start"] = start
+    harness.gang.before["start"] = start
 
 
-def test_every_combination_runs_in_one_cluster_that_is_ended(bed):
-    fail_on(bed)
-    outcome = bed.run()
+def test_all_combinations_run_in_one_cluster_deleted_afterwards(harness):
+    fail_on(harness)
+    outcome = harness.run()
     assert states(outcome) == ["succeeded"] * 3
     assert [row.measured[0].value for row in outcome.rows] == [0.91, 0.92, 0.93]
     assert [sorted(row.best) for row in outcome.rows] == [[], [], ["accuracy"]]
-    assert len(bed.bought) == 1
-    assert bed.workspace.records.clusters() == []
+    assert len(harness.launches) == 1
+    assert harness.workspace.records.clusters() == []
     assert (outcome.left, outcome.kept, outcome.stopped, outcome.unended) == ((), "", "", "")
     assert outcome.complete
-    ledger = {run.run_id: (run.state, run.cluster) for run in bed.workspace.ledger.runs()}
-    assert ledger == {row.run_id: ("succeeded", bed.record.cluster) for row in outcome.rows}
+    ledger = {run.run_id: (run.state, run.cluster) for run in harness.workspace.ledger.runs()}
+    assert ledger == {row.run_id: ("succeeded", harness.record.cluster) for row in outcome.rows}
 
 
-def test_the_table_is_in_the_home(bed):
-    bed.run()
-    rows = list(csv.DictReader(io.StringIO(bed.workspace.home.matrix(bed.record.name).table.read_text())))
+def test_result_table_is_written_to_state_home(harness):
+    harness.run()
+    rows = list(csv.DictReader(io.StringIO(harness.workspace.home.matrix(harness.record.name).table.read_text())))
     assert [(row["way"], row["size"], row["state"], row["accuracy"]) for row in rows] == [
         (*dict(values).values(), "succeeded", "0.97") for values in COMBINATIONS
     ]
     assert {row["simulated"] for row in rows} == {"true"}
 
 
-def test_the_bill_is_the_clusters(bed):
-    bed.gang.before["follow"] = lambda: bed.workspace.clock.sleep(600)
-    outcome = bed.run()
-    bill = bed.workspace.ledger.report(by="cluster", now=bed.workspace.clock.now())
+def test_matrix_cost_equals_the_cluster_bill(harness):
+    harness.gang.before["follow"] = lambda: harness.workspace.clock.sleep(600)
+    outcome = harness.run()
+    bill = harness.workspace.ledger.report(by="cluster", now=harness.workspace.clock.now())
     assert outcome.usd == sum(row.usd for row in bill.rows)
     assert Decimal(0) < sum(row.usd for row in outcome.rows) <= outcome.usd
 
 
-def test_one_that_fails_does_not_stop_the_others_and_alone_is_run_again(bed):
-    fail_on(bed, 2)
-    outcome = bed.run()
+def test_failed_combination_is_retried_without_rerunning_the_others(harness):
+    fail_on(harness, 2)
+    outcome = harness.run()
     assert states(outcome) == ["succeeded", "failed", "succeeded"]
     assert outcome.rows[1].reason == "exit code 3"
-    assert bed.workspace.records.clusters() == []
-    fail_on(bed)
-    again = bed.run()
+    assert harness.workspace.records.clusters() == []
+    fail_on(harness)
+    again = harness.run()
     assert states(again) == ["succeeded"] * 3
-    kept = [(one.run_id, two.run_id) for one, two in zip(outcome.rows, again.rows, strict=True)]
-    assert [one == two for one, two in kept] == [True, False, True]
-    assert len(bed.bought) == 2
+    kept = [(before.run_id, after.run_id) for before, after in zip(outcome.rows, again.rows, strict=True)]
+    assert [before == after for before, after in kept] == [True, False, True]
+    assert len(harness.launches) == 2
     assert set(again.record.spent) == {token for token in again.record.spent if len(token) == 32}
     assert len(again.record.spent) == 2
 
 
-def test_with_fail_fast_no_other_begins(bed):
-    fail_on(bed, 2)
-    outcome = bed.run(fail_fast=True)
+def test_fail_fast_starts_no_further_combinations(harness):
+    fail_on(harness, 2)
+    outcome = harness.run(fail_fast=True)
     assert states(outcome) == ["succeeded", "failed", "waiting"]
     assert "--fail-fast" in outcome.stopped
-    assert bed.workspace.records.clusters() == []
+    assert harness.workspace.records.clusters() == []
 
 
-def test_a_combination_that_cannot_be_started_is_a_failed_one(bed):
+def test_combination_that_cannot_start_is_marked_failed(harness):
     def full():
         raise ConnectError("the disk is full")
 
-    bed.on_run(2, full)
-    outcome = bed.run()
+    harness.on_run(2, full)
+    outcome = harness.run()
     assert states(outcome) == ["succeeded", "failed", "succeeded"]
     assert outcome.rows[1].reason == "the disk is full"
-    assert bed.workspace.records.clusters() == []
+    assert harness.workspace.records.clusters() == []
 
 
-def test_a_run_that_may_go_on_holds_its_gpus_so_nothing_is_started_beside_it(bed):
+def test_rerun_after_lost_connection_follows_the_unfinished_run(harness):
     def cut():
         raise ConnectError("lost the connection")
 
-    bed.on_run(2, lambda: bed.gang.before.update(follow=cut))
+    harness.on_run(2, lambda: harness.gang.before.update(follow=cut))
     with pytest.raises(ConnectError) as caught:
-        bed.run()
+        harness.run()
     assert "run the same command again to continue" in caught.value.hint
-    assert f"cloudgpu down {bed.record.cluster}" in caught.value.hint
+    assert f"cloudgpu down {harness.record.cluster}" in caught.value.hint
     assert [row["state"] for row in caught.value.partial_result["combinations"]] == [
         "succeeded", "running", "waiting",
     ]  # fmt: skip
-    going = bed.record.rows[1].run_id
-    assert bed.workspace.records.run(going).state == "running"
-    bed.gang.before.clear()
-    outcome = bed.run()
+    going = harness.record.rows[1].run_id
+    assert harness.workspace.records.run(going).state == "running"
+    harness.gang.before.clear()
+    outcome = harness.run()
     assert states(outcome) == ["succeeded"] * 3
     assert outcome.rows[1].run_id == going
-    assert f"run {going} is already in progress; following it" in bed.workspace.notes
-    assert len(bed.bought) == 1
-    assert bed.workspace.records.clusters() == []
+    assert f"run {going} is already in progress; following it" in harness.workspace.notes
+    assert len(harness.launches) == 1
+    assert harness.workspace.records.clusters() == []
 
 
 @pytest.mark.parametrize("place", [1, 3])
-def test_whoever_is_killed_before_the_ranks_types_it_again(bed, place):
+def test_rerun_follows_run_killed_before_its_ranks_started(harness, place):
     def die():
         raise Killed
 
-    bed.on_run(place, die)
-    # Killed with the ranks written down and not started: nobody can know, so the run is followed to its end.
+    harness.on_run(place, die)
+    # The ranks were recorded but may not have started, so the run is followed to its end.
     with pytest.raises(Killed):
-        bed.run()
-    begun = bed.record.rows[place - 1].run_id
-    assert bed.workspace.records.run(begun).ranks
-    bed.gang.before.clear()
-    outcome = bed.run()
+        harness.run()
+    run_id = harness.record.rows[place - 1].run_id
+    assert harness.workspace.records.run(run_id).ranks
+    harness.gang.before.clear()
+    outcome = harness.run()
     assert states(outcome) == ["succeeded"] * 3
-    assert outcome.rows[place - 1].run_id == begun
-    assert len(bed.bought) == 1
-    assert bed.workspace.records.clusters() == []
+    assert outcome.rows[place - 1].run_id == run_id
+    assert len(harness.launches) == 1
+    assert harness.workspace.records.clusters() == []
 
 
-def test_a_run_that_was_killed_before_it_had_ranks_is_closed_and_run_again(bed, monkeypatch):
+def test_run_killed_before_ranks_were_recorded_is_closed_and_rerun(harness, monkeypatch):
     def die(self, inventory):
         raise Killed
 
     with monkeypatch.context() as patch:
         patch.setattr("cloudgpu.app.runs.follow.FollowedRun.connect", die)
         with pytest.raises(Killed):
-            bed.run()
-    begun = bed.record.rows[0].run_id
-    assert bed.workspace.records.run(begun).state == "preparing"
-    outcome = bed.run()
+            harness.run()
+    run_id = harness.record.rows[0].run_id
+    assert harness.workspace.records.run(run_id).state == "preparing"
+    outcome = harness.run()
     assert states(outcome) == ["succeeded"] * 3
-    assert outcome.rows[0].run_id != begun
-    assert bed.workspace.records.run(begun).state == "interrupted"
-    assert {run.run_id: run.ended_at is not None for run in bed.workspace.ledger.runs()}[begun]
+    assert outcome.rows[0].run_id != run_id
+    assert harness.workspace.records.run(run_id).state == "interrupted"
+    assert {run.run_id: run.ended_at is not None for run in harness.workspace.ledger.runs()}[run_id]
 
 
-def test_whoever_is_killed_while_nodes_are_bought_goes_on_with_that_cluster(bed):
+def test_rerun_after_kill_during_launch_continues_with_that_cluster(harness):
     def die(stack):
         raise Killed
 
-    bed.workspace.cloud.before_up = die
+    harness.workspace.cloud.before_up = die
     with pytest.raises(Killed):
-        bed.run()
-    half = bed.workspace.records.cluster(bed.record.cluster)
-    assert (half.state, bed.record.made) == ("making", True)
-    bed.workspace.cloud.before_up = lambda stack: None
-    outcome = bed.run()
+        harness.run()
+    half = harness.workspace.records.cluster(harness.record.cluster)
+    assert (half.state, harness.record.made) == ("making", True)
+    harness.workspace.cloud.before_up = lambda stack: None
+    outcome = harness.run()
     assert states(outcome) == ["succeeded"] * 3
-    assert outcome.record.token == half.token
-    assert bed.workspace.records.clusters() == []
+    assert outcome.record.token == half.identity.token
+    assert harness.workspace.records.clusters() == []
 
 
 @pytest.mark.parametrize("end", [True, False])
-def test_ctrl_c_is_asked_about_once(bed, end):
+def test_ctrl_c_prompts_once_about_deleting_the_cluster(harness, end):
     def interrupt():
         raise KeyboardInterrupt
 
-    bed.on_run(2, lambda: bed.gang.before.update(follow=interrupt))
+    harness.on_run(2, lambda: harness.gang.before.update(follow=interrupt))
 
     def answer(what):
-        bed.asked.append(what)
-        bed.gang.before.clear()
+        harness.prompts.append(what)
+        harness.gang.before.clear()
         return end
 
-    outcome = bed.run(delete_on_interrupt=answer)
+    outcome = harness.run(delete_on_interrupt=answer)
     assert outcome.interrupted
-    assert len(bed.asked) == 1
+    assert len(harness.prompts) == 1
     if end:
         assert states(outcome) == ["succeeded", "cancelled", "waiting"]
-        assert bed.workspace.records.clusters() == []
+        assert harness.workspace.records.clusters() == []
     else:
         assert states(outcome) == ["succeeded", "running", "waiting"]
         assert outcome.left
-        assert bed.workspace.records.cluster(bed.record.cluster).state == "up"
-    bed.gang.tell("succeeded", ("accuracy=0.97",))
-    assert states(bed.run()) == ["succeeded"] * 3
-    assert bed.workspace.records.clusters() == []
+        assert harness.workspace.records.cluster(harness.record.cluster).state == "up"
+    harness.gang.tell("succeeded", ("accuracy=0.97",))
+    assert states(harness.run()) == ["succeeded"] * 3
+    assert harness.workspace.records.clusters() == []
 
 
-def test_a_cluster_that_expires_is_followed_by_another(bed):
-    bed.on_run(2, lambda: bed.gang.before.update(follow=lambda: bed.workspace.clock.sleep(4000)))
-    outcome = bed.run()
+def test_remaining_combinations_run_in_new_cluster_after_expiry(harness):
+    harness.on_run(2, lambda: harness.gang.before.update(follow=lambda: harness.workspace.clock.sleep(4000)))
+    outcome = harness.run()
     assert outcome.stopped.endswith("has expired")
     assert states(outcome)[2:] == ["waiting"]
-    assert bed.workspace.records.clusters() == []
-    bed.gang.before.clear()
-    assert states(bed.run()) == ["succeeded"] * 3
-    assert len(bed.bought) == 2
+    assert harness.workspace.records.clusters() == []
+    harness.gang.before.clear()
+    assert states(harness.run()) == ["succeeded"] * 3
+    assert len(harness.launches) == 2
 
 
-def test_too_little_time_is_told_of(bed):
-    bed.gang.before["follow"] = lambda: bed.workspace.clock.sleep(1600)
-    bed.run()
-    (told,) = [note for note in bed.workspace.notes if "min left" in note]
-    assert "has 7 min left, but the longest run so far took 27 min; extend it with `cloudgpu extend" in told
+def test_cost_is_kept_when_another_process_deletes_the_cluster(harness, monkeypatch):
+    """`delete_or_wait` returns None once the other process has deleted the cluster."""
+
+    def delete_elsewhere(context, cluster):
+        context.clusters.delete(cluster.name, cluster.placement.region)
+
+    monkeypatch.setattr("cloudgpu.app.matrix.cluster.delete_or_wait", delete_elsewhere)
+    harness.gang.before["follow"] = lambda: harness.workspace.clock.sleep(600)
+    outcome = harness.run()
+    assert sum(Decimal(usd) for usd in outcome.record.spent.values()) > 0
+    assert outcome.usd == harness.workspace.ledger.report(by="user", now=harness.workspace.clock.now()).simulated_usd
 
 
-def test_somebody_elses_cluster_is_used_and_left(bed, make):
-    bed.workspace.provisioning.up(make.plan(make.candidate()), "lab")
-    outcome = bed.run(cluster="lab")
+def test_too_little_remaining_time_is_reported(harness):
+    harness.gang.before["follow"] = lambda: harness.workspace.clock.sleep(1600)
+    harness.run()
+    (warning,) = [note for note in harness.workspace.notes if "min left" in note]
+    assert "has 7 min left, but the longest run so far took 27 min; extend it with `cloudgpu extend" in warning
+
+
+def test_existing_cluster_named_by_option_is_used_and_kept(harness, make):
+    harness.workspace.provisioning.up(make.plan(make.candidate()), "lab")
+    outcome = harness.run(cluster="lab")
     assert states(outcome) == ["succeeded"] * 3
-    assert bed.workspace.records.cluster("lab").state == "up"
-    assert len(bed.bought) == 1
+    assert harness.workspace.records.cluster("lab").state == "up"
+    assert len(harness.launches) == 1
     assert outcome.usd == sum(row.usd for row in outcome.rows)
-    assert {run.cluster for run in bed.workspace.records.runs()} == {"lab"}
+    assert {run.cluster for run in harness.workspace.records.runs()} == {"lab"}
 
 
-def test_the_cluster_called_like_the_recipe_is_used_as_train_does(bed, make):
-    bed.workspace.provisioning.up(make.plan(make.candidate()), "quickstart")
-    bed.run()
-    assert bed.workspace.records.cluster("quickstart").state == "up"
-    assert len(bed.bought) == 1
+def test_existing_cluster_with_recipe_name_is_used_and_kept(harness, make):
+    harness.workspace.provisioning.up(make.plan(make.candidate()), "quickstart")
+    harness.run()
+    assert harness.workspace.records.cluster("quickstart").state == "up"
+    assert len(harness.launches) == 1
 
 
-def test_its_own_cluster_stays_when_asked(bed):
-    outcome = bed.run(keep=True)
+def test_keep_option_leaves_the_matrix_cluster_running(harness):
+    outcome = harness.run(keep=True)
     assert outcome.kept == "--keep"
-    assert f"`cloudgpu down {bed.record.cluster}`" in outcome.left[0]
-    assert bed.workspace.records.cluster(bed.record.cluster).state == "up"
+    assert f"`cloudgpu down {harness.record.cluster}`" in outcome.left[0]
+    assert harness.workspace.records.cluster(harness.record.cluster).state == "up"
     # With nothing to run, the same command without --keep ends it.
-    assert bed.run().left == ()
-    assert bed.workspace.records.clusters() == []
+    assert harness.run().left == ()
+    assert harness.workspace.records.clusters() == []
 
 
-def test_another_cluster_is_refused_while_its_own_is_up(bed):
-    bed.run(keep=True)
+def test_another_cluster_is_rejected_while_matrix_cluster_runs(harness):
+    harness.run(keep=True)
     with pytest.raises(UsageError, match="has cluster quickstart-"):
-        bed.run(cluster="other", again=True)
+        harness.run(cluster="other", again=True)
 
 
-def test_failed_runs_keep_it_when_asked(bed):
-    fail_on(bed, 3)
-    assert bed.run(keep_on_failure=True).kept == "--keep-on-failure"
-    bed.gang.before.clear()
-    bed.gang.tell("succeeded", ("accuracy=0.97",))
-    assert bed.run(keep_on_failure=True).kept == ""
-    assert len(bed.bought) == 1
+def test_keep_on_failure_keeps_the_cluster_after_failed_runs(harness):
+    fail_on(harness, 3)
+    assert harness.run(keep_on_failure=True).kept == "--keep-on-failure"
+    harness.gang.before.clear()
+    harness.gang.tell("succeeded", ("accuracy=0.97",))
+    assert harness.run(keep_on_failure=True).kept == ""
+    assert len(harness.launches) == 1
 
 
-def test_a_changed_recipe_is_named_and_run_again(bed):
-    first = bed.run()
-    bed.base = 1
-    begun = bed.matrices.start_progress(bed.request())
-    assert [run.combination.values for run in begun.changed] == list(COMBINATIONS)
-    again = bed.run()
+def test_changed_recipe_is_reported_and_combinations_rerun(harness):
+    first = harness.run()
+    harness.base = 1
+    progress = harness.matrices.start_progress(harness.request())
+    assert [run.combination.values for run in progress.changed] == list(COMBINATIONS)
+    again = harness.run()
     assert {row.run_id for row in first.rows}.isdisjoint(row.run_id for row in again.rows)
 
 
-def test_again_runs_what_has_a_result(bed):
-    first = bed.run()
-    assert bed.run().rows == first.rows
-    again = bed.run(again=True)
+def test_again_option_reruns_finished_combinations(harness):
+    first = harness.run()
+    assert harness.run().rows == first.rows
+    again = harness.run(again=True)
     assert {row.run_id for row in first.rows}.isdisjoint(row.run_id for row in again.rows)
     assert len(again.record.spent) == 2
 
 
-def test_a_lost_node_ends_it_with_what_is_left_to_do(bed):
-    bed.on_run(2, lambda: bed.workspace.cloud.alive.update({"i-us-east-1c-0": "terminated"}))
+def test_rerun_after_lost_node_completes_the_matrix(harness):
+    harness.on_run(2, lambda: harness.workspace.cloud.alive.update({"i-us-east-1c-0": "terminated"}))
     with pytest.raises(StateError, match="is incomplete"):
-        bed.run()
-    bed.gang.before.clear()
-    outcome = bed.run()
+        harness.run()
+    harness.gang.before.clear()
+    outcome = harness.run()
     assert states(outcome) == ["succeeded"] * 3
-    assert len(bed.bought) == 2
-    assert bed.workspace.records.clusters() == []
+    assert len(harness.launches) == 2
+    assert harness.workspace.records.clusters() == []
 
 
-def test_a_teardown_that_fails_loses_no_result(bed):
-    bed.workspace.cloud.destroy_fails = TeardownError("2 resources are left", left=["volume v-1"])
-    outcome = bed.run()
+def test_failed_teardown_loses_no_results(harness):
+    harness.workspace.cloud.destroy_fails = TeardownError("2 resources are left", left=["volume v-1"])
+    outcome = harness.run()
     assert states(outcome) == ["succeeded"] * 3
     assert (outcome.unended, outcome.left) == ("2 resources are left", ("volume v-1",))
-    bed.workspace.cloud.destroy_fails = None
-    assert bed.run().unended == ""
-    assert bed.workspace.records.clusters() == []
+    harness.workspace.cloud.destroy_fails = None
+    assert harness.run().unended == ""
+    assert harness.workspace.records.clusters() == []
 
 
-def test_two_processes_are_not_at_one_matrix(bed):
-    bed.run()
+def test_second_process_on_same_matrix_raises_busy_error(harness):
+    harness.run()
     with (
-        ClusterLease(bed.workspace.home.matrix(bed.record.name).lease, bed.workspace.clock, "bob").hold(),
+        ClusterLease(harness.workspace.home.matrix(harness.record.name).lease, harness.workspace.clock, "bob").hold(),
         pytest.raises(BusyError),
     ):
-        bed.run(again=True)
+        harness.run(again=True)
 
 
-def test_a_damaged_record_is_told_of(bed):
-    bed.run()
-    bed.workspace.home.matrix(bed.record.name).record.write_text("{")
+def test_damaged_matrix_record_is_reported(harness):
+    harness.run()
+    harness.workspace.home.matrix(harness.record.name).record.write_text("{")
     with pytest.raises(StateError, match="is damaged"):
-        bed.run()
-    known, damaged = MatrixRecords(bed.workspace.home).all()
+        harness.run()
+    known, damaged = MatrixRecords(harness.workspace.home).all()
     assert (known, len(damaged)) == ([], 1)

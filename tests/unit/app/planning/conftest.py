@@ -1,4 +1,4 @@
-"""A small catalogue made by hand, for rules and screens that a change of prices must not change."""
+"""A small handwritten catalog, so that price changes do not affect tests of rules and output."""
 
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -18,7 +18,7 @@ ARCHITECTURES = {"37": "Kepler", "70": "Volta", "75": "Turing", "80": "Ampere", 
 
 
 def gpu(name: str, capability: str, memories: Mapping[str, int], fp16: str | None = None, **more: Any) -> Gpu:
-    """A GPU: `memories` is GB as sold -> GB a second, `fp16` in 1e12 a second."""
+    """Return a GPU. `memories` maps GB as sold to GB/s; `fp16` is in TFLOP/s."""
     fields = {
         "architecture": ARCHITECTURES[capability.replace(".", "")],
         "last_driver": None,
@@ -36,7 +36,7 @@ def gpu(name: str, capability: str, memories: Mapping[str, int], fp16: str | Non
 
 
 def kind(name: str, spec: str, gib: str, usd: Mapping[str, str], **more: Any) -> InstanceType:
-    """An instance type with GPUs as `V100:8`, offered where it has a price and in the regions of `also_in`."""
+    """Return an instance type with GPUs such as `V100:8`, offered in its priced regions and those of `also_in`."""
     model, _, count = spec.partition(":")
     regions = (*usd, *more.pop("also_in", ()))
     spot = {region: (Decimal(low), Decimal(high)) for region, (low, high) in more.pop("spot", {}).items()}
@@ -127,8 +127,8 @@ TYPES = (
     kind("dgx-1", "V100:8", "16", {}, provider="own"),
 )
 CATALOG = Catalog(
-    {one.name: one for one in GPUS},
-    {one.name: one for one in TYPES},
+    {gpu.name: gpu for gpu in GPUS},
+    {kind.name: kind for kind in TYPES},
     ("eu-west-1", "us-east-1", "us-east-2", "us-west-2"),
 )
 
@@ -140,7 +140,7 @@ NGC = (
 
 
 def image(framework: str, tag: str, lowest: str, highest: str | None, *last_for: str, recalled: bool = False):
-    """A container image of NVIDIA's."""
+    """Return an NVIDIA container image."""
     return FrameworkImage(framework, f"nvcr.io/nvidia/{tag}", lowest, highest, last_for, recalled, f"where {tag} is")
 
 
@@ -154,7 +154,7 @@ WHEELS = (
     TorchWheels("cu126", "2.6", "2.14", ("5.0", "7.0", "8.0"), "2.6", "2.7", "wheel matrix"),
     TorchWheels("cu130", "2.9", None, ("7.5", "8.0", "9.0", "10.0"), "2.11", None, "wheel matrix"),
 )
-SOFTWARE = Software({one.month: one for one in NGC}, IMAGES, WHEELS, {})
+SOFTWARE = Software({month.month: month for month in NGC}, IMAGES, WHEELS, {})
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The inputs of a plan: the catalog that this state home knows, and quotas that were read now or cached."""
+"""The inputs of a plan: the catalog snapshot of the state home, and current or cached quotas."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -10,10 +10,10 @@ from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.catalog.snapshots.apply import apply_snapshot
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Quotes
+from tests.manual_clock import ManualClock
 from tests.unit.app.plan_on import plan_on
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -28,7 +28,7 @@ budget: {expiry: 1h}
 
 
 class Cloud:
-    """Offers what is wanted in one zone; its quotas are data, or an error."""
+    """Offers every requested type in one zone. `limits` holds the quotas or the error to raise."""
 
     target, endpoint = "rehearsal", "rehearsal:KEY"
 
@@ -40,6 +40,9 @@ class Cloud:
 
     def quotes(self, wanted):
         return Quotes(zones=dict.fromkeys(wanted, ("us-east-1c",)), live=True)
+
+    def root_disk_sizes(self, wanted):
+        return {}
 
     def images(self, wanted):
         return {}
@@ -81,20 +84,20 @@ def plan(tmp_path, headroom):
 
 
 def about_quota(plan):
-    return [(one.severity, one.message) for one in plan.findings if one.check == "quota"]
+    return [(finding.severity, finding.message) for finding in plan.findings if finding.check == "quota"]
 
 
-def test_the_price_is_the_one_that_was_read(plan):
+def test_plan_uses_price_and_date_from_the_snapshot(plan):
     read = Reading(NOW, "Pricing GetProducts", {"p3dn.24xlarge": Decimal("29.5")})
     spot = Reading(NOW, "EC2 DescribeSpotPriceHistory", {})
-    laid = CatalogSnapshot("rehearsal", "1", "", {"us-east-1": RegionReadings(on_demand=read, spot=spot)})
-    one = plan(catalog=apply_snapshot(load(), laid)).candidates[0]
-    assert (one.node_hourly_usd, one.priced_on) == (Decimal("29.5"), NOW.date())
+    snapshot = CatalogSnapshot("rehearsal", "1", "", {"us-east-1": RegionReadings(on_demand=read, spot=spot)})
+    candidate = plan(catalog=apply_snapshot(load(), snapshot)).candidates[0]
+    assert (candidate.node_hourly_usd, candidate.priced_on) == (Decimal("29.5"), NOW.date())
     shipped = plan().candidates[0]
     assert (shipped.node_hourly_usd, shipped.priced_on) == (Decimal("31.212"), date(2026, 7, 20))
 
 
-def test_two_nodes_under_a_quota_of_one_are_refused_by_name(plan):
+def test_quota_below_the_request_is_an_error_naming_the_quota(plan):
     (short,) = about_quota(plan(Cloud({P: 96})))
     assert short == (
         "error",
@@ -102,25 +105,25 @@ def test_two_nodes_under_a_quota_of_one_are_refused_by_name(plan):
     )
 
 
-def test_what_runs_already_counts(plan):
+def test_running_vcpus_reduce_the_quota_headroom(plan):
     assert about_quota(plan(Cloud({P: 192}))) == []
     (short,) = about_quota(plan(Cloud({P: 192}, {quota_of("p3dn", "on-demand"): 96})))
     assert short[0] == "warning"
     assert "96 of 192 vCPUs are in use, but 192 are needed" in short[1]
 
 
-def test_a_quota_that_may_not_be_read_is_unknown_and_never_passed(plan):
+def test_unreadable_quota_is_an_unknown_finding(plan):
     (unknown,) = about_quota(plan(Cloud(AuthError("denied", code="AccessDenied"))))
     assert unknown[0] == "unknown"
     assert "L-417A185B" in unknown[1]
 
 
-def test_offline_says_how_old_what_it_knows_of_quotas_is(plan):
-    assert about_quota(plan()) == [], "nothing is known; that nothing was asked is said elsewhere"
+def test_offline_plan_reports_age_of_cached_quotas(plan):
+    assert about_quota(plan()) == [], "no quotas are cached; another finding says that none were queried"
     plan(Cloud({P: 96}))
     (short,) = about_quota(plan())
     assert short[1].endswith("allow only 96 (as of 2026-11-21 12:00 UTC)")
     plan(Cloud({P: 960}, {quota_of("p3dn", "on-demand"): 864}))
-    # The limit is ten minutes fresh, what runs is counted each time.
+    # The limit is cached for ten minutes, but usage is read every time.
     (short,) = about_quota(plan())
     assert "allow only 96 (as of" in short[1]

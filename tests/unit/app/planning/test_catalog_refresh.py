@@ -1,4 +1,4 @@
-"""A refresh against a scripted source: what is told is laid over the catalogue, what is not stays as it was known."""
+"""A refresh from a scripted source overlays what was read onto the catalog and keeps the rest."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -9,11 +9,12 @@ import pytest
 from cloudgpu.app.planning.catalog_refresh import CatalogRefresh
 from cloudgpu.catalog import load
 from cloudgpu.catalog.snapshots.snapshot import TypeFacts
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError, CloudError, UsageError
 from cloudgpu.paths import Home
+from cloudgpu.run.progress import Note
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from cloudgpu.state.known_catalog import known_catalog
+from tests.manual_clock import ManualClock
 
 NAMES = ("p3dn.24xlarge", "p3.16xlarge", "g5.48xlarge")
 SHIPPED = replace(load(), types={name: load().types[name] for name in NAMES})
@@ -27,14 +28,14 @@ FACTS = {
 
 @dataclass
 class ScriptedSource:
-    """What a cloud tells, as the shipped catalogue has it until a test changes it, and what it refuses."""
+    """A cloud that returns the shipped catalog unless a test changes the data or scripts an error."""
 
     target: str = "aws"
     endpoint: str = ""
     refuses: dict = field(default_factory=dict)
     prices: dict = field(default_factory=dict)
     described: dict = field(default_factory=lambda: dict(FACTS))
-    asked: list = field(default_factory=list)
+    queries: list = field(default_factory=list)
 
     def account(self):
         return "111122223333"
@@ -43,7 +44,7 @@ class ScriptedSource:
         return ["us-east-1", "eu-west-1", "xx-new-9"]
 
     def tell(self, part, region, rows):
-        self.asked.append((region, part))
+        self.queries.append((region, part))
         err = self.refuses.get((region, part)) or self.refuses.get(part)
         if err:
             raise err
@@ -83,30 +84,32 @@ def source():
 
 
 @pytest.fixture
-def said():
+def events():
     return []
 
 
 @pytest.fixture
-def refreshing(home, source, said):
-    return CatalogRefresh(source, CatalogSnapshots(home, source.target), SHIPPED, ManualClock(NOW), said.append)
+def refreshing(home, source, events):
+    return CatalogRefresh(source, CatalogSnapshots(home, source.target), SHIPPED, ManualClock(NOW), events.append)
 
 
-def test_what_did_not_change_is_known_better_all_the_same(home, source, refreshing):
+def test_refresh_without_changes_updates_the_reading_dates(home, source, refreshing):
     done = refreshing.refresh(["us-east-1", "us-east-1"])
     assert (done.entry.number, done.entry.summary, done.unread) == (1, "nothing changed", ())
-    assert len(source.asked) == len(set(source.asked)) == 6
+    assert len(source.queries) == len(set(source.queries)) == 6
     assert done.left_out == {"z9.xlarge": "X9"}
-    assert source.spot_types == ["p3dn.24xlarge", "g5.48xlarge"], "prices of what nobody can plan are not asked for"
+    assert source.spot_types == ["p3dn.24xlarge", "g5.48xlarge"], (
+        "prices of types that cannot be planned are not queried"
+    )
     kept = CatalogSnapshots(home, "aws").current().regions["us-east-1"]
     assert kept.on_demand.source == "Pricing GetProducts"
     assert "m5.large" not in {**kept.on_demand.rows, **kept.zones.rows}
-    assert "p3.16xlarge" in kept.on_demand.rows, "the price list still has what is retired"
+    assert "p3.16xlarge" in kept.on_demand.rows, "the price list still contains retired types"
     kind = known_catalog(home, "aws").types["p3dn.24xlarge"]
     assert (kind.price_read_on("us-east-1"), kind.price_read_on("us-west-2")) == (NOW.date(), kind.priced_on)
 
 
-def test_a_price_that_moved_is_told_and_holds(home, source, refreshing):
+def test_changed_price_is_reported_and_used(home, source, refreshing):
     source.prices = {"p3dn.24xlarge": Decimal("29.5")}
     done = refreshing.refresh(["us-east-1"])
     assert done.entry.summary == "1 price changed"
@@ -115,12 +118,12 @@ def test_a_price_that_moved_is_told_and_holds(home, source, refreshing):
     assert refreshing.refresh(["us-east-1"]).entry.summary == "nothing changed"
 
 
-def test_what_one_region_does_not_tell_leaves_the_rest(home, source, refreshing):
+def test_failed_region_parts_are_reported_and_others_applied(home, source, refreshing):
     source.prices = {"p3dn.24xlarge": Decimal("29.5")}
     denied = AuthError("reading the price list of eu-west-1: not allowed", code="AccessDeniedException")
     source.refuses = {("eu-west-1", "on_demand"): denied, ("eu-west-1", "types"): CloudError("gone")}
     done = refreshing.refresh(["us-east-1", "eu-west-1"])
-    assert [(one.region, one.part, one.reason) for one in done.unread] == [
+    assert [(failure.region, failure.part, failure.reason) for failure in done.unread] == [
         ("eu-west-1", "on_demand", denied.message),
         ("eu-west-1", "types", "gone"),
     ]
@@ -133,18 +136,18 @@ def test_what_one_region_does_not_tell_leaves_the_rest(home, source, refreshing)
 
 
 @pytest.mark.parametrize("part", ["zones", "on_demand"])
-def test_a_source_that_tells_nothing_at_all_is_not_believed(home, source, refreshing, part, monkeypatch):
+def test_empty_response_is_not_applied(home, source, refreshing, part, monkeypatch):
     monkeypatch.setattr(source, part, lambda region: {})
     done = refreshing.refresh(["us-east-1"])
-    (one,) = done.unread
-    assert one.part == part
-    assert one.reason.startswith("the response lists none of the")
+    (failure,) = done.unread
+    assert failure.part == part
+    assert failure.reason.startswith("the response lists none of the")
     kind = known_catalog(home, "aws").types["p3dn.24xlarge"]
     assert kind.zones["us-east-1"]
     assert kind.on_demand_usd["us-east-1"]
 
 
-def test_where_nobody_tells_anything_nothing_is_written(home, source, refreshing):
+def test_refresh_writes_nothing_if_every_part_fails(home, source, refreshing):
     source.refuses = dict.fromkeys(
         ("types", "zones", "on_demand", "spot", "images", "quotas"), AuthError("denied", code="AccessDenied")
     )
@@ -153,25 +156,25 @@ def test_where_nobody_tells_anything_nothing_is_written(home, source, refreshing
     assert not (home.root / "catalog").exists()
 
 
-def test_a_type_that_no_region_describes_any_more_is_retired(home, source, refreshing):
+def test_type_no_longer_described_in_any_region_is_retired(home, source, refreshing):
     del source.described["p3dn.24xlarge"]
     done = refreshing.refresh(sorted(SHIPPED.types["p3dn.24xlarge"].zones))
     assert "1 type retired" in done.entry.summary
-    assert "zone removed" not in done.entry.summary, "that its zones are gone is part of it"
+    assert "zone removed" not in done.entry.summary, "the retirement covers the removed zones"
     kind = known_catalog(home, "aws").types["p3dn.24xlarge"]
     assert (kind.retired, kind.retired_on) == (True, NOW.date())
 
 
-def test_a_region_that_the_catalogue_lacks_is_asked_of_the_account(home, source, refreshing):
+def test_region_missing_from_catalog_is_looked_up_in_the_account(home, source, refreshing):
     assert refreshing.refresh(["xx-new-9"]).entry.regions == ("xx-new-9",)
     assert "xx-new-9" in known_catalog(home, "aws").regions
     with pytest.raises(UsageError, match=r"unknown region us-east-11; did you mean \"us-east-1\"\?"):
         refreshing.refresh(["us-east-11"])
 
 
-def test_everywhere_is_what_the_account_can_use(source, refreshing, said):
+def test_refresh_everywhere_reads_all_regions_of_the_account(source, refreshing, events):
     assert refreshing.refresh([], everywhere=True).entry.regions == ("eu-west-1", "us-east-1", "xx-new-9")
-    assert [one.text for one in said] == [
+    assert [event.text for event in events if isinstance(event, Note)] == [
         "reading catalog data for 3 regions from aws",
         "read eu-west-1",
         "read us-east-1",
@@ -179,7 +182,7 @@ def test_everywhere_is_what_the_account_can_use(source, refreshing, said):
     ]
 
 
-def test_another_target_is_not_touched(home, source):
+def test_refresh_does_not_change_other_targets(home, source):
     rehearsal = ScriptedSource("rehearsal", "rehearsal:KEY", prices={"p3dn.24xlarge": Decimal(1)})
     done = CatalogRefresh(rehearsal, CatalogSnapshots(home, "rehearsal"), SHIPPED, ManualClock(NOW), print).refresh(
         ["us-east-1"]

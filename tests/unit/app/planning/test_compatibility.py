@@ -1,4 +1,4 @@
-"""Which container has native code for which GPU."""
+"""Which containers have native code for which GPUs."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from cloudgpu.catalog.software import software as known_software
 
 
 def fit(software, catalog, tag: str, gpu: str) -> str:
-    (image,) = [one for one in software.images if one.image.endswith(tag)]
+    (image,) = [container for container in software.images if container.image.endswith(tag)]
     return container_fit(image, catalog.gpus[gpu]).fit
 
 
@@ -27,11 +27,11 @@ def fit(software, catalog, tag: str, gpu: str) -> str:
         ("nccl-tests:cuda12.8", "A100", "native"),
     ],
 )
-def test_a_container_on_a_gpu(software, catalog, tag, gpu, expected):
+def test_container_fit_depends_on_native_code_for_gpu(software, catalog, tag, gpu, expected):
     assert fit(software, catalog, tag, gpu) == expected
 
 
-def test_why_not_is_told(software, catalog):
+def test_container_fit_reason_names_the_limit(software, catalog):
     caffe2 = software.images[2]
     assert container_fit(caffe2, catalog.gpus["A100"]).why == "its native code stops at 7.0, but A100 has 8.0"
     assert (
@@ -43,22 +43,22 @@ def test_why_not_is_told(software, catalog):
     )
 
 
-def test_the_latest_of_each_framework(software, catalog):
-    assert [one.image.rpartition("/")[2] for one in latest(software, catalog.gpus["V100"])] == [
+def test_latest_container_per_framework_runs_on_the_gpu(software, catalog):
+    assert [container.image.rpartition("/")[2] for container in latest(software, catalog.gpus["V100"])] == [
         "pytorch:24.12-py3",
         "caffe2:18.08-py3",
     ]
-    assert [one.framework for one in latest(software, catalog.gpus["A100"])] == ["PyTorch", "nccl-tests"]
+    assert [container.framework for container in latest(software, catalog.gpus["A100"])] == ["PyTorch", "nccl-tests"]
     assert latest(software, catalog.gpus["A100"])[0].image.endswith("pytorch:25.01-py3")
     assert latest(software, catalog.gpus["K80"]) == ()
 
 
-def test_the_month_is_of_nvidias_containers_alone(software):
-    assert [month_of(one.image) for one in software.images] == ["24.12", "25.01", "18.08", ""]
+def test_ngc_release_applies_only_to_nvidia_containers(software):
+    assert [month_of(container.image) for container in software.images] == ["24.12", "25.01", "18.08", ""]
     assert release_of(software.images[0].image, software).cuda == "12.6.3"
     assert release_of(software.images[3].image, software) is None
 
 
-def test_an_image_whose_cuda_is_not_its_months_says_its_own():
+def test_image_specific_cuda_version_overrides_the_ngc_release():
     assert release_of("nvcr.io/nvidia/mxnet:24.06-py3", known_software()).cuda == "12.4.1"
     assert release_of("nvcr.io/nvidia/pytorch:24.06-py3", known_software()).cuda == known_software().ngc["24.06"].cuda

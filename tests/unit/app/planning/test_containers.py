@@ -1,7 +1,7 @@
-"""`images`: framework containers, as text and as a document."""
+"""`images`: framework containers as text and as JSON."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -13,6 +13,7 @@ from cloudgpu.cli.main import main
 from cloudgpu.cli.render.images import image_rows_json, images_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.checks.software_container import image_support
+from tests.screens import screens
 
 
 def found(catalog, software, **sought):
@@ -23,12 +24,19 @@ def found(catalog, software, **sought):
     ("name", "sought"),
     [("all", {}), ("on_t4", {"gpu": "t4"}), ("latest_for_v100", {"latest_for": "V100"})],
 )
-def test_the_whole_screen(catalog, software, golden, name, sought):
+def test_images_output_matches_golden_file(catalog, software, golden, name, sought):
     assert "\n".join(images_lines(found(catalog, software, **sought))) + "\n" == golden(f"images_{name}.txt")
 
 
-def test_only_what_runs_on_a_gpu_is_listed(catalog, software):
-    assert [one.image.framework for one in found(catalog, software, gpu="A100").containers] == [
+def test_images_screens_match_golden_file(catalog, software, golden):
+    tag = "public.example/nccl-tests:cuda12.8.1-efa1.43.2-ofiv1.16.3-ncclv2.27.7-1-testsv2.16.9-long-enough-to-fill"
+    *most, last = software.images
+    listing = found(catalog, replace(software, images=(*most, replace(last, image=tag))), gpu="A100")
+    assert screens(lambda width: images_lines(listing, width)) == golden("screens_images.txt")
+
+
+def test_gpu_option_lists_only_compatible_containers(catalog, software):
+    assert [container.image.framework for container in found(catalog, software, gpu="A100").containers] == [
         "PyTorch",
         "PyTorch",
         "nccl-tests",
@@ -36,21 +44,21 @@ def test_only_what_runs_on_a_gpu_is_listed(catalog, software):
     assert images_lines(found(catalog, software, gpu="K80")) == ["no known container runs on K80"]
 
 
-def test_a_framework_in_any_case(catalog, software):
+def test_framework_option_ignores_case_and_suggests_names(catalog, software):
     listed = found(catalog, software, framework="pytorch").containers
-    assert [one.image.image.rpartition(":")[2] for one in listed] == ["24.12-py3", "25.01-py3"]
+    assert [container.image.image.rpartition(":")[2] for container in listed] == ["24.12-py3", "25.01-py3"]
     with pytest.raises(
         UsageError, match='--framework pytroch: no known container includes this framework; did you mean "PyTorch"'
     ):
         found(catalog, software, framework="pytroch")
 
 
-def test_two_gpus_are_one_too_many(catalog, software):
+def test_gpu_and_latest_for_are_mutually_exclusive(catalog, software):
     with pytest.raises(UsageError, match="--gpu and --latest-for are mutually exclusive"):
         found(catalog, software, gpu="V100", latest_for="T4")
 
 
-def test_the_document(catalog, software):
+def test_images_json_has_all_container_fields(catalog, software):
     document = image_rows_json(found(catalog, software, latest_for="V100"))
     assert (document["gpu"], document["latest"]) == ("V100", True)
     assert document["images"][1] == {
@@ -72,9 +80,9 @@ def test_the_document(catalog, software):
 
 
 @pytest.mark.usefixtures("home")
-def test_the_command_over_the_real_catalogue(capsys):
+def test_images_command_works_with_shipped_catalog(capsys):
     assert main(["images", "--latest-for", "V100", "--json"]) == 0
-    images = {one["framework"]: one["image"] for one in json.loads(capsys.readouterr().out)["images"]}
+    images = {image["framework"]: image["image"] for image in json.loads(capsys.readouterr().out)["images"]}
     assert images["pytorch"] == "nvcr.io/nvidia/pytorch:24.12-py3"
     assert images["tensorflow1"] == "nvcr.io/nvidia/tensorflow:23.03-tf1-py3"
     assert main(["images", "--gpu", "B200", "--json"]) == 0
@@ -83,12 +91,12 @@ def test_the_command_over_the_real_catalogue(capsys):
     assert "None" not in capsys.readouterr().out
 
 
-def test_the_list_and_the_plan_say_the_same_of_every_container_on_every_gpu():
+def test_images_list_agrees_with_plan_on_every_container_and_gpu():
     known = known_software()
 
     @dataclass(frozen=True)
     class GpuQuery:
-        """What the plan's rule looks at."""
+        """The inputs of the plan rule."""
 
         software = known
         catalog = load()

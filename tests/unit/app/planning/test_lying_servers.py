@@ -1,4 +1,4 @@
-"""Registries and web servers that lie, before anything is bought: a typed answer in time, and no login for others."""
+"""Misbehaving registries and web servers during planning: a typed result in time, and no leaked login."""
 
 import json
 import threading
@@ -24,26 +24,26 @@ WITHIN_S = 5.0
 SECRET = "hush-hush"
 
 
-def nobody(region: str) -> RegistryLogin:
+def no_credentials(region: str) -> RegistryLogin:
     raise AuthError(f"no credentials for {region}", code="NoCredentials")
 
 
 def ask(address: str, *, login: bool = True, tag: str = ":1"):
     container = {"image": f"{address}/team/own{tag}", **({"login": "ann", "password": "KEY"} if login else {})}
     environment = Environment.model_validate({"container": container})
-    return RegistryImages({"KEY": SECRET}, nobody, within_s=WITHIN_S)(environment)
+    return RegistryImages({"KEY": SECRET}, no_credentials, within_s=WITHIN_S)(environment)
 
 
 @pytest.fixture
 def uncaught(monkeypatch):
-    """Errors that nobody caught in a thread: the answer "did not answer in time" would hide them."""
+    """Uncaught errors in threads, which a reported timeout would otherwise hide."""
     found: list = []
     monkeypatch.setattr(threading, "excepthook", lambda args: found.append(args.exc_value))
     return found
 
 
 @pytest.mark.parametrize("lie", cases())
-def test_a_registry_that_lies_leaves_the_image_unknown(lie: Lie, uncaught):
+def test_misbehaving_registry_leaves_image_presence_unknown(lie: Lie, uncaught):
     with telling(lie) as server:
         seen = outcome(lambda: ask(server.address))
     assert uncaught == []
@@ -55,13 +55,13 @@ def test_a_registry_that_lies_leaves_the_image_unknown(lie: Lie, uncaught):
 
 
 @pytest.mark.parametrize("lie", cases())
-def test_a_web_server_that_lies_is_named(lie: Lie, monkeypatch):
+def test_misbehaving_web_server_is_a_recipe_error(lie: Lie, monkeypatch):
     monkeypatch.setattr(web, "_WITHIN_S", WITHIN_S, raising=False)
     with telling(lie) as server:
         dataset = Data.model_validate({"name": "x", "from": f"{server.url}/set.tar", "to": "/data/x"})
         found = outcome(lambda: web.list_web_files(dataset, ()))
     if lie.name in HONEST_ENOUGH:
-        assert [one.size > 0 for one in found] == [True]
+        assert [file.size > 0 for file in found] == [True]
         return
     assert isinstance(found, RecipeError), found
     assert found.message.isprintable()
@@ -76,15 +76,15 @@ HONEST_ENOUGH = {
     "packed",
     "an S3 error with status 200",
 }
-"""Only the node that fetches the file can find out: here, a length is all requested."""
+"""Only the node that downloads the file can detect these; planning requests just the length."""
 
 
 def tokens_from(realm: str):
     return answer("401 Unauthorized", www_authenticate=f'Bearer realm="{realm}",service="s"')
 
 
-def test_only_the_registry_itself_may_ask_for_the_login():
-    """A server that a redirect leads to names a place for tokens of its own: it gets neither password nor token."""
+def test_login_is_not_sent_to_token_server_of_redirect_target():
+    """A redirect target that names its own token server receives neither password nor token."""
     with (
         lying(lambda _: [answer(body=b'{"token": "t"}')], "127.0.0.3") as thief,
         lying(lambda _: [tokens_from(f"{thief.url}/token")], "127.0.0.2") as store,
@@ -92,11 +92,11 @@ def test_only_the_registry_itself_may_ask_for_the_login():
     ):
         seen = ask(registry.address)
     assert seen.presence in ("unknown", "refused")
-    assert [one.headers.get("authorization") for one in (*store.asked, *thief.asked)] in ([None], [None, None])
+    assert [request.headers.get("authorization") for request in (*store.asked, *thief.asked)] in ([None], [None, None])
     assert thief.asked == []
 
 
-def test_a_place_for_tokens_without_tls_on_another_machine_gets_no_password():
+def test_remote_token_server_without_tls_gets_no_password():
     with lying(lambda _: [tokens_from("http://198.51.100.7/token")]) as registry:
         seen = ask(registry.address)
     assert (seen.presence, "198.51.100.7 without TLS" in seen.why) == ("unknown", True)
@@ -115,7 +115,7 @@ def test_a_place_for_tokens_without_tls_on_another_machine_gets_no_password():
         "x" * 5000,
     ],
 )
-def test_a_strange_place_for_tokens_is_not_asked(realm: str, uncaught):
+def test_invalid_token_server_address_is_not_contacted(realm: str, uncaught):
     with lying(lambda _: [tokens_from(realm)]) as registry:
         seen = ask(registry.address)
     assert uncaught == []
@@ -138,7 +138,7 @@ def test_a_strange_place_for_tokens_is_not_asked(realm: str, uncaught):
         "Bearer realm=x,realm=y",
     ],
 )
-def test_a_challenge_that_means_nothing_is_read_in_no_time(header: str, uncaught):
+def test_malformed_challenge_is_parsed_without_delay(header: str, uncaught):
     with lying(lambda _: [answer("401 Unauthorized", www_authenticate=header)]) as registry:
         seen = outcome(lambda: ask(registry.address))
     assert uncaught == []
@@ -149,7 +149,7 @@ def test_a_challenge_that_means_nothing_is_read_in_no_time(header: str, uncaught
 @pytest.mark.parametrize(
     "token", ["x" * 2_000_000, "\xe9", "\u20ac", "a b", "a\r\nX: y", 7, None, ["t"], {"t": 1}, True, "\x00"]
 )
-def test_a_token_that_is_none_is_not_sent(token, uncaught):
+def test_invalid_token_is_not_sent(token, uncaught):
     def tell(request):
         if request.path.startswith("/token"):
             return [answer(body=json.dumps({"token": token}).encode())]
@@ -157,7 +157,7 @@ def test_a_token_that_is_none_is_not_sent(token, uncaught):
 
     with lying(tell) as registry:
         seen = ask(registry.address)
-        sent = [one.headers["authorization"] for one in registry.asked if "authorization" in one.headers]
+        sent = [request.headers["authorization"] for request in registry.asked if "authorization" in request.headers]
     assert uncaught == []
     assert seen.presence == "unknown"
     assert all(text.startswith("Basic ") for text in sent)
@@ -175,7 +175,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("size", LAYERS.values(), ids=LAYERS)
-def test_a_layer_without_a_true_size_leaves_the_size_unknown(size):
+def test_layer_with_invalid_size_leaves_image_size_unknown(size):
     body = json.dumps({"schemaVersion": 2, "layers": [{"size": 5}, {"size": size}]}).encode()
     with lying(lambda _: [answer(body=body)]) as registry:
         seen = ask(registry.address)
@@ -193,7 +193,7 @@ DIGESTS = [
 
 
 @pytest.mark.parametrize("digest", DIGESTS)
-def test_a_digest_that_is_none_is_never_part_of_an_address(digest: str):
+def test_invalid_digest_is_never_used_in_a_url(digest: str):
     config = json.dumps({"schemaVersion": 2, "config": {"digest": digest}, "layers": []}).encode()
     index = json.dumps(
         {"schemaVersion": 2, "manifests": [{"digest": digest, "platform": {"os": "linux", "architecture": "amd64"}}]}
@@ -201,19 +201,19 @@ def test_a_digest_that_is_none_is_never_part_of_an_address(digest: str):
     for body in (config, index):
         with lying(lambda _, body=body: [answer(body=body)]) as registry:
             seen = ask(registry.address)
-        assert [one.path for one in registry.asked] == ["/v2/team/own/manifests/1"]
+        assert [request.path for request in registry.asked] == ["/v2/team/own/manifests/1"]
         assert seen.packed_bytes is None
 
 
-def test_content_that_is_not_what_its_digest_says_is_not_believed():
-    """The tag is a matter of trust; what is asked for by its digest is not."""
+def test_content_that_does_not_match_its_digest_is_rejected():
+    """Content requested by tag has to be trusted; content requested by digest is verified."""
     digest = f"sha256:{'0' * 64}"
     with lying(lambda _: [answer(body=MANIFEST)]) as registry:
         seen = ask(registry.address, tag=f":1@{digest}")
     assert (seen.presence, "content that does not match its digest" in seen.why) == ("unknown", True)
 
 
-def test_manifests_that_are_huge_or_lead_in_circles_end():
+def test_huge_or_deeply_nested_manifest_leaves_image_unknown():
     many = json.dumps({"schemaVersion": 2, "layers": [{"size": 1}] * 1_000_000}).encode()
     deep = b'{"schemaVersion": 2, "layers": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     for body in (many, deep):

@@ -1,4 +1,4 @@
-"""`gpus show`: everything known of one GPU, as text and as a document."""
+"""`gpus show`: the profile of one GPU as text and as JSON."""
 
 import json
 from dataclasses import replace
@@ -12,27 +12,33 @@ from cloudgpu.catalog.software import software as known_software
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.gpu import format_version_range, profile_json, profile_lines
 from cloudgpu.errors import RecipeError
+from tests.screens import screens
 
 TODAY = date(2026, 11, 21)
 
 
 @pytest.mark.parametrize("name", ["V100", "K80", "B200"])
-def test_the_whole_screen(catalog, software, golden, name):
+def test_gpu_profile_output_matches_golden_file(catalog, software, golden, name):
     found = profile(catalog, software, name, home_region="us-east-1")
     assert "\n".join(profile_lines(found, TODAY)) + "\n" == golden(f"show_{name}.txt")
 
 
-@pytest.mark.parametrize("said", ["V100", "v100", "V100-32GB", "v100-16gb:8", "V-100"])
-def test_a_name_as_people_write_it(catalog, said):
-    assert find_gpu(catalog, said).name == "V100"
+def test_gpu_profile_screens_match_golden_file(catalog, software, golden):
+    found = profile(catalog, software, "V100", home_region="us-east-1")
+    assert screens(lambda width: profile_lines(found, TODAY, width)) == golden("screens_show.txt")
 
 
-def test_an_unknown_name_gives_the_nearest(catalog):
+@pytest.mark.parametrize("spelling", ["V100", "v100", "V100-32GB", "v100-16gb:8", "V-100"])
+def test_gpu_is_found_by_common_spellings(catalog, spelling):
+    assert find_gpu(catalog, spelling).name == "V100"
+
+
+def test_unknown_gpu_name_suggests_the_nearest(catalog):
     with pytest.raises(RecipeError, match='unknown GPU V10; did you mean "V100"'):
         find_gpu(catalog, "V10")
 
 
-def test_wheels_run_code_of_the_same_major_version_and_older_minor(catalog, software):
+def test_wheel_supports_same_major_and_newer_minor_capability(catalog, software):
     cu126, cu130 = software.torch
     assert supports_gpu(cu126, catalog.gpus["V100"])
     assert not supports_gpu(cu130, catalog.gpus["V100"])
@@ -52,7 +58,7 @@ def test_wheels_run_code_of_the_same_major_version_and_older_minor(catalog, soft
         ("2.7", "2.7", "2.7"),
     ],
 )
-def test_a_window(first, last, text):
+def test_version_range_is_formatted(first, last, text):
     assert format_version_range(first, last) == text
 
 
@@ -66,7 +72,7 @@ def test_a_window(first, last, text):
         (None, "2.3", "up to 2.3"),
     ],
 )
-def test_which_pytorch_runs_on_it(catalog, software, without, last, text):
+def test_profile_shows_which_pytorch_wheels_run_on_gpu(catalog, software, without, last, text):
     gpu = replace(catalog.gpus["V100"], first_torch_without=without, last_torch=last)
     changed = replace(catalog, gpus={**catalog.gpus, "V100": gpu})
     lines = profile_lines(profile(changed, software, "V100", home_region="us-east-1"), TODAY)
@@ -74,7 +80,7 @@ def test_which_pytorch_runs_on_it(catalog, software, without, last, text):
 
 
 @pytest.mark.parametrize("name", sorted(load().gpus))
-def test_every_gpu_of_the_catalogue_is_told_whole(name):
+def test_every_catalog_gpu_has_a_complete_profile(name):
     found = profile(load(), known_software(), name, home_region="us-east-1")
     document = profile_json(found)
     assert json.loads(json.dumps(document)) == document
@@ -83,22 +89,22 @@ def test_every_gpu_of_the_catalogue_is_told_whole(name):
     assert "None" not in text
     assert all(len(line) <= 200 for line in text.splitlines())
     assert found.gpu.sources
-    for one in found.replacements:
-        for offer in (one.cheapest, one.newer):
-            assert offer is None or (offer.obtainable and offer.kind.gpu_memory_gib >= one.gib)
-        assert one.newer is None or one.newer.gpu.sm > found.gpu.sm
+    for replacement in found.replacements:
+        for offer in (replacement.cheapest, replacement.newer):
+            assert offer is None or (offer.obtainable and offer.kind.gpu_memory_gib >= replacement.gib)
+        assert replacement.newer is None or replacement.newer.gpu.sm > found.gpu.sm
 
 
 @pytest.mark.usefixtures("home")
-def test_the_command(capsys):
+def test_gpus_show_command_works_with_shipped_catalog(capsys):
     assert main(["gpus", "show", "v100", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["driver"] == {"first": 384, "last": 580, "modules": ["proprietary"]}
     assert document["ngc"] == {"first": "17.09", "last": "24.12"}
-    containers = {one["framework"]: one["image"] for one in document["containers"]}
+    containers = {row["framework"]: row["image"] for row in document["containers"]}
     assert containers["pytorch"] == "nvcr.io/nvidia/pytorch:24.12-py3"
-    assert all(one["source"] for part in ("containers", "wheels", "offers") for one in document[part])
-    assert "p3dn.24xlarge" in {one["instance_type"] for one in document["offers"]}
+    assert all(row["source"] for part in ("containers", "wheels", "offers") for row in document[part])
+    assert "p3dn.24xlarge" in {row["instance_type"] for row in document["offers"]}
     assert main(["gpus", "show", "V100"]) == 0
     assert "R384 to R580; proprietary kernel modules only" in capsys.readouterr().out
     assert main(["gpus", "show", "X9"]) == 2

@@ -1,4 +1,4 @@
-"""What a plan file is sealed with: the work directory, the catalogue, the account; and when it is refused."""
+"""Saved plans: the recorded work directory, catalog and account, and when a saved plan is rejected."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -18,8 +18,8 @@ NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Somewhere:
-    """As much of a cloud as a plan file asks."""
+class AccountStub:
+    """The part of a cloud that saved plans use."""
 
     endpoint: str = ""
     name: str = "123456789012"
@@ -49,12 +49,12 @@ def planned(folder: Path, *sets: str) -> Planned:
     return plan_on(str(folder), sets, home=nowhere(folder.parent), today=date(2026, 8, 1))
 
 
-def test_a_file_in_the_work_directory_is_no_part_of_what_it_seals(home, folder):
+def test_plan_file_in_work_directory_is_excluded_from_its_digest(home, folder):
     path = folder / "agreed.json"
-    before = plan_files.collect_plan_inputs(planned(folder), Somewhere(), home, path)
+    before = plan_files.collect_plan_inputs(planned(folder), AccountStub(), home, path)
     stored = plan_files.save(path, planned(folder), before, sets=[], region="us-east-1", now=NOW)
     assert plan_files.load(path) == stored
-    after = plan_files.collect_plan_inputs(planned(folder), Somewhere(), home, path)
+    after = plan_files.collect_plan_inputs(planned(folder), AccountStub(), home, path)
     fresh = planned(folder)
     assert plan_files.verify_saved_plan(path, stored, fresh, after).plan == fresh.plan
 
@@ -80,46 +80,46 @@ def _link(folder):
 
 
 @pytest.mark.parametrize("change", [_grow, _edit, _make_runnable, _rename, _link])
-def test_every_change_of_the_work_directory_is_seen(home, folder, change):
+def test_every_work_directory_change_alters_the_digest(home, folder, change):
     path = folder.parent / "agreed.json"
-    before = plan_files.collect_plan_inputs(planned(folder), Somewhere(), home, path)
+    before = plan_files.collect_plan_inputs(planned(folder), AccountStub(), home, path)
     change(folder)
-    after = plan_files.collect_plan_inputs(planned(folder), Somewhere(), home, path)
+    after = plan_files.collect_plan_inputs(planned(folder), AccountStub(), home, path)
     assert after == replace(before, workdir_digest=after.workdir_digest)
     assert after.workdir_digest != before.workdir_digest
 
 
-def test_what_changed_is_the_error_and_the_hint_makes_the_plan_again(home, folder):
+def test_changed_input_is_rejected_with_command_to_replan(home, folder):
     path = folder.parent / "agreed.json"
-    before = plan_files.collect_plan_inputs(planned(folder), Somewhere(), home, path)
+    before = plan_files.collect_plan_inputs(planned(folder), AccountStub(), home, path)
     stored = plan_files.save(path, planned(folder), before, sets=["resources.nodes=1"], region="us-east-1", now=NOW)
-    other = plan_files.collect_plan_inputs(planned(folder), Somewhere(name="999999999999"), home, path)
+    other = plan_files.collect_plan_inputs(planned(folder), AccountStub(name="999999999999"), home, path)
     with pytest.raises(PlanError) as caught:
         plan_files.verify_saved_plan(path, stored, planned(folder), other)
     assert caught.value.findings == ("the account is 999999999999, not 123456789012",)
     assert f"--set resources.nodes=1 --out {path}" in caught.value.hint
 
 
-def test_a_plan_that_could_not_be_applied_is_not_written(home, folder):
+def test_infeasible_plan_is_not_saved(home, folder):
     path = folder.parent / "agreed.json"
     broken = planned(folder, "budget.max_usd=1")
-    world = plan_files.collect_plan_inputs(broken, Somewhere(), home, path)
+    world = plan_files.collect_plan_inputs(broken, AccountStub(), home, path)
     with pytest.raises(BudgetError):
         plan_files.save(path, broken, world, sets=[], region="us-east-1", now=NOW)
     assert not path.exists()
 
 
-def test_a_plan_whose_budget_is_too_small_by_now_is_refused_by_its_own_error(home, folder):
+def test_saved_plan_exceeding_budget_raises_budget_error(home, folder):
     path = folder.parent / "agreed.json"
     fine = planned(folder)
-    world = plan_files.collect_plan_inputs(fine, Somewhere(), home, path)
+    world = plan_files.collect_plan_inputs(fine, AccountStub(), home, path)
     stored = plan_files.save(path, fine, world, sets=[], region="us-east-1", now=NOW)
     with pytest.raises(BudgetError):
         plan_files.verify_saved_plan(path, stored, replace(fine, plan=planned(folder, "budget.max_usd=1").plan), world)
 
 
 @pytest.mark.parametrize("content", [None, b"\xff", b"{}"])
-def test_what_is_no_plan_file_is_refused(tmp_path, content):
+def test_invalid_plan_file_is_rejected(tmp_path, content):
     path = tmp_path / "agreed.json"
     if content is not None:
         path.write_bytes(content)
@@ -127,7 +127,7 @@ def test_what_is_no_plan_file_is_refused(tmp_path, content):
         plan_files.load(path)
 
 
-def test_the_catalogue_that_lies_over_the_shipped_one_is_part_of_it(home):
+def test_catalog_snapshot_is_part_of_the_catalog_digest(home):
     bare = plan_files.catalog_digest(home, "aws")
     assert bare == plan_files.catalog_digest(home, "aws")
     CatalogSnapshots(home, "aws").add(

@@ -1,4 +1,4 @@
-"""Whom a plan asks: regions that the account has not enabled are left alone, and thrown out by a rule."""
+"""A plan does not query regions that the account has not enabled, and a rule excludes them."""
 
 from dataclasses import dataclass, field
 from datetime import date
@@ -22,10 +22,10 @@ outputs: [outputs/]
 
 @dataclass
 class Cloud:
-    """An account that has enabled some regions, and fails a test that asks another one."""
+    """An account with some enabled regions. A query to any other region fails the test."""
 
     enabled: tuple[str, ...]
-    asked: set[str] = field(default_factory=set)
+    queried: set[str] = field(default_factory=set)
     target = "aws"
     endpoint = ""
 
@@ -41,8 +41,8 @@ class Cloud:
         return {}
 
     def _note(self, regions):
-        self.asked |= set(regions)
-        assert self.asked <= set(self.enabled), "a region that is not enabled was asked"
+        self.queried |= set(regions)
+        assert self.queried <= set(self.enabled), "a region that is not enabled was queried"
 
     def inspector(self):
         return self
@@ -56,7 +56,11 @@ class Cloud:
 
     def images(self, wanted):
         self._note(region for _, region in wanted)
-        return {one: "ami-0123456789abcdef0" for one in wanted}
+        return {image: "ami-0123456789abcdef0" for image in wanted}
+
+    def root_disk_sizes(self, wanted):
+        self._note(region for _, region in wanted)
+        return {}
 
 
 @pytest.fixture
@@ -79,17 +83,17 @@ def planned(tmp_path: Path):
     return plan
 
 
-def test_only_regions_that_the_account_may_use_are_asked(planned):
+def test_only_enabled_regions_are_queried(planned):
     cloud = Cloud(("us-west-2", "eu-west-1"))
     plan = planned(cloud)
-    assert cloud.asked == {"us-west-2"}
-    assert {one.region for one in plan.candidates} == {"us-west-2"}
-    (told,) = [one for one in plan.findings if one.check == "region-enabled"]
-    assert (told.severity, told.message) == ("warning", "excluded: us-east-1 is not enabled for this account")
+    assert cloud.queried == {"us-west-2"}
+    assert {candidate.region for candidate in plan.candidates} == {"us-west-2"}
+    (finding,) = [finding for finding in plan.findings if finding.check == "region-enabled"]
+    assert (finding.severity, finding.message) == ("warning", "excluded: us-east-1 is not enabled for this account")
 
 
-def test_a_recipe_in_regions_that_are_all_closed_is_refused_for_that_reason(planned):
+def test_recipe_with_only_disabled_regions_is_rejected(planned):
     cloud = Cloud(("eu-west-1",))
     plan = planned(cloud)
-    assert cloud.asked == set()
-    assert {one.check for one in plan.errors} == {"region-enabled"}
+    assert cloud.queried == set()
+    assert {finding.check for finding in plan.errors} == {"region-enabled"}

@@ -1,4 +1,4 @@
-"""What is looked at before a plan: on this machine always, in the account where somebody may ask."""
+"""Preflight checks before a plan: always on this machine, and in the account if there is access."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,17 +17,17 @@ LOCAL = {"name": "digits", "from": "digits", "to": "/digits"}
 
 @dataclass
 class Account:
-    """An account in which only the key pair `ann` of us-east-1 and a VPC of eu-west-1 are there."""
+    """An account that has only the key pair `ann` in us-east-1 and a VPC in eu-west-1."""
 
-    asked: list[str] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
     denied: bool = False
 
     def dataset(self, url: str) -> DatasetSeen:
-        self.asked.append(url)
+        self.queries.append(url)
         return DatasetSeen("there", size_bytes=9, region="us-east-1")
 
     def named(self, kind: str, name: str, region: str):
-        self.asked.append(f"{kind} {name} {region}".strip())
+        self.queries.append(f"{kind} {name} {region}".strip())
         if kind == "role":
             return "unknown", f"not allowed to look for {name}"
         return ("there", "") if (name, region) in (("ann", "us-east-1"), ("vpc-1", "eu-west-1")) else ("missing", "")
@@ -57,50 +57,50 @@ def look(tmp_path: Path):
     (tmp_path / "work" / "digits").mkdir()
     (tmp_path / "work" / "digits" / "a.csv").write_bytes(b"x" * 7)
 
-    def survey(one: Recipe, inspector=None, environ=None, regions=("us-east-1",), **flags: str):
+    def survey(recipe: Recipe, inspector=None, environ=None, regions=("us-east-1",), **flags: str):
         settings = load(flags=flags, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
-        return Preflight(settings, environ or {}).survey(one, tmp_path / "work", regions, inspector)
+        return Preflight(settings, environ or {}).survey(recipe, tmp_path / "work", regions, inspector)
 
     return survey
 
 
-def test_without_an_account_only_this_machine_is_looked_at(look):
+def test_preflight_without_account_checks_only_local_files(look):
     found = look(recipe(data=[LOCAL, IN_S3]))
     assert found.datasets == {"digits": DatasetSeen("there", size_bytes=7)}
-    assert found.workdir_bytes == 17
+    assert found.workdir_bytes == 10  # without the data in it
     assert found.enabled_regions is None
     assert found.named == ()
 
 
-def test_data_that_is_not_there_is_missing(look):
+def test_nonexistent_local_dataset_is_reported_missing(look):
     found = look(recipe(data=[{**LOCAL, "from": "digitz"}]))
     assert found.datasets["digits"].presence == "missing"
     assert "digitz" in found.datasets["digits"].why
 
 
-def test_a_recipe_without_a_work_directory_sends_none(look):
+def test_recipe_without_workdir_has_no_workdir_size(look):
     assert look(recipe(workdir=None)).workdir_bytes is None
 
 
-def test_the_account_is_asked_for_what_lies_in_s3_and_for_its_regions(look):
+def test_preflight_queries_account_for_s3_datasets_and_regions(look):
     account = Account()
     found = look(recipe(data=[LOCAL, IN_S3]), account, target="aws")
-    assert account.asked == ["s3://bucket/images/"]
+    assert account.queries == ["s3://bucket/images/"]
     assert found.datasets["images"].size_bytes == 9
     assert found.enabled_regions == {"us-east-1", "eu-west-1"}
     assert found.regions_unknown == ""
 
 
-@pytest.mark.parametrize(("target", "asked"), [("rehearsal", []), ("aws", ["s3://bucket/images/"])])
-def test_what_a_rehearsal_puts_into_its_buckets_is_weighed_where_it_lies(look, target, asked):
+@pytest.mark.parametrize(("target", "queries"), [("rehearsal", []), ("aws", ["s3://bucket/images/"])])
+def test_rehearsal_objects_are_measured_in_their_local_directory(look, target, queries):
     account = Account()
     put = recipe(data=[IN_S3], rehearsal={"objects": {"s3://bucket/images/": "digits"}})
     found = look(put, account, target=target)
-    assert account.asked == asked
-    assert found.datasets["images"].size_bytes == (9 if asked else 7)
+    assert account.queries == queries
+    assert found.datasets["images"].size_bytes == (9 if queries else 7)
 
 
-def test_keys_are_looked_for_in_every_region_and_roles_once(look):
+def test_key_pair_is_checked_in_every_region_and_role_once(look):
     found = look(recipe(), Account(), regions=("us-east-1", "eu-west-1"), key_name="ann", role_name="gpu")
     assert found.named == (
         NamedThing("key pair", "ann", "us-east-1", "there", "", "key_name"),
@@ -109,7 +109,7 @@ def test_keys_are_looked_for_in_every_region_and_roles_once(look):
     )
 
 
-def test_a_network_is_in_one_region_and_missing_only_where_none_has_it(look):
+def test_network_resource_is_missing_only_if_absent_in_all_regions(look):
     account = Account()
     named = {"vpc_id": "vpc-1", "subnet_id": "subnet-2", "security_group_id": "sg-3"}
     found = look(recipe(), account, regions=("us-east-1", "eu-west-1"), **named)
@@ -118,25 +118,30 @@ def test_a_network_is_in_one_region_and_missing_only_where_none_has_it(look):
         NamedThing("subnet", "subnet-2", "us-east-1, eu-west-1", "missing", "", "subnet_id"),
         NamedThing("security group", "sg-3", "us-east-1, eu-west-1", "missing", "", "security_group_id"),
     )
-    assert "subnet subnet-2 eu-west-1" in account.asked
+    assert "subnet subnet-2 eu-west-1" in account.queries
 
 
-def test_regions_that_may_not_be_listed_are_unknown_with_the_reason(look):
+def test_unlistable_regions_are_unknown_with_the_reason(look):
     found = look(recipe(), Account(denied=True))
     assert found.enabled_regions is None
     assert found.regions_unknown == "not allowed to list regions"
 
 
-def test_of_the_callers_environment_only_names_are_kept(look):
+def test_preflight_keeps_names_but_not_values_of_secrets(look):
     found = look(recipe(environment={"secrets": ["TOKEN", "KEY", "EMPTY"]}), environ={"TOKEN": "hush", "EMPTY": ""})
     assert found.set_variables == {"TOKEN"}
     assert "hush" not in repr(found)
 
 
-@pytest.mark.parametrize(("pull", "asked"), [("missing", True), ("always", True), ("never", False)])
-def test_the_registry_is_asked_for_what_nodes_would_pull(tmp_path: Path, pull: str, asked: bool):
+def test_preflight_looks_for_the_registry_password_too(look):
+    boxed = recipe(environment={"container": {"image": "a:1", "login": "me", "password": "NGC_KEY"}})
+    assert look(boxed, environ={"NGC_KEY": "hush"}).set_variables == {"NGC_KEY"}
+
+
+@pytest.mark.parametrize(("pull", "queried"), [("missing", True), ("always", True), ("never", False)])
+def test_registry_is_queried_only_if_nodes_would_pull_the_image(tmp_path: Path, pull: str, queried: bool):
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
     surveyor = Preflight(settings, {}, lambda environment: ImageSeen(environment.container.image, "there"))
     boxed = recipe(environment={"container": {"image": "lab/own:1", "pull": pull}})
-    assert surveyor.survey(boxed, tmp_path, (), None).image == (ImageSeen("lab/own:1", "there") if asked else None)
+    assert surveyor.survey(boxed, tmp_path, (), None).image == (ImageSeen("lab/own:1", "there") if queried else None)
     assert surveyor.survey(recipe(), tmp_path, (), None).image is None

@@ -1,4 +1,4 @@
-"""What `quota` makes of what was told: how many nodes that is, and what to ask AWS for."""
+"""How `quota` turns limits and usage into node counts and increase requests."""
 
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 P, SPOT_P = "L-417A185B", "L-7212CCBC"
 
 
-def told(limits, used=None, region="us-east-1"):
+def region_quotas(limits, used=None, region="us-east-1"):
     return RegionQuotas(region, limits, NOW, used if used is not None else {}, NOW)
 
 
@@ -30,8 +30,8 @@ def about(**options):
     return report_subjects(CATALOG, **{"gpu": "", "instance_type": "", **options})
 
 
-def test_two_p3dn_under_a_quota_of_96_need_192():
-    line = only(about(instance_type="p3dn.24xlarge"), told({P: 96}), nodes=2)
+def test_two_p3dn_nodes_need_192_vcpus():
+    line = only(about(instance_type="p3dn.24xlarge"), region_quotas({P: 96}), nodes=2)
     assert (line.needed_vcpus, line.nodes_free, line.enough) == (192, 1, False)
     assert line.request == (
         "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-417A185B "
@@ -39,48 +39,48 @@ def test_two_p3dn_under_a_quota_of_96_need_192():
     )
 
 
-def test_what_runs_already_is_asked_for_as_well():
-    line = only(about(instance_type="p3dn.24xlarge"), told({P: 192}, {P: 192}), nodes=2)
+def test_running_vcpus_are_added_to_the_requested_increase():
+    line = only(about(instance_type="p3dn.24xlarge"), region_quotas({P: 192}, {P: 192}), nodes=2)
     assert (line.nodes_free, line.enough) == (0, False)
     assert "--desired-value 384" in line.request
 
 
-def test_enough_asks_for_nothing():
-    line = only(about(instance_type="p3dn.24xlarge"), told({P: 192}, {P: 96}))
+def test_sufficient_quota_suggests_no_increase():
+    line = only(about(instance_type="p3dn.24xlarge"), region_quotas({P: 192}, {P: 96}))
     assert (line.nodes_free, line.enough, line.request) == (1, True, "")
 
 
-def test_unknown_is_neither_enough_nor_too_little():
+def test_unknown_quota_or_usage_leaves_the_result_unknown():
     kind = about(instance_type="p3dn.24xlarge")
     nothing = only(kind, RegionQuotas("us-east-1"))
     assert (nothing.room, nothing.nodes_free, nothing.enough) == (None, None, None)
     assert "--desired-value 96" in nothing.request
     uncounted = RegionQuotas("us-east-1", {P: 192}, NOW, None, None)
     assert (only(kind, uncounted).nodes_free, only(kind, uncounted).enough) == (None, None)
-    # Whatever runs, a limit below what one node needs is too little.
+    # A limit below the need of one node is too low, whatever is in use.
     small = RegionQuotas("us-east-1", {P: 64}, NOW, None, None)
     assert only(kind, small).enough is False
 
 
-def test_p6_spot_has_no_certain_code_so_no_command_is_made_up():
+def test_quota_without_known_code_suggests_no_command():
     kind = about(instance_type="p6-b200.48xlarge")
-    line = only(kind, told({}), "spot")
+    line = only(kind, region_quotas({}), "spot")
     assert (line.room, line.request) == (None, "")
-    found = told({quota_of("p6-b200.48xlarge", "spot").key: 192})
+    found = region_quotas({quota_of("p6-b200.48xlarge", "spot").key: 192})
     assert only(kind, found, "spot").nodes_free == 1
 
 
-def test_all_families_of_a_quota_are_one_line():
-    found = quota_report_lines([told({P: 1})], about(gpu="P"), MARKETS, 1)
-    assert [(one.market, one.quota.code) for one in found] == [
+def test_families_of_the_same_quota_share_a_line():
+    found = quota_report_lines([region_quotas({P: 1})], about(gpu="P"), MARKETS, 1)
+    assert [(line.market, line.quota.code) for line in found] == [
         ("on-demand", P),
         ("spot", "L-C4BD4855"),
         ("spot", ""),
         ("spot", SPOT_P),
     ]
-    assert all(one.kind is None and one.needed_vcpus is None and one.request == "" for one in found)
-    assert len(quota_report_lines([told({})], about(), ["on-demand"], 1)) == 2
-    assert [one.quota.code for one in quota_report_lines([told({})], about(gpu="g"), ["on-demand"], 1)] == [
+    assert all(line.kind is None and line.needed_vcpus is None and line.request == "" for line in found)
+    assert len(quota_report_lines([region_quotas({})], about(), ["on-demand"], 1)) == 2
+    assert [line.quota.code for line in quota_report_lines([region_quotas({})], about(gpu="g"), ["on-demand"], 1)] == [
         "L-DB2E81BA"
     ]
 
@@ -95,8 +95,8 @@ def test_all_families_of_a_quota_are_one_line():
         ("A100", ["p4d.24xlarge", "p4de.24xlarge"]),
     ],
 )
-def test_a_gpu_means_every_type_that_can_be_launched_with_it(spec, names):
-    assert [one.name for one in about(gpu=spec)] == names
+def test_gpu_spec_selects_every_launchable_type_with_that_gpu(spec, names):
+    assert [kind.name for kind in about(gpu=spec)] == names
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_a_gpu_means_every_type_that_can_be_launched_with_it(spec, names):
         ({"gpu": "V100", "instance_type": "p3dn.24xlarge"}, "are mutually exclusive"),
     ],
 )
-def test_what_nothing_is_called_is_refused(options, message):
+def test_unknown_gpu_or_instance_type_is_rejected(options, message):
     with pytest.raises(UsageError, match=message):
         about(**options)
 
 
 @given(st.integers(0, 2000), st.none() | st.integers(0, 2000), st.integers(1, 9))
-def test_enough_is_what_the_cloud_would_say(limit, used, nodes):
+def test_quota_is_enough_exactly_if_headroom_covers_all_nodes(limit, used, nodes):
     found = RegionQuotas("us-east-1", {P: limit}, NOW, None if used is None else {P: used}, NOW)
     line = only(about(instance_type="p3dn.24xlarge"), found, nodes=nodes)
     if used is not None:

@@ -1,4 +1,4 @@
-"""What fits, in which order, at which price; and what could stand in for what."""
+"""Which offers match a search, their order and prices, and the replacements for a GPU."""
 
 from dataclasses import fields, replace
 from decimal import Decimal
@@ -18,11 +18,12 @@ SORTS = get_args(Sort)
 
 def names(catalog: Catalog, sort: Sort = "usd-per-hour", **wanted) -> list[str]:
     return [
-        one.kind.name for one in rank_offers(catalog, SearchCriteria(**wanted), sort, home_region="us-east-1").offers
+        offer.kind.name
+        for offer in rank_offers(catalog, SearchCriteria(**wanted), sort, home_region="us-east-1").offers
     ]
 
 
-def test_the_cheapest_comes_first_and_what_has_no_price_last(catalog):
+def test_offers_are_sorted_by_price_with_unpriced_last(catalog):
     assert names(catalog) == [
         "g4.xlarge",
         "g4.metal",
@@ -46,7 +47,7 @@ def test_the_cheapest_comes_first_and_what_has_no_price_last(catalog):
         ("usd-per-tb-s", ["g4.xlarge", "p4de.24xlarge"]),
     ],
 )
-def test_each_order(catalog, sort, first):
+def test_each_sort_option_ranks_the_expected_types_first(catalog, sort, first):
     assert names(catalog, sort)[:2] == first
 
 
@@ -63,25 +64,25 @@ def test_each_order(catalog, sort, first):
         ({"count": 3}, set()),
     ],
 )
-def test_each_spec(catalog, wanted, found):
+def test_each_search_criterion_selects_the_expected_types(catalog, wanted, found):
     assert {name.partition(".")[0] for name in names(catalog, **wanted)} == found
 
 
-def test_what_nobody_can_launch_comes_last_however_cheap(catalog):
+def test_unobtainable_types_come_last_regardless_of_price(catalog):
     assert names(catalog, everything=True)[-3:] == ["p2.8xlarge", "p3.16xlarge", "dgx-1"]
 
 
-def test_what_misses_by_little_is_told(catalog):
+def test_near_misses_in_memory_are_returned(catalog):
     def nearly(gib: str) -> list[str]:
         wanted = SearchCriteria(min_memory_gib=Decimal(gib), count=8)
-        return [one.kind.name for one in rank_offers(catalog, wanted, "usd-per-hour", home_region="").nearly]
+        return [offer.kind.name for offer in rank_offers(catalog, wanted, "usd-per-hour", home_region="").nearly]
 
     assert nearly("24") == ["g5.48xlarge"]
     assert nearly("22.35") == []
     assert nearly("25") == []
 
 
-def test_figures_are_of_the_whole_instance(catalog):
+def test_offer_figures_are_for_the_whole_instance(catalog):
     offer = offer_of(catalog, catalog.types["p3dn.24xlarge"], "on-demand", "", "us-east-1")
     assert (offer.hourly_usd, offer.region) == (Decimal("31.212"), "us-east-1")
     assert offer.bandwidth_tb_s == Decimal("7.2")
@@ -91,14 +92,14 @@ def test_figures_are_of_the_whole_instance(catalog):
     assert offer.usd_per_gpu_h == Decimal("3.9015")
 
 
-def test_of_equal_prices_the_home_region_is_meant(catalog):
+def test_home_region_wins_among_equal_prices(catalog):
     kind = catalog.types["p3dn.24xlarge"]
     assert offer_of(catalog, kind, "on-demand", "", "us-west-2").region == "us-west-2"
     assert offer_of(catalog, kind, "on-demand", "", "eu-west-1").region == "us-east-1"
     assert offer_of(catalog, kind, "on-demand", "eu-west-1", "us-east-1").hourly_usd == Decimal("33.711")
 
 
-def test_a_millionth_of_a_dollar_makes_no_region_cheaper(catalog):
+def test_negligible_price_difference_does_not_change_the_region(catalog):
     prices = {"us-east-2": Decimal("21.957640"), "us-east-1": Decimal("21.957642"), "us-west-2": Decimal("21.94")}
     zones = {region: (f"{region}a",) for region in prices}
     kind = replace(catalog.types["p4d.24xlarge"], on_demand_usd=prices, zones=zones)
@@ -108,12 +109,12 @@ def test_a_millionth_of_a_dollar_makes_no_region_cheaper(catalog):
     assert offer_of(catalog, kind, "on-demand", "", "us-west-2").region == "us-east-2"
 
 
-def test_a_spot_price_is_the_highest_seen_with_the_lowest_beside_it(catalog):
+def test_spot_price_is_the_highest_observed_with_the_lowest_beside(catalog):
     offer = offer_of(catalog, catalog.types["p3dn.24xlarge"], "spot", "", "us-east-1")
     assert (offer.lowest_usd, offer.hourly_usd) == (Decimal("6.26"), Decimal("8.29"))
 
 
-def test_what_is_unknown_stays_unknown(catalog):
+def test_unknown_prices_and_rates_stay_unknown(catalog):
     blocks = offer_of(catalog, catalog.types["p5e.48xlarge"], "on-demand", "", "us-east-1")
     assert (blocks.region, blocks.hourly_usd, blocks.priced_on) == ("us-east-2", None, None)
     assert blocks.usd_per_pflop_h is blocks.usd_per_tb_s is blocks.usd_per_gpu_h is None
@@ -123,41 +124,41 @@ def test_what_is_unknown_stays_unknown(catalog):
     assert memory_of(bare, catalog.types["p3dn.24xlarge"]) is None
 
 
-def test_the_memory_of_a_type_is_the_nearest_size(catalog):
+def test_memory_of_a_type_is_the_nearest_gpu_memory_size(catalog):
     for name, gib in (("p4d.24xlarge", 40), ("p4de.24xlarge", 80), ("p3dn.24xlarge", 32)):
         kind = catalog.types[name]
         assert memory_of(catalog.gpus[kind.gpu], kind).gib == gib
 
 
-def test_a_zone_outside_the_region_itself_is_no_offer_of_the_region(catalog):
+def test_local_zone_is_not_an_offer_of_its_region(catalog):
     local = replace(
         catalog.types["g4.xlarge"], zones={"us-east-1": ("us-east-1-bos-1a",), "eu-west-1": ("eu-west-1a",)}
     )
-    one = replace(catalog, types={local.name: local})
-    assert names(one, region="us-east-1") == []
-    assert offer_of(one, local, "on-demand", "", "us-east-1").region == "eu-west-1"
+    modified = replace(catalog, types={local.name: local})
+    assert names(modified, region="us-east-1") == []
+    assert offer_of(modified, local, "on-demand", "", "us-east-1").region == "eu-west-1"
 
 
-def test_stand_ins_are_compared_by_the_price_of_one_gpu(catalog):
-    """A machine of four at 2 USD is the cheaper stand-in than one of a single GPU at 1 USD."""
+def test_replacements_are_compared_by_price_per_gpu(catalog):
+    """Four GPUs for 2 USD are a cheaper replacement than one GPU for 1 USD."""
     single, several = catalog.types["g4.xlarge"], catalog.types["g4.metal"]
     several = replace(several, gpus=4, on_demand_usd={"us-east-1": Decimal(2)})
     single = replace(single, on_demand_usd={"us-east-1": Decimal(1)})
-    one = replace(catalog, types={**catalog.types, single.name: single, several.name: several})
-    small, _ = replacements(one, one.gpus["V100"], home_region="us-east-1")
+    modified = replace(catalog, types={**catalog.types, single.name: single, several.name: several})
+    small, _ = replacements(modified, modified.gpus["V100"], home_region="us-east-1")
     assert small.cheapest.kind.name == "g4.metal"
 
 
-def test_the_newer_one_is_the_one_with_the_least_memory_that_is_enough(catalog):
-    """Not the cheapest: a dearer one that is nearer in memory goes before it."""
-    dear = replace(catalog.types["p4d.24xlarge"], on_demand_usd={"us-east-1": Decimal(90)})
-    one = replace(catalog, types={**catalog.types, dear.name: dear})
-    _, large = replacements(one, one.gpus["V100"], home_region="us-east-1")
+def test_newer_replacement_has_the_least_sufficient_memory(catalog):
+    """It is preferred to a cheaper GPU with more memory."""
+    expensive = replace(catalog.types["p4d.24xlarge"], on_demand_usd={"us-east-1": Decimal(90)})
+    modified = replace(catalog, types={**catalog.types, expensive.name: expensive})
+    _, large = replacements(modified, modified.gpus["V100"], home_region="us-east-1")
     assert large.cheapest.kind.name == "p4de.24xlarge"
     assert large.newer.kind.name == "p4d.24xlarge"
 
 
-def test_a_spec_means_the_type_it_was_made_of():
+def test_offer_spec_resolves_to_its_own_instance_type():
     catalog = load()
     for kind in catalog.rentable:
         offer = offer_of(catalog, kind, "on-demand", "", "us-east-1")
@@ -165,7 +166,7 @@ def test_a_spec_means_the_type_it_was_made_of():
             assert kind in types_for_spec(offer.spec, catalog)
 
 
-def test_what_could_replace_a_gpu(catalog):
+def test_replacements_are_listed_for_each_memory_size(catalog):
     small, large = replacements(catalog, catalog.gpus["V100"], home_region="us-east-1")
     assert (small.gib, large.gib) == (16, 32)
     assert small.cheapest.kind.name == "g4.xlarge"
@@ -176,10 +177,10 @@ def test_what_could_replace_a_gpu(catalog):
     assert (newest.cheapest, newest.newer) == (None, None)
 
 
-def test_the_cheapest_may_be_older_and_the_newer_one_dearer(catalog):
+def test_cheapest_replacement_may_be_an_older_gpu(catalog):
     cheap = replace(catalog.types["p3dn.24xlarge"], on_demand_usd={"us-east-1": Decimal(1)})
-    one = replace(catalog, types={**catalog.types, cheap.name: cheap})
-    (found,) = replacements(one, one.gpus["A10G"], home_region="us-east-1")
+    modified = replace(catalog, types={**catalog.types, cheap.name: cheap})
+    (found,) = replacements(modified, modified.gpus["A10G"], home_region="us-east-1")
     assert (found.cheapest.gpu.name, found.newer.gpu.name) == ("V100", "B200")
 
 
@@ -195,54 +196,54 @@ specs = st.builds(
 )
 
 
-def test_every_field_of_a_spec_is_drawn():
+def test_search_strategy_covers_every_criterion():
     assert len(fields(SearchCriteria)) == 7
 
 
 @given(wanted=specs, sort=st.sampled_from(SORTS))
-def test_every_offer_of_the_catalogue_fits_and_every_other_type_does_not(wanted: SearchCriteria, sort: Sort):
+def test_offers_satisfy_all_criteria_for_the_shipped_catalog(wanted: SearchCriteria, sort: Sort):
     catalog = load()
     found = rank_offers(catalog, wanted, sort, home_region="us-east-1")
-    for one in found.offers:
-        assert one.kind.gpu_memory_gib >= wanted.min_memory_gib
-        assert one.kind.gpu_memory_total_gib >= wanted.min_total_memory_gib
-        assert wanted.architecture in ("", one.gpu.architecture)
-        assert wanted.count in (None, one.kind.gpus)
-        assert wanted.everything or one.obtainable
-        assert (one.hourly_usd is None) == (one.priced_on is None)
+    for offer in found.offers:
+        assert offer.kind.gpu_memory_gib >= wanted.min_memory_gib
+        assert offer.kind.gpu_memory_total_gib >= wanted.min_total_memory_gib
+        assert wanted.architecture in ("", offer.gpu.architecture)
+        assert wanted.count in (None, offer.kind.gpus)
+        assert wanted.everything or offer.obtainable
+        assert (offer.hourly_usd is None) == (offer.priced_on is None)
         if wanted.region:
-            assert one.region == wanted.region
-        if one.hourly_usd is not None:
-            prices = one.kind.spot_usd if wanted.market == "spot" else one.kind.on_demand_usd
-            assert one.region in prices
-    assert not {one.kind.name for one in found.offers} & {one.kind.name for one in found.nearly}
-    known = [one.hourly_usd for one in found.offers if one.obtainable and one.hourly_usd is not None]
+            assert offer.region == wanted.region
+        if offer.hourly_usd is not None:
+            prices = offer.kind.spot_usd if wanted.market == "spot" else offer.kind.on_demand_usd
+            assert offer.region in prices
+    assert not {offer.kind.name for offer in found.offers} & {offer.kind.name for offer in found.nearly}
+    known = [offer.hourly_usd for offer in found.offers if offer.obtainable and offer.hourly_usd is not None]
     assert sort != "usd-per-hour" or known == sorted(known)
 
 
 @given(wanted=specs)
-def test_the_order_changes_nothing_else(wanted: SearchCriteria):
+def test_sort_option_does_not_change_the_set_of_offers(wanted: SearchCriteria):
     catalog = load()
 
     def found(sort: Sort) -> set[str]:
-        return {one.kind.name for one in rank_offers(catalog, wanted, sort, home_region="").offers}
+        return {offer.kind.name for offer in rank_offers(catalog, wanted, sort, home_region="").offers}
 
     assert len({frozenset(found(sort)) for sort in SORTS}) == 1
 
 
 @given(wanted=specs)
-def test_asking_for_more_finds_no_more(wanted: SearchCriteria):
+def test_stricter_criteria_never_return_more_offers(wanted: SearchCriteria):
     catalog = load()
 
-    def found(one: SearchCriteria) -> set[str]:
-        return {offer.kind.name for offer in rank_offers(catalog, one, "memory", home_region="").offers}
+    def found(criteria: SearchCriteria) -> set[str]:
+        return {offer.kind.name for offer in rank_offers(catalog, criteria, "memory", home_region="").offers}
 
     assert found(replace(wanted, min_memory_gib=wanted.min_memory_gib + 1)) <= found(wanted)
     assert found(replace(wanted, min_total_memory_gib=wanted.min_total_memory_gib + 1)) <= found(wanted)
     assert found(wanted) <= found(replace(wanted, everything=True))
 
 
-def test_an_offer_is_a_value():
+def test_offers_are_compared_by_value():
     catalog = load()
     kind = catalog.types["p3dn.24xlarge"]
     assert offer_of(catalog, kind, "spot", "", "") == offer_of(catalog, kind, "spot", "", "")

@@ -1,4 +1,4 @@
-"""What is learnt of an image before anything is bought, from a registry that is played here."""
+"""What planning learns about an image from a registry, which is simulated here."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ AMD, ARM = {"os": "linux", "architecture": "amd64"}, {"os": "linux", "architectu
 
 
 def digest_of(content: object) -> str:
-    """As the played registry sends it."""
+    """Return the digest of content as the fake registry sends it."""
     return f"sha256:{hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
 
 
@@ -43,23 +43,23 @@ GONE = (404, {"errors": [{"code": "MANIFEST_UNKNOWN"}]}, {})
 
 
 @dataclass
-class Played:
-    """A server: path -> status, content and headers; a callable decides by the request's Authorization."""
+class FakeRegistry:
+    """A server that maps paths to status, content and headers; a callable decides by the Authorization header."""
 
     pages: dict = field(default_factory=dict)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
     stuck: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        played = self
+        registry = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 allowed = self.headers.get("Authorization", "")
-                played.asked.append((self.path, allowed))
-                page = played.pages.get(self.path, (404, "no page", {}))
+                registry.requests.append((self.path, allowed))
+                page = registry.pages.get(self.path, (404, "no page", {}))
                 if page == "stuck":
-                    played.stuck.wait(20)
+                    registry.stuck.wait(20)
                     return
                 status, content, headers = page(allowed) if callable(page) else page
                 body = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -84,59 +84,59 @@ class Played:
 
 
 @pytest.fixture
-def play():
+def make_registry():
     made = []
 
-    def make(**pages) -> Played:
-        one = Played({f"/v2/team/own/{path}": page for path, page in pages.items()})
-        made.append(one)
-        return one
+    def make(**pages) -> FakeRegistry:
+        server = FakeRegistry({f"/v2/team/own/{path}": page for path, page in pages.items()})
+        made.append(server)
+        return server
 
     yield make
-    for one in made:
-        one.close()
+    for server in made:
+        server.close()
 
 
 @pytest.fixture
-def registry(play):
-    return play(**{"manifests/1": (200, SINGLE, {}), CONFIG: (200, AMD, {})})
+def registry(make_registry):
+    return make_registry(**{"manifests/1": (200, SINGLE, {}), CONFIG: (200, AMD, {})})
 
 
-def nobody(region: str) -> RegistryLogin:
+def no_credentials(region: str) -> RegistryLogin:
     raise AuthError(f"no credentials for {region}", code="NoCredentials")
 
 
-def ask(place: Played, *, tag: str = ":1", environ=None, within_s: float = 5, **container):
+def ask(place: FakeRegistry, *, tag: str = ":1", environ=None, within_s: float = 5, **container):
     environment = Environment.model_validate({"container": {"image": f"{place.address}/team/own{tag}", **container}})
-    return RegistryImages(environ or {}, nobody, within_s=within_s)(environment)
+    return RegistryImages(environ or {}, no_credentials, within_s=within_s)(environment)
 
 
-def with_login(place: Played, password: str = PASSWORD):
+def with_login(place: FakeRegistry, password: str = PASSWORD):
     return ask(place, login="ann", password="KEY", environ={"KEY": password})
 
 
-def test_a_single_manifest_tells_its_size_and_its_configuration_the_machine(registry):
+def test_single_manifest_gives_size_and_config_gives_platform(registry):
     seen = ask(registry)
     assert (seen.presence, seen.platforms, seen.packed_bytes) == ("there", ("linux/amd64",), 12)
 
 
-def test_an_index_tells_the_machines_and_the_size_is_that_of_the_nodes(registry):
+def test_image_index_gives_platforms_and_size_for_the_nodes(registry):
     registry.pages["/v2/team/own/manifests/1"] = (200, INDEX, {})
     registry.pages[f"/v2/team/own/manifests/{digest_of(SINGLE)}"] = (200, SINGLE, {})
     seen = ask(registry)
     assert (seen.presence, seen.platforms, seen.packed_bytes) == ("there", ("linux/amd64", "linux/arm64"), 12)
 
 
-def test_a_digest_is_asked_for_itself(registry):
+def test_image_with_digest_is_requested_by_digest(registry):
     digest = digest_of(SINGLE)
     registry.pages[f"/v2/team/own/manifests/{digest}"] = (200, SINGLE, {})
     assert ask(registry, tag=f":1@{digest}").presence == "there"
 
 
-def test_what_is_not_there_is_missing(registry):
+def test_nonexistent_image_is_reported_missing(registry):
     registry.pages["/v2/team/own/manifests/1"] = GONE
     seen = ask(registry)
-    assert (seen.presence, seen.why) == ("missing", f"{registry.address} has no {seen.image}")
+    assert (seen.presence, seen.why) == ("missing", f"image {seen.image} does not exist in {registry.address}")
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ def test_what_is_not_there_is_missing(registry):
         ((307, {}, {"Location": "/v2/team/own/manifests/1"}), "redirects more than 5 times"),
     ],
 )
-def test_an_answer_that_means_nothing_leaves_it_unknown(registry, page, why: str):
+def test_invalid_registry_response_leaves_presence_unknown(registry, page, why: str):
     registry.pages["/v2/team/own/manifests/1"] = page
     seen = ask(registry)
     assert (seen.presence, seen.why) == ("unknown", f"{registry.address} {why}")
 
 
-def test_a_registry_that_is_not_there_leaves_it_unknown(play):
-    place = play()
+def test_unreachable_registry_leaves_presence_unknown(make_registry):
+    place = make_registry()
     place.close()
     place.close = lambda: None
     assert (ask(place).presence, ask(place).why) == (
@@ -168,20 +168,20 @@ def test_a_registry_that_is_not_there_leaves_it_unknown(play):
     )
 
 
-def test_a_registry_that_does_not_answer_is_not_waited_for(registry):
+def test_unresponsive_registry_times_out_as_unknown(registry):
     registry.pages["/v2/team/own/manifests/1"] = "stuck"
     seen = ask(registry, within_s=0.2)
     assert seen.presence == "unknown"
 
 
-def test_nothing_is_waited_for_longer_than_the_time_given_in_all(monkeypatch):
+def test_time_limit_covers_credential_lookup(monkeypatch):
     ended, began, before = threading.Event(), time.monotonic(), set(threading.enumerate())
 
     def blocked(region: str) -> RegistryLogin:
         ended.wait()
-        return nobody(region)
+        return no_credentials(region)
 
-    # The thread that is not waited for goes on: not to a registry of the world.
+    # The abandoned thread continues, so it must not reach a real registry.
     monkeypatch.setattr(registry_images, "_described", lambda image, *_: ImageSeen(image, "unknown", ""))
     image = "123456789012.dkr.ecr.us-east-1.amazonaws.com/own:1"
     seen = RegistryImages({}, blocked, within_s=0.1)(Environment.model_validate({"container": {"image": image}}))
@@ -197,11 +197,11 @@ def password_wanted(page):
     return lambda allowed: page if allowed == BASIC else refused
 
 
-def test_a_password_is_given_where_it_is_asked_for_and_said_nowhere(registry):
+def test_password_is_sent_only_on_challenge_and_never_printed(registry):
     for path, page in list(registry.pages.items()):
         registry.pages[path] = password_wanted(page)
     assert with_login(registry).presence == "there"
-    assert registry.asked[-3][1] == ""
+    assert registry.requests[-3][1] == ""
     wrong = with_login(registry, "not it")
     assert wrong.presence == "refused"
     assert "for ann" in wrong.why
@@ -210,31 +210,33 @@ def test_a_password_is_given_where_it_is_asked_for_and_said_nowhere(registry):
     assert (bare.presence, "without a login" in bare.why) == ("refused", True)
 
 
-def test_without_its_password_only_what_anybody_may_have_is_found(registry):
+def test_public_image_is_found_although_password_is_not_set(registry):
     assert ask(registry, login="ann", password="KEY").presence == "there"
     registry.pages["/v2/team/own/manifests/1"] = password_wanted((200, SINGLE, {}))
     seen = ask(registry, login="ann", password="KEY")
     assert (seen.presence, seen.why.endswith("but KEY is not set")) == ("unknown", True)
 
 
-def tokens(registry: Played, giver: Played, allowed: str, status: int = 200, token: str = "t1") -> None:
-    realm = f'Bearer realm="http://{giver.address}/token?x=1",service="s p",scope="repository:team/own:pull"'
+def tokens(
+    registry: FakeRegistry, token_server: FakeRegistry, allowed: str, status: int = 200, token: str = "t1"
+) -> None:
+    realm = f'Bearer realm="http://{token_server.address}/token?x=1",service="s p",scope="repository:team/own:pull"'
     for path, page in list(registry.pages.items()):
         registry.pages[path] = lambda got, page=page: (
             page if got == "Bearer t1" else (401, {}, {"WWW-Authenticate": realm})
         )
     path = "/token?x=1&service=s+p&scope=repository%3Ateam%2Fown%3Apull"
-    giver.pages[path] = lambda got: (status, {"token": token}, {}) if got == allowed else (401, {}, {})
+    token_server.pages[path] = lambda got: (status, {"token": token}, {}) if got == allowed else (401, {}, {})
 
 
 @pytest.mark.parametrize("login", [True, False])
-def test_a_token_is_fetched_where_the_registry_says(play, registry, login: bool):
-    giver = play()
-    tokens(registry, giver, BASIC if login else "")
+def test_token_is_fetched_from_the_realm_named_by_the_registry(make_registry, registry, login: bool):
+    token_server = make_registry()
+    tokens(registry, token_server, BASIC if login else "")
     seen = with_login(registry) if login else ask(registry)
     assert (seen.presence, seen.platforms) == ("there", ("linux/amd64",))
-    assert {got for _, got in registry.asked} == {"", "Bearer t1"}
-    assert len(giver.asked) == 1
+    assert {got for _, got in registry.requests} == {"", "Bearer t1"}
+    assert len(token_server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -247,41 +249,41 @@ def test_a_token_is_fetched_where_the_registry_says(play, registry, login: bool)
         (200, "t2", "refused"),
     ],
 )
-def test_no_token_is_a_refusal_or_unknown(play, registry, status: int, token: str, presence: str):
-    giver = play()
-    tokens(registry, giver, BASIC, status, token)
+def test_failed_token_request_is_refused_or_unknown(make_registry, registry, status: int, token: str, presence: str):
+    token_server = make_registry()
+    tokens(registry, token_server, BASIC, status, token)
     seen = with_login(registry)
     assert seen.presence == presence
     assert PASSWORD not in seen.why
     assert BASIC not in seen.why
 
 
-def test_a_blob_elsewhere_is_fetched_without_the_login(play, registry):
-    store = play(blob=(200, ARM, {}))
+def test_redirected_blob_is_fetched_without_credentials(make_registry, registry):
+    store = make_registry(blob=(200, ARM, {}))
     registry.pages["/v2/team/own/manifests/1"] = (200, {**SINGLE, "config": {"digest": digest_of(ARM)}}, {})
     registry.pages = {path: password_wanted(page) for path, page in registry.pages.items()}
     away = (307, {}, {"Location": f"http://{store.address}/v2/team/own/blob"})
     registry.pages[f"/v2/team/own/blobs/{digest_of(ARM)}"] = password_wanted(away)
     assert with_login(registry).platforms == ("linux/arm64",)
-    assert store.asked == [("/v2/team/own/blob", "")]
+    assert store.requests == [("/v2/team/own/blob", "")]
 
 
-def test_nothing_is_sent_without_tls_but_on_this_machine(registry):
+def test_plain_http_to_ipv6_registry_is_rejected_before_sending(registry):
     port = registry.address.partition(":")[2]
     web = RegistryClient(
         ImageName(f"[::1]:{port}", "team/own", "1", ""), RegistryLogin("ann", PASSWORD), 1, _scheme="http"
     )
     with pytest.raises(UnreachableError, match="without TLS"):
         web.get("team/own/manifests/1")
-    assert registry.asked == []
+    assert registry.requests == []
 
 
-def test_what_is_asked_at_loopback_is_another_registry_on_a_node(registry):
+def test_registry_on_loopback_is_flagged(registry):
     assert ask(registry).on_loopback
 
 
-def test_an_image_is_asked_for_once_however_many_plans_name_it(registry):
+def test_image_is_queried_once_for_repeated_plans(registry):
     environment = Environment.model_validate({"container": {"image": f"{registry.address}/team/own:1"}})
-    images = RegistryImages({}, nobody)
+    images = RegistryImages({}, no_credentials)
     assert images(environment) is images(environment)
-    assert len(registry.asked) == 2
+    assert len(registry.requests) == 2

@@ -1,4 +1,4 @@
-"""Files on the web: size and name of their content, and why one cannot be had."""
+"""Files on web servers: their size and ETag, and why a file is unavailable."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,7 +44,7 @@ def site():
 
 def seen(site, path, *names):
     data = Data.model_validate({"name": "x", "from": f"{site}{path}", "to": "/data/x"})
-    return [(one.relative, one.size, one.etag) for one in list_web_files(data, names)]
+    return [(file.relative, file.size, file.etag) for file in list_web_files(data, names)]
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,17 @@ def seen(site, path, *names):
         ("/empty", ("empty", 0, "")),
     ],
 )
-def test_a_file_is_as_large_as_its_server_says(site, path, expected):
+def test_file_size_and_etag_come_from_response_headers(site, path, expected):
     assert seen(site, path) == [expected]
 
 
-def test_of_a_directory_the_named_files_are_asked_for(site):
+def test_named_files_of_a_directory_are_listed(site):
     assert seen(site, "/dir/", "a b.txt") == [("a b.txt", 3, "")]
 
 
 @pytest.mark.parametrize(
     ("path", "why"), [("/nowhere", "returned status 404"), ("/endless", "does not report the size")]
 )
-def test_what_cannot_be_had_is_named(site, path, why):
+def test_unavailable_web_file_is_a_recipe_error(site, path, why):
     with pytest.raises(RecipeError, match=why):
         seen(site, path)

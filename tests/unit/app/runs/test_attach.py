@@ -1,12 +1,15 @@
-"""Coming back to a run whose nodes are there, gone, or half gone."""
+"""Attaching to a run whose nodes are running, terminated, or partly terminated."""
+
+from dataclasses import replace
 
 import pytest
 
-from cloudgpu.app.runs.attach import find_run, read_stored_lines
+from cloudgpu.app.runs.attach import find_run, read_stored_output, require_rank
 from cloudgpu.errors import StateError, UsageError
+from cloudgpu.run.progress import LogFolder, RankOutput
 
 
-def test_attach_after_the_nodes_expired_closes_its_rows_without_a_connection(workspace, gang, training, watching):
+def test_attach_after_expiry_closes_the_run_without_connecting(workspace, gang, training, watching):
     run = training(detach=True).record
     workspace.cloud.alive = dict.fromkeys(workspace.cloud.alive, "terminated")
     workspace.clock.sleep(2 * 3600)
@@ -19,7 +22,7 @@ def test_attach_after_the_nodes_expired_closes_its_rows_without_a_connection(wor
     assert [run.state for run in workspace.ledger.runs()] == ["lost"]
 
 
-def test_attach_goes_on_with_the_nodes_that_are_left(workspace, gang, training, watching):
+def test_attach_continues_with_the_remaining_nodes(workspace, gang, training, watching):
     run = training(detach=True).record
     workspace.cloud.alive["i-us-east-1c-1"] = "terminated"
     gang.tell("failed", node_index=1, reason="lost contact with node 1")
@@ -31,21 +34,21 @@ def test_attach_goes_on_with_the_nodes_that_are_left(workspace, gang, training, 
     assert outcome.left == ()
 
 
-def test_attach_of_a_judged_run_keeps_its_verdict_when_the_nodes_are_gone(workspace, training, watching):
+def test_attach_to_finished_run_keeps_its_result_without_nodes(workspace, training, watching):
     run = training(detach=True).record
     watching.logs(run.run_id)
     workspace.cloud.alive = dict.fromkeys(workspace.cloud.alive, "terminated")
     assert watching.attach(run.run_id).record.state == "succeeded"
 
 
-def test_attach_twice_says_that_it_is_over(training, watching):
+def test_second_attach_reports_that_the_run_is_finished(training, watching):
     run = training(detach=True).record
     watching.attach(run.run_id)
     with pytest.raises(UsageError, match="is not running: succeeded"):
         watching.attach(run.run_id)
 
 
-def test_logs_of_a_run_without_nodes_says_how_to_close_it(workspace, training, watching):
+def test_logs_without_nodes_suggests_attach_to_close_the_run(workspace, training, watching):
     run = training(detach=True).record
     workspace.cloud.alive = dict.fromkeys(workspace.cloud.alive, "terminated")
     with pytest.raises(StateError) as caught:
@@ -53,7 +56,7 @@ def test_logs_of_a_run_without_nodes_says_how_to_close_it(workspace, training, w
     assert f"cloudgpu attach {run.run_id}" in caught.value.hint
 
 
-def test_cancel_ends_the_run_and_not_the_cluster_and_only_once(workspace, training, watching):
+def test_cancel_stops_the_run_once_and_keeps_the_cluster(workspace, training, watching):
     run = training(detach=True).record
     cancelled = watching.cancel(run.run_id)
     assert (cancelled.state, cancelled.ended_at) == ("cancelled", workspace.clock.now())
@@ -62,7 +65,7 @@ def test_cancel_ends_the_run_and_not_the_cluster_and_only_once(workspace, traini
         watching.cancel(run.run_id)
 
 
-def test_cancel_gives_the_time_that_the_recipe_gives_for_a_checkpoint(gang, training, watching):
+def test_cancel_uses_checkpoint_signal_and_grace_period(gang, training, watching):
     checkpoint = {"path": "ckpt", "signal": "SIGUSR1", "grace": "90s"}
     run = training(detach=True, sections={"checkpoint": checkpoint}).record
     watching.cancel(run.run_id)
@@ -71,14 +74,14 @@ def test_cancel_gives_the_time_that_the_recipe_gives_for_a_checkpoint(gang, trai
     assert b'"grace_s": 90' in stop.stdin
 
 
-def test_attach_from_another_address_opens_the_port_first(workspace, gang, training, watching):
+def test_attach_from_new_address_opens_ssh_first(workspace, gang, training, watching):
     run = training(detach=True).record
     workspace.cloud.cidr = "198.51.100.7/32"
     watching.attach(run.run_id)
     assert any("opening port 22 to 198.51.100.7/32" in note for note in workspace.notes)
 
 
-def test_a_run_is_found_by_its_id_only(workspace, training):
+def test_run_is_found_only_by_its_exact_id(workspace, training):
     run = training().record
     assert find_run(workspace.records, "") == find_run(workspace.records, run.run_id)
     for name in ("../runs/" + run.run_id, "nothing"):
@@ -86,8 +89,81 @@ def test_a_run_is_found_by_its_id_only(workspace, training):
             find_run(workspace.records, name)
 
 
-def test_stored_lines_are_those_of_one_rank(workspace, training):
+def test_without_a_name_the_newest_running_run_is_meant_then_the_newest(workspace, training):
+    running = training(detach=True).record
+    workspace.clock.sleep(60)
+    newer = training(detach=True).record
+    workspace.clock.sleep(60)
+    newest = training().record
+    assert find_run(workspace.records, "").run_id == newer.run_id
+    workspace.records.save_run(replace(newer, state="cancelled", ended_at=workspace.clock.now()))
+    assert find_run(workspace.records, "").run_id == running.run_id
+    workspace.records.save_run(replace(running, state="lost", ended_at=workspace.clock.now()))
+    assert find_run(workspace.records, "").run_id == newest.run_id
+
+
+def test_cancel_stores_the_rest_of_the_output_without_showing_it(workspace, gang, training, watching):
+    gang.uncopied = ("epoch=1", "epoch=2")
+    run = training(detach=True).record
+    watching.cancel(run.run_id)
+    assert list(read_stored_output(workspace.home, run, 0)) == [RankOutput(0, ("epoch=1", "epoch=2"))]
+    assert [event for event in workspace.heard if isinstance(event, RankOutput)] == []
+    assert any("keeps running until" in note for note in workspace.notes)
+
+
+def test_attach_continues_the_progress_log_of_the_run(workspace, gang, training, watching):
+    run_id = training(detach=True).record.run_id
+    workspace.heard.clear()
+    watching.attach(run_id)
+    assert workspace.heard[0] == LogFolder(workspace.home.run(run_id).root)
+
+
+def test_attach_reports_the_times_of_the_run_not_of_the_command(workspace, gang, training, watching):
+    """The run took 25 minutes, was detached meanwhile, and had ended an hour before `attach`."""
+    gang.ranks = [
+        {"started_utc": "2026-11-21T12:00:05Z", "ended_utc": "2026-11-21T12:25:00Z"},
+        {"started_utc": "2026-11-21T12:00:00Z", "ended_utc": "2026-11-21T12:24:00Z"},
+    ]
+    detached = training(detach=True).record
+    before = [name for name, _ in detached.stages]
+    assert before == ["check data", "provision", "connect", "gate", "stage", "start"]
+    workspace.clock.sleep(1800)
+    outcome = watching.attach(detached.run_id)
+    assert [name for name, _ in outcome.record.stages] == [*before, "train", "collect", "down"]
+    assert dict(outcome.record.stages)["train"] == 1500.0
+    assert outcome.seconds >= 1500
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [{"started_utc": None, "ended_utc": None}],
+        [{"started_utc": "2026-11-21T12:00:05Z", "ended_utc": "2025-11-21T12:25:00Z"}],
+        [{"started_utc": "2026-11-21T12:00:05Z", "ended_utc": "2029-11-21T12:25:00Z"}],
+        [{"started_utc": "2026-11-21T12:00:05Z", "ended_utc": "2026-11-21T12:00:07"}],
+        "x",
+        [7],
+        {},
+    ],
+    ids=str,
+)
+def test_impossible_times_of_a_node_are_not_shown(workspace, gang, training, watching, ranks):
+    gang.ranks = ranks
+    detached = training(detach=True).record
+    assert dict(watching.attach(detached.run_id).record.stages)["train"] == 0.0
+
+
+def test_stages_are_recorded_when_the_ranks_start(workspace, gang, training):
+    """`attach` continues with them if the process that started the run was killed."""
+    seen = []
+    gang.before["follow"] = lambda: seen.append(workspace.records.runs()[-1].stages)
+    training()
+    assert [name for name, _ in seen[0]] == ["check data", "provision", "connect", "gate", "stage", "start"]
+
+
+def test_stored_lines_are_read_per_rank(workspace, training):
     run = training().record
-    assert list(read_stored_lines(workspace.home, run, 0)) == [(0, "accuracy=0.97")]
+    assert list(read_stored_output(workspace.home, run, 0)) == [RankOutput(0, ("accuracy=0.97",))]
+    assert list(read_stored_output(workspace.home, run, 0, tail=0)) == []
     with pytest.raises(UsageError, match="its ranks are 0 to 3"):
-        list(read_stored_lines(workspace.home, run, 4))
+        require_rank(run, 4)

@@ -1,4 +1,4 @@
-"""Datasets on this machine are held against their manifest before anything is bought."""
+"""Local datasets are checked against their manifest before any launch."""
 
 import hashlib
 
@@ -27,34 +27,36 @@ def manifest(base, **sums):
     return dataset(manifest="SHA256SUMS")
 
 
-def test_a_directory_is_listed_with_its_sizes(base):
+def test_local_directory_is_listed_with_file_sizes(base):
     files = dataset_lister(None, base)(dataset())
     assert [(file.relative, file.size) for file in files] == [("a.csv", 1), ("b.csv", 2)]
 
 
-def test_a_single_file_is_a_dataset(base):
+def test_single_local_file_is_a_dataset(base):
     files = dataset_lister(None, base)(dataset(**{"from": "data/b.csv"}))
     assert [(file.relative, file.size) for file in files] == [("b.csv", 2)]
 
 
-def test_only_what_the_manifest_vouches_for_is_staged(base):
+def test_only_files_in_the_manifest_are_staged(base):
     files = dataset_lister(None, base)(manifest(base, a="1"))
     assert [file.relative for file in files] == ["a.csv"]
     assert files[0].sha256
 
 
-@pytest.mark.parametrize(("sums", "why"), [({"a": "changed"}, "has sha256"), ({"a": "1", "z": "1"}, "lacks z.csv")])
-def test_a_file_that_is_not_the_manifests_is_refused(base, sums, why):
+@pytest.mark.parametrize(
+    ("sums", "why"), [({"a": "changed"}, "has sha256"), ({"a": "1", "z": "1"}, "lists z.csv, which does not exist")]
+)
+def test_file_that_contradicts_the_manifest_is_rejected(base, sums, why):
     with pytest.raises(RecipeError, match=why):
         dataset_lister(None, base)(manifest(base, **sums))
 
 
-def test_a_directory_that_is_not_there_is_the_recipes_error(base):
+def test_nonexistent_dataset_directory_is_a_recipe_error(base):
     with pytest.raises(RecipeError, match=r"dataset digits: .*nowhere"):
         dataset_lister(None, base)(dataset(**{"from": "nowhere"}))
 
 
-def test_objects_of_a_rehearsal_come_from_directories(base, workspace, make):
+def test_rehearsal_objects_must_be_directories(base, workspace, make):
     objects = {"objects": {"s3://bucket/digits": "data/a.csv"}}
     recipe = make.plan(make.candidate(), rehearsal=objects).recipe
     with pytest.raises(RecipeError, match=r"a\.csv is not a directory"):
@@ -62,14 +64,14 @@ def test_objects_of_a_rehearsal_come_from_directories(base, workspace, make):
 
 
 class Buckets:
-    """A cloud that has one bucket, with nothing in it."""
+    """A cloud with one empty bucket."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.queried: list[str] = []
 
     def objects(self, url: str, *, expires_s: int):
         del expires_s
-        self.asked.append(url)
+        self.queried.append(url)
         raise BadRequestError("not there", code="NoSuchKey" if url.startswith("s3://there/") else "NoSuchBucket")
 
 
@@ -82,19 +84,19 @@ def outputs_to(to):
 
 
 @pytest.mark.parametrize("sections", [checkpoint_to, outputs_to])
-def test_a_bucket_to_write_to_must_be_there_and_may_be_empty(base, make, sections):
+def test_output_bucket_must_exist_but_may_be_empty(base, make, sections):
     def recipe(to):
         return make.plan(make.candidate(), **sections(to)).recipe
 
     cloud = Buckets()
     check_checkpoint(recipe("s3://there/of/{run}"), cloud, dataset_lister(cloud, base))
-    assert cloud.asked == ["s3://there/of/"]
+    assert cloud.queried == ["s3://there/of/"]
     with pytest.raises(BadRequestError):
         check_checkpoint(recipe("s3://nobodys/of/{run}"), cloud, dataset_lister(cloud, base))
 
 
-def test_a_local_dataset_of_which_something_cannot_be_sent_is_refused(workspace, base, make):
-    """Training on a part of the data would look like success."""
+def test_local_dataset_with_unsendable_file_is_rejected(workspace, base, make):
+    """Training on part of the data would appear to succeed."""
     folder = base / "data"
     folder.mkdir(exist_ok=True)
     (folder / "part-0").write_text("0")

@@ -1,16 +1,16 @@
-"""Which nodes are past their first boot: only there a refused login is an answer at once."""
+"""Which nodes have finished their first boot. Only on those is a rejected login final."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from cloudgpu.state.inventories import mark_booted_nodes, stored_inventory
+from tests.cluster_records import changed
 
 
 @pytest.fixture
 def nodes(workspace, make):
-    """Whether the nodes of cluster `lab` count as booted."""
+    """Return the `booted` values of the nodes of cluster `lab`."""
 
     def booted():
         record = workspace.records.cluster("lab")
@@ -23,27 +23,27 @@ def nodes(workspace, make):
     return booted
 
 
-def test_nodes_of_a_new_cluster_may_still_boot(nodes):
+def test_nodes_of_new_cluster_are_not_marked_booted(nodes):
     assert nodes() == {False}
 
 
-def test_nodes_of_an_old_cluster_do_not(workspace, nodes):
+def test_nodes_of_old_cluster_are_marked_booted(workspace, nodes):
     workspace.clock.sleep(timedelta(minutes=16).total_seconds())
     assert nodes() == {True}
 
 
-def test_nodes_that_a_run_was_started_on_do_not(nodes, training):
+def test_nodes_that_started_a_run_are_marked_booted(nodes, training):
     training(cluster="lab", detach=True)
     assert nodes() == {True}
 
 
-def test_nodes_of_a_cluster_that_its_own_run_made_do_not(workspace, gang, training):
-    """Its run began before it."""
+def test_nodes_of_cluster_created_by_its_run_are_marked_booted(workspace, gang, training):
+    """The run started before its cluster was created."""
     gang.before["start"] = lambda: workspace.clock.sleep(1)
     run = training(detach=True).record
     record = workspace.records.cluster(run.cluster)
     workspace.records.save_cluster(
-        replace(record, created_at=record.created_at + timedelta(seconds=1)), workspace.clock.now()
+        changed(record, created_at=record.identity.created_at + timedelta(seconds=1)), workspace.clock.now()
     )
     inventory = mark_booted_nodes(workspace.records, stored_inventory(workspace.home, record), workspace.clock.now())
     assert {node.booted for node in inventory.nodes} == {True}

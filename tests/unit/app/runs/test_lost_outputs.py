@@ -1,4 +1,4 @@
-"""Outputs that were expected and that nobody has: every command that ends such a run says so and fails."""
+"""Expected outputs that were never downloaded: every command that closes such a run reports them and fails."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -8,7 +8,7 @@ import pytest
 from cloudgpu.cli.render.run import exit_code
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.ssh.transfer.receive import SkippedDownload
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
 
 OUTPUTS = {"outputs": ["outputs/metrics.json"]}
 
@@ -19,13 +19,13 @@ def end_nodes(workspace):
 
 @pytest.fixture
 def unfetched(workspace, gang, training, watching):
-    """A run that succeeded, and whose outputs are still on its nodes."""
+    """A succeeded run whose outputs are still on its nodes."""
     run = training(detach=True, sections=OUTPUTS).record
     watching.logs(run.run_id)
     return run
 
 
-def test_attach_after_the_expiry_says_that_the_outputs_are_lost(workspace, watching, unfetched):
+def test_attach_after_expiry_reports_lost_outputs(workspace, watching, unfetched):
     end_nodes(workspace)
     workspace.clock.sleep(2 * 3600)
     outcome = watching.attach(unfetched.run_id)
@@ -39,20 +39,20 @@ def test_attach_after_the_expiry_says_that_the_outputs_are_lost(workspace, watch
     assert exit_code(outcome) == RemoteCommandError.exit_code
 
 
-def test_attach_after_down_says_that_the_outputs_are_lost(workspace, watching, unfetched):
+def test_attach_after_down_reports_lost_outputs(workspace, watching, unfetched):
     workspace.teardown.down(unfetched.cluster, "us-east-1")
     with pytest.raises(RemoteCommandError, match=r"no outputs of run .* were downloaded: its cluster was deleted"):
         watching.attach(unfetched.run_id)
 
 
-def test_attach_after_down_to_a_run_that_has_its_outputs_is_a_mistake_of_usage(workspace, gang, training, watching):
+def test_attach_after_down_to_collected_run_is_a_usage_error(workspace, gang, training, watching):
     run = training(sections=OUTPUTS).record
     with pytest.raises(UsageError, match="is not running: succeeded"):
         watching.attach(run.run_id)
     assert workspace.records.run(run.run_id).collected
 
 
-def test_a_run_without_outputs_loses_none(workspace, training, watching):
+def test_run_without_outputs_loses_none(workspace, training, watching):
     run = training(detach=True).record
     watching.logs(run.run_id)
     end_nodes(workspace)
@@ -61,15 +61,15 @@ def test_a_run_without_outputs_loses_none(workspace, training, watching):
     assert exit_code(outcome) == 0
 
 
-def test_a_record_of_an_earlier_version_is_not_blamed(workspace, unfetched):
+def test_run_record_of_earlier_version_reports_no_lost_outputs(workspace, unfetched):
     record = workspace.records.run(unfetched.run_id)
     assert record.uncollected == ("outputs/metrics.json",)
     assert replace(record, outputs=("outputs/metrics.json",)).uncollected == ()
     assert replace(record, outputs=("outputs/metrics.json",), collected=False).uncollected != ()
 
 
-def test_a_node_that_is_gone_takes_its_outputs_with_it(workspace, watching, unfetched):
-    second = next(one for one in workspace.cloud.alive if one.endswith("-1"))
+def test_terminated_node_loses_its_outputs(workspace, watching, unfetched):
+    second = next(instance_id for instance_id in workspace.cloud.alive if instance_id.endswith("-1"))
     workspace.cloud.alive[second] = "terminated"
     outcome = watching.attach(unfetched.run_id)
     assert outcome.lost == (f"node 1 ({second}) is terminated and its data is lost",)
@@ -77,7 +77,7 @@ def test_a_node_that_is_gone_takes_its_outputs_with_it(workspace, watching, unfe
     assert workspace.records.run(unfetched.run_id).collected is False
 
 
-def test_outputs_that_cannot_be_fetched_while_the_cluster_is_deleted_are_lost(workspace, gang, training, monkeypatch):
+def test_outputs_unfetchable_during_deletion_are_reported_lost(workspace, gang, training, monkeypatch):
     def down_then_fail(*_args):
         workspace.records.forget_cluster(workspace.records.runs()[-1].cluster)
         raise RemoteCommandError("the disk is gone")
@@ -93,7 +93,7 @@ def test_outputs_that_cannot_be_fetched_while_the_cluster_is_deleted_are_lost(wo
     assert exit_code(outcome) == RemoteCommandError.exit_code
 
 
-def test_skipped_outputs_are_in_the_json_and_an_unreadable_one_keeps_the_cluster(workspace, gang, training, watching):
+def test_unreadable_output_keeps_cluster_and_skipped_ones_are_in_json(workspace, gang, training, watching):
     def plant():
         gang.hosts["i-us-east-1c-0"].skipped = [
             SkippedDownload("outputs/pipe", "named pipe", lost=False),
@@ -102,12 +102,14 @@ def test_skipped_outputs_are_in_the_json_and_an_unreadable_one_keeps_the_cluster
 
     gang.before["follow"] = plant
     outcome = training(sections=OUTPUTS)
-    assert [one["path"] for one in outcome.as_json()["outputs"]["skipped"]] == ["outputs/pipe", "outputs/secret"]
+    assert [row["path"] for row in outcome.as_json()["outputs"]["skipped"]] == ["outputs/pipe", "outputs/secret"]
     assert outcome.unfetched == ("node 0: outputs/secret: cannot be read: Permission denied",)
     assert exit_code(outcome) == RemoteCommandError.exit_code
     gang.before.clear()
     gang.hosts["i-us-east-1c-0"].skipped = []
-    assert workspace.records.cluster(outcome.record.cluster).expires_at > workspace.clock.now() + timedelta(minutes=1)
+    assert workspace.records.cluster(outcome.record.cluster).lifecycle.expires_at > workspace.clock.now() + timedelta(
+        minutes=1
+    )
     assert exit_code(watching.attach(outcome.record.run_id)) == 0
 
 
@@ -118,10 +120,8 @@ def unasked(workspace, monkeypatch, error):
     monkeypatch.setattr(type(workspace.cloud), "instance_states", nodes_alive)
 
 
-def test_outputs_of_a_failed_run_are_fetched_although_not_every_node_can_be_asked(
-    workspace, gang, training, watching, monkeypatch
-):
-    """On your own hosts that is an SSH connection to each of them."""
+def test_failed_run_outputs_are_fetched_despite_unreachable_nodes(workspace, gang, training, watching, monkeypatch):
+    """On self-managed hosts, a query needs an SSH connection to each node."""
     gang.tell("failed", reason="because")
     gang.before["follow"] = lambda: unasked(workspace, monkeypatch, ConnectError("blue does not answer"))
     outcome = training(sections=OUTPUTS)
@@ -129,9 +129,7 @@ def test_outputs_of_a_failed_run_are_fetched_although_not_every_node_can_be_aske
 
 
 @pytest.mark.parametrize("verb", ["attach", "logs", "cancel"])
-def test_a_node_that_cannot_be_asked_does_not_hide_that_the_run_may_go_on(
-    workspace, training, watching, monkeypatch, verb
-):
+def test_unreachable_node_error_says_that_run_may_still_be_running(workspace, training, watching, monkeypatch, verb):
     run = training(detach=True).record
     unasked(workspace, monkeypatch, ConnectError("blue does not answer", hint="plug it in"))
     with pytest.raises(ConnectError, match="blue does not answer") as caught:
@@ -141,7 +139,7 @@ def test_a_node_that_cannot_be_asked_does_not_hide_that_the_run_may_go_on(
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed"])
-def test_a_full_disk_does_not_hide_how_the_ranks_ended(workspace, gang, training, monkeypatch, state):
+def test_full_disk_error_still_reports_the_final_run_state(workspace, gang, training, monkeypatch, state):
     gang.tell(state)
     save = RecordStore.save_run
 

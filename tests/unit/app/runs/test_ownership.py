@@ -1,4 +1,4 @@
-"""A cluster that another process ends: its run was cancelled, and its end is awaited or taken over."""
+"""A cluster that another process is deleting: its run is cancelled, and the deletion is awaited or taken over."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -6,17 +6,17 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
-from cloudgpu.clock import ManualClock
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError
-from cloudgpu.state.cluster_and_run_records import RunRecord
+from cloudgpu.state.run_record import RunRecord
+from tests.manual_clock import ManualClock
 
 
 @pytest.fixture
 def ending(workspace, make):
-    """A cluster that somebody is ending."""
+    """A cluster that is being deleted."""
     record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
-    return workspace.records.save_cluster(replace(record, state="ending"), workspace.clock.now())
+    return workspace.records.save_cluster(record.in_state("ending"), workspace.clock.now())
 
 
 def lease(workspace):
@@ -28,7 +28,7 @@ def destroyed(workspace):
 
 
 def after_a_while(workspace, monkeypatch, happens):
-    """It happens while we wait for the third time."""
+    """Call a function during the third wait."""
     real, waits = ManualClock.sleep, []
 
     def sleep(clock, seconds):
@@ -40,7 +40,7 @@ def after_a_while(workspace, monkeypatch, happens):
     monkeypatch.setattr(ManualClock, "sleep", sleep)
 
 
-def test_the_others_confirmation_is_enough(workspace, ending, monkeypatch):
+def test_waiter_accepts_the_other_process_confirmed_deletion(workspace, ending, monkeypatch):
     after_a_while(workspace, monkeypatch, lambda: workspace.records.forget_cluster("demo"))
     with lease(workspace):
         delete_or_wait(workspace.context, ending)
@@ -48,7 +48,7 @@ def test_the_others_confirmation_is_enough(workspace, ending, monkeypatch):
     assert [note for note in workspace.notes if "waiting until that process has deleted the cluster" in note]
 
 
-def test_who_waited_goes_on_where_the_other_died(workspace, ending, monkeypatch):
+def test_waiter_takes_over_deletion_when_other_process_dies(workspace, ending, monkeypatch):
     held = lease(workspace)
     held.__enter__()
     after_a_while(workspace, monkeypatch, lambda: held.__exit__(None, None, None))
@@ -57,13 +57,13 @@ def test_who_waited_goes_on_where_the_other_died(workspace, ending, monkeypatch)
     assert workspace.records.cluster("demo") is None
 
 
-def test_who_is_at_it_for_another_reason_is_not_waited_for(workspace, ending):
-    standing = workspace.records.save_cluster(replace(ending, state="up"), workspace.clock.now())
+def test_lease_held_for_another_operation_raises_busy_error(workspace, ending):
+    running = workspace.records.save_cluster(ending.in_state("up"), workspace.clock.now())
     with lease(workspace), pytest.raises(BusyError):
-        delete_or_wait(workspace.context, standing)
+        delete_or_wait(workspace.context, running)
 
 
-def test_nobody_is_waited_for_without_end(workspace, ending):
+def test_waiting_for_another_deletion_times_out(workspace, ending):
     began = workspace.clock.monotonic()
     with lease(workspace), pytest.raises(BusyError):
         delete_or_wait(workspace.context, ending)
@@ -76,17 +76,17 @@ RUN = RunRecord("r-1", "demo", "plain", "recipe.yaml", "ann", "vision", "rehears
 
 
 @pytest.mark.parametrize("change", [{}, {"state": "failed"}])
-def test_a_run_that_lost_its_nodes_to_a_down_was_cancelled(ending, change):
+def test_run_that_lost_its_nodes_to_down_is_cancelled(ending, change):
     found = cancelled_by_deletion(replace(RUN, **change), ending)
     assert (found.state, found.reason) == ("cancelled", "its cluster was deleted")
     assert cancelled_by_deletion(replace(RUN, **change), None) == found
 
 
 @pytest.mark.parametrize("change", [{"state": "failed", "failed_rank": 1}, {"state": "succeeded"}])
-def test_a_verdict_of_its_own_stays(ending, change):
+def test_finished_run_keeps_its_state_after_cluster_deletion(ending, change):
     run = replace(RUN, **change)
     assert cancelled_by_deletion(run, ending) == run
 
 
-def test_a_run_that_lost_its_nodes_by_itself_is_lost(ending):
-    assert cancelled_by_deletion(RUN, replace(ending, state="up")) == RUN
+def test_run_that_lost_nodes_of_a_running_cluster_stays_lost(ending):
+    assert cancelled_by_deletion(RUN, ending.in_state("up")) == RUN

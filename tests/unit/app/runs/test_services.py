@@ -1,4 +1,4 @@
-"""Services of a run while it is followed, against a real web server on this machine."""
+"""Services of a followed run, tested with a real web server on this machine."""
 
 import http.server
 import stat
@@ -9,23 +9,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.runs.service_probe import require_free_ports
-from cloudgpu.app.runs.service_urls import mask_tokens, services_of, services_on, token_variables
+from cloudgpu.app.runs.service_probe import Probe, require_free_ports
+from cloudgpu.app.runs.service_urls import RunService, mask_tokens, services_of, services_on, token_variables
 from cloudgpu.app.runs.services import ServiceProbes, follow_stage, stops_on_interrupt
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.run.progress import Note, ServiceAddress
 from cloudgpu.run.verdict import Chunk, Verdict
-from cloudgpu.ssh.fake import FakeHost, ScriptedResult
-from cloudgpu.state.cluster_and_run_records import RunRecord
+from cloudgpu.state.cluster_record import ClusterLifecycle
+from cloudgpu.state.run_record import RunRecord
+from tests.fake_host import FakeHost, ScriptedResult
 from tests.unit.app.conftest import START, node
 
 WAIT_S = 20
 
 
 class Page(http.server.BaseHTTPRequestHandler):
-    """Answers with the statuses that its server was given, the last one for ever."""
+    """Responds with its server's statuses in order, and repeats the last."""
 
     def do_GET(self):
         statuses = self.server.statuses
@@ -35,7 +37,7 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_args):
-        """Not to the test's output."""
+        """Keep the log out of the test output."""
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def web():
 
 
 class Quick(SystemClock):
-    """A third of a second passes whenever somebody looks: what is late is so after a few looks."""
+    """A clock that advances 0.3 seconds per reading, so that timeouts expire after a few polls."""
 
     looks = 0
 
@@ -66,7 +68,7 @@ def no_pauses(monkeypatch):
 
 
 class Near(FakeHost):
-    """A node whose ports are this machine's; keeps who wants to hear of connections."""
+    """A node whose ports are those of this machine. Stores the connection callback."""
 
     def forward(self, remote_port, *, on_outcome, **_more):
         self.on_outcome = on_outcome
@@ -88,22 +90,26 @@ def record(found: Recipe, **changes) -> RunRecord:
 
 
 class Workspace:
-    """A context, its progress events, and whether the run was stopped."""
+    """A context that records progress messages and whether the run was stopped."""
 
     def __init__(self, root):
-        self.said, self.stopped, self.changed = [], threading.Event(), threading.Condition()
-        cluster = SimpleNamespace(expires_at=START + timedelta(hours=2))
+        self.messages, self.stopped, self.changed = [], threading.Event(), threading.Condition()
+        self.pinned = []
+        cluster = SimpleNamespace(lifecycle=ClusterLifecycle(START + timedelta(hours=2)))
         records = SimpleNamespace(cluster=lambda _name: cluster)
         self.context = SimpleNamespace(emit=self.on_event, home=Home(root), clock=Quick(), records=records)
 
     def on_event(self, note):
         with self.changed:
-            self.said.append(note.text)
+            if isinstance(note, Note):
+                self.messages.append(note.text)
+            else:
+                self.pinned.append(note)
             self.changed.notify_all()
 
     def until(self, text):
         with self.changed:
-            assert self.changed.wait_for(lambda: any(text in line for line in self.said), WAIT_S), self.said
+            assert self.changed.wait_for(lambda: any(text in line for line in self.messages), WAIT_S), self.messages
 
     def serving(self, found, host, *, fresh=True, stop=None):
         return ServiceProbes(self.context, record(found), host, stop or self.stopped.set, fresh=fresh)
@@ -119,28 +125,28 @@ def near(port=0) -> Near:
     return Near(node(0, private_address="10.0.0.2"))
 
 
-def test_a_service_is_opened_once_it_is_ready_with_its_token(workspace, web):
+def test_ready_service_url_is_shown_with_its_token(workspace, web):
     port = web.server_address[1]
     web.statuses = [503, 302]
     with workspace.serving(recipe(port), near()) as services:
         workspace.until("opens it again")
-        (one,) = services.services
+        (service,) = services.services
         assert services.judged(Verdict("succeeded")) == Verdict("succeeded")
     assert web.paths == ["/api"] * 2
-    assert workspace.said[0].startswith("web is ready after ")
-    assert workspace.said[1:] == [
-        f"http://127.0.0.1:{port}/lab?token={one.token}",
+    assert workspace.messages[0].startswith("web is ready after ")
+    assert workspace.pinned == [ServiceAddress("web", f"http://127.0.0.1:{port}/lab?token={service.token}")]
+    assert workspace.messages[1:] == [
         "the service keeps running after this command exits, and stops at 2026-11-21 14:00 UTC at the latest; "
         "`cloudgpu tunnel web-1` opens it again",
     ]
-    assert len(one.token) == 40
+    assert len(service.token) == 40
     assert not workspace.stopped.is_set()
 
 
-def test_a_service_that_ends_with_its_command_says_so(workspace, web):
+def test_service_bound_to_command_reports_its_stop_time(workspace, web):
     found = recipe(web.server_address[1], stays="command")
     with workspace.serving(found, near()):
-        workspace.until("the service stops with this command (Ctrl-C), and at 2026-11-21 14:00 UTC at the latest")
+        workspace.until("the service stops when you press Ctrl-C, and at 2026-11-21 14:00 UTC at the latest")
     assert stops_on_interrupt(found)
     assert not stops_on_interrupt(recipe(1024))
 
@@ -152,7 +158,7 @@ def test_a_service_that_ends_with_its_command_says_so(workspace, web):
         (200, 204, "GET /api on port {} returned 200, expected 204"),
     ],
 )
-def test_a_service_that_never_gets_ready_is_ended_and_failed(workspace, web, status, wanted, why):
+def test_service_that_never_becomes_ready_is_stopped_and_failed(workspace, web, status, wanted, why):
     port = web.server_address[1]
     web.statuses = [status]
     with workspace.serving(recipe(port, ready={"status": wanted}), near()) as services:
@@ -162,26 +168,26 @@ def test_a_service_that_never_gets_ready_is_ended_and_failed(workspace, web, sta
     assert verdict == Verdict("failed", None, 0, 0, f"web is not ready after 1s: {why.format(port)}")
 
 
-def test_the_status_that_is_named_is_the_one_that_counts(workspace, web):
+def test_configured_status_counts_as_ready(workspace, web):
     web.statuses = [401]
     with workspace.serving(recipe(web.server_address[1], ready={"status": 401}), near()):
         workspace.until("web is ready")
 
 
-def test_a_port_that_nobody_answers_is_told_by_its_reason(workspace):
+def test_unreachable_service_port_is_reported_with_its_reason(workspace):
     host = near()
 
     def refused(port, *, on_outcome, **_more):
         on_outcome(ConnectError("node 0 cannot connect to 127.0.0.1:1: refused"))
-        return 1  # nobody listens there
+        return 1  # no server listens there
 
     host.forward = refused
     with workspace.serving(recipe(8888, ready={"http": None}), host):
         assert workspace.stopped.wait(WAIT_S)
-    assert "web is not ready after 1s: " in workspace.said[0]
+    assert "web is not ready after 1s: " in workspace.messages[0]
 
 
-def test_without_a_path_a_connection_that_is_accepted_is_enough(workspace, web):
+def test_accepted_connection_is_enough_without_http_path(workspace, web):
     port = web.server_address[1]
     host = near()
 
@@ -194,16 +200,16 @@ def test_without_a_path_a_connection_that_is_accepted_is_enough(workspace, web):
         workspace.until("web is ready")
 
 
-def test_one_beside_the_ranks_never_ends_them(workspace, web):
+def test_service_beside_ranks_does_not_stop_the_run(workspace, web):
     web.statuses = [503]
     with workspace.serving(recipe(web.server_address[1], beside=True), near()) as services:
         workspace.until("board is not ready after 1s: ")
         assert services.judged(Verdict("succeeded")).succeeded
-    assert workspace.said[0].endswith("; the run continues")
+    assert workspace.messages[0].endswith("; the run continues")
     assert not workspace.stopped.is_set()
 
 
-def test_coming_back_to_a_service_never_ends_it(workspace, web):
+def test_reattached_service_is_never_stopped(workspace, web):
     web.statuses = [503]
     with workspace.serving(recipe(web.server_address[1]), near(), fresh=False) as services:
         workspace.until("; the run continues")
@@ -211,7 +217,7 @@ def test_coming_back_to_a_service_never_ends_it(workspace, web):
     assert not workspace.stopped.is_set()
 
 
-def test_a_service_that_ends_before_it_is_ready_has_failed(workspace, web):
+def test_service_that_exits_before_ready_has_failed(workspace, web):
     web.statuses = [503]
     with workspace.serving(recipe(web.server_address[1]), near()) as services:
         assert services.judged(Verdict("succeeded")) == Verdict(
@@ -221,13 +227,13 @@ def test_a_service_that_ends_before_it_is_ready_has_failed(workspace, web):
         assert services.judged(broken) == broken
 
 
-def test_who_only_reads_logs_opens_nothing(workspace):
+def test_reading_logs_does_not_open_services(workspace):
     with workspace.serving(recipe(8888), None) as services:
         assert services.judged(Verdict("succeeded")).succeeded
-    assert workspace.said == []
+    assert workspace.messages == []
 
 
-def test_a_run_that_cannot_be_stopped_is_told(workspace, web):
+def test_failure_to_stop_the_run_is_reported(workspace, web):
     web.statuses = [503]
 
     def stop():
@@ -237,10 +243,10 @@ def test_a_run_that_cannot_be_stopped_is_told(workspace, web):
         workspace.until("cannot stop the run: the agent is gone")
 
 
-def test_tokens_are_kept_out_of_the_logs_byte_for_byte(workspace):
+def test_service_tokens_are_masked_in_logs_byte_for_byte(workspace):
     with workspace.serving(recipe(8888), None) as services:
-        (one,) = services.services
-        text = f"listening ?token={one.token} ü\n"
+        (service,) = services.services
+        text = f"listening ?token={service.token} ü\n"
         chunk = Chunk(0, 0, len(text.encode()), text)
         assert services.shown(chunk).text == f"listening ?token={'*' * 40} ü\n"
         logs = services.logs(workspace.context.home.run("web-1"))
@@ -250,21 +256,21 @@ def test_tokens_are_kept_out_of_the_logs_byte_for_byte(workspace):
     assert mask_tokens("nothing", ()) == "nothing"
 
 
-def test_a_token_is_the_same_for_who_comes_back_and_written_nowhere(tmp_path):
+def test_service_token_is_stable_per_run_and_never_stored(tmp_path):
     home, found = Home(tmp_path / "home"), recipe(8888)
-    (one,) = services_of(found, "web-1", home)
-    assert services_of(found, "web-1", home) == (one,)
-    assert services_of(found, "web-2", home)[0].token != one.token
-    assert services_of(found, "web-1", Home(tmp_path / "other"))[0].token != one.token
-    assert token_variables([one]) == {"WEB_TOKEN": one.token}
+    (service,) = services_of(found, "web-1", home)
+    assert services_of(found, "web-1", home) == (service,)
+    assert services_of(found, "web-2", home)[0].token != service.token
+    assert services_of(found, "web-1", Home(tmp_path / "other"))[0].token != service.token
+    assert token_variables([service]) == {"WEB_TOKEN": service.token}
     assert stat.S_IMODE(home.service_key.stat().st_mode) == 0o600
     assert [path.name for path in home.root.iterdir()] == ["service.key"]
-    assert one.token.encode() not in home.service_key.read_bytes()
-    assert one.token not in repr(one)
+    assert service.token.encode() not in home.service_key.read_bytes()
+    assert service.token not in repr(service)
     assert token_variables(services_of(recipe(8888, beside=True), "r", home)) == {}
 
 
-def test_the_services_of_a_cluster_are_those_of_its_live_runs(tmp_path):
+def test_cluster_services_are_those_of_its_running_runs(tmp_path):
     found = recipe(8888)
     runs = [
         record(found, run_id="a", state="running"),
@@ -278,16 +284,26 @@ def test_the_services_of_a_cluster_are_those_of_its_live_runs(tmp_path):
     assert [follow_stage(runs[0]), follow_stage(record(recipe(1, beside=True)))] == ["serve", "train"]
 
 
-def test_a_port_that_something_has_already_is_refused_before_the_start(tmp_path):
-    (one,) = services_of(recipe(8888), "web-1", Home(tmp_path))
+def test_service_port_in_use_is_rejected_before_start(tmp_path):
+    (service,) = services_of(recipe(8888), "web-1", Home(tmp_path))
     (beside,) = services_of(recipe(6006, beside=True), "web-1", Home(tmp_path))
     free = FakeHost(node(0)).on("python3 -c .* 127.0.0.1 8888", ScriptedResult(exit_code=1))
-    require_free_ports(free, [one])
-    require_free_ports(None, [one])
+    require_free_ports(free, [service])
+    require_free_ports(None, [service])
     taken = FakeHost(node(0)).on("python3 -c .* 127.0.0.1 ", ScriptedResult())
     with pytest.raises(UsageError, match="port 8888 of node 0 is already in use") as raised:
-        require_free_ports(taken, [one])
+        require_free_ports(taken, [service])
     assert raised.value.hint == "use --set launch.service.port=8889, or stop the process that uses port 8888"
     with pytest.raises(UsageError) as raised:
         require_free_ports(taken, [beside])
     assert raised.value.hint == "give board another port, or stop the process that uses port 6006"
+
+
+def test_refused_connection_to_a_service_without_a_page_names_the_port(monkeypatch):
+    def refuse(*_args):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr("cloudgpu.app.runs.service_probe.socket.create_connection", refuse)
+    endpoint = recipe(8888, ready={"http": None}).launch.service
+    problem = Probe(near(), RunService("web", endpoint, "", main=True)).ask()
+    assert problem == "connecting to port 8888 failed: [Errno 111] Connection refused"

@@ -1,12 +1,13 @@
-"""A node that does not answer: the cloud's word decides whether it is awaited."""
+"""Unreachable nodes: the instance state in the cloud decides whether to keep retrying."""
 
 import shutil
 
 import pytest
 
+from cloudgpu.app.runs.lost_nodes import what_is_lost
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.errors import CloudError, ConnectError
-from cloudgpu.state.cluster_and_run_records import RunRecord
+from cloudgpu.state.run_record import RunRecord
 
 TROUBLE = ConnectError("no route to host")
 
@@ -16,18 +17,18 @@ def silence(workspace, make):
     record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
     workspace.heard.clear()
     run = RunRecord("r-1", "demo", "quickstart", "", "ann", "", "rehearsal", workspace.clock.now())
-    nodes = workspace.cloud.inventory(record, record.instance_ids, None).nodes
+    nodes = workspace.cloud.inventory(record, record.placement.instance_ids, None).nodes
     return UnreachableNodes(workspace.context, run), nodes
 
 
-def test_a_node_that_lives_is_awaited_and_told(workspace, silence):
+def test_unreachable_running_node_is_retried_and_reported(workspace, silence):
     silent, nodes = silence
     silent(nodes[1], TROUBLE)
     assert [(note.text, note.node) for note in workspace.heard] == [("not responding, retrying: no route to host", 1)]
     assert not silent.all_terminated()
 
 
-def test_a_node_that_is_gone_is_named_and_not_awaited(workspace, silence):
+def test_terminated_node_is_reported_and_not_retried(workspace, silence):
     silent, nodes = silence
     workspace.cloud.alive[nodes[1].instance_id] = "terminated"
     with pytest.raises(ConnectError, match=rf"node 1 \({nodes[1].instance_id}\) is terminated$"):
@@ -37,7 +38,7 @@ def test_a_node_that_is_gone_is_named_and_not_awaited(workspace, silence):
     assert silent.all_terminated()
 
 
-def test_the_expiry_is_given_as_the_reason(workspace, silence):
+def test_expiry_is_given_as_reason_for_terminated_node(workspace, silence):
     silent, nodes = silence
     workspace.cloud.alive.clear()
     workspace.clock.sleep(7200)
@@ -45,7 +46,7 @@ def test_the_expiry_is_given_as_the_reason(workspace, silence):
         silent(nodes[0], TROUBLE)
 
 
-def test_a_cloud_that_cannot_be_asked_ends_nothing(workspace, silence, monkeypatch):
+def test_failed_cloud_query_does_not_mark_nodes_terminated(workspace, silence, monkeypatch):
     silent, nodes = silence
 
     def unreachable(region, instance_ids):
@@ -57,7 +58,7 @@ def test_a_cloud_that_cannot_be_asked_ends_nothing(workspace, silence, monkeypat
     assert not silent.all_terminated()
 
 
-def test_a_cluster_whose_record_is_gone_already_is_still_asked_for(workspace, silence):
+def test_nodes_are_queried_even_without_a_cluster_record(workspace, silence):
     silent, nodes = silence
     workspace.cloud.alive.clear()
     shutil.rmtree(workspace.context.home.cluster("demo").root)
@@ -65,3 +66,44 @@ def test_a_cluster_whose_record_is_gone_already_is_still_asked_for(workspace, si
     with pytest.raises(ConnectError, match=r"is terminated$"):
         silent(nodes[0], TROUBLE)
     assert silent.all_terminated()
+
+
+def test_lost_spot_node_names_interruption_loss_and_next_command(workspace, make):
+    record = workspace.provisioning.up(make.plan(make.candidate(market="spot")), "demo").record
+    (node, _) = workspace.cloud.inventory(record, record.placement.instance_ids, None).nodes
+    workspace.cloud.alive[node.instance_id] = "terminated"
+    resolved = {"resources": {"market": "spot"}, "checkpoint": {"path": "c", "to": "s3://b/{run}"}}
+    started = workspace.clock.now()
+    run = RunRecord(
+        "r-1", "demo", "quickstart", "my recipes/r.yaml", "ann", "", "rehearsal", started, resolved=resolved
+    )
+    with pytest.raises(ConnectError) as caught:
+        UnreachableNodes(workspace.context, run)(node, TROUBLE)
+    assert caught.value.message == (
+        f"spot node 0 ({node.instance_id}) is terminated, most likely a spot interruption: AWS needed the capacity"
+    )
+    assert caught.value.hint == (
+        "its outputs are lost; checkpoints are in s3://b/r-1; resume with: "
+        "cloudgpu train 'my recipes/r.yaml' --set checkpoint.resume=s3://b/r-1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("resolved", "text"),
+    [
+        (
+            {"checkpoint": {"to": "s3://b/c"}},
+            "its outputs are lost; checkpoints are in s3://b/c; resume with: cloudgpu train r.yaml",
+        ),
+        (
+            {"checkpoint": {"path": "c"}, "resources": {"market": "spot"}},
+            "its outputs and checkpoints are lost; start again with: "
+            "cloudgpu train r.yaml --set resources.market=on-demand",
+        ),
+        ({}, "its outputs are lost; start again with: cloudgpu train r.yaml"),
+    ],
+)
+def test_what_is_lost_depends_on_checkpoints(workspace, resolved, text):
+    started = workspace.clock.now()
+    run = RunRecord("r-1", "demo", "quickstart", "r.yaml", "ann", "", "rehearsal", started, resolved=resolved)
+    assert what_is_lost(run) == text

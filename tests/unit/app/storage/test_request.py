@@ -1,4 +1,4 @@
-"""From options to what is made: every mistake before the cloud hears anything."""
+"""Storage requests built from options. Invalid options are rejected before any cloud call."""
 
 from decimal import Decimal
 
@@ -10,7 +10,7 @@ from cloudgpu.catalog.storage import storage_price
 from cloudgpu.errors import UsageError
 
 
-def test_a_linked_file_system_with_what_the_settings_name():
+def test_linked_file_system_request_includes_network_settings():
     typed = StorageOptions("sets", "lustre", 1200, "us-west-2b", "persistent_2", "s3://my-sets/imagenet")
     made = make_storage_request(typed, "us-east-1", {"vpcId": "vpc-1"})
     assert (made.region, made.disposable) == ("us-west-2", False)
@@ -23,14 +23,14 @@ def test_a_linked_file_system_with_what_the_settings_name():
     }
 
 
-def test_what_grows_by_itself_needs_no_more_than_a_name():
+def test_elastic_storage_needs_only_a_name():
     for kind in ("efs", "s3"):
         made = make_storage_request(StorageOptions("sets", kind), "eu-west-1", {})
         assert (made.region, made.config) == ("eu-west-1", {})
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "message"),
     [
         (StorageOptions("Sets", "efs"), "is not a valid storage name"),
         (StorageOptions("sets", "efs", size_gib=100), "--size does not apply to efs: efs storage grows"),
@@ -46,12 +46,12 @@ def test_what_grows_by_itself_needs_no_more_than_a_name():
         (StorageOptions("sets", "lustre", 1200, "us-east-1a", linked="my-sets"), "expected s3://bucket/prefix"),
     ],
 )
-def test_a_mistake_is_told_by_its_option(typed, told):
-    with pytest.raises(UsageError, match=told):
+def test_invalid_storage_option_is_rejected_by_name(typed, message):
+    with pytest.raises(UsageError, match=message):
         make_storage_request(typed, "us-east-1", {})
 
 
-def test_prices_are_known_where_they_were_read_and_unknown_elsewhere():
+def test_storage_prices_are_unknown_outside_priced_regions():
     lustre = make_storage_request(StorageOptions("sets", "lustre", 2400, "us-east-1a"), "us-east-1", {})
     assert request_price(lustre, "lustre")[1] == Decimal("336.00")
     replicated = make_storage_request(
@@ -65,7 +65,7 @@ def test_prices_are_known_where_they_were_read_and_unknown_elsewhere():
         None,
         None,
     )
-    # A disk costs what plans count disks with: there is one price of gp3.
+    # Plans and storage use the same gp3 price.
     disk, usd = request_price(
         make_storage_request(StorageOptions("sets", "ebs", 8, "eu-west-1a"), "us-east-1", {}), "ebs"
     )

@@ -34,14 +34,14 @@ def asked(name: str = "") -> dict:
     return {"Owners": ["self"], "Filters": [one]}
 
 
-def test_only_our_own_are_found(scripted) -> None:
+def test_only_self_owned_images_are_found(scripted) -> None:
     scripted.stub("ec2").add_response("describe_images", {"Images": [ROW]}, asked())
     (image,) = find_images(scripted)
     assert (image.name, image.owner, image.size_gib, image.snapshots) == ("base", "ann", 150, ("snap-1",))
     assert image.made_at == datetime(2026, 11, 21, 3, tzinfo=UTC)
 
 
-def test_the_making_call_tags_image_and_snapshot_and_no_cluster(scripted) -> None:
+def test_create_image_tags_image_and_snapshot_without_cluster_tag(scripted) -> None:
     tags = [
         {"Key": "Name", "Value": "cloudgpu-base"},
         {"Key": "cloudgpu:image", "Value": "base"},
@@ -60,7 +60,7 @@ def test_the_making_call_tags_image_and_snapshot_and_no_cluster(scripted) -> Non
     assert start_image(scripted, "i-1", "base", {"cloudgpu:owner": "ann"}) == "ami-1"
 
 
-def test_it_is_waited_for(scripted, clock) -> None:
+def test_wait_for_image_polls_until_available(scripted, clock) -> None:
     ec2 = scripted.stub("ec2")
     ec2.add_response("describe_images", {"Images": [{**ROW, "State": "pending"}]}, asked("base"))
     ec2.add_response("describe_images", {"Images": [ROW]}, asked("base"))
@@ -68,14 +68,14 @@ def test_it_is_waited_for(scripted, clock) -> None:
     scripted.done()
 
 
-def test_one_that_failed_is_not_waited_for(scripted, clock) -> None:
+def test_wait_for_image_fails_when_image_creation_failed(scripted, clock) -> None:
     scripted.stub("ec2").add_response("describe_images", {"Images": [{**ROW, "State": "failed"}]}, asked("base"))
     with pytest.raises(CloudError, match="could not create") as caught:
         wait_for_image(scripted, clock, "base")
     assert "image delete base" in caught.value.hint
 
 
-def test_its_snapshots_end_with_it_also_when_half_of_it_is_gone(scripted) -> None:
+def test_delete_image_removes_snapshots_of_deregistered_image(scripted) -> None:
     ec2 = scripted.stub("ec2")
     ec2.add_client_error("deregister_image", "InvalidAMIID.Unavailable")
     ec2.add_response("delete_snapshot", {}, {"SnapshotId": "snap-1"})
@@ -84,7 +84,7 @@ def test_its_snapshots_end_with_it_also_when_half_of_it_is_gone(scripted) -> Non
     scripted.done()
 
 
-def test_the_text(scripted) -> None:
+def test_image_list_and_delete_messages(scripted) -> None:
     scripted.stub("ec2").add_response("describe_images", {"Images": [ROW]})
     images = find_images(scripted)
     now = datetime(2026, 11, 21, 5, tzinfo=UTC)
@@ -102,7 +102,7 @@ def test_the_text(scripted) -> None:
     ]
 
 
-def test_a_snapshot_whose_image_is_gone_is_found_and_ended(scripted) -> None:
+def test_orphaned_snapshot_is_found_and_deleted(scripted) -> None:
     rows = [
         {"SnapshotId": one, "StartTime": datetime(2026, 11, 21, tzinfo=UTC), "VolumeSize": 150, "Tags": ROW["Tags"]}
         for one in ("snap-1", "snap-2")

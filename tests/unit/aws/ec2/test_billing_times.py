@@ -1,4 +1,4 @@
-"""When AWS says that something ended, and what is left open where it does not."""
+"""Read from AWS when billed resources ended; an unknown end time stays open."""
 
 from datetime import UTC, datetime
 
@@ -24,7 +24,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
         ("", None),
     ],
 )
-def test_only_a_time_in_utc_is_read(reason, at):
+def test_transition_time_is_read_only_in_utc(reason, at):
     assert transition_time(reason) == at
 
 
@@ -38,7 +38,7 @@ def instance(name, state, reason, instance_id):
     }
 
 
-def test_only_what_has_left_the_running_state_has_an_end(scripted):
+def test_only_instances_that_left_running_state_have_end_time(scripted):
     there = [
         instance("a", "running", "User initiated (2026-11-21 11:00:00 GMT)", "i-1"),
         instance("b", "shutting-down", "User initiated (2026-11-21 13:00:00 GMT)", "i-2"),
@@ -55,7 +55,7 @@ def test_only_what_has_left_the_running_state_has_an_end(scripted):
     assert {life.started_at for life in found.values()} == {NOON}
 
 
-def test_gateways_with_their_end_and_addresses_without_one(scripted):
+def test_nat_gateways_have_end_time_and_addresses_have_none(scripted):
     stub = scripted.stub("ec2")
     gateways = [
         {"NatGatewayId": "nat-1", "State": "deleted", "CreateTime": NOON, "DeleteTime": NOON.replace(hour=14)},

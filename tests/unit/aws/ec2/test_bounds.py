@@ -1,4 +1,4 @@
-"""An answer that holds an impossible value: that value is unknown, and the rest of the answer counts."""
+"""An impossible value in an AWS response is treated as unknown; the rest of the response is used."""
 
 import json
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("usd", ["NaN", "Infinity", "much", "-1", "1e300", "٣", "", None])
-def test_a_price_that_is_none_is_left_out(scripted, usd):
+def test_invalid_on_demand_price_is_omitted(scripted, usd):
     listed = [
         json.dumps(
             {
@@ -30,7 +30,7 @@ def test_a_price_that_is_none_is_left_out(scripted, usd):
 
 
 @pytest.mark.parametrize("usd", ["NaN", "much", "-1", "1e300"])
-def test_a_spot_price_that_is_none_is_left_out(scripted, usd):
+def test_invalid_spot_price_is_omitted(scripted, usd):
     rows = [("g5.xlarge", usd), ("g5.xlarge", "0.4"), ("odd.xlarge", usd)]
     told = [{"InstanceType": name, "SpotPrice": price} for name, price in rows]
     scripted.stub("ec2").add_response("describe_spot_price_history", {"SpotPriceHistory": told})
@@ -38,7 +38,7 @@ def test_a_spot_price_that_is_none_is_left_out(scripted, usd):
 
 
 @pytest.mark.parametrize("since", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC), None, "soon"])
-def test_a_launch_time_that_cannot_be_is_unknown(since):
+def test_impossible_launch_time_is_unknown(since):
     assert _within_calendar(since) is None
     assert _within_calendar(NOW) == NOW
 
@@ -47,7 +47,7 @@ def test_a_launch_time_that_cannot_be_is_unknown(since):
     ("cluster", "prefix"),
     [("lab", "cloudgpu-lab"), ("a b", "cloudgpu-a"), ("", "cloudgpu-"), ("x" * 256, "cloudgpu-" + "x" * 55)],
 )
-def test_schedule_groups_are_asked_for_by_a_prefix_that_aws_takes(scripted, cluster, prefix):
+def test_schedule_groups_are_listed_with_valid_name_prefix(scripted, cluster, prefix):
     scripted.stub("scheduler").add_response("list_schedule_groups", {"ScheduleGroups": []}, {"NamePrefix": prefix})
     assert list(_schedule_groups(scripted, f"cloudgpu-{cluster}")) == []
     scripted.done()

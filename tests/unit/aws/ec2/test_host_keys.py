@@ -3,7 +3,7 @@ import hashlib
 
 import pytest
 
-from cloudgpu.aws.ec2.host_keys import fingerprints, parse_fingerprints
+from cloudgpu.aws.ec2.host_keys import parse_fingerprints, read_console
 
 ED = "SHA256:" + "e" * 43
 EC = "SHA256:" + "c/+" * 14 + "C"
@@ -32,17 +32,17 @@ ec2: #############################################################
 """
 
 
-def test_host_keys_and_only_they() -> None:
+def test_only_host_key_fingerprints_are_parsed() -> None:
     assert parse_fingerprints(CONSOLE) == (EC, ED)
     assert parse_fingerprints(EC2_STYLE) == (ED,)
 
 
-def test_the_last_boot_that_made_keys_counts() -> None:
+def test_last_fingerprint_block_wins() -> None:
     assert parse_fingerprints(EC2_STYLE.replace(ED, USER_KEY) + EC2_STYLE) == (ED,)
 
 
 @pytest.mark.parametrize("cut", range(0, len(EC2_STYLE) - 110, 7))
-def test_a_console_that_is_still_being_printed_gives_all_or_nothing(cut: int) -> None:
+def test_partial_console_output_yields_all_or_no_fingerprints(cut: int) -> None:
     assert parse_fingerprints(EC2_STYLE[:cut]) in ((), (ED,))
     if "-----END" not in EC2_STYLE[:cut]:
         assert parse_fingerprints(EC2_STYLE[:cut]) == ()
@@ -51,11 +51,11 @@ def test_a_console_that_is_still_being_printed_gives_all_or_nothing(cut: int) ->
 @pytest.mark.parametrize(
     "console", ["", "\x00\xff", f"256 {ED} root@x (ED25519)", "-----END SSH HOST KEY FINGERPRINTS-----"]
 )
-def test_no_block_no_keys(console: str) -> None:
+def test_console_without_fingerprint_block_yields_no_keys(console: str) -> None:
     assert parse_fingerprints(console) == ()
 
 
-def test_whole_keys_where_an_image_prints_no_fingerprints() -> None:
+def test_full_host_keys_are_hashed_when_fingerprints_are_missing() -> None:
     blob = base64.b64encode(b"\0\0\0\x0bssh-ed25519 and the key itself").decode()
     console = (
         f"-----BEGIN SSH HOST KEY KEYS-----\nssh-ed25519 {blob} root@ip-10-0-0-7\n-----END SSH HOST KEY KEYS-----\n"
@@ -68,21 +68,21 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def test_latest_first_and_without_it_where_that_is_refused(scripted) -> None:
+def test_latest_console_output_falls_back_when_unsupported(scripted) -> None:
     ec2 = scripted.stub("ec2")
     ec2.add_client_error(
         "get_console_output", "UnsupportedOperation", expected_params={"InstanceId": "i-1", "Latest": True}
     )
     ec2.add_response("get_console_output", {"Output": EC2_STYLE}, {"InstanceId": "i-1"})
-    assert fingerprints(scripted, "i-1") == (ED,)
+    assert parse_fingerprints(read_console(scripted, "i-1").text) == (ED,)
     scripted.done()
 
 
-def test_an_output_that_is_encoded_twice(scripted) -> None:
+def test_double_encoded_console_output_is_decoded(scripted) -> None:
     scripted.stub("ec2").add_response("get_console_output", {"Output": encoded(EC2_STYLE)})
-    assert fingerprints(scripted, "i-1") == (ED,)
+    assert parse_fingerprints(read_console(scripted, "i-1").text) == (ED,)
 
 
-def test_nothing_printed_yet(scripted) -> None:
+def test_empty_console_output_yields_no_fingerprints(scripted) -> None:
     scripted.stub("ec2").add_response("get_console_output", {})
-    assert fingerprints(scripted, "i-1") == ()
+    assert parse_fingerprints(read_console(scripted, "i-1").text) == ()

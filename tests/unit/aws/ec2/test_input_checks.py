@@ -1,4 +1,4 @@
-"""What a survey sees in an account: there, missing, and what may not be looked at."""
+"""Check in an AWS account whether datasets and named resources are present, missing or unreadable."""
 
 import pytest
 
@@ -15,12 +15,12 @@ def bucket(session: Session, name: str, **objects: int) -> None:
         s3.put_object(Bucket=name, Key=f"set/{key}", Body=b"x" * size)
 
 
-def test_a_dataset_has_a_size_and_a_region(session: Session) -> None:
+def test_dataset_has_size_and_region(session: Session) -> None:
     bucket(session, "data", a=3, b=4)
     assert check_dataset(session, "s3://data/set/") == DatasetSeen("there", size_bytes=7, region="us-east-1")
 
 
-def test_more_than_anybody_would_list_is_told_as_the_least(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dataset_size_is_lower_bound_above_listing_limit(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket(session, "data", a=3, b=4, c=5)
     monkeypatch.setattr(input_checks, "_COUNTED", 2)
     assert check_dataset(session, "s3://data/set/") == DatasetSeen(
@@ -30,7 +30,7 @@ def test_more_than_anybody_would_list_is_told_as_the_least(session: Session, mon
     assert check_dataset(session, "s3://data/set/").whole
 
 
-def test_nothing_below_an_address_and_no_bucket_are_missing(session: Session) -> None:
+def test_empty_prefix_and_absent_bucket_are_missing(session: Session) -> None:
     bucket(session, "data", a=3)
     assert check_dataset(session, "s3://data/sett/") == DatasetSeen(
         "missing", "there are no objects under s3://data/sett/", region="us-east-1"
@@ -38,7 +38,7 @@ def test_nothing_below_an_address_and_no_bucket_are_missing(session: Session) ->
     assert check_dataset(session, "s3://dat/set/") == DatasetSeen("missing", "there is no bucket dat")
 
 
-def test_what_settings_name_is_there_or_missing(session: Session) -> None:
+def test_named_resources_are_reported_as_present_or_missing(session: Session) -> None:
     ec2 = session.client("ec2")
     ec2.create_key_pair(KeyName="ann")
     session.client("iam").create_role(RoleName="gpu", AssumeRolePolicyDocument="{}")
@@ -59,7 +59,7 @@ def test_what_settings_name_is_there_or_missing(session: Session) -> None:
     assert {check_named_resource(session, kind, name) for kind, name in missing.items()} == {("missing", "")}
 
 
-def test_what_may_not_be_looked_at_is_unknown_and_never_there(scripted) -> None:
+def test_resources_without_read_permission_are_reported_as_unknown(scripted) -> None:
     session = scripted
     session.stub("ec2").add_client_error("describe_key_pairs", "UnauthorizedOperation", "not authorized")
     session.stub("iam").add_client_error("get_role", "AccessDenied", "not authorized")

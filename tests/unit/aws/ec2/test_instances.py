@@ -1,4 +1,4 @@
-"""Ending instances: what is asked while they end, and when they count as gone."""
+"""Terminate instances and wait until AWS confirms the termination."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -31,7 +31,7 @@ def asked(ids: list[str], states: list[str]) -> dict[str, Any]:
     }
 
 
-def test_only_what_has_not_ended_is_asked_for_again(scripted, clock) -> None:
+def test_terminate_polls_only_unfinished_instances(scripted, clock) -> None:
     ec2, both = scripted.stub("ec2"), ["i-0", "i-1"]
     ec2.add_response("describe_instances", shown("running", "stopped"), asked(both, TO_END))
     ec2.add_response("terminate_instances", {}, {"InstanceIds": both})
@@ -41,7 +41,7 @@ def test_only_what_has_not_ended_is_asked_for_again(scripted, clock) -> None:
     ec2.assert_no_pending_responses()
 
 
-def test_what_ends_already_is_not_ended_twice_but_awaited(scripted, clock) -> None:
+def test_shutting_down_instance_is_awaited_without_second_terminate(scripted, clock) -> None:
     ec2 = scripted.stub("ec2")
     ec2.add_response("describe_instances", shown(), asked(["i-0"], TO_END))
     ec2.add_response("describe_instances", shown("shutting-down"), asked(["i-0"], [*TO_END, "shutting-down"]))
@@ -50,7 +50,7 @@ def test_what_ends_already_is_not_ended_twice_but_awaited(scripted, clock) -> No
     ec2.assert_no_pending_responses()
 
 
-def test_one_that_does_not_end_is_no_success(scripted, clock) -> None:
+def test_instance_that_never_terminates_raises_error(scripted, clock) -> None:
     ec2 = scripted.stub("ec2")
     ec2.add_response("describe_instances", shown(), asked(["i-0"], TO_END))
     for _ in range(200):

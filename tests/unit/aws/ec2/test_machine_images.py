@@ -8,12 +8,12 @@ WANTED = (("/aws/service/a", "us-east-1"), ("/aws/service/b", "us-east-1"))
 
 @pytest.fixture(autouse=True)
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stubbed answers come in order."""
+    """Send one request at a time, because stubbed responses are ordered."""
     monkeypatch.setattr("cloudgpu.aws.ec2.machine_images._AT_ONCE", 1)
 
 
 @pytest.mark.parametrize("code", ["ParameterNotFound", "AccessDeniedException"])
-def test_what_cannot_be_read_is_left_out(scripted, code: str) -> None:
+def test_unreadable_image_parameter_is_omitted(scripted, code: str) -> None:
     ssm = scripted.stub("ssm")
     ssm.add_response("get_parameter", {"Parameter": {"Value": "ami-1"}}, {"Name": WANTED[0][0]})
     ssm.add_client_error("get_parameter", code)
@@ -21,7 +21,7 @@ def test_what_cannot_be_read_is_left_out(scripted, code: str) -> None:
     scripted.done()
 
 
-def test_other_trouble_is_trouble(scripted) -> None:
+def test_other_ssm_errors_are_raised(scripted) -> None:
     scripted.stub("ssm").add_client_error("get_parameter", "InternalServerError", http_status_code=500)
     with pytest.raises(CloudError):
         resolve_image_ids(lambda _: scripted, WANTED[:1])

@@ -1,4 +1,4 @@
-"""Sessions of Session Manager: what the plugin is told, and that the token stands in no argument."""
+"""Start Session Manager sessions: arguments of the plugin, and a token that never appears among them."""
 
 import json
 
@@ -15,7 +15,7 @@ REQUEST = {
 ANSWER = {"SessionId": "ann-0123", "TokenValue": "very secret", "StreamUrl": "wss://ssmmessages.example/v1/data"}
 
 
-def test_the_plugin_gets_the_answer_by_a_variable_and_never_by_argument(scripted):
+def test_plugin_gets_session_token_by_variable_not_argument(scripted):
     scripted.stub("ssm").add_response("start_session", ANSWER, REQUEST)
     started = session_manager.start(scripted, "i-0abc", 22, "research")
     variable, region, operation, profile, request, endpoint = started.arguments
@@ -31,14 +31,14 @@ def test_the_plugin_gets_the_answer_by_a_variable_and_never_by_argument(scripted
     assert "very secret" not in "".join(started.arguments) + repr(started)
 
 
-def test_an_agent_that_has_not_called_in_is_a_node_that_cannot_be_reached_yet(scripted):
+def test_disconnected_ssm_agent_raises_connect_error(scripted):
     scripted.stub("ssm").add_client_error("start_session", "TargetNotConnected", "i-0abc is not connected.")
     with pytest.raises(ConnectError, match="the SSM agent on i-0abc is not connected") as caught:
         session_manager.start(scripted, "i-0abc", 22)
     assert "can reach the ssm and ssmmessages endpoints" in caught.value.hint
 
 
-def test_who_may_not_start_sessions_is_told_at_once(scripted):
+def test_denied_start_session_raises_auth_error(scripted):
     scripted.stub("ssm").add_client_error("start_session", "AccessDeniedException", "not authorized", 400)
     with pytest.raises(AuthError):
         session_manager.start(scripted, "i-0abc", 22)

@@ -1,4 +1,4 @@
-"""Ending what was found: what fails is told and does not save the rest."""
+"""Find resources by tag and delete them; a failure is reported and does not stop the other deletions."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def found(kind, name: str, state: str = "") -> FoundResource:
     return FoundResource(kind, name, "us-east-1", "n", TAGS, state)
 
 
-def test_what_cannot_be_ended_is_named_and_the_rest_is_ended(scripted, clock) -> None:
+def test_release_reports_failed_resource_and_deletes_others(scripted, clock) -> None:
     ec2 = scripted.stub("ec2")
     # The order is the one in which things can be ended, not the one in which they are given.
     ec2.add_client_error("delete_launch_template", "UnauthorizedOperation", http_status_code=403)
@@ -30,7 +30,7 @@ def test_what_cannot_be_ended_is_named_and_the_rest_is_ended(scripted, clock) ->
     scripted.done()
 
 
-def test_instances_whose_end_is_not_confirmed_are_left(scripted, clock) -> None:
+def test_instances_without_confirmed_termination_are_reported_as_left(scripted, clock) -> None:
     ec2 = scripted.stub("ec2")
     for _ in range(200):
         ec2.add_client_error("describe_instances", "UnauthorizedOperation", http_status_code=403)
@@ -42,7 +42,7 @@ def test_instances_whose_end_is_not_confirmed_are_left(scripted, clock) -> None:
     ]
 
 
-def test_disks_that_went_with_their_instances_cost_one_question(scripted, clock) -> None:
+def test_deleted_volumes_are_confirmed_with_single_call(scripted, clock) -> None:
     scripted.stub("ec2").add_response(
         "describe_volumes", {"Volumes": []}, {"Filters": [{"Name": "volume-id", "Values": ["vol-1", "vol-2"]}]}
     )
@@ -50,7 +50,7 @@ def test_disks_that_went_with_their_instances_cost_one_question(scripted, clock)
     scripted.done()
 
 
-def test_a_disk_that_stays_is_deleted_and_its_end_confirmed(scripted, clock) -> None:
+def test_remaining_volume_is_deleted_and_confirmed(scripted, clock) -> None:
     ec2 = scripted.stub("ec2")
     volume = {"VolumeId": "vol-1", "State": "available"}
     ec2.add_response("describe_volumes", {"Volumes": [volume]})
@@ -62,14 +62,14 @@ def test_a_disk_that_stays_is_deleted_and_its_end_confirmed(scripted, clock) -> 
     scripted.done()
 
 
-def test_nothing_found_is_nothing_to_do(scripted, clock) -> None:
+def test_release_of_nothing_makes_no_calls(scripted, clock) -> None:
     release(scripted, [], clock)
     assert scripted.stubs == {}
 
 
 @pytest.fixture
 def listed(session, monkeypatch):
-    """Only what moto itself can list."""
+    """Limit the search to resource types that moto can list."""
     monkeypatch.setattr(tag_search, "LISTINGS", [one for one in tag_search.LISTINGS if one.kind != "placement-group"])
     return session
 
@@ -78,7 +78,7 @@ def denied(*_):
     raise AuthError("not authorized to perform scheduler:ListScheduleGroups")
 
 
-def test_a_question_that_is_refused_hides_nothing_that_another_one_found(listed, monkeypatch) -> None:
+def test_denied_listing_does_not_hide_other_results(listed, monkeypatch) -> None:
     listed.client("ec2").create_security_group(
         GroupName="cloudgpu-demo",
         Description="d",
@@ -98,13 +98,13 @@ def test_a_question_that_is_refused_hides_nothing_that_another_one_found(listed,
         tag_search.find_tagged_resources(listed, "demo")
 
 
-def test_iam_that_is_refused_is_a_failure_of_its_own(listed, monkeypatch) -> None:
+def test_denied_iam_listing_is_reported_as_global_failure(listed, monkeypatch) -> None:
     monkeypatch.setattr(tag_search, "_roles", denied)
     assert list(tag_search.search_iam(listed, "demo").failures) == ["global"]
     assert tag_search.search_region(listed, "demo").failures == {}
 
 
-def test_instances_that_have_ended_are_told_apart_from_what_is_there(listed) -> None:
+def test_terminated_instances_are_listed_separately(listed) -> None:
     ec2 = listed.client("ec2")
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "cloudgpu:cluster", "Value": "demo"}]}]
     made = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1, TagSpecifications=tags)
@@ -115,7 +115,7 @@ def test_instances_that_have_ended_are_told_apart_from_what_is_there(listed) -> 
     assert [one for one in result.found if one.kind == "instance"] == []
 
 
-def test_where_nothing_answers_the_remaining_questions_are_not_sent() -> None:
+def test_unreachable_region_stops_remaining_queries() -> None:
     asked = []
 
     def silent():
@@ -127,7 +127,7 @@ def test_where_nothing_answers_the_remaining_questions_are_not_sent() -> None:
     assert len(asked) <= tag_search._AT_ONCE
 
 
-def test_instances_are_ended_although_they_may_not_be_described(scripted, clock) -> None:
+def test_instances_are_terminated_without_describe_permission(scripted, clock) -> None:
     ec2 = scripted.stub("ec2")
     ec2.add_client_error("describe_instances", "UnauthorizedOperation", http_status_code=403)
     ec2.add_response("terminate_instances", {"TerminatingInstances": []}, {"InstanceIds": ["i-1", "i-2"]})

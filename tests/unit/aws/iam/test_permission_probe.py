@@ -17,7 +17,7 @@ USER = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", Credential
 
 
 def simulation(grant: Grant, resource: str, decisions: dict[str, str], context: list[dict[str, Any]]) -> Any:
-    """A stubbed answer of IAM, and the question that it must have been asked."""
+    """Return a stubbed IAM response and the request that it expects."""
     rows = [{"EvalActionName": action, "EvalDecision": decision} for action, decision in decisions.items()]
     asked = {
         "PolicySourceArn": USER.arn,
@@ -33,7 +33,7 @@ def tag(where: str) -> list[dict[str, Any]]:
     return [{"ContextKeyName": key, "ContextKeyValues": ["doctor"], "ContextKeyType": "string"}]
 
 
-def test_iam_is_asked_with_the_tags_and_names_that_the_grants_speak_of(scripted) -> None:
+def test_simulation_uses_tags_and_names_from_grants(scripted) -> None:
     iam = scripted.stub("iam")
     group = "arn:aws:ec2:doctor:doctor:security-group/doctor"
     for answer, asked in (
@@ -52,7 +52,7 @@ def test_iam_is_asked_with_the_tags_and_names_that_the_grants_speak_of(scripted)
     scripted.done()
 
 
-def test_of_a_session_the_role_is_asked_about_by_its_whole_name(scripted) -> None:
+def test_assumed_role_session_is_simulated_with_full_role_arn(scripted) -> None:
     iam = scripted.stub("iam")
     arn = "arn:aws:iam::111122223333:role/aws-reserved/sso.amazonaws.com/gpu"
     role = {"Path": "/", "RoleName": "gpu", "RoleId": "AROA" + "A" * 12, "Arn": arn, "CreateDate": "2026-01-01"}
@@ -65,20 +65,20 @@ def test_of_a_session_the_role_is_asked_about_by_its_whole_name(scripted) -> Non
     scripted.done()
 
 
-def test_the_root_user_needs_no_question(scripted) -> None:
+def test_root_user_is_allowed_without_simulation(scripted) -> None:
     root = Identity("1", "arn:aws:iam::111122223333:root", CredentialSource("", "env"))
     assert {one.state for one in probe_permissions(scripted, root, (LOOK, PASS))} == {"ok"}
 
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Stubbed answers come in order."""
+    """Send one request at a time, because stubbed responses are ordered."""
     monkeypatch.setattr(permission_probe, "_AT_ONCE", 1)
     return
 
 
 @pytest.mark.usefixtures("one_by_one")
-def test_where_iam_may_not_be_asked_dry_runs_tell(scripted) -> None:
+def test_dry_runs_replace_denied_policy_simulation(scripted) -> None:
     scripted.stub("iam").add_client_error("simulate_principal_policy", "AccessDenied")
     scripted.stub("ssm").add_client_error("get_parameter", "AccessDeniedException")
     ec2 = scripted.stub("ec2")
@@ -97,7 +97,7 @@ def test_where_iam_may_not_be_asked_dry_runs_tell(scripted) -> None:
 
 
 @pytest.mark.usefixtures("one_by_one")
-def test_an_action_that_is_granted_twice_is_needed_twice(scripted) -> None:
+def test_action_granted_twice_needs_both_permissions(scripted) -> None:
     scripted.stub("iam").add_client_error("simulate_principal_policy", "AccessDenied")
     scripted.stub("ssm").add_response("get_parameter", {"Parameter": {"Value": "ami-0123456789abcdef0"}})
     ec2 = scripted.stub("ec2")

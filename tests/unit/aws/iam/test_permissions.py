@@ -1,4 +1,4 @@
-"""The policy holds what the code calls, and no more: the code itself is read for every call of boto3 in it."""
+"""The IAM policies contain exactly the actions that the code calls; every boto3 call is read from the source."""
 
 import ast
 import json
@@ -15,6 +15,7 @@ from cloudgpu.aws.iam.grants import Grant, actions_for, policy
 from cloudgpu.aws.iam.grants import granted_actions as granted_by
 from cloudgpu.aws.iam.permissions import GRANTS, IMPLIED, OPTIONAL
 from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
+from cloudgpu.aws.iam.spot_permissions import SPOT_GRANTS
 from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS, STORAGE_IMPLIED
 
 ROOT = Path(__file__).parents[4]
@@ -33,9 +34,10 @@ SELF = (
 POLICIES = {
     "docs/reference/iam-policy.json": GRANTS,
     "docs/reference/iam-policy-sessions.json": SESSION_GRANTS,
+    "docs/reference/iam-policy-spot.json": SPOT_GRANTS,
     "docs/reference/iam-policy-storage.json": STORAGE_GRANTS,
 }
-ALL = (*GRANTS, *SESSION_GRANTS, *STORAGE_GRANTS)
+ALL = (*GRANTS, *SESSION_GRANTS, *SPOT_GRANTS, *STORAGE_GRANTS)
 
 
 def granted() -> frozenset[str]:
@@ -44,7 +46,7 @@ def granted() -> frozenset[str]:
 
 @pytest.fixture(scope="module")
 def methods() -> Mapping[str, frozenset[str]]:
-    """Method of a boto3 client -> the actions that it needs, in whichever of our services has it."""
+    """Map each boto3 client method to the actions it needs, over all services that we use."""
     found: dict[str, set[str]] = {}
     for service in SERVICES:
         client = boto3.client(service, "us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
@@ -56,7 +58,7 @@ def methods() -> Mapping[str, frozenset[str]]:
 
 
 def words(source: str) -> Iterator[str]:
-    """Every attribute and string of a module; a string that is put together counts by how it begins, with a `*`."""
+    """Yield every attribute and string of a module; an f-string counts by its beginning, followed by `*`."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute):
             yield node.attr
@@ -80,7 +82,7 @@ def modules() -> list[Path]:
     return [path for path in sorted((ROOT / "cloudgpu/aws").rglob("*.py")) if path.name not in SELF]
 
 
-def test_the_reader_sees_calls(methods: Mapping[str, frozenset[str]]) -> None:
+def test_call_scanner_finds_boto3_calls(methods: Mapping[str, frozenset[str]]) -> None:
     source = "ec2.delete_vpc(); pager('list_roles'); getattr(ec2, f'authorize_security_group_{way}')"
     assert dict(called(methods, source)) == {
         "delete_vpc": {"ec2:DeleteVpc"},
@@ -90,7 +92,7 @@ def test_the_reader_sees_calls(methods: Mapping[str, frozenset[str]]) -> None:
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT / "cloudgpu/aws")))
-def test_no_call_lacks_its_permission(methods: Mapping[str, frozenset[str]], path: Path) -> None:
+def test_every_boto3_call_has_permission(methods: Mapping[str, frozenset[str]], path: Path) -> None:
     missing = {
         word: sorted(actions)
         for word, actions in called(methods, path.read_text(encoding="utf-8"))
@@ -99,7 +101,7 @@ def test_no_call_lacks_its_permission(methods: Mapping[str, frozenset[str]], pat
     assert missing == {}, "add the action to GRANTS in cloudgpu/aws/iam/permissions.py, then run scripts/docs.py"
 
 
-def test_no_permission_is_without_a_call(methods: Mapping[str, frozenset[str]]) -> None:
+def test_every_permission_has_boto3_call(methods: Mapping[str, frozenset[str]]) -> None:
     needed = {*IMPLIED, *STORAGE_IMPLIED}
     for path in modules():
         for _, actions in called(methods, path.read_text(encoding="utf-8")):
@@ -108,12 +110,12 @@ def test_no_permission_is_without_a_call(methods: Mapping[str, frozenset[str]]) 
 
 
 @pytest.mark.parametrize("grants", POLICIES.values(), ids=POLICIES)
-def test_it_fits_into_a_managed_policy(grants: tuple[Grant, ...]) -> None:
+def test_policy_fits_managed_policy_size_limit(grants: tuple[Grant, ...]) -> None:
     assert len(json.dumps(policy(grants), separators=(",", ":"))) <= MANAGED_POLICY_CHARS
 
 
-def test_nothing_is_changed_or_ended_without_a_tag_or_a_name_of_ours() -> None:
-    """Making needs the tag in the request, ending needs it on the thing; IAM has our names, S3 is the user's own."""
+def test_mutating_actions_require_cloudgpu_tag_or_name() -> None:
+    """EC2 needs our owner tag, on creation in the request; IAM our name prefix or a service's roles; S3 is free."""
     free = re.compile(r"^(Describe|Get|List|Create|Import|Allocate|Run)")
     for grant in ALL:
         for action in grant.actions:
@@ -122,7 +124,10 @@ def test_nothing_is_changed_or_ended_without_a_tag_or_a_name_of_ours() -> None:
             if service == "ec2" and not free.match(operation):
                 assert "aws:ResourceTag/cloudgpu:owner" in conditions, action
             if service == "iam" and not free.match(operation):
-                assert all("/cloudgpu-" in resource for resource in grant.resources), action
+                ours = ("/cloudgpu-", "/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/")
+                assert all(any(name in resource for name in ours) for resource in grant.resources), action
+            if action == "iam:CreateServiceLinkedRole":
+                assert all("/aws-service-role/" in resource for resource in grant.resources)
     makers = [grant for grant in GRANTS if "ec2:RunInstances" in grant.actions]
     assert [("instance" in str(one.resources), "RequestTag" in str(one.conditions)) for one in makers] == [
         (True, True),
@@ -130,16 +135,16 @@ def test_nothing_is_changed_or_ended_without_a_tag_or_a_name_of_ours() -> None:
     ]
 
 
-def test_no_action_is_a_pattern() -> None:
+def test_no_action_is_wildcard() -> None:
     assert not [action for action in granted() if "*" in action or not re.fullmatch(r"[a-z0-9]+:[A-Za-z]+", action)]
 
 
 @pytest.mark.parametrize("page", POLICIES)
-def test_the_page_is_up_to_date(page: str) -> None:
+def test_policy_page_is_up_to_date(page: str) -> None:
     assert json.loads((ROOT / page).read_text()) == policy(POLICIES[page]), "run scripts/docs.py"
 
 
-def test_every_ec2_action_can_be_tried_or_is_said_to_have_no_dry_run() -> None:
+def test_every_ec2_action_has_dry_run_or_listed_exception() -> None:
     model = boto3.client("ec2", "us-east-1", aws_access_key_id="x", aws_secret_access_key="x").meta.service_model
     ours = {action.removeprefix("ec2:") for action in granted() if action.startswith("ec2:")}
     assert {one for one in ours if "DryRun" not in model.operation_model(one).input_shape.members} == (

@@ -5,7 +5,7 @@ from cloudgpu.aws.session.session import Session
 from cloudgpu.errors import AuthError
 
 
-def test_zones_by_type_and_region(session: Session) -> None:
+def test_quotes_list_zones_by_type_and_region(session: Session) -> None:
     wanted = [
         ("p3dn.24xlarge", "us-east-1"),
         ("g4dn.xlarge", "us-east-1"),
@@ -21,11 +21,11 @@ def test_zones_by_type_and_region(session: Session) -> None:
     assert found.zones["zz9.bogus", "eu-west-1"] == ()
 
 
-def test_nothing_wanted_asks_nothing() -> None:
+def test_empty_request_makes_no_calls() -> None:
     assert quotes(pytest.fail, []).zones == {}
 
 
-def test_a_region_that_may_not_be_asked_is_unknown_with_the_reason(scripted) -> None:
+def test_region_without_permission_is_unknown_with_reason(scripted) -> None:
     scripted.stub("ec2").add_client_error(
         "describe_instance_type_offerings", "UnauthorizedOperation", "You are not authorized", http_status_code=403
     )
@@ -35,7 +35,7 @@ def test_a_region_that_may_not_be_asked_is_unknown_with_the_reason(scripted) -> 
     assert found.live
 
 
-def test_one_region_that_refuses_is_an_error_not_an_empty_answer(scripted) -> None:
+def test_authentication_failure_in_region_raises_auth_error(scripted) -> None:
     scripted.stub("ec2").add_client_error("describe_instance_type_offerings", "AuthFailure", http_status_code=401)
     with pytest.raises(AuthError):
         quotes(lambda _: scripted, [("p3dn.24xlarge", "us-east-1")])

@@ -1,4 +1,4 @@
-"""Prices, types and quotas as AWS's answers have them, page by page."""
+"""Read prices, instance types and quotas from paginated AWS responses."""
 
 import json
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ def asked(**more):
     return {"ServiceCode": "AmazonEC2", "Filters": FILTERS, "MaxResults": 100, **more}
 
 
-def test_the_price_list_is_read_to_its_last_page(scripted):
+def test_price_list_is_read_to_last_page(scripted):
     stub = scripted.stub("pricing")
     first = [product("p5.48xlarge", "55.0400000000"), product("g5.xlarge", "1.0060000000")]
     stub.add_response("get_products", {"PriceList": first, "NextToken": "2"}, asked())
@@ -57,14 +57,14 @@ def test_the_price_list_is_read_to_its_last_page(scripted):
     scripted.done()
 
 
-def test_prices_are_asked_for_where_aws_serves_them():
+def test_pricing_client_uses_us_east_1():
     rehearsal = CloudEndpoint("http://127.0.0.1:9", "key", "secret")
     clients = connect(rehearsal, "sa-east-1")
     assert clients.client("pricing").meta.region_name == "us-east-1"
     assert clients.client("ec2").meta.region_name == "sa-east-1"
 
 
-def test_spot_prices_span_the_last_day_in_all_zones(scripted):
+def test_spot_prices_span_last_day_in_all_zones(scripted):
     rows = [("p5.48xlarge", "20.1"), ("p5.48xlarge", "18.000000"), ("p5.48xlarge", "25.5"), ("g5.xlarge", "0.4")]
     told = [{"InstanceType": name, "SpotPrice": usd, "AvailabilityZone": "us-east-1a"} for name, usd in rows]
     asked_for = {
@@ -83,7 +83,7 @@ def test_spot_prices_span_the_last_day_in_all_zones(scripted):
     scripted.done()
 
 
-def test_a_refused_price_list_is_an_error_of_ours(scripted):
+def test_denied_price_list_raises_auth_error(scripted):
     scripted.stub("pricing").add_client_error("get_products", "AccessDeniedException", http_status_code=400)
     with pytest.raises(AuthError, match="reading the price list of us-east-1"):
         prices.on_demand(scripted)
@@ -108,7 +108,7 @@ def described(name, *, maker="NVIDIA", part=1.0, count=4, arch="x86_64"):
     }
 
 
-def test_types_with_whole_nvidia_gpus_are_described(scripted):
+def test_only_types_with_whole_nvidia_gpus_are_described(scripted):
     rows = [
         described("g6.12xlarge"),
         described("g6f.large", part=0.125),
@@ -130,7 +130,7 @@ def test_types_with_whole_nvidia_gpus_are_described(scripted):
     scripted.done()
 
 
-def test_zones_of_all_gpu_types_are_one_listing(scripted):
+def test_zones_of_all_gpu_types_come_from_single_listing(scripted):
     rows = [{"InstanceType": "p5.48xlarge", "Location": f"us-east-1{letter}"} for letter in "fa"]
     asked_for = {"LocationType": "availability-zone", "Filters": instance_types.GPU_FAMILIES}
     scripted.stub("ec2").add_response("describe_instance_type_offerings", {"InstanceTypeOfferings": rows}, asked_for)
@@ -154,7 +154,7 @@ def listed(rows):
     return {"Quotas": [{"QuotaCode": code, "QuotaName": name, "Value": value} for code, name, value in rows]}
 
 
-def test_quotas_are_read_page_by_page_and_p6_spot_is_found_by_its_name(scripted):
+def test_quotas_are_paginated_and_p6_spot_is_found_by_name(scripted):
     stub = scripted.stub("service-quotas")
     stub.add_response("list_service_quotas", {**listed(ON_DEMAND), "NextToken": "n"}, {"ServiceCode": "ec2"})
     stub.add_response("list_service_quotas", listed(SPOT), {"ServiceCode": "ec2", "NextToken": "n"})
@@ -166,7 +166,7 @@ def test_quotas_are_read_page_by_page_and_p6_spot_is_found_by_its_name(scripted)
     scripted.done()
 
 
-def test_a_quota_that_nobody_ever_changed_stands_among_the_defaults(scripted):
+def test_unchanged_quota_falls_back_to_aws_default(scripted):
     stub = scripted.stub("service-quotas")
     stub.add_response("list_service_quotas", listed(ON_DEMAND), {"ServiceCode": "ec2"})
     defaults = [("L-417A185B", "Running On-Demand P instances", 0.0), *SPOT]
@@ -185,7 +185,7 @@ def instance(kind, lifecycle=None, cores=None):
     return row
 
 
-def test_what_runs_is_counted_by_the_quota_it_counts_against(scripted):
+def test_running_vcpus_are_counted_per_quota(scripted):
     stub = scripted.stub("ec2")
     pages = [
         [instance("p3dn.24xlarge", cores=48), instance("p4d.24xlarge", cores=48)],

@@ -1,4 +1,4 @@
-"""An EC2 endpoint on this machine whose answers are written down: real HTTP and XML, which botocore itself reads."""
+"""A local EC2 endpoint with scripted responses: real HTTP and XML, parsed by botocore itself."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ class Answer:
 
 
 def refused(code: str, status: int, message: str = "said so") -> Answer:
-    """As EC2 refuses: the same document whatever the status."""
+    """Return an EC2 error response; the document is the same for every HTTP status."""
     error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
     return Answer(status, f"<Response><Errors>{error}</Errors><RequestID>req-1</RequestID></Response>")
 
 
 def fleet(ids: Sequence[str] = (), errors: Sequence[tuple[str, str]] = (), fleet_id: str = "fleet-1") -> Answer:
-    """The 200 of an instant fleet: what was launched, and why the rest was not."""
+    """Return the 200 response of an instant fleet: launched instances, and errors for the others."""
     launched = "".join(f"<item>{one}</item>" for one in ids)
     group = f"<item><instanceIds>{launched}</instanceIds><instanceType>p3dn.24xlarge</instanceType></item>"
     rows = "".join(
@@ -40,7 +40,7 @@ def fleet(ids: Sequence[str] = (), errors: Sequence[tuple[str, str]] = (), fleet
 
 
 def instances(states: dict[str, str]) -> Answer:
-    """What `DescribeInstances` shows."""
+    """Return the response of `DescribeInstances`."""
     rows = "".join(
         f"<item><instanceId>{one}</instanceId><instanceType>p3dn.24xlarge</instanceType>"
         f"<launchTime>2026-11-21T04:00:00.000Z</launchTime><placement><availabilityZone>us-east-1c</availabilityZone>"
@@ -56,7 +56,7 @@ def instances(states: dict[str, str]) -> Answer:
 
 
 def deleted() -> Answer:
-    """A fleet that is deleted, its instances on their way."""
+    """Return the response for a deleted fleet whose instances are terminating."""
     row = (
         "<item><fleetId>fleet-1</fleetId><currentFleetState>deleted_terminating</currentFleetState>"
         "<previousFleetState>active</previousFleetState></item>"
@@ -65,7 +65,7 @@ def deleted() -> Answer:
 
 
 def terminated() -> Answer:
-    """Instances on their way."""
+    """Return the response for terminating instances."""
     return _ok("TerminateInstances", "<instancesSet/>")
 
 
@@ -75,7 +75,7 @@ def _ok(action: str, inner: str) -> Answer:
 
 @dataclass
 class Wire:
-    """What was asked, and what is answered: `script` by action, the last answer for ever."""
+    """Recorded requests, and scripted responses by action; the last response of an action repeats."""
 
     script: dict[str, list[Answer | Callable[[], Answer]]] = field(default_factory=dict)
     asked: list[dict[str, str]] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Wire:
 
 
 def serve(wire: Wire) -> Callable[[], None]:
-    """Start answering; returns what ends it."""
+    """Start the server and return a function that stops it."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,4 @@
-"""Addresses, NAT gateways, endpoints and the policies of roles, each through its whole life."""
+"""Lifecycles of addresses, NAT gateways, VPC endpoints and role policies."""
 
 import json
 from typing import Any, ClassVar
@@ -30,7 +30,7 @@ def interface(ctx: HandlerContext) -> str:
 class TestEip:
     type = "aws:ec2/eip:Eip"
 
-    def test_a_whole_life(self, context) -> None:
+    def test_elastic_ip_full_lifecycle_ends_with_idempotent_delete(self, context) -> None:
         one, ctx = handler(self.type), context("intent-1")
         inputs = one.check({"tags": {"Name": "n"}})
         assert inputs["domain"] == "vpc"
@@ -52,7 +52,7 @@ class TestEip:
         assert one.read(ctx, made.id) is None
         one.delete(ctx, made.id, made.outputs)
 
-    def test_it_belongs_to_an_interface_until_it_is_taken_away(self, context) -> None:
+    def test_address_association_lifecycle(self, context) -> None:
         ctx = context("i")
         eip, link = handler(self.type), handler("aws:ec2/eipAssociation:EipAssociation")
         address = eip.create(ctx, eip.check({}))
@@ -73,7 +73,7 @@ class TestEip:
         assert link.read(ctx, made.id) is None
         link.delete(ctx, made.id, made.outputs)
 
-    def test_one_on_an_instance_is_taken_from_it_and_released(self, scripted, clock) -> None:
+    def test_address_is_disassociated_from_instance_before_release(self, scripted, clock) -> None:
         ec2 = scripted.stub("ec2")
         there: ClassVar = {"AllocationId": "eipalloc-1", "PublicIp": "198.51.100.9", "InstanceId": "i-1"}
         ec2.add_response("describe_addresses", {"Addresses": [{**there, "AssociationId": "eipassoc-1"}]})
@@ -82,7 +82,7 @@ class TestEip:
         handler(self.type).delete(HandlerContext(scripted, clock, "", {}), "eipalloc-1", {})
         scripted.done()
 
-    def test_one_of_a_nat_gateway_waits_until_the_gateway_is_gone(self, scripted, clock) -> None:
+    def test_address_release_waits_for_nat_gateway_deletion(self, scripted, clock) -> None:
         ec2 = scripted.stub("ec2")
         there: ClassVar = {"AllocationId": "eipalloc-1", "PublicIp": "198.51.100.9", "AssociationId": "eipassoc-1"}
         for _ in range(2):
@@ -116,7 +116,7 @@ class TestNatGateway:
         }
         scripted.stub("ec2").add_response("create_nat_gateway", {"NatGateway": self.there}, request)
 
-    def test_it_is_awaited_when_made_and_when_ended(self, scripted, clock) -> None:
+    def test_create_and_delete_wait_for_final_state(self, scripted, clock) -> None:
         one, ctx, ec2 = handler(self.type), HandlerContext(scripted, clock, "i", {}), scripted.stub("ec2")
         self.create(scripted)
         ec2.add_response("describe_nat_gateways", self.shown("pending"), self.by_id)
@@ -135,7 +135,7 @@ class TestNatGateway:
         one.delete(ctx, "nat-1", {})
         scripted.done()
 
-    def test_one_that_aws_could_not_make_says_why(self, scripted, clock) -> None:
+    def test_failed_creation_reports_aws_reason(self, scripted, clock) -> None:
         one, ctx = handler(self.type), HandlerContext(scripted, clock, "i", {})
         self.create(scripted)
         failed = self.shown("failed", FailureCode="Gateway.NotAttached", FailureMessage="Network vpc-1 has no gateway")
@@ -144,13 +144,13 @@ class TestNatGateway:
             one.create(ctx, one.check({"subnetId": "subnet-1", "allocationId": "eipalloc-1"}))
         assert caught.value.code == "Gateway.NotAttached"
 
-    def test_a_failed_or_deleted_one_is_gone(self, scripted, clock) -> None:
+    def test_failed_or_deleted_gateway_reads_as_absent(self, scripted, clock) -> None:
         ctx, ec2 = HandlerContext(scripted, clock, "i", {}), scripted.stub("ec2")
         for state in ("failed", "deleted"):
             ec2.add_response("describe_nat_gateways", self.shown(state), self.by_id)
             assert handler(self.type).read(ctx, "nat-1") is None
 
-    def test_ended_twice_is_ended_once(self, scripted, clock) -> None:
+    def test_delete_of_deleting_gateway_only_waits(self, scripted, clock) -> None:
         ec2 = scripted.stub("ec2")
         ec2.add_response("describe_nat_gateways", self.shown("deleting"), self.by_id)
         ec2.add_response("describe_nat_gateways", self.shown("deleted"), self.by_id)
@@ -161,7 +161,7 @@ class TestNatGateway:
 class TestVpcEndpoint:
     type = "aws:ec2/vpcEndpoint:VpcEndpoint"
 
-    def test_a_whole_life(self, context) -> None:
+    def test_vpc_endpoint_full_lifecycle_ends_with_idempotent_delete(self, context) -> None:
         one, ctx = handler(self.type), context("intent-1")
         ec2 = ctx.clients.client("ec2")
         vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
@@ -179,18 +179,18 @@ class TestVpcEndpoint:
         one.delete(ctx, made.id, made.outputs)
         assert one.read(ctx, made.id) is None
 
-    def test_endpoints_that_cost_by_the_hour_are_refused(self) -> None:
+    def test_interface_endpoints_are_rejected(self) -> None:
         with pytest.raises(UnsupportedError, match="type Interface"):
             handler(self.type).check({"vpcId": "vpc-1", "serviceName": "s", "vpcEndpointType": "Interface"})
 
-    def test_what_went_wrong_inside_the_answer_is_raised(self, scripted, clock) -> None:
+    def test_error_inside_delete_response_is_raised(self, scripted, clock) -> None:
         wrong = {"ResourceId": "vpce-1", "Error": {"Code": "InvalidParameter", "Message": "it is not yours"}}
         scripted.stub("ec2").add_response("delete_vpc_endpoints", {"Unsuccessful": [wrong]})
         with pytest.raises(BadRequestError, match="it is not yours"):
             handler(self.type).delete(HandlerContext(scripted, clock, "", {}), "vpce-1", {})
 
-    def test_its_route_is_left_to_it(self, scripted, clock) -> None:
-        """A table that a gateway endpoint serves has a route to a prefix list, which is no route of the program."""
+    def test_route_table_update_keeps_endpoint_route(self, scripted, clock) -> None:
+        """A gateway endpoint adds a route to a prefix list, which is not among the program's routes."""
         table = {
             "RouteTableId": "rtb-1",
             "VpcId": "vpc-1",
@@ -212,7 +212,7 @@ class TestVpcEndpoint:
 class TestRolePolicy:
     type = "aws:iam/rolePolicy:RolePolicy"
 
-    def test_a_whole_life(self, context) -> None:
+    def test_role_policy_full_lifecycle_ends_with_idempotent_delete(self, context) -> None:
         one, ctx = handler(self.type), context("i")
         ctx.clients.client("iam").create_role(RoleName="node", AssumeRolePolicyDocument=TRUST)
         inputs = one.check({"name": "pull", "role": "node", "policy": json.dumps(PULL)})
@@ -230,7 +230,7 @@ class TestRolePolicy:
         assert one.read(ctx, made.id) is None
         one.delete(ctx, made.id, made.outputs)
 
-    def test_a_role_that_iam_does_not_show_yet_is_awaited(self, scripted, clock) -> None:
+    def test_put_role_policy_retries_until_role_is_visible(self, scripted, clock) -> None:
         iam = scripted.stub("iam")
         iam.add_client_error("put_role_policy", "NoSuchEntity", http_status_code=404)
         iam.add_response("put_role_policy", {})
@@ -245,7 +245,7 @@ class TestSecurityGroupRules:
     ssh: ClassVar = {"protocol": "tcp", "fromPort": 22.0, "toPort": 22.0, "cidrBlocks": ["198.51.100.7/32"]}
     itself: ClassVar = {"protocol": "-1", "fromPort": 0.0, "toPort": 0.0, "self": True}
 
-    def test_a_rule_that_somebody_added_is_read(self, context) -> None:
+    def test_externally_added_rule_is_read(self, context) -> None:
         one, ctx = handler(self.type), context("i")
         made = one.create(ctx, one.check({"name": "demo", "ingress": [self.ssh, self.itself]}))
         assert one.read(ctx, made.id).outputs["ingress"] == made.outputs["ingress"]
@@ -259,8 +259,8 @@ class TestSecurityGroupRules:
         assert read.outputs["ingress"] != made.outputs["ingress"]
         assert "0.0.0.0/0" in [one for rule in read.outputs["ingress"] for one in rule["cidrBlocks"]]
 
-    def test_one_whose_rules_aws_refuses_is_adopted_all_the_same(self, scripted, clock) -> None:
-        """It exists: a teardown has to find it, and an `up` has to say what is wrong with its rules."""
+    def test_group_with_rejected_rules_is_adopted_as_unsettled(self, scripted, clock) -> None:
+        """The group exists: a teardown must find it, and `up` must report what is wrong with its rules."""
         tags = [{"Key": "cloudgpu:intent", "Value": "i"}]
         group = {
             "GroupId": "sg-1",

@@ -1,4 +1,4 @@
-"""The gang's launch against scripted answers: what is sent, what every refusal becomes, and what is released."""
+"""Launch fleets against scripted responses: requests, mapping of rejections to errors, and releases."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -85,7 +85,7 @@ def instance(instance_id: str, state: str, reason: str = "", fleet: str = "fleet
 
 
 class Script:
-    """The answers in the order in which they are asked for."""
+    """The scripted responses, in the order of the calls."""
 
     def __init__(self, scripted: Any) -> None:
         self.ec2, self.launch = scripted.stub("ec2"), scripted.stub("launch")
@@ -107,7 +107,7 @@ class Script:
         self.ec2.add_response("describe_instances", answer, {"Filters": filters})
 
     def released(self, *alive: dict[str, Any]) -> None:
-        """The fleet's deletion, its members by tag, and, where there are any, their end."""
+        """Script the deletion of the fleet, the search for its members, and their termination."""
         self.ec2.add_response(
             "delete_fleets",
             {"SuccessfulFleetDeletions": [{"FleetId": "fleet-1"}]},
@@ -135,7 +135,7 @@ def inputs() -> Any:
     return FLEET.check(INPUTS)
 
 
-def test_a_gang(script: Script, ctx: HandlerContext, clock) -> None:
+def test_create_waits_until_all_fleet_instances_run(script: Script, ctx: HandlerContext, clock) -> None:
     script.launched(["i-b", "i-a"])
     script.seen(instance("i-a", "pending"))  # the other one is not visible yet
     script.seen(instance("i-a", "running"), instance("i-b", "pending"))
@@ -160,7 +160,7 @@ def test_a_gang(script: Script, ctx: HandlerContext, clock) -> None:
         ("UnauthorizedOperation", AuthError),
     ],
 )
-def test_an_empty_gang_says_why_and_leaves_no_fleet(
+def test_empty_fleet_raises_mapped_error_and_is_deleted(
     script: Script, ctx: HandlerContext, code: str, expected: type
 ) -> None:
     script.launched([], (code, "none here"))
@@ -172,14 +172,14 @@ def test_an_empty_gang_says_why_and_leaves_no_fleet(
     assert "none here" in caught.value.message
 
 
-def test_of_several_reasons_the_decisive_one_counts(script: Script, ctx: HandlerContext) -> None:
+def test_quota_error_outranks_capacity_error(script: Script, ctx: HandlerContext) -> None:
     script.launched([], ("InsufficientInstanceCapacity", "none"), ("VcpuLimitExceeded", "limit"))
     script.released()
     with pytest.raises(QuotaError):
         FLEET.create(ctx, inputs())
 
 
-def test_half_a_gang_is_released_before_the_error(script: Script, ctx: HandlerContext) -> None:
+def test_partial_fleet_is_released_before_error(script: Script, ctx: HandlerContext) -> None:
     script.launched(["i-a"], ("InsufficientInstanceCapacity", "only one"))
     script.released(instance("i-a", "running"))
     with pytest.raises(CapacityError) as caught:
@@ -187,8 +187,8 @@ def test_half_a_gang_is_released_before_the_error(script: Script, ctx: HandlerCo
     assert caught.value.launched == ("i-a",)
 
 
-def test_a_retryable_response_gets_the_next_client_token(script: Script, ctx: HandlerContext, clock) -> None:
-    """It was an answer, so the same token would be told the same for a day."""
+def test_retryable_response_gets_next_client_token(script: Script, ctx: HandlerContext, clock) -> None:
+    """AWS returns the same response to the same token for a day."""
     script.launched([], ("RequestLimitExceeded", "Request limit exceeded."))
     script.released()
     script.launched(BOTH, token="token-1-1")
@@ -197,7 +197,7 @@ def test_a_retryable_response_gets_the_next_client_token(script: Script, ctx: Ha
     assert 0 < clock.monotonic() < 5
 
 
-def test_no_instances_and_no_reason_is_no_capacity(script: Script, ctx: HandlerContext) -> None:
+def test_fleet_without_instances_or_reason_is_capacity_error(script: Script, ctx: HandlerContext) -> None:
     script.launched([])
     script.released()
     with pytest.raises(CapacityError, match="gave no reason"):
@@ -215,7 +215,7 @@ def test_no_instances_and_no_reason_is_no_capacity(script: Script, ctx: HandlerC
         ("Client.UserInitiatedShutdown", LaunchError),
     ],
 )
-def test_a_node_that_dies_while_starting_takes_the_gang_with_it(
+def test_node_that_dies_while_starting_releases_whole_fleet(
     script: Script, ctx: HandlerContext, reason: str, expected: type
 ) -> None:
     dead, alive = instance("i-a", "terminated", reason), instance("i-b", "running")
@@ -228,14 +228,14 @@ def test_a_node_that_dies_while_starting_takes_the_gang_with_it(
     assert caught.value.launched == tuple(BOTH)
 
 
-def test_a_capacity_error_comes_back_at_once(script: Script, ctx: HandlerContext, clock) -> None:
+def test_capacity_error_is_raised_without_retry(script: Script, ctx: HandlerContext, clock) -> None:
     script.refused("InsufficientInstanceCapacity", status=500)
     with pytest.raises(CapacityError):
         FLEET.create(ctx, inputs())
     assert clock.monotonic() == 0
 
 
-def test_throttling_sends_the_same_token_again(script: Script, ctx: HandlerContext) -> None:
+def test_throttled_call_is_retried_with_same_token(script: Script, ctx: HandlerContext) -> None:
     script.refused("RequestLimitExceeded", status=503)
     script.refused("InternalError", status=500)
     script.launched(BOTH)
@@ -243,7 +243,7 @@ def test_throttling_sends_the_same_token_again(script: Script, ctx: HandlerConte
     assert FLEET.create(ctx, inputs()).id == "fleet-1"
 
 
-def test_throttling_without_end_is_told(scripted, ctx: HandlerContext, clock) -> None:
+def test_endless_throttling_raises_throttled_error(scripted, ctx: HandlerContext, clock) -> None:
     for _ in range(60):
         Script(scripted).refused("RequestLimitExceeded", status=503)
     with pytest.raises(ThrottledError):
@@ -251,7 +251,7 @@ def test_throttling_without_end_is_told(scripted, ctx: HandlerContext, clock) ->
     assert 60 < clock.monotonic() <= 120
 
 
-def test_a_new_profile_that_ec2_does_not_know_yet(script: Script, ctx: HandlerContext) -> None:
+def test_unknown_new_instance_profile_is_retried(script: Script, ctx: HandlerContext) -> None:
     said = "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
     script.launched([], ("InvalidParameterValue", said))
     script.released()
@@ -260,18 +260,68 @@ def test_a_new_profile_that_ec2_does_not_know_yet(script: Script, ctx: HandlerCo
     assert FLEET.create(ctx, inputs()).id == "fleet-1"
 
 
-def test_gangs_that_never_run_are_told_in_time(scripted, ctx: HandlerContext, clock) -> None:
+ABSENT = [
+    ("InvalidGroup.NotFound", "The security group 'sg-0123456789abcdef0' does not exist", "sg-0123456789abcdef0"),
+    ("InvalidPlacementGroup.Unknown", "The Placement Group 'cloudgpu-lab' is unknown.", "cloudgpu-lab"),
+    ("InvalidLaunchTemplateName.NotFoundException", "template name cloudgpu-lab does not exist", "cloudgpu-lab"),
+]
+
+
+@pytest.mark.parametrize("absent", ABSENT)
+def test_new_resource_that_the_fleet_does_not_find_is_retried_with_another_token(
+    script: Script, scripted, ctx: HandlerContext, clock, absent: tuple[str, str, str]
+) -> None:
+    code, text, name = absent
+    scripted.created.add(name)
+    script.launched([], (code, text))
+    script.released()
+    script.launched(["i-c"], (code, text), token="token-1-1")
+    script.released(instance("i-c", "running"))  # the nodes of the first answer end before the next launch
+    script.launched(BOTH, token="token-1-2")
+    script.seen(instance("i-a", "running"), instance("i-b", "running"))
+    assert FLEET.create(ctx, inputs()).id == "fleet-1"
+    assert 0 < clock.monotonic() < 60
+
+
+@pytest.mark.parametrize(("code", "text", "name"), ABSENT)
+def test_missing_resource_that_was_not_just_created_is_final(
+    script: Script, ctx: HandlerContext, clock, code: str, text: str, name: str
+) -> None:
+    script.launched([], (code, text))
+    script.released()
+    with pytest.raises(CloudError, match=name):
+        FLEET.create(ctx, inputs())
+    assert clock.monotonic() == 0
+
+
+def test_new_resource_that_stays_invisible_is_an_error_after_a_minute(
+    script: Script, scripted, ctx: HandlerContext, clock
+) -> None:
+    code, text, name = ABSENT[0]
+    scripted.created.add(name)
+    for attempt in range(30):
+        script.launched([], (code, text), token=f"token-1-{attempt}" if attempt else "token-1")
+        script.released()
+    with pytest.raises(CloudError, match=name):
+        FLEET.create(ctx, inputs())
+    assert 60 <= clock.monotonic() < 70
+    for stub in scripted.stubs.values():
+        stub.deactivate()
+    scripted.stubs.clear()
+
+
+def test_fleet_stuck_in_pending_times_out(scripted, ctx: HandlerContext, clock) -> None:
     script = Script(scripted)
     script.launched(BOTH)
     for _ in range(90):
         script.seen(instance("i-a", "pending"), instance("i-b", "pending"))
-    with pytest.raises(CloudError, match="to run") as caught:
+    with pytest.raises(CloudError, match="to start running") as caught:
         FLEET.create(ctx, inputs())
     assert caught.value.code == "TimedOut"
     assert clock.monotonic() <= 600
 
 
-def test_find_by_the_calls_own_tag(script: Script, ctx: HandlerContext) -> None:
+def test_find_uses_intent_tag(script: Script, ctx: HandlerContext) -> None:
     script.seen(
         instance("i-0", "terminated", fleet="fleet-0"),
         instance("i-a", "running"),
@@ -284,22 +334,22 @@ def test_find_by_the_calls_own_tag(script: Script, ctx: HandlerContext) -> None:
     assert found.outputs["fleetInstanceSets"][0]["instanceIds"] == BOTH
 
 
-def test_nothing_to_find(script: Script, ctx: HandlerContext) -> None:
+def test_find_returns_none_without_instances(script: Script, ctx: HandlerContext) -> None:
     script.seen()
     assert FLEET.find(ctx, inputs()) is None
 
 
-def test_a_fleet_whose_instances_are_gone_is_gone(script: Script, ctx: HandlerContext) -> None:
+def test_fleet_with_only_terminated_instances_reads_as_absent(script: Script, ctx: HandlerContext) -> None:
     script.seen(instance("i-a", "terminated"), instance("i-b", "shutting-down"))
     assert FLEET.read(ctx, "fleet-1") is None
 
 
-def test_delete_ends_recorded_and_found_instances(script: Script, ctx: HandlerContext) -> None:
+def test_delete_terminates_recorded_and_tagged_instances(script: Script, ctx: HandlerContext) -> None:
     script.released(instance("i-a", "running"), instance("i-b", "shutting-down"))
     FLEET.delete(ctx, "fleet-1", {"fleetInstanceSets": [{"instanceIds": ["i-a"]}]})
 
 
-def test_delete_of_a_fleet_that_is_gone(script: Script, ctx: HandlerContext) -> None:
+def test_delete_of_absent_fleet_succeeds(script: Script, ctx: HandlerContext) -> None:
     failed = {"FleetId": "fleet-1", "Error": {"Code": "fleetIdDoesNotExist", "Message": "no"}}
     script.ec2.add_response("delete_fleets", {"UnsuccessfulFleetDeletions": [failed]})
     script.seen()
@@ -308,14 +358,14 @@ def test_delete_of_a_fleet_that_is_gone(script: Script, ctx: HandlerContext) -> 
     FLEET.delete(ctx, "fleet-1", {"fleetInstanceSets": [{"instanceIds": ["i-a"]}]})
 
 
-def test_a_fleet_that_cannot_be_deleted_is_an_error(script: Script, ctx: HandlerContext) -> None:
+def test_failed_fleet_deletion_raises_error(script: Script, ctx: HandlerContext) -> None:
     failed = {"FleetId": "fleet-1", "Error": {"Code": "unexpectedError", "Message": "no"}}
     script.ec2.add_response("delete_fleets", {"UnsuccessfulFleetDeletions": [failed]})
     with pytest.raises(CloudError):
         FLEET.delete(ctx, "fleet-1", {})
 
 
-def test_one_instance_that_vanished_does_not_save_the_others(script: Script, ctx: HandlerContext) -> None:
+def test_vanished_instance_does_not_block_termination_of_others(script: Script, ctx: HandlerContext) -> None:
     both = instance("i-a", "running"), instance("i-b", "running")
     script.ec2.add_response("delete_fleets", {})
     script.seen(*both)
@@ -328,18 +378,18 @@ def test_one_instance_that_vanished_does_not_save_the_others(script: Script, ctx
 
 
 @pytest.mark.parametrize("change", [{"type": "maintain"}, {"terminateInstances": False}, {"type": None}])
-def test_other_fleets_are_refused(change: dict[str, Any]) -> None:
+def test_unsupported_fleet_types_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedError, match="instant"):
         FLEET.check({**INPUTS, **change})
 
 
-def test_everything_but_tags_needs_a_new_gang() -> None:
+def test_only_tag_changes_update_fleet_in_place() -> None:
     old = inputs()
     assert FLEET.diff(old, {**old, "tags": {}}).replace == ()
     assert FLEET.diff(old, {**old, "targetCapacitySpecification": {}}).replace == ("targetCapacitySpecification",)
 
 
-def test_a_new_tag_reaches_twelve_hundred_nodes_in_three_calls(script: Script, ctx: HandlerContext) -> None:
+def test_tag_update_of_1200_nodes_takes_three_calls(script: Script, ctx: HandlerContext) -> None:
     ids = [f"i-{number:04}" for number in range(1200)]
     script.seen(*(instance(one, "running") for one in ids), instance("i-ended", "terminated"))
     tags, everything = [{"Key": "Name", "Value": "later"}], ["fleet-1", *ids]

@@ -1,4 +1,4 @@
-"""Every handler through its whole life against moto, as the engine drives it."""
+"""Lifecycle of every resource handler against moto, as the engine runs it."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize("type_token", INPUTS)
-def test_a_whole_life(type_token: str, context) -> None:
+def test_full_lifecycle_ends_with_idempotent_delete(type_token: str, context) -> None:
     one, ctx = handler(type_token), context("intent-1")
     inputs = one.check({**INPUTS[type_token], "tags": {"Name": "n"}})
     assert one.find(ctx, inputs) is None
@@ -72,24 +72,24 @@ def test_a_whole_life(type_token: str, context) -> None:
 
 
 @pytest.mark.parametrize("type_token", sorted(HANDLERS))
-def test_an_unknown_property_is_refused_by_name(type_token: str) -> None:
+def test_unknown_property_is_rejected_by_name(type_token: str) -> None:
     with pytest.raises(UnsupportedError, match="noSuchThing") as caught:
         handler(type_token).check({"noSuchThing": 1})
     assert type_token in caught.value.message
 
 
 @pytest.mark.parametrize("type_token", sorted(token for token in HANDLERS if HANDLERS[token].requires))
-def test_a_missing_property_is_named(type_token: str) -> None:
+def test_missing_property_is_named_in_error(type_token: str) -> None:
     with pytest.raises(BadRequestError, match=sorted(handler(type_token).requires)[0]):
         handler(type_token).check({})
 
 
-def test_absent_and_null_are_the_same() -> None:
+def test_null_property_equals_absent_property() -> None:
     one = handler("aws:ec2/keyPair:KeyPair")
     assert one.check({**INPUTS[one.type], "keyNamePrefix": None}) == INPUTS[one.type]
 
 
-def test_nested_properties_are_refused_by_name() -> None:
+def test_unknown_nested_property_is_rejected_by_path() -> None:
     template = handler("aws:ec2/launchTemplate:LaunchTemplate")
     with pytest.raises(UnsupportedError, match=r"networkInterfaces\.enaQueueCount"):
         template.check({"name": "x", "networkInterfaces": [{"deviceIndex": 0, "enaQueueCount": 4}]})
@@ -97,20 +97,20 @@ def test_nested_properties_are_refused_by_name() -> None:
         template.check({"name": "x", "blockDeviceMappings": [{"ebs": {"magic": True}}]})
 
 
-def test_values_not_known_yet_pass_the_check() -> None:
+def test_unknown_values_pass_check() -> None:
     unknown = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
     one = handler("aws:ec2/launchTemplate:LaunchTemplate")
     assert one.check({"name": "x", "networkInterfaces": unknown})["networkInterfaces"] == unknown
 
 
-def test_unknown_types_and_functions_are_named(session) -> None:
+def test_unsupported_types_and_functions_are_named_in_error(session) -> None:
     with pytest.raises(UnsupportedError, match="aws:s3/bucketPolicy:BucketPolicy"):
         handler("aws:s3/bucketPolicy:BucketPolicy")
     with pytest.raises(UnsupportedError, match="aws:ec2/getKeyPair:getKeyPair"):
         invoke("aws:ec2/getKeyPair:getKeyPair", {}, session)
 
 
-def test_a_taken_name_says_what_to_do(context) -> None:
+def test_taken_name_error_suggests_another_cluster_name(context) -> None:
     for token in ("aws:ec2/keyPair:KeyPair", "aws:ec2/securityGroup:SecurityGroup", "aws:iam/role:Role"):
         one = handler(token)
         inputs = one.check(INPUTS[token])
@@ -127,12 +127,12 @@ class TestSecurityGroup:
         (group,) = ctx.clients.client("ec2").describe_security_groups(GroupIds=[group_id])["SecurityGroups"]
         return group["IpPermissions"], group["IpPermissionsEgress"]
 
-    def test_without_egress_nothing_goes_out(self, context) -> None:
+    def test_group_without_egress_allows_no_outbound_traffic(self, context) -> None:
         one, ctx = handler(self.type), context("i")
         made = one.create(ctx, one.check({"name": "closed"}))
         assert self.rules(ctx, made.id) == ([], [])
 
-    def test_a_creation_that_was_cut_off_is_completed(self, context) -> None:
+    def test_interrupted_creation_is_completed_by_find(self, context) -> None:
         one, ctx = handler(self.type), context("i")
         bare = one.create(ctx, one.check({"name": "demo"}))
         whole = one.check(INPUTS[self.type])
@@ -143,7 +143,7 @@ class TestSecurityGroup:
         assert {rule["IpProtocol"] for rule in ingress} == {"tcp", "-1"}
         assert [pair["GroupId"] for rule in egress for pair in rule["UserIdGroupPairs"]] == [bare.id]
 
-    def test_what_somebody_did_to_its_rules_is_told_and_undone_in_place(self, context) -> None:
+    def test_rule_drift_is_reported_and_repaired_in_place(self, context) -> None:
         one, ctx = handler(self.type), context("i")
         inputs = one.check(INPUTS[self.type])
         made = one.create(ctx, inputs)
@@ -154,14 +154,14 @@ class TestSecurityGroup:
         ec2.authorize_security_group_ingress(GroupId=made.id, IpPermissions=[world])
         ec2.revoke_security_group_egress(GroupId=made.id, IpPermissions=[itself])
         assert one.drift(ctx, made.id, inputs) == (
-            f"security group {made.id}: tcp 22 from 0.0.0.0/0 was allowed",
-            f"security group {made.id}: all traffic to {made.id} was no longer allowed",
+            f"security group {made.id}: an extra rule allowed tcp 22 from 0.0.0.0/0",
+            f"security group {made.id}: the rule that allows all traffic to {made.id} was missing",
         )
         one.update(ctx, made.id, inputs, inputs)
         assert one.drift(ctx, made.id, inputs) == ()
         assert self.rules(ctx, made.id) == before
 
-    def test_the_callers_address_changes(self, context) -> None:
+    def test_ssh_source_address_change_updates_rule_in_place(self, context) -> None:
         one, ctx = handler(self.type), context("i")
         old = one.check(INPUTS[self.type])
         made = one.create(ctx, old)
@@ -172,7 +172,7 @@ class TestSecurityGroup:
         assert [span["CidrIp"] for rule in ingress for span in rule["IpRanges"]] == ["203.0.113.9/32"]
         assert [pair["GroupId"] for rule in ingress for pair in rule["UserIdGroupPairs"]] == [made.id]
 
-    def test_only_a_description_changes(self, context) -> None:
+    def test_rule_description_change_is_applied(self, context) -> None:
         one, ctx = handler(self.type), context("i")
         old = one.check({"name": "d", "ingress": [{**SSH, "description": "old"}]})
         made = one.create(ctx, old)
@@ -180,7 +180,7 @@ class TestSecurityGroup:
         ingress, _ = self.rules(ctx, made.id)
         assert [span["Description"] for rule in ingress for span in rule["IpRanges"]] == ["new"]
 
-    def test_name_and_description_replace(self) -> None:
+    def test_name_or_description_change_replaces_group(self) -> None:
         one = handler(self.type)
         old = one.check({"name": "a"})
         assert one.diff(old, one.check({"name": "b", "description": "x"})).replace == ("description", "name")
@@ -189,7 +189,7 @@ class TestSecurityGroup:
 class TestRole:
     type = "aws:iam/role:Role"
 
-    def test_policies_follow_the_program(self, context) -> None:
+    def test_role_policies_are_attached_and_removed_on_update(self, context) -> None:
         one, ctx = handler(self.type), context("i")
         iam = ctx.clients.client("iam")
         document = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:Get*", "Resource": "*"}]}'
@@ -210,7 +210,7 @@ class TestRole:
         assert iam.list_role_policies(RoleName="demo")["PolicyNames"] == []
         assert iam.get_role(RoleName="demo")["Role"]["Description"] == "d"
 
-    def test_a_role_in_use_is_stripped_first(self, context) -> None:
+    def test_role_is_detached_from_profile_before_delete(self, context) -> None:
         role, profile, ctx = handler(self.type), handler("aws:iam/instanceProfile:InstanceProfile"), context("i")
         made = role.create(ctx, role.check(INPUTS[self.type]))
         held = profile.create(ctx, profile.check({"name": "demo", "role": "demo"}))
@@ -222,7 +222,7 @@ class TestRole:
 class TestInstanceProfile:
     type = "aws:iam/instanceProfile:InstanceProfile"
 
-    def test_a_creation_that_was_cut_off_gets_its_role(self, context) -> None:
+    def test_interrupted_profile_creation_gets_role_on_find(self, context) -> None:
         role, one, ctx = handler("aws:iam/role:Role"), handler(self.type), context("i")
         role.create(ctx, role.check(INPUTS[role.type]))
         one.create(ctx, one.check({"name": "demo"}))
@@ -230,7 +230,7 @@ class TestInstanceProfile:
         assert found is not None
         assert found.outputs["role"] == "demo"
 
-    def test_the_role_changes(self, context) -> None:
+    def test_profile_update_switches_role(self, context) -> None:
         role, one, ctx = handler("aws:iam/role:Role"), handler(self.type), context("i")
         for name in ("first", "second"):
             role.create(ctx, role.check({"name": name, "assumeRolePolicy": TRUST}))
@@ -244,7 +244,7 @@ class TestInstanceProfile:
 class TestLaunchTemplate:
     type = "aws:ec2/launchTemplate:LaunchTemplate"
 
-    def test_a_change_makes_a_version_and_tags_do_not(self, context) -> None:
+    def test_property_change_creates_version_and_tags_do_not(self, context) -> None:
         one, ctx = handler(self.type), context("i")
         old = one.check({**INPUTS[self.type], "updateDefaultVersion": True})
         made = one.create(ctx, old)
@@ -255,7 +255,7 @@ class TestLaunchTemplate:
         assert (changed.outputs["latestVersion"], changed.outputs["defaultVersion"]) == (2, 2)
 
 
-def test_a_network_from_vpc_to_route(context) -> None:
+def test_network_lifecycle_from_vpc_to_route_association(context) -> None:
     ctx = context("net")
     ec2 = ctx.clients.client("ec2")
 
@@ -296,7 +296,7 @@ def test_a_network_from_vpc_to_route(context) -> None:
         one.delete(ctx, made.id, made.outputs)
 
 
-def test_routes_follow_the_program(context) -> None:
+def test_route_table_update_replaces_routes(context) -> None:
     ctx = context("i")
     vpc, gateway, table = (
         handler(f"aws:ec2/{name}") for name in ("vpc:Vpc", "internetGateway:InternetGateway", "routeTable:RouteTable")
@@ -312,7 +312,7 @@ def test_routes_follow_the_program(context) -> None:
     assert destinations == {"10.0.0.0/16", "192.0.2.0/24"}
 
 
-def test_deleting_waits_for_what_stands_on_it(scripted, clock) -> None:
+def test_group_delete_retries_on_dependency_violation(scripted, clock) -> None:
     from cloudgpu.aws.resources.base import HandlerContext
 
     ec2 = scripted.stub("ec2")
@@ -324,7 +324,7 @@ def test_deleting_waits_for_what_stands_on_it(scripted, clock) -> None:
     scripted.done()
 
 
-def test_unreachable_is_never_gone(scripted, clock) -> None:
+def test_denied_delete_raises_auth_error(scripted, clock) -> None:
     from cloudgpu.aws.resources.base import HandlerContext
     from cloudgpu.errors import AuthError
 
@@ -333,7 +333,7 @@ def test_unreachable_is_never_gone(scripted, clock) -> None:
         handler("aws:ec2/securityGroup:SecurityGroup").delete(HandlerContext(scripted, clock, "", {}), "sg-1", {})
 
 
-def test_placement_group_life(scripted, clock) -> None:
+def test_placement_group_lifecycle(scripted, clock) -> None:
     from cloudgpu.aws.resources.base import HandlerContext
 
     one, ctx, ec2 = (

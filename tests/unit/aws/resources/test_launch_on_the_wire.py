@@ -1,4 +1,4 @@
-"""Every refusal of a launch as it comes over the wire: HTTP 400, 500, 503, the 200 of a fleet, read by botocore."""
+"""Every launch rejection as real HTTP (status 400, 500, 503, or 200 with errors), parsed by botocore."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -49,7 +49,7 @@ ROWS: list[tuple[str, type[CloudGpuError], str]] = [
     ("VcpuLimitExceeded", QuotaError, "pool"),
     ("InstanceLimitExceeded", QuotaError, "pool"),
     ("MaxFleetCountExceeded", QuotaError, "region"),
-    ("AddressLimitExceeded", QuotaError, "stop"),
+    ("AddressLimitExceeded", QuotaError, "region"),
     ("Unsupported", NotOfferedError, "zone"),
     ("InvalidInstanceType", NotOfferedError, "type"),
     ("UnauthorizedOperation", AuthError, "stop"),
@@ -105,7 +105,7 @@ CALLS = [(*row, status) for row in ROWS for status in (400, 500, 503) if status 
 
 
 @pytest.mark.parametrize(("code", "error", "skips", "status"), CALLS, ids=[f"{one[0]}-{one[3]}" for one in CALLS])
-def test_a_refused_call(  # noqa: PLR0917  a row of the table
+def test_rejected_create_fleet_maps_to_error_and_skip_scope(  # noqa: PLR0917  a row of the table
     wire: Wire, launch: Any, clock: Any, code: str, error: type, skips: str, status: int
 ) -> None:
     wire.script["CreateFleet"] = [refused(code, status)]
@@ -118,7 +118,7 @@ def test_a_refused_call(  # noqa: PLR0917  a row of the table
 
 
 @pytest.mark.parametrize(("code", "error", "skips"), ROWS, ids=[row[0] for row in ROWS])
-def test_a_fleet_that_was_answered_with_errors(
+def test_errors_in_fleet_response_map_to_error_and_skip_scope(
     wire: Wire, launch: Any, clock: Any, code: str, error: type, skips: str
 ) -> None:
     wire.script["CreateFleet"] = [fleet(errors=[(code, "none for you")])]
@@ -135,7 +135,7 @@ def test_a_fleet_that_was_answered_with_errors(
     ("code", "status"),
     [*((code, status) for code in AGAIN for status in (400, 500, 503)), ("Unheard", 500), ("Unheard", 503)],
 )
-def test_a_call_to_be_sent_again_goes_with_the_same_token(
+def test_retryable_rejection_is_retried_with_same_token(
     wire: Wire, launch: Any, clock: Any, code: str, status: int
 ) -> None:
     wire.script["CreateFleet"] = [refused(code, status), refused(code, status), fleet(["i-a", "i-b"])]
@@ -146,9 +146,7 @@ def test_a_call_to_be_sent_again_goes_with_the_same_token(
 
 
 @pytest.mark.parametrize("code", AGAIN)
-def test_a_retryable_response_is_sent_with_the_next_client_token(
-    wire: Wire, launch: Any, clock: Any, code: str
-) -> None:
+def test_retryable_fleet_error_is_retried_with_next_token(wire: Wire, launch: Any, clock: Any, code: str) -> None:
     wire.script["CreateFleet"] = [fleet(errors=[(code, "busy")]), fleet(["i-a", "i-b"])]
     wire.script["DescribeInstances"] = [instances({}), instances(RUNNING)]
     assert launch().id == "fleet-1"
@@ -156,7 +154,7 @@ def test_a_retryable_response_is_sent_with_the_next_client_token(
     assert 0 < clock.monotonic() < 5
 
 
-def test_throttling_without_end_is_told_as_such(wire: Wire, launch: Any, clock: Any) -> None:
+def test_endless_throttling_raises_throttled_error(wire: Wire, launch: Any, clock: Any) -> None:
     wire.script["CreateFleet"] = [refused("RequestLimitExceeded", 503)]
     with pytest.raises(ThrottledError):
         launch()
@@ -164,14 +162,14 @@ def test_throttling_without_end_is_told_as_such(wire: Wire, launch: Any, clock: 
     assert 60 < clock.monotonic() <= 120
 
 
-def test_an_unknown_type_is_retired_or_never_was(wire: Wire, launch: Any) -> None:
+def test_invalid_instance_type_parameter_means_not_offered(wire: Wire, launch: Any) -> None:
     wire.script["CreateFleet"] = [refused("InvalidParameterValue", 400, "Invalid value 'p3.x' for InstanceType.")]
     with pytest.raises(NotOfferedError, match=r"\(InvalidParameterValue\)") as caught:
         launch()
     assert rule_for_error(caught.value).skips == "type"
 
 
-def test_half_a_gang_has_ended_confirmed_before_anything_else_is_tried(wire: Wire, launch: Any, clock: Any) -> None:
+def test_partial_fleet_termination_is_confirmed_before_error(wire: Wire, launch: Any, clock: Any) -> None:
     wire.script["CreateFleet"] = [fleet(["i-a"], [("InsufficientInstanceCapacity", "only one")])]
     wire.script["DescribeInstances"] = [
         instances({"i-a": "running"}),
@@ -197,8 +195,8 @@ def test_half_a_gang_has_ended_confirmed_before_anything_else_is_tried(wire: Wir
     assert wire.of("TerminateInstances")[0]["InstanceId.1"] == "i-a"
 
 
-def test_half_a_gang_that_does_not_end_is_no_lack_of_capacity(wire: Wire, launch: Any, clock: Any) -> None:
-    """Then the next candidate must not be tried: the first one still costs."""
+def test_unconfirmed_partial_fleet_termination_is_no_capacity_error(wire: Wire, launch: Any, clock: Any) -> None:
+    """The next candidate must not be tried, because the instances may still be billed."""
     wire.script["CreateFleet"] = [fleet(["i-a"], [("InsufficientInstanceCapacity", "only one")])]
     wire.script["DescribeInstances"] = [instances({"i-a": "shutting-down"})]
     with pytest.raises(CloudGpuError) as caught:

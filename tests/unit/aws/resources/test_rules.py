@@ -26,12 +26,12 @@ def pulumi_rules(draw: Any) -> dict[str, Any]:
 
 
 @given(st.lists(pulumi_rules(), max_size=5))
-def test_what_is_sent_reads_back_as_what_was_wanted(rules: list[dict[str, Any]]) -> None:
+def test_rules_survive_round_trip_through_aws_format(rules: list[dict[str, Any]]) -> None:
     want = parse_pulumi_rules(rules, "sg-own")
     assert parse_aws_rules([rule.permission() for rule in want]) == want
 
 
-def test_spellings_of_one_protocol_are_one_rule() -> None:
+def test_protocol_aliases_give_equal_rules() -> None:
     def one(protocol: str) -> Any:
         return parse_pulumi_rules(
             [{"protocol": protocol, "fromPort": 22, "toPort": 22, "cidrBlocks": ["10.0.0.0/8"]}], "sg"
@@ -41,6 +41,6 @@ def test_spellings_of_one_protocol_are_one_rule() -> None:
     assert one("-1") == one("all")
 
 
-def test_all_protocols_carry_no_ports() -> None:
+def test_all_protocols_rule_has_no_ports() -> None:
     (rule,) = parse_pulumi_rules([{"protocol": "-1", "fromPort": 0, "toPort": 0, "self": True}], "sg-own")
     assert rule.permission() == {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": "sg-own"}]}

@@ -1,4 +1,4 @@
-"""Schedules and their groups: tags that AWS takes, roles that are not known yet, ends that came by themselves."""
+"""Schedules and schedule groups: tags, roles that IAM does not know yet, and schedules that delete themselves."""
 
 from datetime import UTC, datetime
 
@@ -27,7 +27,7 @@ def group(context):
     return GROUP.create(context("intent-1"), GROUP.check({"name": "cloudgpu-demo", "tags": {"Name": "n", "empty": ""}}))
 
 
-def test_a_group_carries_every_tag_that_has_a_value(group, context) -> None:
+def test_schedule_group_has_every_nonempty_tag(group, context) -> None:
     expected = {**context("").tags, "Name": "n", "cloudgpu:intent": "intent-1"}
     read = GROUP.read(context(""), group.id)
     assert read is not None
@@ -35,7 +35,7 @@ def test_a_group_carries_every_tag_that_has_a_value(group, context) -> None:
     assert group.outputs["arn"].endswith(":schedule-group/cloudgpu-demo")
 
 
-def test_a_group_is_adopted_by_the_call_that_made_it_alone(group, context) -> None:
+def test_schedule_group_is_adopted_only_by_same_intent(group, context) -> None:
     inputs = GROUP.check({"name": "cloudgpu-demo"})
     found = GROUP.find(context("intent-1"), inputs)
     assert found is not None
@@ -43,7 +43,7 @@ def test_a_group_is_adopted_by_the_call_that_made_it_alone(group, context) -> No
     assert GROUP.find(context("intent-2"), inputs) is None
 
 
-def test_tags_of_a_group_change_in_place(group, context) -> None:
+def test_schedule_group_tags_change_in_place(group, context) -> None:
     old, new = (
         GROUP.check({"name": group.id, "tags": {"Name": "n"}}),
         GROUP.check({"name": group.id, "tags": {"a": "b"}}),
@@ -54,7 +54,7 @@ def test_tags_of_a_group_change_in_place(group, context) -> None:
     assert "Name" not in tags
 
 
-def test_a_group_that_goes_slowly_is_waited_for(scripted, clock) -> None:
+def test_schedule_group_delete_waits_until_group_is_absent(scripted, clock) -> None:
     stub = scripted.stub("scheduler")
     stub.add_response("delete_schedule_group", {})
     shown = {"Arn": "arn:group", "Name": "g", "State": "DELETING", "CreationDate": AT, "LastModificationDate": AT}
@@ -85,7 +85,7 @@ def ctx(scripted, clock):
     return HandlerContext(scripted, clock, "token-of-it", {})
 
 
-def test_a_role_that_is_not_known_yet_is_waited_for(scripted, ctx) -> None:
+def test_schedule_creation_retries_until_role_is_assumable(scripted, ctx) -> None:
     stub = scripted.stub("scheduler")
     for _ in range(3):
         stub.add_client_error("create_schedule", "ValidationException", ROLE_UNKNOWN, http_status_code=400)
@@ -97,7 +97,7 @@ def test_a_role_that_is_not_known_yet_is_waited_for(scripted, ctx) -> None:
     scripted.done()
 
 
-def test_a_role_that_stays_unknown_is_an_error_after_a_while(scripted, ctx) -> None:
+def test_unassumable_role_raises_error_after_timeout(scripted, ctx) -> None:
     stub = scripted.stub("scheduler")
     for _ in range(20):
         stub.add_client_error("create_schedule", "ValidationException", ROLE_UNKNOWN, http_status_code=400)
@@ -107,7 +107,7 @@ def test_a_role_that_stays_unknown_is_an_error_after_a_while(scripted, ctx) -> N
     assert 60 < ctx.clock.monotonic() - began <= 90
 
 
-def test_another_refusal_is_an_error_at_once(scripted, ctx) -> None:
+def test_other_validation_errors_are_raised_immediately(scripted, ctx) -> None:
     stub = scripted.stub("scheduler")
     stub.add_client_error("create_schedule", "ValidationException", "Invalid Schedule Expression", http_status_code=400)
     with pytest.raises(BadRequestError, match="Invalid Schedule Expression"):
@@ -115,7 +115,7 @@ def test_another_refusal_is_an_error_at_once(scripted, ctx) -> None:
     scripted.done()
 
 
-def test_what_a_killed_call_made_is_adopted_and_made_right(scripted, ctx) -> None:
+def test_schedule_of_killed_call_is_adopted_and_corrected(scripted, ctx) -> None:
     stub = scripted.stub("scheduler")
     stub.add_response("get_schedule", schedule_shown(ScheduleExpression="at(2026-11-20T05:05:00)"))
     stub.add_response("update_schedule", {"ScheduleArn": "arn:schedule"})
@@ -126,7 +126,7 @@ def test_what_a_killed_call_made_is_adopted_and_made_right(scripted, ctx) -> Non
     scripted.done()
 
 
-def test_one_that_was_carried_out_has_deleted_itself(scripted, ctx) -> None:
+def test_completed_schedule_reads_and_deletes_as_absent(scripted, ctx) -> None:
     stub = scripted.stub("scheduler")
     for call in ("delete_schedule", "get_schedule"):
         stub.add_client_error(call, "ResourceNotFoundException", http_status_code=404)
@@ -135,7 +135,7 @@ def test_one_that_was_carried_out_has_deleted_itself(scripted, ctx) -> None:
     scripted.done()
 
 
-def test_its_time_changes_in_place_and_its_name_does_not(ctx) -> None:
+def test_schedule_time_changes_in_place_but_name_replaces(ctx) -> None:
     old = SCHEDULE.check(INPUTS)
     later = SCHEDULE.check({**INPUTS, "scheduleExpression": "at(2026-11-21T07:05:00)"})
     assert SCHEDULE.diff(old, later).changed == ("scheduleExpression",)

@@ -1,4 +1,4 @@
-"""Handlers of what keeps data, through their whole lives against moto; FSx's by written-down answers."""
+"""Lifecycles of the storage handlers against moto, and of FSx against scripted responses."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 from cloudgpu.aws.ec2.tagging import to_tag_list
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
+from cloudgpu.aws.resources.storage.association import list_associations
 from cloudgpu.errors import BadRequestError, CloudError, UnsupportedError
 
 EFS = "aws:efs/fileSystem:FileSystem"
@@ -32,7 +33,7 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize("type_token", INPUTS)
-def test_a_whole_life(type_token: str, context) -> None:
+def test_full_lifecycle_ends_with_idempotent_delete(type_token: str, context) -> None:
     one, ctx = handler(type_token), context("intent-1")
     inputs = one.check({**INPUTS[type_token], "tags": {"Name": "n"}})
     assert one.find(ctx, inputs) is None
@@ -59,7 +60,7 @@ def test_a_whole_life(type_token: str, context) -> None:
     one.delete(ctx, made.id, made.outputs)
 
 
-def test_a_file_system_is_encrypted_and_the_calls_token_is_its_own(context) -> None:
+def test_file_system_is_encrypted_and_uses_intent_as_creation_token(context) -> None:
     one = handler(EFS)
     made = one.create(context("intent-1"), one.check(INPUTS[EFS]))
     assert made.outputs["encrypted"] is True
@@ -75,7 +76,7 @@ def subnet(session) -> str:
     return session.client("ec2").describe_subnets(Filters=zone)["Subnets"][0]["SubnetId"]
 
 
-def test_a_mount_target_stands_in_one_subnet_and_in_the_way_of_its_file_system(context, session, subnet) -> None:
+def test_mount_target_lifecycle_blocks_file_system_deletion(context, session, subnet) -> None:
     ctx = context("intent-1")
     system = handler(EFS).create(ctx, handler(EFS).check(INPUTS[EFS]))
     one = handler(TARGET)
@@ -98,12 +99,12 @@ def test_a_mount_target_stands_in_one_subnet_and_in_the_way_of_its_file_system(c
 
 
 @pytest.mark.parametrize("type_token", [TARGET, BLOCK, ENCRYPTION])
-def test_what_cannot_carry_tags_refuses_them(type_token: str) -> None:
+def test_untaggable_resources_reject_tags(type_token: str) -> None:
     with pytest.raises(UnsupportedError, match="tags"):
         handler(type_token).check({"tags": {"a": "b"}})
 
 
-def test_a_volume_comes_from_its_snapshot_and_grows(context, session) -> None:
+def test_volume_is_created_from_snapshot_and_grows_in_place(context, session) -> None:
     ec2 = session.client("ec2")
     base = ec2.create_volume(AvailabilityZone="us-east-1a", Size=4)["VolumeId"]
     snapshot = ec2.create_snapshot(VolumeId=base)["SnapshotId"]
@@ -117,7 +118,7 @@ def test_a_volume_comes_from_its_snapshot_and_grows(context, session) -> None:
     assert one.diff(inputs, {**inputs, "encrypted": False}).replace == ("encrypted",)
 
 
-def test_a_bucket_that_is_there_is_never_taken_over(context, session) -> None:
+def test_existing_bucket_is_never_adopted(context, session) -> None:
     session.client("s3").create_bucket(Bucket="cloudgpu-demo-3f9a")
     one = handler(BUCKET)
     inputs = one.check(INPUTS[BUCKET])
@@ -127,7 +128,7 @@ def test_a_bucket_that_is_there_is_never_taken_over(context, session) -> None:
     assert caught.value.code == "BucketAlreadyExists"
 
 
-def test_a_bucket_in_another_region_says_which(scripted, clock) -> None:
+def test_bucket_creation_passes_region_and_tags(scripted, clock) -> None:
     scripted.region = "eu-west-1"
     stub = scripted.stub("s3")
     tags = {"cloudgpu:intent": "t"}
@@ -141,7 +142,7 @@ def test_a_bucket_in_another_region_says_which(scripted, clock) -> None:
     scripted.done()
 
 
-def test_a_bucket_that_holds_something_stays_unless_it_is_to_be_forced(context, session) -> None:
+def test_nonempty_bucket_is_deleted_only_with_force_destroy(context, session) -> None:
     one, s3 = handler(BUCKET), session.client("s3")
     made = one.create(context("intent-1"), one.check(INPUTS[BUCKET]))
     s3.put_bucket_versioning(Bucket=made.id, VersioningConfiguration={"Status": "Enabled"})
@@ -156,7 +157,7 @@ def test_a_bucket_that_holds_something_stays_unless_it_is_to_be_forced(context, 
     assert one.read(context("intent-1"), made.id) is None
 
 
-def test_public_access_is_blocked_and_contents_are_encrypted(context, session) -> None:
+def test_bucket_gets_public_access_block_and_encryption(context, session) -> None:
     bucket = handler(BUCKET).create(context("intent-1"), handler(BUCKET).check(INPUTS[BUCKET]))
     block, encryption = handler(BLOCK), handler(ENCRYPTION)
     names = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
@@ -206,7 +207,7 @@ def lustre_inputs() -> dict[str, Any]:
     }
 
 
-def test_lustre_is_awaited_until_it_can_be_mounted(scripted, clock) -> None:
+def test_lustre_creation_waits_until_available(scripted, clock) -> None:
     one, stub = handler(LUSTRE), scripted.stub("fsx")
     wanted = {
         "ClientRequestToken": "t",
@@ -233,7 +234,7 @@ def test_lustre_is_awaited_until_it_can_be_mounted(scripted, clock) -> None:
     scripted.done()
 
 
-def test_lustre_that_fails_says_why_and_can_still_be_adopted_to_be_ended(scripted, clock) -> None:
+def test_failed_lustre_reports_reason_and_stays_findable(scripted, clock) -> None:
     one, stub = handler(LUSTRE), scripted.stub("fsx")
     failed = lustre("FAILED", FailureDetails={"Message": "no capacity left in this zone"})
     stub.add_response("create_file_system", {"FileSystem": lustre("CREATING")})
@@ -249,7 +250,52 @@ def test_lustre_that_fails_says_why_and_can_still_be_adopted_to_be_ended(scripte
     scripted.done()
 
 
-def test_lustre_ends_without_a_backup_that_would_go_on_costing(scripted, clock) -> None:
+def test_lustre_being_deleted_is_not_adopted(scripted, clock) -> None:
+    one, stub = handler(LUSTRE), scripted.stub("fsx")
+    stub.add_response("describe_file_systems", {"FileSystems": [lustre("DELETING")]})
+    assert one.find(HandlerContext(scripted, clock, "t", {}), one.check(lustre_inputs())) is None
+    scripted.done()
+
+
+DELETING = {
+    VOLUME: ("ec2", "describe_volumes", {"Volumes": [{"VolumeId": "vol-1", "State": "deleting"}]}),
+    TARGET: (
+        "efs",
+        "describe_mount_targets",
+        {
+            "MountTargets": [
+                {
+                    "MountTargetId": "fsmt-0123456789abcdef0",
+                    "FileSystemId": "fs-0123456789abcdef0",
+                    "SubnetId": "subnet-0a1b2c3d4e5f60718",
+                    "LifeCycleState": "deleting",
+                }
+            ]
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DELETING)
+def test_storage_being_deleted_is_not_adopted(scripted, clock, kind) -> None:
+    service, operation, response = DELETING[kind]
+    scripted.stub(service).add_response(operation, response)
+    inputs = {"fileSystemId": "fs-0123456789abcdef0", "subnetId": "subnet-0a1b2c3d4e5f60718"}
+    one = handler(kind)
+    found = one.find(HandlerContext(scripted, clock, "t", {}), one.check(INPUTS.get(kind, inputs)))
+    assert found is None
+    scripted.done()
+
+
+def test_endless_list_of_associations_is_an_error(scripted) -> None:
+    stub = scripted.stub("fsx")
+    for _ in range(2):
+        stub.add_response("describe_data_repository_associations", {"Associations": [], "NextToken": "again"})
+    with pytest.raises(CloudError, match="endless list of data repository associations"):
+        list(list_associations(scripted.client("fsx")))
+
+
+def test_lustre_is_deleted_without_final_backup(scripted, clock) -> None:
     one, stub = handler(LUSTRE), scripted.stub("fsx")
     wanted = {"FileSystemId": "fs-0123456789abcdef0", "LustreConfiguration": {"SkipFinalBackup": True}}
     stub.add_response("delete_file_system", {}, wanted)
@@ -263,14 +309,14 @@ def test_lustre_ends_without_a_backup_that_would_go_on_costing(scripted, clock) 
     scripted.done()
 
 
-def test_lustre_grows_in_place_and_is_replaced_to_shrink() -> None:
+def test_lustre_grows_in_place_and_shrinking_replaces() -> None:
     one = handler(LUSTRE)
     old = one.check(lustre_inputs())
     assert one.diff(old, {**old, "storageCapacity": 2400.0}).replace == ()
     assert one.diff({**old, "storageCapacity": 2400.0}, old).replace == ("storageCapacity",)
 
 
-def test_a_link_to_s3_keeps_both_sides_in_step_and_is_found_by_its_tag(scripted, clock) -> None:
+def test_s3_association_sets_policies_and_is_found_by_tag(scripted, clock) -> None:
     one, stub = handler(LINK), scripted.stub("fsx")
     policy = {"autoImportPolicy": {"events": ["NEW"]}, "autoExportPolicy": {"events": ["NEW", "CHANGED"]}}
     link = {"fileSystemId": "fs-0123456789abcdef0", "fileSystemPath": "/data", "dataRepositoryPath": "s3://data/set"}
@@ -303,5 +349,20 @@ def test_a_link_to_s3_keeps_both_sides_in_step_and_is_found_by_its_tag(scripted,
     ctx = HandlerContext(scripted, clock, "t", {})
     made = one.create(ctx, inputs)
     assert made.outputs["s3"] == policy
+    assert one.find(ctx, inputs) == made
+    # The association is on the second page, behind another one, which is being deleted.
+    gone = {**shown, "AssociationId": "dra-0123456789abcdef1", "Lifecycle": "DELETING"}
+    filters = [{"Name": "file-system-id", "Values": ["fs-0123456789abcdef0"]}]
+    pages = (
+        ({"Associations": [gone], "NextToken": "next"}, {"Filters": filters}),
+        (
+            {"Associations": [shown]},
+            {"Filters": filters, "NextToken": "next"},
+        ),
+    )
+    for page, request in pages:
+        stub.add_response("describe_data_repository_associations", page, request)
+    for _ in range(2):
+        stub.add_response("describe_data_repository_associations", {"Associations": [shown]})
     assert one.find(ctx, inputs) == made
     scripted.done()

@@ -1,4 +1,4 @@
-"""boto3's own chain on real configuration files; who hands out credentials is a server on this machine."""
+"""boto3's credential chain with real configuration files and a local STS server."""
 
 import json
 import sys
@@ -90,35 +90,35 @@ def refused(profile: str | None = None) -> AuthError:
     return caught.value
 
 
-def test_none_at_all() -> None:
+def test_missing_credentials_error_suggests_next_steps() -> None:
     err = refused()
     assert "no AWS credentials were found" in err.message
     assert "aws configure" in err.hint
     assert "--on rehearsal" in err.hint
 
 
-def test_a_profile_without_any(config: Path) -> None:
+def test_profile_without_credentials_is_named_in_error(config: Path) -> None:
     config.write_text("[profile research]\nregion = us-west-2\n")
     err = refused("research")
     assert "profile research has none" in err.message
     assert "aws sso login --profile research" in err.hint
 
 
-def test_an_unknown_profile_is_told_with_those_that_exist(config: Path) -> None:
+def test_unknown_profile_error_lists_existing_profiles(config: Path) -> None:
     config.write_text("[profile research]\nregion = us-west-2\n")
     err = refused("reserach")
     assert "reserach" in err.message
     assert "research" in err.hint
 
 
-def test_half_a_key(config: Path) -> None:
+def test_partial_credentials_are_rejected(config: Path) -> None:
     config.write_text("[profile half]\naws_access_key_id = AKIA\n")
     err = refused("half")
     assert "aws_secret_access_key" in err.message
     assert err.code == "PartialCredentials"
 
 
-def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_are_reported_as_credential_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     login = opened()._login
@@ -126,7 +126,7 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "AWS_SESSION_TOKEN" in login.renewal
 
 
-def test_an_assumed_role_is_assumed_once_for_all_regions(config: Path, sts: HTTPServer) -> None:
+def test_role_is_assumed_once_for_all_regions(config: Path, sts: HTTPServer) -> None:
     config.write_text(
         "[profile base]\naws_access_key_id = BASE\naws_secret_access_key = s\n"
         "[profile gpu]\nrole_arn = arn:aws:iam::111122223333:role/gpu\nsource_profile = base\n"
@@ -139,7 +139,7 @@ def test_an_assumed_role_is_assumed_once_for_all_regions(config: Path, sts: HTTP
     assert sts.seen == [("AssumeRole", "BASE"), ("GetCallerIdentity", "ASSUMED"), ("GetCallerIdentity", "ASSUMED")]
 
 
-def test_a_role_that_may_not_be_assumed(config: Path, sts: HTTPServer) -> None:
+def test_denied_assume_role_names_profile(config: Path, sts: HTTPServer) -> None:
     config.write_text(
         "[profile base]\naws_access_key_id = BASE\naws_secret_access_key = s\n"
         "[profile gpu]\nrole_arn = arn:aws:iam::111122223333:role/gpu\nsource_profile = base\n"
@@ -151,7 +151,9 @@ def test_a_role_that_may_not_be_assumed(config: Path, sts: HTTPServer) -> None:
 
 
 @pytest.mark.parametrize("token", ["expired", "missing"])
-def test_single_sign_on_that_is_over(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+def test_expired_sso_login_suggests_sso_login_command(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
     monkeypatch.setattr(SSOProvider, "_SSO_TOKEN_CACHE_DIR", str(tmp_path / "cache"))
     config.write_text(
         f"[profile research]\nsso_start_url = {START}\nsso_region = us-east-1\n"
@@ -166,7 +168,7 @@ def test_single_sign_on_that_is_over(config: Path, tmp_path: Path, monkeypatch: 
     assert err.hint == "aws sso login --profile research"
 
 
-def test_a_credential_process(config: Path, tmp_path: Path) -> None:
+def test_credential_process_is_used_and_failure_reported(config: Path, tmp_path: Path) -> None:
     script = tmp_path / "hand_out.py"
     script.write_text('print(\'{"Version": 1, "AccessKeyId": "A", "SecretAccessKey": "s"}\')')
     config.write_text(f"[profile vault]\ncredential_process = {sys.executable} {script}\n")
@@ -177,7 +179,7 @@ def test_a_credential_process(config: Path, tmp_path: Path) -> None:
     assert "credential_process" in err.hint
 
 
-def test_keys_that_expired_are_told_with_what_renews_them(
+def test_expired_keys_error_names_profile_to_renew(
     config: Path, sts: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config.write_text("[profile research]\naws_access_key_id = A\naws_secret_access_key = s\naws_session_token = t\n")
@@ -189,7 +191,7 @@ def test_keys_that_expired_are_told_with_what_renews_them(
     assert "--profile research" in caught.value.hint
 
 
-def test_who_hands_them_out_cannot_be_reached(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_credential_provider_is_no_auth_error(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     config.write_text(

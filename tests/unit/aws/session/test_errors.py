@@ -53,7 +53,7 @@ def client_error(code: str, message: str = "said so", status: int = 400) -> boto
         ("SomethingNobodyKnows", BadRequestError),
     ],
 )
-def test_codes_decide_the_class(code: str, expected: type[LaunchError | CloudError]) -> None:
+def test_error_code_determines_error_class(code: str, expected: type[LaunchError | CloudError]) -> None:
     err = error_from_code(code, "said so.", "launching")
     assert type(err) is expected
     assert err.code == code
@@ -61,7 +61,7 @@ def test_codes_decide_the_class(code: str, expected: type[LaunchError | CloudErr
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "ExpiredTokenException", "RequestExpired", "AuthFailure"])
-def test_credentials_that_expired_are_called_so(code: str) -> None:
+def test_expired_credentials_are_reported_as_expired(code: str) -> None:
     err = error_from_code(code, "The security token included in the request is expired", "deleting fleet")
     assert type(err) is AuthError
     assert err.message.startswith("deleting fleet: credentials expired")
@@ -69,13 +69,13 @@ def test_credentials_that_expired_are_called_so(code: str) -> None:
     assert "log in again" in err.hint
 
 
-def test_a_missing_service_role_is_not_called_expired() -> None:
+def test_missing_service_linked_role_is_not_reported_as_expired() -> None:
     err = error_from_code("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "not permitted", "launching")
     assert "expired" not in err.message
     assert "aws iam create-service-linked-role" in err.hint
 
 
-def test_a_wrong_parameter_that_is_the_type_is_an_unknown_type() -> None:
+def test_invalid_instance_type_parameter_is_not_offered_error() -> None:
     err = error_from_code("InvalidParameterValue", "Invalid value 'zz9.bogus' for InstanceType.", "launching")
     assert type(err) is NotOfferedError
     assert err.code == "InvalidInstanceType"
@@ -84,19 +84,19 @@ def test_a_wrong_parameter_that_is_the_type_is_an_unknown_type() -> None:
     assert type(other) is BadRequestError
 
 
-def test_a_capacity_error_as_http_500_stays_a_capacity_error() -> None:
+def test_capacity_error_with_http_500_stays_capacity_error() -> None:
     assert isinstance(
         error_from_botocore(client_error("InsufficientInstanceCapacity", status=500), "launching"), CapacityError
     )
 
 
-def test_an_unknown_server_fault_may_be_sent_again() -> None:
+def test_unknown_server_error_is_retryable() -> None:
     err = error_from_botocore(client_error("Weird", status=503), "asking")
     assert isinstance(err, ThrottledError)
     assert err.request_id == "req-1"
 
 
-def test_typed_keeps_the_original_as_cause() -> None:
+def test_convert_errors_keeps_original_as_cause() -> None:
     original = client_error("AccessDenied")
     with pytest.raises(AuthError) as caught, convert_errors("asking"):
         raise original
@@ -104,7 +104,7 @@ def test_typed_keeps_the_original_as_cause() -> None:
     assert caught.value.hint
 
 
-def test_typed_lets_other_errors_through() -> None:
+def test_convert_errors_passes_other_exceptions_through() -> None:
     with pytest.raises(KeyError), convert_errors("asking"):
         raise KeyError("bug")
 
@@ -118,7 +118,7 @@ def test_typed_lets_other_errors_through() -> None:
         boto.ConnectionClosedError(endpoint_url="https://x"),
     ],
 )
-def test_no_answer_is_neither_refused_nor_gone(lost: boto.BotoCoreError) -> None:
+def test_connection_failures_are_unreachable_not_absent(lost: boto.BotoCoreError) -> None:
     err = error_from_botocore(lost, "asking")
     assert type(err) is CloudError
     assert err.code == UNREACHABLE
@@ -126,7 +126,7 @@ def test_no_answer_is_neither_refused_nor_gone(lost: boto.BotoCoreError) -> None
 
 
 @pytest.mark.parametrize("err", [boto.NoCredentialsError(), boto.ProfileNotFound(profile="nobody")])
-def test_missing_credentials(err: boto.BotoCoreError) -> None:
+def test_missing_credentials_raise_auth_error(err: boto.BotoCoreError) -> None:
     assert isinstance(error_from_botocore(err, "asking"), AuthError)
 
 
@@ -143,24 +143,24 @@ def test_missing_credentials(err: boto.BotoCoreError) -> None:
         "fleetIdDoesNotExist",
     ],
 )
-def test_gone(code: str) -> None:
+def test_not_found_codes_mean_resource_is_absent(code: str) -> None:
     assert is_gone(error_from_code(code, "", ""))
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "DependencyViolation", "InvalidParameterValue", ""])
-def test_not_gone(code: str) -> None:
+def test_other_codes_do_not_mean_resource_is_absent(code: str) -> None:
     assert not is_gone(error_from_code(code, "", ""))
 
 
 @pytest.mark.parametrize("code", ["DependencyViolation", "InvalidGroup.InUse", "InvalidPlacementGroup.InUse"])
-def test_in_use(code: str) -> None:
+def test_in_use_codes_are_recognized(code: str) -> None:
     assert is_in_use(error_from_code(code, "", ""))
 
 
-def test_a_name_that_is_taken_says_what_to_do() -> None:
+def test_taken_name_error_suggests_another_cluster_name() -> None:
     assert "another cluster name" in error_from_code("InvalidGroup.Duplicate", "exists", "making").hint
     assert "another cluster name" in error_from_code("EntityAlreadyExists", "exists", "making").hint
 
 
-def test_quota_hint_names_the_quota_code() -> None:
+def test_quota_hint_names_quota_code() -> None:
     assert "L-417A185B" in error_from_code("VcpuLimitExceeded", "", "").hint

@@ -1,4 +1,4 @@
-"""What was just made is not believed to be gone."""
+"""A "not found" response for a resource created moments ago is retried."""
 
 from types import SimpleNamespace
 
@@ -26,7 +26,7 @@ def clock():
 
 @pytest.fixture
 def ec2(monkeypatch, clock):
-    """A client whose answers are given, first come, first served; what it sleeps passes on the clock."""
+    """A client with queued responses, whose pauses advance the clock."""
     made = boto3.client(
         "ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b",
         config=Config(retries={"total_max_attempts": 1}),
@@ -42,7 +42,8 @@ def ec2(monkeypatch, clock):
 
     monkeypatch.setattr("botocore.endpoint.time.sleep", sleep)
     made.meta.events.register_first("before-send.ec2", send)
-    NewResources(lambda: clock.now).watch(made)
+    made.new = NewResources(lambda: clock.now)
+    made.new.watch(made)
     made.answers = answers
     return made
 
@@ -55,14 +56,14 @@ class Raw:
         yield self._content
 
 
-def test_a_new_id_that_is_not_found_is_asked_for_again(ec2, clock):
+def test_not_found_is_retried_for_new_resource(ec2, clock):
     ec2.answers += [MADE, GONE, GONE, SEEN]
     made = ec2.create_security_group(GroupName="g", Description="d")
     assert ec2.describe_security_groups(GroupIds=[made["GroupId"]])["SecurityGroups"] == []
     assert (ec2.answers, clock.now) == ([], 0.75)
 
 
-def test_it_is_believed_once_it_is_no_longer_young(ec2, clock):
+def test_not_found_is_accepted_after_consistency_window(ec2, clock):
     ec2.answers += [MADE, *[GONE] * 99]
     ec2.create_security_group(GroupName="g", Description="d")
     with pytest.raises(ClientError, match="NotFound"):
@@ -71,7 +72,7 @@ def test_it_is_believed_once_it_is_no_longer_young(ec2, clock):
 
 
 @pytest.mark.parametrize("before", [[], [MADE, DELETED]], ids=["somebody else's", "deleted from here"])
-def test_what_is_not_ours_or_deleted_is_gone_at_once(ec2, clock, before):
+def test_not_found_of_other_or_deleted_resource_is_immediate(ec2, clock, before):
     ec2.answers += [*before, GONE]
     if before:
         ec2.create_security_group(GroupName="g", Description="d")
@@ -81,16 +82,41 @@ def test_what_is_not_ours_or_deleted_is_gone_at_once(ec2, clock, before):
     assert (ec2.answers, clock.now) == ([], 0.0)
 
 
-def test_an_answer_that_nobody_can_read_is_no_answer(ec2):
+def test_unreadable_response_is_reported_as_unreachable(ec2):
     ec2.answers += ["<html>Bad Gateway"]
     with pytest.raises(CloudError, match="looking: unreadable response") as err, convert_errors("looking"):
         ec2.describe_vpcs()
     assert err.value.code == UNREACHABLE
 
 
-def test_other_refusals_stand(ec2, clock):
+def test_other_errors_on_new_resource_are_not_retried(ec2, clock):
     ec2.answers += [MADE, GONE.replace("InvalidGroup.NotFound", "DependencyViolation")]
     ec2.create_security_group(GroupName="g", Description="d")
     with pytest.raises(ClientError, match="DependencyViolation"):
         ec2.delete_security_group(GroupId=SG)
     assert clock.now == 0.0
+
+
+KEY_MADE = (
+    "<ImportKeyPairResponse><keyName>lab</keyName><keyPairId>key-0123456789abcdef0</keyPairId></ImportKeyPairResponse>"
+)
+KEY_DELETED = "<DeleteKeyPairResponse><return>true</return></DeleteKeyPairResponse>"
+
+
+def test_error_text_with_a_name_or_id_created_here_is_recent_for_two_minutes(ec2, clock):
+    ec2.answers += [MADE, KEY_MADE]
+    ec2.create_security_group(GroupName="g", Description="d")
+    ec2.import_key_pair(KeyName="lab", PublicKeyMaterial=b"x")
+    assert ec2.new.created_recently(f"The security group '{SG}' does not exist")
+    assert ec2.new.created_recently("The key pair 'lab' does not exist")
+    assert not ec2.new.created_recently("The key pair 'lab-2' does not exist")
+    assert not ec2.new.created_recently("The key pair 'my-lab' does not exist")
+    clock.now = 120
+    assert not ec2.new.created_recently("The key pair 'lab' does not exist")
+
+
+def test_error_text_with_a_name_deleted_from_here_is_not_recent(ec2):
+    ec2.answers += [KEY_MADE, KEY_DELETED]
+    ec2.import_key_pair(KeyName="lab", PublicKeyMaterial=b"x")
+    ec2.delete_key_pair(KeyName="lab")
+    assert not ec2.new.created_recently("The key pair 'lab' does not exist")

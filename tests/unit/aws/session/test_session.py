@@ -9,12 +9,12 @@ from cloudgpu.errors import AuthError, CloudError, ThrottledError
 HERE = CloudEndpoint("http://127.0.0.1:9", "key", "very-secret")
 
 
-def test_an_endpoint_shows_no_secret() -> None:
+def test_endpoint_repr_hides_secret_key() -> None:
     assert "very-secret" not in repr(HERE)
     assert "very-secret" not in str(HERE)
 
 
-def test_the_real_aws_ignores_the_environments_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aws_endpoint_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -24,7 +24,7 @@ def test_the_real_aws_ignores_the_environments_endpoint(monkeypatch: pytest.Monk
     assert session.launch_client().meta.endpoint_url == "https://ec2.us-east-1.amazonaws.com"
 
 
-def test_a_given_endpoint_is_used_without_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_endpoint_bypasses_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     client = connect(HERE, "us-east-1").client("s3")
     assert client.meta.endpoint_url == HERE.url
@@ -32,13 +32,13 @@ def test_a_given_endpoint_is_used_without_proxy(monkeypatch: pytest.MonkeyPatch)
     assert client.meta.config.s3["addressing_style"] == "path"
 
 
-def test_launch_calls_are_sent_once_and_others_are_not() -> None:
+def test_launch_client_never_retries_but_others_do() -> None:
     session = connect(HERE, "us-east-1")
     assert session.launch_client().meta.config.retries["total_max_attempts"] == 1
     assert session.client("ec2").meta.config.retries["total_max_attempts"] > 1
 
 
-def test_clients_are_built_once_by_many_threads() -> None:
+def test_clients_are_built_once_across_threads() -> None:
     session = connect(HERE, "us-east-1")
     built: list[object] = []
     threads = [threading.Thread(target=lambda: built.append(session.client("ec2"))) for _ in range(8)]
@@ -50,21 +50,21 @@ def test_clients_are_built_once_by_many_threads() -> None:
     assert session.launch_client() is not session.client("ec2")
 
 
-def test_without_credentials() -> None:
+def test_missing_credentials_raise_auth_error() -> None:
     with pytest.raises(AuthError, match="no AWS credentials"):
         connect(CloudEndpoint(), "us-east-1")
 
 
-def test_an_unknown_profile() -> None:
+def test_unknown_profile_raises_auth_error() -> None:
     with pytest.raises(AuthError, match="nobody"):
         connect(CloudEndpoint(), "us-east-1", profile="nobody")
 
 
-def test_account(session: Session) -> None:
+def test_session_returns_account_id(session: Session) -> None:
     assert session.account() == "123456789012"
 
 
-def test_another_region_keeps_endpoint_and_key() -> None:
+def test_session_in_other_region_keeps_endpoint() -> None:
     other = connect(HERE, "us-east-1").in_region("eu-west-1")
     assert (other.region, other.endpoint) == ("eu-west-1", HERE)
     assert other.client("ec2").meta.region_name == "eu-west-1"
@@ -99,7 +99,7 @@ def refusing():
     server.server_close()
 
 
-def test_a_launch_error_500_is_not_sent_again_and_every_call_is_told(refusing) -> None:
+def test_failed_launch_call_is_sent_once_and_reported(refusing) -> None:
     calls: list[ApiCall] = []
     url = f"http://127.0.0.1:{refusing.server_address[1]}"
     session = connect(CloudEndpoint(url, "k", "s"), "us-east-1", on_call=calls.append)
@@ -116,7 +116,7 @@ def test_a_launch_error_500_is_not_sent_again_and_every_call_is_told(refusing) -
     assert call.seconds >= 0
 
 
-def test_an_unreachable_endpoint_is_told_too() -> None:
+def test_unreachable_endpoint_call_is_reported() -> None:
     calls: list[ApiCall] = []
     session = connect(HERE, "us-east-1", on_call=calls.append)
     with pytest.raises(Exception, match="Could not connect"):
@@ -124,7 +124,7 @@ def test_an_unreachable_endpoint_is_told_too() -> None:
     assert [(call.operation, call.http_status) for call in calls] == [("DescribeInstances", 0)]
 
 
-def test_account_of_an_unreachable_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_account_of_unreachable_endpoint_raises_cloud_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloudgpu.aws.session.session._ATTEMPTS", 1)
     with pytest.raises(CloudError) as caught:
         connect(HERE, "us-east-1").account()

@@ -3,11 +3,11 @@ from itertools import pairwise
 import pytest
 
 from cloudgpu.aws.session.waiters import is_throttled, poll, retry
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import BadRequestError, CloudError, ThrottledError
+from tests.manual_clock import ManualClock
 
 
-def test_retried_until_it_works(clock: ManualClock) -> None:
+def test_retry_backs_off_until_success(clock: ManualClock) -> None:
     calls: list[float] = []
 
     def call() -> str:
@@ -22,7 +22,7 @@ def test_retried_until_it_works(clock: ManualClock) -> None:
     assert pauses[0] > 0
 
 
-def test_retried_gives_up_in_time(clock: ManualClock) -> None:
+def test_retry_gives_up_at_total_timeout(clock: ManualClock) -> None:
     def call() -> None:
         raise ThrottledError("slow")
 
@@ -31,7 +31,7 @@ def test_retried_gives_up_in_time(clock: ManualClock) -> None:
     assert 50 <= clock.monotonic() <= 60
 
 
-def test_retried_stops_at_another_error(clock: ManualClock) -> None:
+def test_retry_stops_at_other_error(clock: ManualClock) -> None:
     def call() -> None:
         raise BadRequestError("no")
 
@@ -40,11 +40,11 @@ def test_retried_stops_at_another_error(clock: ManualClock) -> None:
     assert clock.monotonic() == 0
 
 
-def test_awaited_sees_what_appears(clock: ManualClock) -> None:
+def test_poll_returns_first_result(clock: ManualClock) -> None:
     assert poll(clock, lambda: "there" if clock.monotonic() > 5 else None, what="it", total_s=60) == "there"
 
 
-def test_awaited_names_what_did_not_come(clock: ManualClock) -> None:
+def test_poll_timeout_names_awaited_resource(clock: ManualClock) -> None:
     with pytest.raises(CloudError, match=r"timed out after .* s waiting for the bus") as caught:
         poll(clock, lambda: None, what="the bus", total_s=30)
     assert caught.value.code == "TimedOut"

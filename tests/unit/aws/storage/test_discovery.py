@@ -1,4 +1,4 @@
-"""Storage by its tags alone, against moto: what there is, who uses it, and its end."""
+"""Find storage by its tags against moto: its parts, its users and its deletion."""
 
 from decimal import Decimal
 from typing import Any
@@ -54,7 +54,7 @@ def files(make, subnet):
     return system, group
 
 
-def test_pieces_of_storage_are_told_apart_by_name_and_token(make, files, session, clock) -> None:
+def test_storage_is_grouped_by_name_and_token(make, files, session, clock) -> None:
     own = {"availabilityZone": "us-east-1a", "type": "gp3"}
     make(VOLUME, tags("disk", "ebs", "one", "false"), **own, size=8)
     make(VOLUME, tags("disk", "ebs", "two"), **own, size=16)
@@ -71,7 +71,7 @@ def test_pieces_of_storage_are_told_apart_by_name_and_token(make, files, session
     assert stored(session, "dis") == ()
 
 
-def test_a_bucket_is_found_by_its_name_and_its_tags_together(make, session) -> None:
+def test_only_tagged_bucket_in_same_region_is_found(make, session) -> None:
     s3 = session.client("s3")
     made = make(BUCKET, tags("logs", "s3"), bucket="cloudgpu-logs-1")
     s3.create_bucket(Bucket="cloudgpu-logs-of-somebody")
@@ -84,7 +84,7 @@ def test_a_bucket_is_found_by_its_name_and_its_tags_together(make, session) -> N
     assert (one.data.size_gib, one.users) == (Decimal(1) / 1024, None)
 
 
-def test_who_carries_the_group_may_have_it_mounted(files, session, subnet) -> None:
+def test_instance_with_storage_security_group_counts_as_user(files, session, subnet) -> None:
     _, group = files
     ec2 = session.client("ec2")
     (one,) = stored(session)
@@ -106,7 +106,18 @@ def test_who_carries_the_group_may_have_it_mounted(files, session, subnet) -> No
     assert one.users == ()
 
 
-def test_a_group_that_it_lets_in_counts_as_its_user(make, session, subnet) -> None:
+def test_bucket_deleted_during_search_is_skipped(make, files, session, monkeypatch) -> None:
+    make(BUCKET, tags("logs", "s3"), bucket="cloudgpu-logs-1")
+
+    def deleted(clients, name):
+        clients.client("s3").delete_bucket(Bucket=name)
+        return bucket_size(clients, name)
+
+    monkeypatch.setattr("cloudgpu.aws.storage.discovery.bucket_size", deleted)
+    assert [one.name for one in stored(session)] == ["files"]
+
+
+def test_instance_in_allowed_security_group_counts_as_user(make, session, subnet) -> None:
     ec2 = session.client("ec2")
     nodes = ec2.create_security_group(GroupName="nodes", Description="nodes")["GroupId"]
     own = tags("files", "efs")
@@ -117,7 +128,7 @@ def test_a_group_that_it_lets_in_counts_as_its_user(make, session, subnet) -> No
     assert one.users == (instance,)
 
 
-def test_a_disk_knows_what_it_is_attached_to(make, session) -> None:
+def test_attached_instance_counts_as_volume_user(make, session) -> None:
     ec2 = session.client("ec2")
     disk = make(VOLUME, tags("disk", "ebs"), availabilityZone="us-east-1a", type="gp3", size=8)
     instance = ec2.run_instances(ImageId="ami-12345678", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
@@ -126,7 +137,7 @@ def test_a_disk_knows_what_it_is_attached_to(make, session) -> None:
     assert one.users == (instance,)
 
 
-def test_the_end_of_every_part_in_an_order_that_works(make, files, session, clock) -> None:
+def test_delete_storage_removes_every_part_in_order(make, files, session, clock) -> None:
     bucket = make(BUCKET, tags("logs", "s3"), bucket="cloudgpu-logs-1")
     session.client("s3").put_object(Bucket=bucket.id, Key="a", Body=b"x")
     for one in stored(session):
@@ -136,7 +147,7 @@ def test_the_end_of_every_part_in_an_order_that_works(make, files, session, cloc
     assert "files" not in {group["GroupName"] for group in groups}
 
 
-def test_what_would_not_end_is_named_and_the_rest_ends(files, session, clock, monkeypatch) -> None:
+def test_failed_part_is_reported_and_other_parts_are_deleted(files, session, clock, monkeypatch) -> None:
     system, _ = files
     refuse = CloudError("AWS says no", code="No")
 
@@ -149,7 +160,7 @@ def test_what_would_not_end_is_named_and_the_rest_ends(files, session, clock, mo
     assert [part.kind for left in stored(session) for part in left.parts] == ["efs"]
 
 
-def test_a_bucket_with_very_many_objects_is_not_counted(scripted) -> None:
+def test_size_of_bucket_with_too_many_objects_is_unknown(scripted) -> None:
     stub = scripted.stub("s3")
     rows = [{"Key": str(place), "Size": 1} for place in range(10_000)]
     stub.add_response("list_objects_v2", {"Contents": rows, "IsTruncated": True, "NextContinuationToken": "n"})
@@ -158,7 +169,7 @@ def test_a_bucket_with_very_many_objects_is_not_counted(scripted) -> None:
     assert bucket_size(scripted, "b-1") == 10_000
 
 
-def test_an_object_that_s3_keeps_is_told(scripted) -> None:
+def test_undeleted_object_is_reported_by_empty_bucket(scripted) -> None:
     stub = scripted.stub("s3")
     stub.add_response("list_object_versions", {"Versions": [{"Key": "a", "VersionId": "v"}]})
     stub.add_response("delete_objects", {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "locked"}]})

@@ -1,4 +1,4 @@
-"""Listings and answers of S3 that lie: a typed error, in bounded time and memory, and no name that leads elsewhere."""
+"""Malformed and endless S3 responses raise a typed error within bounded time and memory."""
 
 import itertools
 
@@ -54,7 +54,7 @@ def page(*keys: str, token: str = "", size: str = "1", whole: str = "") -> bytes
 
 
 @pytest.mark.parametrize("lie", TOLD, ids=str)
-def test_an_answer_that_lies_is_an_error_of_ours(lie: Lie):
+def test_invalid_http_response_raises_cloudgpu_error(lie: Lie):
     with telling(lie) as server:
         found = outcome(lambda: objects.list_objects(clients(server), URL))
         seen = outcome(lambda: input_checks.check_dataset(clients(server), URL))
@@ -81,7 +81,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_a_listing_that_cannot_be_one_is_an_error_of_ours(wrong: bytes):
+def test_malformed_listing_raises_cloudgpu_error(wrong: bytes):
     # The length may have changed with the content.
     body = wrong.partition(b"\r\n\r\n")[2]
     with lying(lambda _: [answer(body=body)]) as server:
@@ -105,7 +105,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_key_that_no_file_can_have_is_refused_before_anything_is_bought(name: str):
+def test_object_key_invalid_as_file_name_is_rejected(name: str):
     with lying(lambda _: [page("set/good", f"set/{name}")]) as server:
         found = outcome(lambda: objects.list_objects(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
@@ -114,13 +114,13 @@ def test_a_key_that_no_file_can_have_is_refused_before_anything_is_bought(name: 
 
 
 @pytest.mark.parametrize("pair", [("a", "a/b"), ("a", "a.part"), ("a", "a.part.map")])
-def test_keys_that_cannot_be_files_at_once_are_refused(pair):
+def test_conflicting_object_keys_are_rejected(pair):
     with lying(lambda _: [page(*(f"set/{one}" for one in pair))]) as server:
         found = outcome(lambda: objects.list_objects(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
 
 
-def test_keys_that_differ_in_case_alone_are_two_files():
+def test_keys_differing_only_in_case_are_both_listed():
     with lying(lambda _: [page("set/A", "set/a")]) as server:
         assert [one.relative for one in objects.list_objects(clients(server), URL)] == ["A", "a"]
 
@@ -133,7 +133,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("endless", ENDLESS.values(), ids=ENDLESS)
-def test_a_listing_without_end_ends(endless, monkeypatch):
+def test_endless_listing_is_aborted(endless, monkeypatch):
     monkeypatch.setattr(objects, "_MOST_OBJECTS", 5000, raising=False)
     monkeypatch.setattr(objects, "_MOST_EMPTY_PAGES", 20, raising=False)
     numbers = itertools.count()
@@ -145,7 +145,7 @@ def test_a_listing_without_end_ends(endless, monkeypatch):
 
 
 @pytest.mark.parametrize("what", [bucket_size, empty_bucket], ids=["holds", "empty"])
-def test_a_bucket_without_end_ends(what, monkeypatch):
+def test_endless_bucket_listing_is_aborted(what, monkeypatch):
     monkeypatch.setattr(objects, "_MOST_EMPTY_PAGES", 20, raising=False)
     numbers = itertools.count()
 
@@ -162,7 +162,7 @@ def test_a_bucket_without_end_ends(what, monkeypatch):
 
 
 @pytest.mark.parametrize("region", ["x@example.invalid/", "../..", "\x1b[2J", "a" * 500, " "])
-def test_a_region_that_is_none_sends_no_request_elsewhere(region: str):
+def test_invalid_region_header_never_redirects_requests(region: str):
     with lying(lambda _: [answer(x_amz_bucket_region=region)]) as server:
         found = outcome(lambda: clients(server).in_region(objects.bucket_region(clients(server), URL)).client("s3"))
         assert isinstance(found, CloudGpuError) or found.meta.endpoint_url == server.url

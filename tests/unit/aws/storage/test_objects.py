@@ -3,7 +3,14 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.aws.session.session import Session
-from cloudgpu.aws.storage.objects import S3Location, UploadResult, list_objects, presign_urls, put_files
+from cloudgpu.aws.storage.objects import (
+    S3Location,
+    UploadResult,
+    list_objects,
+    presign_urls,
+    put_files,
+    require_bucket,
+)
 from cloudgpu.errors import BadRequestError, StateError
 
 
@@ -18,7 +25,7 @@ def digits(tmp_path: Path) -> Path:
     return root
 
 
-def test_put_list_and_put_again(session: Session, digits: Path) -> None:
+def test_upload_sends_only_new_or_changed_files(session: Session, digits: Path) -> None:
     assert put_files(session, "s3://data/digits/", digits) == UploadResult(sent=3, sent_bytes=6, reused=0)
     found = list_objects(session, "s3://data/digits")
     assert [(one.key, one.relative, one.size) for one in found] == [
@@ -31,7 +38,7 @@ def test_put_list_and_put_again(session: Session, digits: Path) -> None:
     assert put_files(session, "s3://data/digits", digits) == UploadResult(sent=1, sent_bytes=4, reused=2)
 
 
-def test_buckets_of_other_regions(session: Session, digits: Path) -> None:
+def test_bucket_is_created_in_session_region(session: Session, digits: Path) -> None:
     west = session.in_region("us-west-2")
     put_files(west, "s3://westdata", digits)
     where = west.client("s3").get_bucket_location(Bucket="westdata")["LocationConstraint"]
@@ -39,19 +46,27 @@ def test_buckets_of_other_regions(session: Session, digits: Path) -> None:
     assert list_objects(west, "s3://westdata")[0].relative == "a.csv"
 
 
-def test_a_prefix_ends_at_a_slash(session: Session, digits: Path) -> None:
+def test_prefix_matches_only_up_to_slash(session: Session, digits: Path) -> None:
     put_files(session, "s3://data/digits", digits)
     put_files(session, "s3://data/digits-2", digits)
     assert {one.key.split("/")[0] for one in list_objects(session, "s3://data/digits")} == {"digits"}
 
 
-def test_one_object_by_its_own_address(session: Session, digits: Path) -> None:
+def test_single_object_is_listed_by_full_url(session: Session, digits: Path) -> None:
     put_files(session, "s3://data/digits", digits)
     (one,) = list_objects(session, "s3://data/digits/a.csv")
     assert one.relative == "a.csv"
 
 
-def test_more_objects_than_a_page(scripted) -> None:
+def test_missing_bucket_is_reported_with_similar_name(session: Session, digits: Path) -> None:
+    put_files(session, "s3://datasets/digits", digits)
+    require_bucket(session, "s3://datasets/empty-prefix")
+    with pytest.raises(BadRequestError, match=r"there is no bucket dataset$") as caught:
+        require_bucket(session, "s3://dataset/digits")
+    assert "s3://datasets" in caught.value.hint
+
+
+def test_listing_reads_all_pages(scripted) -> None:
     def entry(number: int) -> dict[str, object]:
         return {"Key": f"x/{number:04}", "Size": number, "ETag": '"e"'}
 
@@ -65,7 +80,7 @@ def test_more_objects_than_a_page(scripted) -> None:
     scripted.done()
 
 
-def test_links_are_signed_the_new_way_and_only_for_their_time(session: Session) -> None:
+def test_presigned_urls_use_sigv4_and_expire(session: Session) -> None:
     links = presign_urls(session, "s3://data/digits", ["digits/a b.csv"], expires_s=600)
     link = links["digits/a b.csv"]
     assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in link
@@ -73,19 +88,19 @@ def test_links_are_signed_the_new_way_and_only_for_their_time(session: Session) 
     assert "a%20b.csv" in link
 
 
-def test_links_cannot_live_longer_than_s3_allows(session: Session) -> None:
+def test_presigned_url_expiry_above_s3_limit_is_rejected(session: Session) -> None:
     with pytest.raises(BadRequestError, match="604800"):
         presign_urls(session, "s3://data", ["x"], expires_s=604801)
 
 
-def test_a_missing_bucket_names_the_nearest(session: Session, digits: Path) -> None:
+def test_missing_bucket_error_suggests_nearest_name(session: Session, digits: Path) -> None:
     put_files(session, "s3://datasets", digits)
     with pytest.raises(BadRequestError, match="no bucket dataset") as caught:
         list_objects(session, "s3://dataset/digits")
     assert caught.value.hint == "did you mean s3://datasets?"
 
 
-def test_a_missing_prefix_names_the_nearest(session: Session, digits: Path) -> None:
+def test_missing_prefix_error_suggests_nearest_prefix(session: Session, digits: Path) -> None:
     put_files(session, "s3://data/uci/digits", digits)
     with pytest.raises(BadRequestError, match="there are no objects under s3://data/uci/digit") as caught:
         list_objects(session, "s3://data/uci/digit")
@@ -93,12 +108,14 @@ def test_a_missing_prefix_names_the_nearest(session: Session, digits: Path) -> N
 
 
 @pytest.mark.parametrize("url", ["", "data", "s3://", "https://data/x", "s3:///x"])
-def test_what_is_no_address(url: str) -> None:
+def test_invalid_s3_url_is_rejected(url: str) -> None:
     with pytest.raises(BadRequestError, match="not an S3 URL"):
         S3Location.parse(url)
 
 
-def test_a_file_that_cannot_be_read(session: Session, digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_is_named_in_upload_error(
+    session: Session, digits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(path: Path) -> str:
         raise PermissionError(13, "Permission denied")
 

@@ -1,4 +1,4 @@
-"""The AWS backend's questions, answered by moto: each goes to the right region and service."""
+"""Queries of the AWS backend, answered by moto: each reaches the right region and service."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,8 +13,8 @@ from cloudgpu.backends.aws import cloud as aws_cloud
 from cloudgpu.backends.aws.catalog import AwsCatalog
 from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
 from cloudgpu.backends.aws.images import AwsImages
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError, CloudError, TeardownError
+from tests.manual_clock import ManualClock
 from tests.unit.aws.conftest import *  # noqa: F403 - a session that moto answers
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -36,8 +36,8 @@ class Settings:
 
 @pytest.fixture
 def backend(session, monkeypatch):
-    """Return a cloud in moto's account."""
-    monkeypatch.setattr(aws_cloud, "connect", lambda _endpoint, region, _profile, on_call: session.in_region(region))
+    """Return a cloud for moto's account."""
+    monkeypatch.setattr(aws_cloud, "connect", lambda _endpoint, region, *_rest: session.in_region(region))
     clock = ManualClock(NOON)
     return AwsCloud(
         CloudTarget("aws", CloudEndpoint(), ""), lambda _found, _private: {}, Settings(), clock, ApiCallLog(None, clock)
@@ -63,13 +63,13 @@ def launch(session):
     return run
 
 
-def test_the_account_is_asked_for_once(backend, monkeypatch):
+def test_account_id_is_cached(backend, monkeypatch):
     assert backend.account() == ACCOUNT
     monkeypatch.setattr(backend._regions, "query_usual_region", None)
     assert backend.account() == ACCOUNT
 
 
-def test_deletion_asks_another_region_when_the_usual_one_is_down(backend, monkeypatch):
+def test_deletion_falls_back_to_another_region(backend, monkeypatch):
     session_of = backend._session
 
     def broken(region):
@@ -84,20 +84,20 @@ def test_deletion_asks_another_region_when_the_usual_one_is_down(backend, monkey
     assert "us-west-2" in backend.regions()
 
 
-def test_credentials_that_no_region_takes_are_the_usual_regions_error(backend, monkeypatch):
-    asked = []
+def test_rejected_credentials_raise_the_default_region_error(backend, monkeypatch):
+    tried = []
 
     def refused(region):
-        asked.append(region)
+        tried.append(region)
         raise AuthError(f"{region} refused", request_id="r-1") if region == "us-east-1" else CloudError(region)
 
     monkeypatch.setattr(backend._regions, "_session_of", refused)
     with pytest.raises(AuthError, match="us-east-1 refused"):
         backend.for_deletion().account()
-    assert asked == ["us-east-1", "us-west-2", "eu-west-1"]
+    assert tried == ["us-east-1", "us-west-2", "eu-west-1"]
 
 
-def test_an_instance_that_aws_does_not_describe_is_terminated(backend, launch):
+def test_instance_unknown_to_aws_is_terminated(backend, launch):
     running = launch()
     states = backend.instance_states("us-east-1", [running, "i-0123456789abcdef0"])
     assert states == {running: "running", "i-0123456789abcdef0": "terminated"}
@@ -107,7 +107,7 @@ def test_an_instance_that_aws_does_not_describe_is_terminated(backend, launch):
     assert backend.instance_states("us-east-1", [running]) == {running: "terminated"}
 
 
-def test_each_region_is_searched_and_one_that_fails_is_named(backend, monkeypatch):
+def test_every_region_is_searched_and_failed_ones_are_named(backend, monkeypatch):
     def search_region(session, cluster):
         if session.region == "eu-west-1":
             raise CloudError("eu-west-1 does not answer")
@@ -117,9 +117,13 @@ def test_each_region_is_searched_and_one_that_fails_is_named(backend, monkeypatc
     monkeypatch.setattr(tag_search, "search_region", search_region)
     monkeypatch.setattr(tag_search, "search_iam", lambda _session, _cluster: SearchResult((iam,)))
     everywhere = ("us-east-1", "us-west-2", "us-east-1")
-    assert {one.id for one in backend.search("demo", everywhere)} == {"i-us-east-1", "i-us-west-2", "cloudgpu-demo"}
+    assert {resource.id for resource in backend.search("demo", everywhere)} == {
+        "i-us-east-1",
+        "i-us-west-2",
+        "cloudgpu-demo",
+    }
     partial = backend.search_each("demo", ("us-east-1", "eu-west-1"))
-    assert {one.id for one in partial.found} == {"i-us-east-1"}
+    assert {resource.id for resource in partial.found} == {"i-us-east-1"}
     assert {region: err.message for region, err in partial.failures.items()} == {
         "eu-west-1": "eu-west-1 does not answer"
     }
@@ -128,9 +132,9 @@ def test_each_region_is_searched_and_one_that_fails_is_named(backend, monkeypatc
         backend.search("demo", ("us-east-1", "eu-west-1"))
 
 
-def test_several_regions_that_fail_are_one_error_with_all_that_is_left(backend, monkeypatch):
+def test_failures_in_several_regions_are_combined_into_one_error(backend, monkeypatch):
     def release(session, found, _clock):
-        raise TeardownError(f"{session.region} failed", left=[one.id for one in found])
+        raise TeardownError(f"{session.region} failed", left=[resource.id for resource in found])
 
     monkeypatch.setattr(tag_search, "release", release)
     found = [FoundResource("volume", f"vol-{region}", region, "", {}) for region in ("us-east-1", "us-west-2")]
@@ -146,12 +150,12 @@ def test_tags_are_written_in_the_region_of_each_resource(backend, launch):
         FoundResource("instance", there, "us-west-2", "", {}),
     ]
     backend.retag(found, {"cloudgpu:expires-at": "2026-11-22T05:00:00Z"})
-    for one in found:
-        (instance,) = instances.describe(backend.clients(one.region), [one.id])
+    for resource in found:
+        (instance,) = instances.describe(backend.clients(resource.region), [resource.id])
         assert instance.tags["cloudgpu:expires-at"] == "2026-11-22T05:00:00Z"
 
 
-def test_machine_images_come_from_their_region(backend, session):
+def test_machine_images_are_looked_up_in_their_region(backend, session):
     session.in_region("us-west-2").client("ssm").put_parameter(Name=PARAMETER, Value="ami-west", Type="String")
     wanted = [(PARAMETER, "us-west-2"), (PARAMETER, "us-east-1")]
     assert backend.images(wanted) == {(PARAMETER, "us-west-2"): "ami-west"}
@@ -160,7 +164,7 @@ def test_machine_images_come_from_their_region(backend, session):
     assert list(backend.network_lifetimes("us-east-1", "t")) == []
 
 
-def test_objects_are_signed_for_the_region_of_their_bucket(backend, session, tmp_path):
+def test_object_urls_are_signed_for_the_bucket_region(backend, session, tmp_path):
     west = session.in_region("us-west-2").client("s3")
     west.create_bucket(Bucket="west-data", CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
     west.put_object(Bucket="west-data", Key="digits/a.csv", Body=b"1,2\n")
@@ -173,7 +177,7 @@ def test_objects_are_signed_for_the_region_of_their_bucket(backend, session, tmp
     assert backend.put_objects("s3://made-here/x", tmp_path / "data") == 1
 
 
-def test_the_catalog_reads_one_region_and_rejects_one_without_images(backend, session):
+def test_catalog_reads_each_region_and_rejects_missing_images(backend, session):
     session.client("ssm").put_parameter(Name=PARAMETER, Value="ami-1", Type="String")
     catalog = AwsCatalog(backend, ManualClock(NOON))
     assert (catalog.target, catalog.endpoint, catalog.account()) == ("aws", "", ACCOUNT)
@@ -189,7 +193,7 @@ def test_the_catalog_reads_one_region_and_rejects_one_without_images(backend, se
     assert offered["p99.large", "us-east-1"] == ()
 
 
-def test_an_image_is_found_by_its_name_and_deleted(backend, session):
+def test_image_is_found_by_name_and_deleted(backend, session):
     tags = [{"Key": "cloudgpu:image", "Value": "base"}, {"Key": "cloudgpu:owner", "Value": "ann"}]
     image_id = session.client("ec2").register_image(Name="cloudgpu-base")["ImageId"]
     session.client("ec2").create_tags(Resources=[image_id], Tags=tags)

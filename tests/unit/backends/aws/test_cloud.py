@@ -1,4 +1,4 @@
-"""The adapter over AWS: how often it asks, what it refuses, and how it goes on when one region is in trouble."""
+"""The AWS adapter: how often it queries, what it rejects, and how it handles a failing region."""
 
 import io
 import urllib.request
@@ -8,22 +8,28 @@ from types import SimpleNamespace
 
 import pytest
 
+from cloudgpu.aws.ec2.host_keys import ConsoleOutput
 from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws import cloud, public_address, regions
 from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from cloudgpu.run.progress import Activity, Note
+from tests.cluster_records import changed, cluster_record
+from tests.manual_clock import ManualClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 IDS = ("i-b", "i-a", "i-c")
-RECORD = ClusterRecord(
-    "demo", "t", "ann", "vision", "plain", "aws", "1", "", NOON, NOON, "up", region="us-east-1", gpu="V100"
+RECORD = cluster_record(
+    name="demo", team="vision", created_at=NOON, expires_at=NOON, region="us-east-1", gpu="V100"
 )  # fmt: skip
+
+
+KIND = "SSH HOST KEY FINGERPRINTS-----"
+BLOCK = f"-----BEGIN {KIND}\n256 SHA256:{'x' * 43} root@ip (ED25519)\n-----END {KIND}\n"
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ def instance(instance_id, state="running", **more):
 
 @pytest.fixture
 def aws(monkeypatch):
-    """A cloud whose AWS is three dictionaries."""
+    """A cloud with AWS replaced by dictionaries."""
 
     state = SimpleNamespace(
         consoles=dict.fromkeys(IDS, 0),
@@ -52,45 +58,96 @@ def aws(monkeypatch):
         access_details=0,
         released=[],
         broken={},
+        nitro=True,
+        silent=False,
+        addressed=True,
         connected=[],
     )
 
     def describe(_clients, ids):
-        return tuple(instance(one, state.states[one], reason_text="no host left") for one in ids)
+        return tuple(
+            instance(instance_id, state.states[instance_id], reason_text="no host left") for instance_id in ids
+        )
 
-    def fingerprints(_clients, instance_id):
+    def read_console(_clients, instance_id):
         state.consoles[instance_id] += 1
-        return ("SHA256:x",) if state.consoles[instance_id] > 1 or instance_id == "i-a" else ()
+        printed = state.consoles[instance_id] > 1 or instance_id == "i-a"
+        return ConsoleOutput(BLOCK if printed and not state.silent else "", live=state.nitro)
 
     def release(region, found, _clock):
-        state.released.append((region, tuple(one.id for one in found)))
+        state.released.append((region, tuple(resource.id for resource in found)))
         if region in state.broken:
             raise state.broken[region]
 
     def reach(found, private):
         state.private = private
         state.access_details += 1
-        return {one.id: ("203.0.113.7", 22) for one in found}
+        return {instance.id: ("203.0.113.7", 22) for instance in found if state.addressed or instance.id == "i-a"}
 
-    def connect(_endpoint, region, _profile, on_call):
+    def connect(_endpoint, region, *_rest):
         state.connected.append(region)
         return SimpleNamespace(in_region=lambda other: other)
 
     monkeypatch.setattr(cloud, "connect", connect)
     monkeypatch.setattr(cloud.instances, "describe", describe)
-    monkeypatch.setattr(cloud.host_keys, "fingerprints", fingerprints)
+    monkeypatch.setattr(cloud.host_keys, "read_console", read_console)
     monkeypatch.setattr(regions.tag_search, "release", release)
-    clock = ManualClock(NOON)
+    clock = state.clock = ManualClock(NOON)
     state.cloud = AwsCloud(CloudTarget("aws", CloudEndpoint(), ""), reach, Settings(), clock, ApiCallLog(None, clock))
     return state
 
 
-def test_a_console_is_read_until_it_has_shown_its_key_and_not_again(aws):
+def test_console_is_read_until_the_host_key_appears(aws):
     inventory = aws.cloud.inventory(RECORD, IDS, lambda _: None)
     assert [node.instance_id for node in inventory.nodes] == list(IDS)
     assert [node.index for node in inventory.nodes] == [0, 1, 2]
     assert aws.consoles == {"i-b": 2, "i-a": 1, "i-c": 2}
-    assert aws.access_details == 2  # once a poll, however many nodes there are
+    assert aws.access_details == 2  # once per poll, regardless of the number of nodes
+
+
+WAIT = "waiting for addresses and host keys"
+
+
+def test_console_without_host_keys_fails_after_the_boot_limit(aws):
+    aws.silent = True
+    heard = []
+    began = aws.clock.monotonic()
+    with pytest.raises(CloudError) as caught:
+        aws.cloud.inventory(RECORD, IDS, heard.append)
+    assert caught.value.message == "after 10 min, no host key on the console: i-b, i-a, i-c"
+    assert caught.value.nodes == (0, 1, 2)
+    assert 600 < aws.clock.monotonic() - began < 620
+    assert heard[0] == Activity(WAIT, done=0, total=3, unit="nodes", limit_s=600)
+    assert heard[-1] == Activity(WAIT, finished=True)
+    assert {type(event) for event in heard} == {Activity}
+
+
+def test_missing_address_and_missing_host_key_are_told_apart(aws):
+    aws.silent, aws.addressed = True, False
+    with pytest.raises(CloudError, match="after 10 min, no address: i-b, i-c; no host key on the console: i-a"):
+        aws.cloud.inventory(RECORD, IDS, lambda _: None)
+
+
+def test_delayed_console_has_a_longer_limit_and_says_what_the_wait_is_for(aws):
+    aws.silent, aws.nitro = True, False
+    heard = []
+    began = aws.clock.monotonic()
+    with pytest.raises(CloudError) as caught:
+        aws.cloud.inventory(RECORD, IDS, heard.append)
+    assert 1800 < aws.clock.monotonic() - began < 1820
+    assert caught.value.message == (
+        "after 30 min, no host key on the console: i-b, i-a, i-c "
+        "(EC2 shows the console of p3dn.24xlarge with a delay: raise boot_seconds)"
+    )
+    (note,) = [event for event in heard if isinstance(event, Note)]
+    assert heard[-2] == Activity(WAIT, done=0, total=3, unit="nodes", limit_s=1800)
+    assert note.text.startswith("waiting up to 30 min for the host keys: EC2 shows the console of p3dn.24xlarge only")
+
+
+def test_host_keys_on_a_delayed_console_are_pinned(aws):
+    aws.nitro = False
+    inventory = aws.cloud.inventory(RECORD, IDS, lambda _: None)
+    assert {node.host_keys for node in inventory.nodes} == {("SHA256:" + "x" * 43,)}
 
 
 @pytest.mark.parametrize(
@@ -102,40 +159,40 @@ def test_a_console_is_read_until_it_has_shown_its_key_and_not_again(aws):
         ("private", {"i-a", "i-b", "i-c"}, [None, None, None]),
     ],
 )
-def test_nodes_without_a_public_address_are_reached_as_the_program_has_it(aws, way, private, jumps):
-    record = replace(RECORD, config={"publicAddress": way})
+def test_public_address_mode_determines_how_nodes_are_reached(aws, way, private, jumps):
+    record = changed(RECORD, config={"publicAddress": way})
     inventory = aws.cloud.inventory(record, IDS, lambda _: None)
     assert aws.private == private
     assert [node.jump for node in inventory.nodes] == jumps
     assert Inventory.from_json(inventory.as_json()) == inventory
 
 
-def test_an_instance_that_ends_before_it_is_reached_is_named_with_its_reason(aws):
+def test_instance_that_ends_before_becoming_reachable_is_reported(aws):
     aws.states["i-c"] = "shutting-down"
     with pytest.raises(CloudError, match="i-c changed to shutting-down before it was reachable: no host left"):
         aws.cloud.inventory(RECORD, IDS, lambda _: None)
 
 
-def test_trouble_in_one_region_does_not_spare_the_others(aws):
+def test_failed_region_does_not_stop_release_in_other_regions(aws):
     found = [FoundResource("role", "cloudgpu-demo", GLOBAL, "", {})]
     found += [FoundResource("volume", f"vol-{region}", region, "", {}) for region in ("us-east-1", "eu-west-1")]
     aws.broken = {"eu-west-1": TeardownError("1 of 1 could not be ended", left=["vol-eu-west-1"])}
     with pytest.raises(TeardownError) as caught:
         aws.cloud.release(found)
     assert caught.value.left == ("vol-eu-west-1",)
-    # What belongs to no region goes last, and once.
-    assert len(aws.connected) == 1  # a role that asks for a second factor asks once
+    # Global resources are released last and once.
+    assert len(aws.connected) == 1  # a role with MFA prompts only once
     assert sorted(aws.released[:2]) == [("eu-west-1", ("vol-eu-west-1",)), ("us-east-1", ("vol-us-east-1",))]
     assert aws.released[2:] == [("us-east-1", ("cloudgpu-demo",))]
 
 
 @pytest.mark.parametrize("answer", [b"2001:db8::1\n", b"<html>", b""])
-def test_only_one_ipv4_address_is_ever_let_in(monkeypatch, answer):
+def test_caller_address_that_is_not_ipv4_is_rejected(monkeypatch, answer):
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(answer))
     with pytest.raises(ConnectError):
         public_address.own_address()
 
 
-def test_the_callers_address_is_a_range_of_one(monkeypatch):
+def test_caller_address_is_a_single_address_range(monkeypatch):
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(b"203.0.113.9\n"))
     assert public_address.own_address() == "203.0.113.9/32"

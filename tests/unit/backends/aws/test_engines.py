@@ -1,21 +1,20 @@
-"""A cluster keeps the engine that it was begun with; one that cannot work is no reason to leave nodes running."""
+"""A cluster keeps the engine that created it, and `down` works even if that engine is unusable."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.aws.engines import Engines, pulumi_lines
-from cloudgpu.clock import ManualClock
 from cloudgpu.engine.direct.engine import DirectEngine
 from cloudgpu.engine.pulumi_cli.engine import PulumiEngine
 from cloudgpu.errors import CapacityError, UsageError
 from cloudgpu.settings import load
-from cloudgpu.state.cluster_and_run_records import ClusterRecord
+from tests.cluster_records import changed, cluster_record
+from tests.manual_clock import ManualClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-RECORD = ClusterRecord("demo", "t", "ann", "vision", "plain", "aws", "1", "", NOON, NOON, "up", region="us-east-1")
+RECORD = cluster_record(name="demo", team="vision", created_at=NOON, expires_at=NOON, region="us-east-1")
 
 
 @pytest.fixture
@@ -40,29 +39,29 @@ def cli(tmp_path):
     return tmp_path / "opt" / "pulumi"
 
 
-def test_the_record_decides(engines, cli):
-    direct, pulumi = RECORD, replace(RECORD, engine="pulumi")
-    for asked in ("direct", "pulumi"):
-        made = engines(engine=asked, pulumi_command=str(cli))
+def test_cluster_record_determines_the_engine(engines, cli):
+    direct, pulumi = RECORD.identity, changed(RECORD, engine="pulumi").identity
+    for requested in ("direct", "pulumi"):
+        made = engines(engine=requested, pulumi_command=str(cli))
         assert isinstance(made.engine(direct, {}), DirectEngine)
         assert isinstance(made.engine(pulumi, {}), PulumiEngine)
 
 
-def test_only_what_somebody_named_was_asked_for(engines):
+def test_requested_engine_is_empty_unless_configured(engines):
     assert engines().asked_for == ""
     assert engines(engine="direct").asked_for == "direct"
     assert engines(engine="pulumi").asked_for == "pulumi"
 
 
-def test_without_the_cli_only_the_pulumi_engine_is_refused(engines, cli):
-    assert isinstance(engines().engine(RECORD, {}), DirectEngine)
+def test_missing_cli_rejects_only_the_pulumi_engine(engines, cli):
+    assert isinstance(engines().engine(RECORD.identity, {}), DirectEngine)
     with pytest.raises(UsageError, match="needs the Pulumi CLI"):
-        engines().engine(replace(RECORD, engine="pulumi"), {})
-    found = engines({"PATH": str(cli.parent)}).engine(replace(RECORD, engine="pulumi"), {})
+        engines().engine(changed(RECORD, engine="pulumi").identity, {})
+    found = engines({"PATH": str(cli.parent)}).engine(changed(RECORD, engine="pulumi").identity, {})
     assert isinstance(found, PulumiEngine)
 
 
-def test_the_lines_for_a_pulumi_run_by_hand(engines):
+def test_pulumi_lines_prepare_a_manual_pulumi_run(engines):
     from cloudgpu.paths import Home
 
     home = Home(engines().settings.home)
@@ -71,19 +70,19 @@ def test_the_lines_for_a_pulumi_run_by_hand(engines):
     assert len(list((home.pulumi / "by-hand").rglob("pulumi-resource-aws"))) == 1
 
 
-def test_a_new_clusters_record_names_its_engine(workspace, make):
-    for asked, engine, name in (("", "direct", "a"), ("pulumi", "pulumi", "b")):
-        workspace.cloud.requested_engine = asked
-        standing = workspace.provisioning.up(make.plan(make.candidate()), name)
-        assert standing.record.engine == engine
-        assert workspace.records.cluster(name).engine == engine
+def test_new_cluster_record_names_its_engine(workspace, make):
+    for requested, engine, name in (("", "direct", "a"), ("pulumi", "pulumi", "b")):
+        workspace.cloud.requested_engine = requested
+        cluster = workspace.provisioning.up(make.plan(make.candidate()), name)
+        assert cluster.record.identity.engine == engine
+        assert workspace.records.cluster(name).identity.engine == engine
 
 
 @pytest.mark.parametrize("state", ["up", "making"])
-def test_another_engine_is_refused_and_changes_nothing(workspace, make, state):
+def test_request_for_another_engine_is_rejected_without_changes(workspace, make, state):
     plan = make.plan(make.candidate())
     workspace.provisioning.up(plan, "demo")
-    workspace.records.save_cluster(replace(workspace.records.cluster("demo"), state=state), workspace.clock.now())
+    workspace.records.save_cluster(workspace.records.cluster("demo").in_state(state), workspace.clock.now())
     workspace.cloud.calls.clear()
     workspace.cloud.requested_engine = "pulumi"
     with pytest.raises(UsageError, match="created with the direct engine, not pulumi") as caught:
@@ -95,7 +94,34 @@ def test_another_engine_is_refused_and_changes_nothing(workspace, make, state):
     workspace.provisioning.up(plan, "demo")
 
 
-def test_an_engine_that_cannot_work_says_so_before_anything_is_written(workspace, make):
+def test_record_of_the_pulumi_engine_rejects_several_spot_nodes_without_changes(workspace, make):
+    workspace.cloud.requested_engine = "pulumi"
+    spot = make.candidate(market="spot")
+    for candidates in ((spot,), (make.candidate(), spot)):
+        with pytest.raises(UsageError, match="pulumi engine cannot launch the 2 spot nodes of cluster demo"):
+            workspace.provisioning.up(make.plan(*candidates), "demo")
+    assert workspace.records.cluster("demo") is None
+    assert list(workspace.ledger.entries()) == []
+    assert workspace.cloud.calls == []
+
+    # an interrupted `up` left the record; the next command does not name the engine, so the plan cannot report it
+    plan = make.plan(make.candidate())
+    workspace.provisioning.up(plan, "demo")
+    workspace.records.save_cluster(workspace.records.cluster("demo").in_state("making"), workspace.clock.now())
+    workspace.cloud.calls.clear()
+    workspace.cloud.requested_engine = ""
+    with pytest.raises(UsageError) as caught:
+        workspace.provisioning.up(make.plan(make.replace(plan.candidates[0], market="spot")), "demo")
+    assert caught.value.hint == "use --engine direct, after `cloudgpu down demo` if an `up` was interrupted"
+    assert workspace.cloud.calls == []
+    assert workspace.records.cluster("demo").state == "making"
+
+    workspace.cloud.requested_engine = "pulumi"
+    one = make.plan(make.candidate(market="spot"), nodes=1)
+    assert workspace.provisioning.up(one, "single").record.identity.engine == "pulumi"
+
+
+def test_unusable_engine_fails_before_anything_is_recorded(workspace, make):
     def missing(record):
         raise UsageError("no CLI", hint="install it")
 
@@ -106,7 +132,7 @@ def test_an_engine_that_cannot_work_says_so_before_anything_is_written(workspace
     assert list(workspace.ledger.entries()) == []
 
 
-def test_down_without_the_engines_tool_ends_everything_by_tag(workspace, make):
+def test_down_without_engine_tool_deletes_resources_by_tag(workspace, make):
     workspace.provisioning.up(make.plan(make.candidate()), "demo")
     workspace.cloud.orphans = [make.thing("instance", "i-0", "us-east-1")]
 
@@ -119,8 +145,8 @@ def test_down_without_the_engines_tool_ends_everything_by_tag(workspace, make):
     assert workspace.records.cluster("demo") is None
 
 
-def test_a_refusal_under_either_engine_moves_on(workspace, make):
+def test_capacity_error_fails_over_under_the_pulumi_engine(workspace, make):
     workspace.cloud.requested_engine = "pulumi"
     workspace.cloud.refusals = {"us-east-1c": CapacityError("none", code="InsufficientInstanceCapacity")}
-    standing = workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
-    assert (standing.record.zone, standing.record.engine) == ("us-east-1d", "pulumi")
+    cluster = workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
+    assert (cluster.record.placement.zone, cluster.record.identity.engine) == ("us-east-1d", "pulumi")

@@ -1,4 +1,4 @@
-"""A damaged ledger holds no node up, and is not passed over in silence."""
+"""A damaged ledger does not block a deletion, and is reported."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -15,18 +15,18 @@ def damaged():
 
 
 @pytest.mark.parametrize("fails_after", [0, 1, 2, 3])
-def test_a_cluster_is_ended_and_the_ledger_named(workspace, make, fails_after):
-    """Broken from the first question, or from one in the middle."""
+def test_down_deletes_cluster_and_reports_the_damaged_ledger(workspace, make, fails_after):
+    """The ledger fails from the first access or from a later one."""
     workspace.provisioning.up(make.plan(make.candidate()), "mine")
-    asked = []
+    calls = []
 
     def opened():
-        asked.append(1)
-        return workspace.ledger if len(asked) <= fails_after else damaged()
+        calls.append(1)
+        return workspace.ledger if len(calls) <= fails_after else damaged()
 
     context = replace(workspace.context, ledger=LenientLedger(opened))
-    told = r"cluster mine is deleted, .* but its ledger rows are not closed: the ledger is damaged"
-    with pytest.raises(LedgerError, match=told) as err:
+    message = r"cluster mine is deleted, .* but its ledger rows are not closed: the ledger is damaged"
+    with pytest.raises(LedgerError, match=message) as err:
         Teardown(context).down("mine", "us-east-1")
     assert err.value.hint == "restore a copy; then run `cloudgpu down mine` again to record the deletion"
     assert set(workspace.cloud.alive.values()) == {"terminated"}
@@ -42,13 +42,13 @@ def test_a_cluster_is_ended_and_the_ledger_named(workspace, make, fails_after):
     assert workspace.records.clusters() == []
 
 
-def test_a_sound_ledger_is_closed_as_ever(workspace, make):
+def test_down_closes_rows_of_an_intact_ledger(workspace, make):
     workspace.provisioning.up(make.plan(make.candidate()), "mine")
     Teardown(replace(workspace.context, ledger=LenientLedger(lambda: workspace.ledger))).down("mine", "us-east-1")
     assert workspace.ledger.entries(state="open") == ()
 
 
-def test_nothing_is_bought_without_a_ledger(workspace):
+def test_launch_requires_a_usable_ledger(workspace):
     lenient = LenientLedger(damaged)
     for work in (lambda: lenient.open(None), lambda: lenient.extend("", workspace.clock.now(), workspace.clock.now())):
         with pytest.raises(LedgerError):

@@ -1,4 +1,4 @@
-"""Self-managed hosts in memory: their agents keep leases as real ones do, and a test breaks them one by one."""
+"""In-memory self-managed hosts, whose agents keep leases like real ones and can be broken individually."""
 
 import json
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ from cloudgpu.backends.hosts.create import HostProvisioning
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.backends.hosts.extend import HostExtending
 from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.run.progress import Note
-from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 from cloudgpu.ssh.host_key import ShownKey
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
+from tests.fake_host import FakeHost, ScriptedResult
+from tests.manual_clock import ManualClock
 from tests.unit.plan.checks.table_hosts import lab as lab_of
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -34,7 +34,7 @@ V100 = {"name": "Tesla V100-SXM2-16GB", "memory_mib": 16384, "driver": "580.126.
 
 @dataclass
 class Machine:
-    """One host: who leases its GPUs, and what is wrong with it."""
+    """One host, with its GPU leases and injected faults."""
 
     name: str
     clock: ManualClock
@@ -43,12 +43,12 @@ class Machine:
     processes: list = field(default_factory=list)
     """Indexes of GPUs that a process without a lease uses."""
     left: list = field(default_factory=list)
-    """What `leave` cannot remove."""
+    """Leftovers that `leave` cannot remove."""
     facts: dict = field(default_factory=dict)
     unreachable: bool = False
     clock_off_s: int = 0
     answers: dict = field(default_factory=dict)
-    """Verb -> the line that is printed in place of the right answer."""
+    """Verb -> line printed in place of the correct response."""
     sent: list = field(default_factory=list)
     """Every request, as (verb, fields)."""
     connections: list = field(default_factory=list)
@@ -112,7 +112,7 @@ class Machine:
             matching = [token for token in self.leases if token == request["token"]]
         else:
             wanted = (request["cluster"], request["owner"])
-            matching = [token for token, one in self.leases.items() if (one["cluster"], one["owner"]) == wanted]
+            matching = [token for token, lease in self.leases.items() if (lease["cluster"], lease["owner"]) == wanted]
         gpus = [gpu for token in matching for gpu in self.leases[token]["devices"]]
         if not self.left:
             for token in matching:
@@ -141,7 +141,7 @@ class Machine:
 
 @dataclass
 class Lab:
-    """The hosts of one inventory, and everything that the use cases need to lease them."""
+    """The hosts of an inventory, and everything needed to lease them."""
 
     home: Home
     records: RecordStore
@@ -214,7 +214,7 @@ def make_lab(tmp_path):
     clock = ManualClock(NOON)
 
     def make(*hosts):
-        machines = {one.name: Machine(one.name, clock) for one in hosts}
+        machines = {host.name: Machine(host.name, clock) for host in hosts}
         return Lab(home, RecordStore(home), ledger, clock, hosts, machines)
 
     yield make

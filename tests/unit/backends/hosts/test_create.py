@@ -1,4 +1,4 @@
-"""`up` on self-managed hosts: all leases or none, each with a row in the ledger before it is taken."""
+"""`up` on self-managed hosts: all leases or none, each with a ledger row opened before it is taken."""
 
 import json
 
@@ -16,23 +16,23 @@ from cloudgpu.errors import (
 from tests.unit.backends.hosts.conftest import GPUS, host
 
 
-def test_every_host_is_leased_and_recorded(lab):
+def test_up_leases_and_records_every_host(lab):
     cluster = lab.provisioning.up(lab.plan(), "demo")
     assert cluster.made
     assert cluster.record.state == "up"
-    assert cluster.record.instance_ids == ("red@demo", "blue@demo")
+    assert cluster.record.placement.instance_ids == ("red@demo", "blue@demo")
     assert lab.leased() == {"red": 1, "blue": 1}
     assert lab.rows() == {("red", "open"), ("blue", "open")}
     assert [node.devices for node in cluster.inventory.nodes] == [(), ()]
 
 
-def test_a_cluster_with_part_of_a_host_keeps_its_devices(lab):
+def test_cluster_on_part_of_a_host_keeps_its_devices(lab):
     lab.machines["red"].processes = [0]
     cluster = lab.provisioning.up(lab.plan(gpu="V100:4"), "demo")
     assert [node.devices for node in cluster.inventory.nodes] == [(1, 2, 3, 4), (0, 1, 2, 3)]
 
 
-def test_an_existing_cluster_is_reused_while_its_leases_last(lab):
+def test_cluster_is_reused_while_its_leases_last(lab):
     plan = lab.plan()
     lab.provisioning.up(plan, "demo")
     assert not lab.provisioning.up(plan, "demo").made
@@ -41,7 +41,7 @@ def test_an_existing_cluster_is_reused_while_its_leases_last(lab):
         lab.provisioning.reuse("demo", plan)
 
 
-def test_a_host_that_is_taken_leaves_the_other_one_free(lab):
+def test_busy_host_releases_the_lease_on_the_other_host(lab):
     lab.machines["blue"].processes = list(range(GPUS))
     with pytest.raises(CapacityError, match=f"0 of {GPUS} GPUs are free"):
         lab.provisioning.up(lab.plan(), "demo")
@@ -50,16 +50,16 @@ def test_a_host_that_is_taken_leaves_the_other_one_free(lab):
     assert {state for _, state in lab.rows()} == {"closed"}
 
 
-def test_the_next_set_of_hosts_is_tried(make_lab):
+def test_next_set_of_hosts_is_tried(make_lab):
     lab = make_lab(host("a"), host("b"), host("c"), host("d"))
     lab.machines["b"].unreachable = True
     cluster = lab.provisioning.up(lab.plan(), "demo")
-    assert cluster.record.instance_ids == ("c@demo", "d@demo")
+    assert cluster.record.placement.instance_ids == ("c@demo", "d@demo")
     assert cluster.tried == ("a, b: b is unreachable",)
     assert lab.leased() == {"a": 0, "b": 0, "c": 1, "d": 1}
 
 
-def test_without_any_set_the_error_lists_what_was_tried(make_lab):
+def test_no_capacity_error_lists_the_attempted_host_sets(make_lab):
     lab = make_lab(host("a"), host("b"), host("c"), host("d"))
     lab.machines["b"].unreachable = True
     lab.machines["c"].processes = [0]
@@ -69,7 +69,7 @@ def test_without_any_set_the_error_lists_what_was_tried(make_lab):
     assert set(lab.leased().values()) == {0}
 
 
-def test_a_single_host_that_cannot_be_reached_is_the_error(lab):
+def test_unreachable_host_without_alternative_is_the_error(lab):
     lab.machines["red"].unreachable = True
     with pytest.raises(ConnectError, match="red is unreachable"):
         lab.provisioning.up(lab.plan(), "demo")
@@ -77,7 +77,7 @@ def test_a_single_host_that_cannot_be_reached_is_the_error(lab):
     assert lab.records.cluster("demo") is None
 
 
-def test_capacity_is_looked_for_again_until_the_limit(lab):
+def test_capacity_is_retried_until_the_limit(lab):
     lab.machines["blue"].processes = [0]
     began = lab.clock.monotonic()
     with pytest.raises(CapacityError):
@@ -87,7 +87,7 @@ def test_capacity_is_looked_for_again_until_the_limit(lab):
 
 
 @pytest.mark.parametrize(("off_s", "words"), [(1200, "20 minutes ahead of"), (-1200, "20 minutes behind")])
-def test_a_wrong_clock_is_refused_before_anything_is_leased(lab, off_s, words):
+def test_wrong_host_clock_is_rejected_before_leasing(lab, off_s, words):
     lab.machines["blue"].clock_off_s = off_s
     with pytest.raises(RemoteCommandError, match=f"blue.*{words}"):
         lab.provisioning.up(lab.plan(), "demo")
@@ -95,28 +95,28 @@ def test_a_wrong_clock_is_refused_before_anything_is_leased(lab, off_s, words):
     assert lab.rows() == {("red", "closed"), ("blue", "closed")}
 
 
-def test_devices_that_make_no_sense_are_an_error(lab):
+def test_invalid_leased_devices_are_an_error(lab):
     lab.machines["red"].answers["take"] = json.dumps({"devices": [-1], "of": GPUS}) + "\n"
     with pytest.raises(RemoteCommandError, match="red"):
         lab.provisioning.up(lab.plan(), "demo")
 
 
-def test_leases_that_cannot_be_given_back_are_named(lab):
+def test_leases_that_cannot_be_released_are_reported(lab):
     lab.machines["red"].left = ["process 4711"]
     lab.machines["blue"].processes = [0]
     with pytest.raises((TeardownError, CapacityError)) as caught:
         lab.provisioning.up(lab.plan(), "demo")
     assert "red still has process 4711" in f"{caught.value.message} {getattr(caught.value, 'left', '')}"
-    assert lab.records.cluster("demo").instance_ids == ("red@demo", "blue@demo")
+    assert lab.records.cluster("demo").placement.instance_ids == ("red@demo", "blue@demo")
 
 
-def test_a_plan_with_errors_is_refused(lab):
+def test_plan_with_errors_is_rejected(lab):
     with pytest.raises(PlanError, match="demo"):
         lab.provisioning.up(lab.plan(pool="none"), "demo")
     assert lab.rows() == set()
 
 
-def test_what_a_killed_up_left_is_given_back_first(lab, monkeypatch):
+def test_leases_of_a_killed_up_are_released_first(lab, monkeypatch):
     class Killed(BaseException):
         pass
 

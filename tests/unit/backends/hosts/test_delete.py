@@ -1,4 +1,4 @@
-"""`down` on self-managed hosts: a cluster is deleted when every host has said so, and not before."""
+"""`down` on self-managed hosts: a cluster is deleted only when every host has confirmed it."""
 
 import json
 from datetime import timedelta
@@ -11,7 +11,7 @@ from cloudgpu.launch.inventory import Inventory
 from cloudgpu.ledger.store import open_ledger
 
 
-def test_down_gives_every_host_back_and_bills_the_time(lab):
+def test_down_releases_every_host_and_bills_the_time(lab):
     lab.provisioning.up(lab.plan(), "demo")
     lab.clock.sleep(1800)
     deleted = lab.teardown.down("demo", "us-east-1")
@@ -23,7 +23,7 @@ def test_down_gives_every_host_back_and_bills_the_time(lab):
     assert lab.records.cluster("demo") is None
 
 
-def test_a_host_that_cannot_be_asked_is_left(lab):
+def test_unreachable_host_is_reported_as_left(lab):
     lab.provisioning.up(lab.plan(), "demo")
     lab.machines["blue"].unreachable = True
     with pytest.raises(TeardownError) as caught:
@@ -40,7 +40,7 @@ def test_a_host_that_cannot_be_asked_is_left(lab):
     ("line", "words"),
     [('{"clusters": 1}\n', "malformed"), ("", "exited without a response"), ('{"error": "EIO"}\n', "EIO")],
 )
-def test_an_odd_answer_is_never_taken_for_gone(lab, line, words):
+def test_malformed_agent_response_does_not_count_as_deleted(lab, line, words):
     lab.provisioning.up(lab.plan(), "demo")
     lab.machines["blue"].answers["leave"] = line
     with pytest.raises(TeardownError, match=words):
@@ -48,7 +48,7 @@ def test_an_odd_answer_is_never_taken_for_gone(lab, line, words):
     assert ("blue", "open") in lab.rows()
 
 
-def test_what_is_left_on_a_host_is_named(lab):
+def test_leftovers_on_a_host_are_reported(lab):
     lab.provisioning.up(lab.plan(), "demo")
     lab.machines["red"].left = ["mount /data", "container ab12"]
     with pytest.raises(TeardownError) as caught:
@@ -56,7 +56,7 @@ def test_what_is_left_on_a_host_is_named(lab):
     assert caught.value.left == ("red still has mount /data, container ab12",)
 
 
-def test_without_a_record_every_host_is_asked_by_name_and_owner(lab):
+def test_down_without_record_queries_hosts_by_name_and_owner(lab):
     lab.provisioning.up(lab.plan(), "demo")
     lab.records.forget_cluster("demo")
     lab.machines["red"].leases["other"] = {"cluster": "demo", "owner": "ben", "devices": []}
@@ -69,20 +69,20 @@ def test_without_a_record_every_host_is_asked_by_name_and_owner(lab):
     assert lab.rows() == {("red", "closed"), ("blue", "closed")}
 
 
-def test_without_a_record_and_with_a_silent_host_the_answer_is_unknown(lab):
+def test_down_without_record_fails_if_a_host_is_unreachable(lab):
     lab.machines["blue"].unreachable = True
     with pytest.raises(TeardownError, match="cannot confirm that cluster demo is deleted: blue could not be queried"):
         lab.teardown.down("demo", "us-east-1")
 
 
-def test_a_cluster_without_an_inventory_file_is_found_by_the_hosts_file(lab):
+def test_hosts_file_replaces_a_missing_cluster_inventory(lab):
     lab.provisioning.up(lab.plan(), "demo")
     lab.home.cluster("demo").inventory.unlink()
     assert lab.teardown.down("demo", "us-east-1").instances == ("red", "blue")
     assert lab.leased() == {"red": 0, "blue": 0}
 
 
-def test_a_host_that_no_file_names_cannot_be_asked(lab):
+def test_host_missing_from_every_file_is_reported_as_left(lab):
     lab.provisioning.up(lab.plan(), "demo")
     lab.home.cluster("demo").inventory.unlink()
     lab.hosts = lab.hosts[:1]
@@ -90,24 +90,24 @@ def test_a_host_that_no_file_names_cannot_be_asked(lab):
         lab.teardown.down("demo", "us-east-1")
 
 
-def test_extending_reaches_ledger_record_and_every_lease(lab):
+def test_extend_updates_ledger_record_and_every_lease(lab):
     record = lab.provisioning.up(lab.plan(), "demo").record
     extended = lab.extending.extend("demo", by=timedelta(hours=1))
-    assert extended.before == record.expires_at
-    assert extended.record.expires_at == record.expires_at + timedelta(hours=1)
-    moments = {lease["expires_epoch_s"] for one in lab.machines.values() for lease in one.leases.values()}
-    assert moments == {int(extended.record.expires_at.timestamp())}
-    assert {row.spending.expires_at for row in lab.ledger.entries()} == {extended.record.expires_at}
+    assert extended.before == record.lifecycle.expires_at
+    assert extended.record.lifecycle.expires_at == record.lifecycle.expires_at + timedelta(hours=1)
+    moments = {lease["expires_epoch_s"] for machine in lab.machines.values() for lease in machine.leases.values()}
+    assert moments == {int(extended.record.lifecycle.expires_at.timestamp())}
+    assert {row.spending.expires_at for row in lab.ledger.entries()} == {extended.record.lifecycle.expires_at}
 
 
-def test_a_lease_that_lapsed_is_not_extended(lab):
+def test_expired_lease_is_not_extended(lab):
     lab.provisioning.up(lab.plan(), "demo")
     lab.machines["blue"].leases.clear()
     with pytest.raises(StateError, match="blue"):
         lab.extending.extend("demo", by=timedelta(hours=1))
 
 
-def test_rows_that_the_ledger_lost_are_written_again(lab, tmp_path):
+def test_missing_ledger_rows_are_restored_from_the_record(lab, tmp_path):
     lab.provisioning.up(lab.plan(), "demo")
     lab.ledger = open_ledger(f"sqlite:///{tmp_path}/empty.db")
     lab.clock.sleep(1800)
@@ -119,14 +119,14 @@ def test_rows_that_the_ledger_lost_are_written_again(lab, tmp_path):
     lab.ledger.dispose()
 
 
-def test_nodes_alive_are_those_whose_lease_lasts(lab):
+def test_node_is_running_while_its_lease_exists(lab):
     record = lab.provisioning.up(lab.plan(), "demo").record
     lab.machines["blue"].leases.clear()
-    alive = lab.backend.instance_states("", (*record.instance_ids, "x@unknown"))
+    alive = lab.backend.instance_states("", (*record.placement.instance_ids, "x@unknown"))
     assert alive == {"red@demo": "running", "blue@demo": "terminated", "x@unknown": "terminated"}
 
 
-def test_the_inventory_of_a_cluster_holds_what_was_leased(lab):
+def test_cluster_inventory_lists_the_leased_hosts(lab):
     record = lab.provisioning.up(lab.plan(), "demo").record
     inventory = Inventory.from_json(json.loads(lab.home.cluster("demo").inventory.read_text()))
-    assert [node.instance_id for node in inventory.nodes] == list(record.instance_ids)
+    assert [node.instance_id for node in inventory.nodes] == list(record.placement.instance_ids)

@@ -1,4 +1,4 @@
-"""`hosts scan`, `check` and `prepare`: what hosts tell of themselves, and what would be installed."""
+"""`hosts scan`, `check` and `prepare`: facts reported by hosts, and install commands."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.unit.backends.hosts.conftest import GPUS, V100, host
 CATALOG = load()
 
 
-def test_a_scan_fills_in_the_inventory_and_names_what_differs(lab):
+def test_scan_fills_the_inventory_and_reports_differences(lab):
     lab.machines["blue"].facts = {"gpus": [{**V100, "driver": "535.1"}] * 4}
     red, blue = scan(lab.backend, lab.hosts, CATALOG, None)
     assert red.differs == ()
@@ -27,7 +27,7 @@ def test_a_scan_fills_in_the_inventory_and_names_what_differs(lab):
     assert document["found"]["driver"] == "535.1"
 
 
-def test_another_model_and_no_gpu_at_all_differ(lab):
+def test_scan_reports_another_gpu_model_and_missing_gpus(lab):
     lab.machines["red"].facts = {"gpus": [{**V100, "name": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960}] * GPUS}
     lab.machines["blue"].facts = {"gpus": [], "gpu_error": "NVML: driver not loaded"}
     red, blue = scan(lab.backend, lab.hosts, CATALOG, None)
@@ -35,7 +35,16 @@ def test_another_model_and_no_gpu_at_all_differ(lab):
     assert blue.differs == ("no GPU: NVML: driver not loaded",)
 
 
-def test_unreachable_and_odd_hosts_are_problems(lab):
+def test_scan_reports_cuda_that_does_not_initialise(lab):
+    reason = "CUDA does not initialise (error 802): Fabric Manager is not installed"
+    lab.machines["red"].facts = {"cuda": {"state": "failed", "error": 802, "reason": reason}}
+    lab.machines["blue"].facts = {"cuda": {"state": "unknown", "error": None, "reason": "libcuda.so.1 was not found"}}
+    red, blue = scan(lab.backend, lab.hosts, CATALOG, None)
+    assert reason in red.differs
+    assert not any("CUDA" in line for line in blue.differs)
+
+
+def test_scan_reports_unreachable_and_malformed_hosts(lab):
     lab.machines["red"].unreachable = True
     lab.machines["blue"].facts = {"gpus": [{"name": "V100"}]}
     red, blue = scan(lab.backend, lab.hosts, CATALOG, None)
@@ -44,24 +53,24 @@ def test_unreachable_and_odd_hosts_are_problems(lab):
     assert red.as_json()["reachable"] is False
 
 
-def test_an_unknown_key_is_pinned_only_when_confirmed(make_lab):
+def test_unknown_host_key_is_pinned_only_when_confirmed(make_lab):
     lab = make_lab(host("red", host_keys=()), host("blue", host_keys=()))
     untrusted = scan(lab.backend, lab.hosts, CATALOG, None)
-    assert all("host key" in one.problem for one in untrusted)
-    asked = []
+    assert all("host key" in result.problem for result in untrusted)
+    prompts = []
 
-    def trust(one, key):
-        asked.append((one.name, key.fingerprint))
-        return one.name == "red"
+    def trust(host, key):
+        prompts.append((host.name, key.fingerprint))
+        return host.name == "red"
 
     red, blue = scan(lab.backend, lab.hosts, CATALOG, trust)
-    assert asked == [("red", "SHA256:red"), ("blue", "SHA256:blue")]
+    assert prompts == [("red", "SHA256:red"), ("blue", "SHA256:blue")]
     assert red.pinned == "SHA256:red"
     assert not red.problem
     assert "SHA256:blue was not confirmed" in blue.problem
 
 
-def test_looking_at_hosts_tells_who_uses_what(make_lab):
+def test_look_shows_leases_and_processes_of_each_host(make_lab):
     lab = make_lab(host("red"), host("blue"), host("green", host_keys=()))
     lab.machines["red"].leases["t"] = {"cluster": "x", "owner": "ben", "devices": [0, 1]}
     lab.machines["red"].processes = [1, 5]
@@ -76,7 +85,7 @@ def test_looking_at_hosts_tells_who_uses_what(make_lab):
         lab.backend.asked(lab.backend.nodes(lab.hosts[2:]), {"action": "show"})
 
 
-def test_data_of_recipes_is_read_with_the_callers_credentials(lab, tmp_path):
+def test_bucket_calls_are_delegated_to_the_callers_credentials(lab, tmp_path):
     backend = lab.backend
     assert backend.put_objects("s3://b/x", tmp_path) == 7
     assert list(backend.objects("s3://b/x", expires_s=60)) == [("s3://b/x", 60)]
@@ -84,7 +93,7 @@ def test_data_of_recipes_is_read_with_the_callers_credentials(lab, tmp_path):
     assert (backend.target, backend.endpoint, backend.account()) == ("ssh", "", "own hosts")
 
 
-def test_prepare_shows_the_commands_of_what_is_missing(lab):
+def test_prepare_shows_install_commands_for_missing_components(lab):
     lab.machines["red"].facts = {"venv": False}
     lab.machines["blue"].facts = {"docker": "28.0", "container_toolkit": True}
     found = find_missing_components(lab.backend, lab.hosts, CATALOG)
@@ -102,19 +111,19 @@ def test_prepare_shows_the_commands_of_what_is_missing(lab):
         ({"root": False}, "docker", RemoteCommandError, "not root"),
     ],
 )
-def test_what_cannot_be_installed_is_refused(lab, facts, what, error, words):
+def test_uninstallable_component_is_rejected(lab, facts, what, error, words):
     lab.machines["red"].facts = facts
     with pytest.raises(error, match=words):
         plan_install_steps(find_missing_components(lab.backend, lab.hosts, CATALOG), [what])
 
 
-def test_a_host_that_cannot_be_looked_at_is_not_prepared(lab):
+def test_unreachable_host_is_not_prepared(lab):
     lab.machines["red"].unreachable = True
     with pytest.raises(RemoteCommandError, match="red is unreachable"):
         plan_install_steps(find_missing_components(lab.backend, lab.hosts, CATALOG), ["docker"])
 
 
-def test_commands_run_on_their_hosts_in_order(lab):
+def test_install_commands_run_on_their_host_in_order(lab):
     step = InstallStep(lab.hosts[0], "docker", ("first", "second"))
     run_install_steps(lab.backend, [step], lab.events.append)
     assert [sent.wire for sent in lab.machines["red"].connections[0].sent] == ["first", "second"]

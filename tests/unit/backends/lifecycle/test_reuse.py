@@ -1,11 +1,10 @@
-"""A standing or half-made cluster is used again only as what it is."""
-
-from dataclasses import replace
+"""Reuse of a running or partially created cluster, only with its existing configuration."""
 
 import pytest
 
 from cloudgpu.engine.base import PreviewStep
 from cloudgpu.errors import ConnectError, UsageError
+from tests.cluster_records import changed
 
 
 class Killed(BaseException):
@@ -27,7 +26,7 @@ def ups(workspace):
     return [zone for kind, _, zone in workspace.cloud.calls if kind == "up"]
 
 
-def test_a_killed_up_goes_on_with_the_candidate_it_was_at(workspace, make):
+def test_up_after_kill_continues_with_the_same_candidate(workspace, make):
     from cloudgpu.errors import CapacityError
 
     workspace.cloud.refusals = {"us-east-1c": CapacityError("none")}
@@ -38,14 +37,14 @@ def test_a_killed_up_goes_on_with_the_candidate_it_was_at(workspace, make):
     assert ups(workspace) == ["us-east-1d"]
 
 
-def test_a_half_made_cluster_does_not_become_one_of_another_shape(workspace, make):
+def test_partially_created_cluster_of_another_shape_is_rejected(workspace, make):
     killed_up(workspace, make, "us-east-1c")
     with pytest.raises(UsageError, match=r"partially created cluster demo is 2 x p3dn\.24xlarge, not the 4 x"):
         workspace.provisioning.up(make.plan(make.candidate(), nodes=4), "demo")
     assert ups(workspace) == ["us-east-1c"]
 
 
-def test_time_since_a_killed_launch_is_on_the_bill(workspace, make):
+def test_time_since_a_killed_launch_is_billed(workspace, make):
     killed_up(workspace, make, "us-east-1c")
     opened = workspace.clock.now()
     workspace.clock.sleep(600)
@@ -54,7 +53,7 @@ def test_time_since_a_killed_launch_is_on_the_bill(workspace, make):
     assert entry.launched_at == opened
 
 
-def test_a_second_up_runs_no_program(workspace, make):
+def test_second_up_does_not_run_the_engine(workspace, make):
     plan = make.plan(make.candidate())
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.calls.clear()
@@ -62,39 +61,39 @@ def test_a_second_up_runs_no_program(workspace, make):
     assert workspace.cloud.calls == []
 
 
-def test_port_22_follows_the_caller(workspace, make):
+def test_ssh_rule_follows_the_caller_address(workspace, make):
     plan = make.plan(make.candidate())
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.cidr = "198.51.100.7/32"
     workspace.cloud.previewed = (PreviewStep("update", "urn", "aws:ec2/securityGroup:SecurityGroup", "nodes"),)
     record = workspace.provisioning.reuse("demo", plan).record
-    assert record.config["sshCidr"] == "198.51.100.7/32"
+    assert record.placement.config["sshCidr"] == "198.51.100.7/32"
     assert workspace.records.cluster("demo") == record
     assert ups(workspace) == ["us-east-1c", "us-east-1c"]
 
 
 @pytest.mark.parametrize("operation", ["replace", "delete", "create"])
-def test_a_newer_program_does_not_take_nodes_from_under_their_users(workspace, make, operation):
+def test_ssh_update_that_would_change_nodes_is_not_applied(workspace, make, operation):
     plan = make.plan(make.candidate())
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.cidr = "198.51.100.7/32"
     workspace.cloud.previewed = (PreviewStep(operation, "urn", "aws:ec2/fleet:Fleet", "gang"),)
     record = workspace.provisioning.reuse("demo", plan).record
-    assert record.config["sshCidr"] == "127.0.0.1/32"
+    assert record.placement.config["sshCidr"] == "127.0.0.1/32"
     assert ups(workspace) == ["us-east-1c"]
-    assert any("updating would change gang" in note for note in workspace.notes)
+    assert any("because the update would also change gang" in note for note in workspace.notes)
 
 
-def test_an_address_that_cannot_be_found_out_is_taken_to_be_unchanged(workspace, make):
+def test_unknown_caller_address_keeps_the_ssh_rule(workspace, make):
     plan = make.plan(make.candidate())
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.cidr = ConnectError("no answer")
-    assert workspace.provisioning.reuse("demo", plan).record.config["sshCidr"] == "127.0.0.1/32"
+    assert workspace.provisioning.reuse("demo", plan).record.placement.config["sshCidr"] == "127.0.0.1/32"
 
 
-def test_a_cluster_without_nodes_is_not_whole(workspace, make):
+def test_cluster_without_nodes_is_incomplete(workspace, make):
     plan = make.plan(make.candidate())
     record = workspace.provisioning.up(plan, "demo").record
-    workspace.records.save_cluster(replace(record, instance_ids=()), workspace.clock.now())
+    workspace.records.save_cluster(changed(record, instance_ids=()), workspace.clock.now())
     with pytest.raises(Exception, match="no nodes"):
         workspace.provisioning.up(plan, "demo")

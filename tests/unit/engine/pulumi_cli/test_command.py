@@ -1,4 +1,4 @@
-"""Running the CLI, with a small program in its place that says what it was given."""
+"""Run the Pulumi CLI, replaced by a small program that reports its arguments and environment."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def command(stand_in, tmp_path):
     return PulumiCommand(stand_in(), {"GIVEN": "1", "NOTE": str(note)}, note)
 
 
-def test_it_gets_exactly_what_it_is_given(command, tmp_path, monkeypatch):
+def test_cli_gets_only_given_arguments_and_environment(command, tmp_path, monkeypatch):
     monkeypatch.setenv("PULUMI_ACCESS_TOKEN", "theirs")
     lines = []
     done = command.run(["up", "--yes"], str(tmp_path), {"MORE": "2"}, lines.append)
@@ -76,13 +76,13 @@ def test_it_gets_exactly_what_it_is_given(command, tmp_path, monkeypatch):
     assert done.stderr == "trouble"
 
 
-def test_a_secret_goes_in_by_standard_input_and_not_among_the_arguments(command, tmp_path):
+def test_secret_is_passed_by_stdin_not_arguments(command, tmp_path):
     seen = json.loads(command.feed(["config", "set", "key"], str(tmp_path), "hidden").stdout)
     assert seen["stdin"] == "hidden"
     assert "hidden" not in str(seen["args"]) + str(seen["env"])
 
 
-def test_the_process_is_noted_while_it_runs_and_no_longer(command, tmp_path):
+def test_pid_file_exists_only_while_cli_runs(command, tmp_path):
     seen = json.loads(command.run(["up"], str(tmp_path), {}).stdout)
     noted = json.loads(seen["note"])
     assert noted["pid"] > 0
@@ -94,12 +94,12 @@ def test_the_process_is_noted_while_it_runs_and_no_longer(command, tmp_path):
 
 
 @pytest.mark.parametrize("version", ["v2.9.0", "v3.199.9", "what"])
-def test_a_cli_that_is_too_old_or_none_is_refused(stand_in, tmp_path, version):
+def test_outdated_or_invalid_cli_is_rejected(stand_in, tmp_path, version):
     with pytest.raises(UsageError):
         PulumiCommand(stand_in(version), {}, tmp_path / "running")
 
 
-def test_ctrl_c_is_handed_on_once_and_waited_for(command, tmp_path):
+def test_ctrl_c_is_forwarded_once_and_awaited(command, tmp_path):
     lines = []
 
     def interrupt(line):
@@ -113,7 +113,7 @@ def test_ctrl_c_is_handed_on_once_and_waited_for(command, tmp_path):
     assert not was_command_killed(tmp_path / "running")
 
 
-def test_a_cli_that_was_killed_leaves_its_note(command, tmp_path):
+def test_killed_cli_leaves_pid_file(command, tmp_path):
     def kill(line):
         os.kill(json.loads((tmp_path / "running").read_text())["pid"], signal.SIGKILL)
 
@@ -125,7 +125,7 @@ def test_a_cli_that_was_killed_leaves_its_note(command, tmp_path):
     assert waited == []
 
 
-def test_a_cli_whose_command_was_killed_is_ended(stand_in, tmp_path):
+def test_abandoned_cli_is_stopped(stand_in, tmp_path):
     note = tmp_path / "running"
     with subprocess.Popen([stand_in(), "wait"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -140,7 +140,7 @@ def test_a_cli_whose_command_was_killed_is_ended(stand_in, tmp_path):
     assert process.returncode == 3
 
 
-def test_another_process_of_the_same_number_is_left_alone(tmp_path):
+def test_reused_pid_of_other_process_is_not_killed(tmp_path):
     note = tmp_path / "running"
     with subprocess.Popen(["sleep", "60"]) as process:
         for text in (json.dumps({"pid": process.pid, "start": "1"}), "{", json.dumps({"pid": "x"})):
@@ -151,8 +151,8 @@ def test_another_process_of_the_same_number_is_left_alone(tmp_path):
         process.kill()
 
 
-def test_a_cli_that_is_killed_while_it_tells_its_version_is_not_taken_for_none(tmp_path):
-    """With `UsageError`, `down` would go on as if there were no CLI, and leave the stack behind."""
+def test_cli_killed_during_version_check_raises_cloud_error(tmp_path):
+    """With `UsageError`, `down` would continue as if no CLI were installed, and leave the stack behind."""
     path = tmp_path / "pulumi"
     path.write_text("#!/bin/sh\nkill -9 $$\n")
     path.chmod(0o755)
@@ -160,8 +160,8 @@ def test_a_cli_that_is_killed_while_it_tells_its_version_is_not_taken_for_none(t
         PulumiCommand(path, {}, tmp_path / "running")
 
 
-def test_the_note_is_there_before_the_cli_is(stand_in, tmp_path):
-    """The command may be killed as soon as the process is started: nobody else knows of it then."""
+def test_pid_file_is_written_before_cli_starts(stand_in, tmp_path):
+    """The command may be killed right after starting the CLI; only the file then tells that it runs."""
     note, program = tmp_path / "running", stand_in()
     code = (
         "import os, subprocess, sys; from pathlib import Path; from cloudgpu.engine.pulumi_cli import command;"
@@ -186,7 +186,7 @@ def test_the_note_is_there_before_the_cli_is(stand_in, tmp_path):
     assert process_start(noted["pid"]) == ""
 
 
-def test_a_torn_note_does_not_hide_the_cli(stand_in, tmp_path):
+def test_truncated_pid_file_does_not_hide_running_cli(stand_in, tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     note = folder / "running"
@@ -225,8 +225,8 @@ def dying(tmp_path):
     return PulumiCommand(path, {"HOST": str(tmp_path / "host")}, note), note
 
 
-def test_the_note_of_a_killed_cli_outlives_the_next_one(dying, tmp_path):
-    """`down` reads the state after its CLI was killed; without the note, nobody would take that one's lock away."""
+def test_pid_file_of_killed_cli_survives_read_only_commands(dying, tmp_path):
+    """`down` reads the state after its CLI was killed; without the file the stack would stay locked."""
     command, note = dying
     with pytest.raises(CommandError):
         command.run(["destroy", "die"], str(tmp_path), {})
@@ -248,15 +248,15 @@ def ends(pid: int) -> bool:
     return True
 
 
-def test_what_a_killed_cli_started_ends_with_it(dying, tmp_path):
-    """Pulumi's language host looks for its engine every five minutes."""
+def test_child_processes_of_killed_cli_are_terminated(dying, tmp_path):
+    """Pulumi's language host checks only every five minutes whether its engine still runs."""
     command, _ = dying
     with pytest.raises(CommandError):
         command.run(["up", "die"], str(tmp_path), {})
     assert ends(int((tmp_path / "host").read_text()))
 
 
-def test_what_an_abandoned_cli_started_ends_with_the_next_command(dying, tmp_path):
+def test_child_processes_of_abandoned_cli_are_terminated(dying, tmp_path):
     command, note = dying
     process = subprocess.Popen(
         [command.command, "up", "die", "wait"],

@@ -1,4 +1,4 @@
-"""The CLI's event stream, line by line as it writes it, as our events, steps and errors."""
+"""Convert the CLI's event stream to events, preview steps and errors."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pulumi.automation import EngineEvent
 
-from cloudgpu.clock import ManualClock
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.pulumi_cli.events import Listener
+from tests.manual_clock import ManualClock
 
 CONFIG = {"password": "hush-hush"}
 DEMO = Stack("demo", "us-east-1", Path("infra"), CONFIG, Path("journal"), frozenset({"password"}))
@@ -49,7 +49,7 @@ def heard():
     return Heard()
 
 
-def test_a_creation_with_its_id_and_its_time(heard):
+def test_creation_is_reported_with_id_and_duration(heard):
     heard.on_event("resourcePreEvent", metadata=metadata("create"))
     heard.clock.sleep(2.5)
     heard.on_event("resOutputsEvent", metadata=metadata("create", physical_id="sg-1"))
@@ -63,7 +63,7 @@ def test_a_creation_with_its_id_and_its_time(heard):
     ("op", "operation"),
     [("update", "update"), ("delete", "delete"), ("create-replacement", "replace"), ("delete-replaced", "delete")],
 )
-def test_the_other_operations(heard, op, operation):
+def test_other_operations_are_reported_with_changed_properties(heard, op, operation):
     heard.on_event("resourcePreEvent", metadata=metadata(op, physical_id="sg-1", diffs=["ingress"]))
     heard.on_event("resOutputsEvent", metadata=metadata(op, physical_id="sg-1"))
     assert heard.said() == [("start", operation, "demo", "sg-1"), ("done", operation, "demo", "sg-1")]
@@ -71,7 +71,7 @@ def test_the_other_operations(heard, op, operation):
     assert (step.operation, step.changed) == (operation, ("ingress",))
 
 
-def test_what_stays_is_counted_and_is_no_news(heard):
+def test_unchanged_resources_are_counted_without_events(heard):
     for op in ("same", "read", "refresh"):
         heard.on_event("resourcePreEvent", metadata=metadata(op))
         heard.on_event("resOutputsEvent", metadata=metadata(op))
@@ -79,7 +79,7 @@ def test_what_stays_is_counted_and_is_no_news(heard):
     assert dict(heard.listener.changes) == {"same": 1, "read": 2}
 
 
-def test_the_stack_components_providers_and_announcements_are_no_resources(heard):
+def test_stack_components_and_providers_are_not_resources(heard):
     provider = "urn:pulumi:demo::cloudgpu::pulumi:providers:aws::default"
     component = "urn:pulumi:demo::cloudgpu::cloudgpu:infra:Gang::demo"
     for one in (metadata("create", STACK), metadata("create", provider), metadata("create", component, custom=False)):
@@ -89,7 +89,7 @@ def test_the_stack_components_providers_and_announcements_are_no_resources(heard
     assert (heard.events, heard.listener.steps) == ([], [])
 
 
-def test_a_failure_says_why_and_is_kept(heard):
+def test_failed_operation_is_reported_with_reason(heard):
     heard.on_event("resourcePreEvent", metadata=metadata("create"))
     heard.on_event(
         "diagnosticEvent", urn=GROUP, message="<{%fg 1%}>no room<{%reset%}>\n", color="raw", severity="error"
@@ -100,14 +100,14 @@ def test_a_failure_says_why_and_is_kept(heard):
     assert heard.listener.errors == [(GROUP, "no room")]
 
 
-def test_a_secret_that_a_service_echoes_is_not_passed_on(heard):
+def test_secrets_in_diagnostics_are_redacted(heard):
     heard.on_event("diagnosticEvent", urn=GROUP, message="hush-hush is too short", color="raw", severity="error")
     heard.on_event("diagnosticEvent", urn=STACK, message="using hush-hush", color="raw", severity="info")
     assert heard.listener.errors == [(GROUP, "[secret] is too short")]
     assert heard.events[0].detail == "using [secret]"
 
 
-def test_what_the_program_says_is_passed_on_and_debugging_is_not(heard):
+def test_info_and_warnings_are_passed_on_but_debug_is_not(heard):
     for severity, ephemeral in (("info", False), ("warning", False), ("debug", False), ("info", True)):
         heard.on_event(
             "diagnosticEvent", urn=STACK, message=severity, color="raw", severity=severity, ephemeral=ephemeral
@@ -118,7 +118,7 @@ def test_what_the_program_says_is_passed_on_and_debugging_is_not(heard):
     ]
 
 
-def test_what_a_listener_raises_is_not_lost_in_the_streams_thread(heard):
+def test_exception_in_event_callback_is_kept(heard):
     def broken(_event):
         raise KeyError("oh")
 

@@ -1,4 +1,4 @@
-"""Errors through a channel that carries only text: ours come back as they were, AWS's by the one table."""
+"""Pass errors through a text-only channel: our errors are restored, AWS errors are mapped by code."""
 
 import pytest
 from pulumi.automation import CommandResult
@@ -41,7 +41,7 @@ SDK = (
         StateError("full"),
     ],
 )
-def test_ours_come_back_as_they_were(err):
+def test_encoded_errors_round_trip_with_type_and_code(err):
     for text in (encode_error(err), f"rpc error: {encode_error(err)}"):
         found = decode_error(text)
         assert type(found) is type(err)
@@ -49,7 +49,7 @@ def test_ours_come_back_as_they_were(err):
         assert getattr(found, "code", "") == getattr(err, "code", "")
 
 
-def test_the_hint_of_a_code_comes_with_it():
+def test_hint_is_restored_from_error_code():
     assert "L-417A185B" in decode_error(encode_error(QuotaError("16 vCPUs", code="VcpuLimitExceeded"))).hint
 
 
@@ -65,7 +65,7 @@ def test_the_hint_of_a_code_comes_with_it():
         (400, "SomethingNew", BadRequestError),
     ],
 )
-def test_those_of_pulumis_own_plugin_by_the_table(status, code, kind):
+def test_pulumi_plugin_errors_are_mapped_by_code(status, code, kind):
     found = decode_error(SDK.format(status=status, code=code, message="You asked for too much."), "fleet 'demo'")
     assert type(found) is kind
     assert found.code == code
@@ -74,7 +74,7 @@ def test_those_of_pulumis_own_plugin_by_the_table(status, code, kind):
         assert found.request_id == "1b2c-3d"
 
 
-def test_what_never_got_an_answer_and_what_tells_nothing():
+def test_text_without_error_code_is_classified():
     lost = decode_error('Post "https://ec2.us-east-1.amazonaws.com/": dial tcp: lookup ec2: no such host', "fleet")
     assert (type(lost), lost.code) == (CloudError, "Unreachable")
     assert type(decode_error("No valid credential sources found")) is AuthError
@@ -86,7 +86,7 @@ def ended(stderr="", stdout=""):
     return create_command_error(CommandResult(stdout, stderr, 255))
 
 
-def test_of_several_failures_the_one_that_decides():
+def test_most_decisive_of_several_failures_is_raised():
     errors = [
         (FLEET, SDK.format(status=500, code="InsufficientInstanceCapacity", message="No room.")),
         (STACK, "something of the program"),
@@ -97,7 +97,7 @@ def test_of_several_failures_the_one_that_decides():
     assert "Fleet 'demo'" in error_of_failed_run(errors[:1], ended(), "pulumi up of demo").message
 
 
-def test_a_program_that_failed_is_told_by_its_own_last_lines():
+def test_program_error_shows_last_lines_of_traceback():
     traceback = "x" * 2000 + "\nRunError: cloudgpu:zone is 'here'"
     found = error_of_failed_run([(STACK, traceback)], ended(), "pulumi up of demo")
     assert (type(found), found.code) == (BadRequestError, "ProgramError")
@@ -109,7 +109,7 @@ def test_a_program_that_failed_is_told_by_its_own_last_lines():
 @pytest.mark.parametrize(
     "told", ["rpc error: code = Unavailable desc = error reading from server: EOF", "something nobody foresaw"]
 )
-def test_what_is_not_known_as_a_refusal_may_have_had_its_effect(told):
+def test_unknown_failure_text_is_not_definite_failure(told):
     found = error_of_failed_run([(FLEET, told)], ended(), "pulumi up of demo")
     assert type(found) is CloudError
     assert not is_definite_failure(found)
@@ -129,7 +129,7 @@ def test_what_is_not_known_as_a_refusal_may_have_had_its_effect(told):
         ("", CloudError),
     ],
 )
-def test_what_the_cli_itself_says(stderr, kind):
+def test_cli_stderr_is_mapped_to_error_type(stderr, kind):
     found = error_of_failed_run((), ended(stderr), "pulumi up of demo")
     assert type(found) is kind
     assert found.hint

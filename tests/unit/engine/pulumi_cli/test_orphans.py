@@ -1,4 +1,4 @@
-"""Which nodes are strays: the cluster's own, by name and token, that no recorded fleet has."""
+"""Delete nodes of the cluster, by name and token, that belong to no recorded fleet."""
 
 import pytest
 
@@ -32,13 +32,13 @@ def cloud(monkeypatch):
     return made
 
 
-def test_nodes_of_recorded_fleets_stay(cloud, workspace):
+def test_only_nodes_of_unrecorded_fleets_are_deleted(cloud, workspace):
     assert delete_unrecorded_nodes(None, TAGS, {"fleet-1"}, workspace.clock) == ("i-2", "fleet-2")
     assert [one.id for one in cloud.released] == ["i-2", "fleet-2"]
     assert cloud.asked == [("demo", "t1")]
 
 
-def test_without_a_name_and_a_token_nothing_is_ours(cloud, workspace):
+def test_tags_without_cluster_and_token_delete_nothing(cloud, workspace):
     for tags in ({}, {"cloudgpu:cluster": "demo"}, {"cloudgpu:token": "t1"}):
         assert delete_unrecorded_nodes(None, tags, (), workspace.clock) == ()
     assert (cloud.asked, cloud.released) == ([], [])

@@ -1,4 +1,4 @@
-"""What the plugin is told: never another endpoint than one on this machine."""
+"""Configuration of the plugin, which accepts only endpoints on this machine."""
 
 import json
 
@@ -15,7 +15,7 @@ URN = "urn:pulumi:demo::cloudgpu::aws:ec2/keyPair:KeyPair::demo"
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://127.9.9.9:1", "http://[::1]:1", "http://localhost:1"])
-def test_endpoints_on_this_machine(url):
+def test_loopback_endpoints_are_accepted(url):
     assert loopback_endpoint({**KEYS, "AWS_ENDPOINT_URL": url}).url == url
 
 
@@ -23,19 +23,19 @@ def test_endpoints_on_this_machine(url):
     "url",
     ["", "https://ec2.us-east-1.amazonaws.com", "http://10.0.0.1:1", "http://127.0.0.1.example.org", "127.0.0.1:1"],
 )
-def test_every_other_endpoint_is_refused(url):
+def test_every_other_endpoint_is_rejected(url):
     with pytest.raises(BadRequestError, match="this plugin only works with the rehearsal cloud"):
         loopback_endpoint({**KEYS, "AWS_ENDPOINT_URL": url})
     with pytest.raises(BadRequestError, match="this plugin only works with the rehearsal cloud"):
         read_configuration({"region": "us-east-1"}, {**KEYS, "AWS_ENDPOINT_URL": url})
 
 
-def test_without_a_key_nothing_is_asked():
+def test_endpoint_without_access_key_raises_auth_error():
     with pytest.raises(AuthError):
         loopback_endpoint({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"})
 
 
-def test_region_and_tags():
+def test_configuration_reads_region_and_default_tags():
     assert read_configuration({"region": "eu-west-1"}, {**HERE, "AWS_REGION": "us-east-1"}).region == "eu-west-1"
     assert read_configuration({}, {**HERE, "AWS_REGION": "us-east-1"}).region == "us-east-1"
     tags = json.dumps({"tags": {"cloudgpu:cluster": "demo"}})
@@ -45,7 +45,7 @@ def test_region_and_tags():
             read_configuration(region, HERE)
 
 
-def test_tokens_are_the_same_in_the_next_process_and_differ_where_the_thing_differs(tmp_path):
+def test_tokens_are_stable_across_processes_and_unique_per_resource(tmp_path):
     inputs = {"keyName": "a", "tags": {"cloudgpu:token": "t1"}}
     token = Tokens(tmp_path).token(URN, "T", "r", inputs)
     assert Tokens(tmp_path).token(URN, "T", "r", inputs) == token
@@ -63,7 +63,7 @@ def test_tokens_are_the_same_in_the_next_process_and_differ_where_the_thing_diff
     assert Tokens(tmp_path).token(URN + "x", "T", "r", inputs) in others
 
 
-def test_many_at_once_share_one_salt(tmp_path):
+def test_concurrent_token_calls_share_single_salt(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(8) as pool:

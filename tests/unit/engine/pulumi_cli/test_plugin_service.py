@@ -1,4 +1,4 @@
-"""The plugin as a service: asked over gRPC in this process, as the CLI asks it."""
+"""The plugin as a gRPC service, called in this process the way the CLI calls it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Region:
 
 @dataclass
 class Asked:
-    """A running plugin, and who asks it."""
+    """A running plugin and its client."""
 
     stub: Any
     cloud: Any
@@ -65,7 +65,7 @@ def fault(caught: Any) -> Any:
     return decode_error(caught.value.details())
 
 
-def test_what_it_says_of_itself(asked):
+def test_plugin_reports_version_and_capabilities(asked):
     assert asked.stub.GetPluginInfo(empty_pb2.Empty()).version == "7.51.1"
     shaken = asked.stub.Handshake(provider_pb2.ProviderHandshakeRequest(engine_address="127.0.0.1:1"))
     assert (shaken.accept_secrets, shaken.accept_resources, shaken.accept_outputs) == (True, False, False)
@@ -73,7 +73,7 @@ def test_what_it_says_of_itself(asked):
     assert asked.stub.DiffConfig(provider_pb2.DiffRequest()).changes == NONE
 
 
-def test_settings_that_would_be_ignored_are_refused(asked):
+def test_ignored_provider_settings_are_rejected(asked):
     news = struct({"region": "us-east-1", "maxRetries": 1, "skipMetadataApiCheck": True})
     assert asked.stub.CheckConfig(provider_pb2.CheckRequest(news=news)).inputs == news
     for call in (
@@ -86,7 +86,7 @@ def test_settings_that_would_be_ignored_are_refused(asked):
         assert "assumeRoles" in fault(caught).message
 
 
-def test_check_fills_in_defaults_and_refuses_what_is_not_known(asked):
+def test_check_fills_defaults_and_rejects_unknown_properties(asked):
     checked = asked.stub.Check(provider_pb2.CheckRequest(urn=URN, news=struct({"name": "a", "zone": UNKNOWN})))
     assert to_plain(checked.inputs).values == {"name": "a", "size": 1, "zone": UNKNOWN, "region": "us-east-1"}
     with pytest.raises(grpc.RpcError) as caught:
@@ -105,12 +105,12 @@ def test_check_fills_in_defaults_and_refuses_what_is_not_known(asked):
         ({"name": "a"}, {"name": "a", "region": "us-east-1"}, (NONE, [], [])),
     ],
 )
-def test_diff(asked, old, new, expected):
+def test_diff_reports_changed_and_replaced_properties(asked, old, new, expected):
     found = asked.stub.Diff(provider_pb2.DiffRequest(urn=URN, id="a-0", old_inputs=struct(old), news=struct(new)))
     assert (found.changes, list(found.diffs), list(found.replaces)) == expected
 
 
-def test_a_preview_makes_and_changes_nothing(asked):
+def test_preview_makes_no_calls(asked):
     properties = struct({"name": "a"})
     created = asked.stub.Create(provider_pb2.CreateRequest(urn=URN, properties=properties, preview=True))
     assert (created.id, created.properties) == ("", properties)
@@ -119,7 +119,7 @@ def test_a_preview_makes_and_changes_nothing(asked):
     assert asked.cloud.calls == []
 
 
-def test_from_nothing_to_nothing(asked):
+def test_resource_lifecycle_from_create_to_delete(asked):
     created = asked.create(name="a", region="eu-west-1")
     assert to_plain(created.properties).values["arn"] == f"arn:{created.id}"
     assert asked.cloud.things[created.id].region == "eu-west-1"
@@ -139,8 +139,8 @@ def test_from_nothing_to_nothing(asked):
     assert asked.stub.Read(provider_pb2.ReadRequest(urn=URN, id=created.id)).id == ""
 
 
-def test_what_is_made_of_a_secret_is_a_secret(asked):
-    """The handler's `arn` and `password` are made of the id, which is made of the name."""
+def test_values_derived_from_secrets_are_secret(asked):
+    """The handler derives `arn` and `password` from the id, which it derives from the name."""
     asked.cloud.made["hush-hush"] = 0
     given = struct({"name": "hush-hush", "size": 2}, frozenset({"name"}))
     checked = asked.stub.Check(provider_pb2.CheckRequest(urn=URN, news=given)).inputs
@@ -159,7 +159,7 @@ def test_what_is_made_of_a_secret_is_a_secret(asked):
     assert to_plain(updated.properties).secret_paths == secret
 
 
-def test_the_same_call_again_makes_no_second_one_and_after_its_end_another(asked):
+def test_repeated_create_reuses_resource_until_deleted(asked):
     first = asked.create(name="a")
     assert asked.create(name="a").id == first.id
     (token,) = {thing.token for thing in asked.cloud.things.values()}
@@ -168,7 +168,7 @@ def test_the_same_call_again_makes_no_second_one_and_after_its_end_another(asked
     assert token not in {thing.token for thing in asked.cloud.things.values()}
 
 
-def test_a_refused_attempt_is_asked_for_again_under_another_token(asked):
+def test_rejected_create_is_retried_with_new_token(asked):
     seen = []
 
     def refuse(moment, name):
@@ -185,8 +185,8 @@ def test_a_refused_attempt_is_asked_for_again_under_another_token(asked):
     assert len(set(seen)) == 2
 
 
-def test_what_was_made_on_the_way_to_a_clear_no_is_ended(asked):
-    """Pulumi's state will not have it, so nobody else would end it before the search by tag."""
+def test_resource_left_by_rejected_create_is_deleted(asked):
+    """It is not in Pulumi's state, so only the later search by tag would find it."""
 
     def refuse(moment, name):
         if moment == "created":
@@ -198,7 +198,7 @@ def test_what_was_made_on_the_way_to_a_clear_no_is_ended(asked):
     assert asked.cloud.things == {}
 
 
-def test_a_lost_answer_is_looked_for_and_not_called_failed(asked):
+def test_create_with_lost_response_finds_resource(asked):
     lost = [True]
 
     def lose(moment, name):
@@ -210,7 +210,7 @@ def test_a_lost_answer_is_looked_for_and_not_called_failed(asked):
     assert list(asked.cloud.things) == [created.id]
 
 
-def test_a_call_without_effect_and_answer_stays_under_its_token(asked):
+def test_create_without_effect_or_response_keeps_token(asked):
     before = asked.tokens.token(URN, TYPE, "us-east-1", {"name": "a"})
 
     def lose(moment, name):
@@ -225,7 +225,7 @@ def test_a_call_without_effect_and_answer_stays_under_its_token(asked):
     assert asked.tokens.token(URN, TYPE, "us-east-1", {"name": "a"}) == before
 
 
-def test_invokes_go_to_their_region(asked):
+def test_invoke_uses_requested_region(asked):
     answer = asked.stub.Invoke(provider_pb2.InvokeRequest(tok="fake:getVpc", args=struct({"default": True})))
     assert to_plain(getattr(answer, "return")).values == {
         "id": "vpc-1",
@@ -236,6 +236,6 @@ def test_invokes_go_to_their_region(asked):
     assert to_plain(getattr(answer, "return")).values == {"id": "vpc-1", "echo": {}, "region": "eu-west-1"}
 
 
-def test_cancel_lets_what_is_under_way_end(asked):
+def test_cancel_does_not_abort_running_calls(asked):
     asked.stub.Cancel(empty_pb2.Empty())
     assert asked.create(name="a").id == "a-0"

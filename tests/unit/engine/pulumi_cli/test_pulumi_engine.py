@@ -1,4 +1,4 @@
-"""What the pulumi engine does around the CLI: before it, when it fails, and after somebody was killed."""
+"""The pulumi engine around the CLI: preparation, failures, and recovery after a kill."""
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -46,7 +46,7 @@ def creating(urn=THING, **inputs):
 
 @dataclass
 class FakePort:
-    """A stack that a scripted CLI works at."""
+    """A stack with a scripted CLI."""
 
     there: bool = False
     found: list[Any] = field(default_factory=list)
@@ -163,12 +163,12 @@ class CloudContext:
         self.engine.destroy(self.stack, self.workspace.events.append)
 
     def killed(self):
-        """A command before this one was killed while its CLI, gone by now, ran."""
+        """Simulate an earlier command that was killed, and whose CLI has exited since."""
         self.notes.running.write_text('{"pid": 0, "start": "1"}')
         self.port.there = True
 
     def made(self, name="a"):
-        """What the killed command's plugin made, under its token."""
+        """Return the resource that the killed command's plugin created under its token."""
         token = Tokens(self.layout.notes).token(THING, "fake:index:Thing", "us-east-1", {"name": name})
         context = type("HandlerContext", (), {"token": token, "clients": Region("us-east-1")})()
         return self.workspace.cloud.handler("fake:index:Thing").create(context, {"name": name, "size": 1})
@@ -180,7 +180,7 @@ def context(workspace, tmp_path):
     return CloudContext(workspace, FakePort(), Layout(tmp_path / "pulumi"))
 
 
-def test_up_makes_the_stack_and_writes_its_settings(context):
+def test_up_creates_stack_and_writes_config(context):
     context.port.found = [resource(), resource(STACK_URN)]
     applied = context.up()
     assert context.port.done == ["make", "up"]
@@ -197,14 +197,14 @@ def test_up_makes_the_stack_and_writes_its_settings(context):
     assert context.port.done == ["make", "up", "up"]
 
 
-def test_on_aws_pulumis_own_plugin_is_used_and_sends_nothing_again_by_itself(context):
+def test_aws_run_uses_pulumi_plugin_without_retries(context):
     context.simulated = False
     context.up()
     assert context.port.config["aws:maxRetries"] == "1"
     assert not context.layout.plugin.exists()
 
 
-def test_secret_settings_go_another_way(context):
+def test_secret_config_is_passed_separately(context):
     context.workspace.config["password"] = "hush"
     context.workspace.secrets = frozenset({"password"})
     context.up()
@@ -212,7 +212,7 @@ def test_secret_settings_go_another_way(context):
     assert "hush" not in str(context.port.config)
 
 
-def test_preview_and_refresh(context):
+def test_preview_and_refresh_return_steps_and_resources(context):
     assert [step.operation for step in context.engine.preview(context.stack)] == ["create"]
     context.port.found = [resource()]
     refreshed = context.engine.refresh(context.stack)
@@ -220,7 +220,7 @@ def test_preview_and_refresh(context):
     assert [one.id for one in refreshed.resources] == ["a-0"]
 
 
-def test_throttled_calls_are_sent_again_with_longer_pauses(context):
+def test_throttled_runs_are_retried_with_longer_pauses(context):
     context.port.failures = [ThrottledError("slow"), ThrottledError("slow"), None]
     began = context.workspace.clock.monotonic()
     context.up()
@@ -228,7 +228,7 @@ def test_throttled_calls_are_sent_again_with_longer_pauses(context):
     assert context.workspace.clock.monotonic() - began == 2 + 4
 
 
-def test_polling_times_out(context):
+def test_throttled_runs_are_retried_at_most_five_times(context):
     context.port.failures = [ThrottledError("slow")] * 9
     with pytest.raises(ThrottledError):
         context.up()
@@ -241,7 +241,7 @@ REFUSED = {"ErrorCode": "InsufficientInstanceCapacity", "ErrorMessage": "No p3dn
 @pytest.mark.parametrize(
     ("errors", "code"), [((REFUSED,), "InsufficientInstanceCapacity"), ((), "UnfulfillableCapacity")]
 )
-def test_a_fleet_that_launched_too_few_is_released_and_says_why(context, errors, code):
+def test_incomplete_fleet_is_destroyed_and_reports_reason(context, errors, code):
     context.simulated, context.errors = False, errors
     context.port.found = [fleet(2, "i-1"), resource()]
     with pytest.raises(CapacityError) as caught:
@@ -251,13 +251,13 @@ def test_a_fleet_that_launched_too_few_is_released_and_says_why(context, errors,
     assert [one.id for one in resources(context.port.document())] == ["a-0"]
 
 
-def test_a_whole_fleet_stays(context):
+def test_complete_fleet_is_not_destroyed(context):
     context.port.found = [fleet(2, "i-1", "i-2")]
     context.up()
     assert context.port.done == ["make", "up"]
 
 
-def test_a_killed_commands_creation_is_adopted_by_its_token(context):
+def test_creation_of_killed_command_is_adopted_by_token(context):
     context.killed()
     found = context.made()
     context.port.pending = [creating()]
@@ -272,7 +272,7 @@ def test_a_killed_commands_creation_is_adopted_by_its_token(context):
     assert not context.notes.unsettled.exists()
 
 
-def test_what_is_adopted_keeps_its_secrets_encrypted(context):
+def test_adopted_resource_keeps_secrets_encrypted(context):
     context.killed()
     context.made("hush-hush")
     secret = {SIGNATURE: SECRET, "plaintext": '"hush-hush"'}
@@ -284,7 +284,7 @@ def test_what_is_adopted_keeps_its_secrets_encrypted(context):
     assert one["outputs"]["size"] == 1
 
 
-def test_what_it_was_to_replace_is_on_its_way_out(context):
+def test_resource_replaced_by_adopted_resource_is_marked_for_deletion(context):
     context.killed()
     context.made()
     context.port.found, context.port.pending = [resource(physical_id="old")], [creating()]
@@ -294,7 +294,7 @@ def test_what_it_was_to_replace_is_on_its_way_out(context):
     assert "delete" not in new
 
 
-def test_an_adopted_one_that_aws_would_not_complete_is_updated_at_once(context, monkeypatch):
+def test_unsettled_adopted_resource_is_updated_immediately(context, monkeypatch):
     context.killed()
     found = context.made()
     context.port.pending = [creating()]
@@ -306,8 +306,8 @@ def test_an_adopted_one_that_aws_would_not_complete_is_updated_at_once(context, 
     assert (one["id"], len(one["initErrors"])) == (found.id, 1)
 
 
-def test_one_empty_search_is_none(context):
-    """The effect lands, and is shown, some time after its sender was killed."""
+def test_pending_creation_is_searched_repeatedly(context):
+    """The effect of a call may become visible only after its process was killed."""
     context.killed()
     context.port.pending = [creating()]
     looks = []
@@ -324,7 +324,7 @@ def test_one_empty_search_is_none(context):
 
 
 @pytest.mark.parametrize(("urn", "waited_s"), [(THING, 80), (FLEET_URN, 200)])
-def test_what_is_never_found_leaves_the_state_after_the_clouds_time(context, urn, waited_s):
+def test_pending_creation_is_dropped_after_visibility_delay(context, urn, waited_s):
     context.killed()
     context.port.pending = [creating(urn)]
     began = context.workspace.clock.now()
@@ -333,7 +333,7 @@ def test_what_is_never_found_leaves_the_state_after_the_clouds_time(context, urn
     assert timedelta(seconds=waited_s) <= context.workspace.clock.now() - began <= timedelta(seconds=waited_s + 6)
 
 
-def test_a_cloud_that_cannot_be_asked_leaves_the_operation_pending(context):
+def test_pending_creation_is_kept_while_cloud_is_unreachable(context):
     context.killed()
     context.port.pending = [creating()]
 
@@ -347,7 +347,7 @@ def test_a_cloud_that_cannot_be_asked_leaves_the_operation_pending(context):
     assert "up" not in context.port.done
 
 
-def test_deletions_that_were_cut_off_are_simply_done_again(context):
+def test_interrupted_deletion_is_repeated(context):
     context.killed()
     context.port.found = [resource()]
     context.port.pending = [{"type": "deleting", "resource": resource()}]
@@ -356,13 +356,13 @@ def test_deletions_that_were_cut_off_are_simply_done_again(context):
     assert context.port.done == ["unlock", "end strays", "destroy", "remove"]
 
 
-def test_destroy_of_what_was_never_begun_asks_nobody(context):
+def test_destroy_of_unknown_stack_makes_no_calls(context):
     context.destroy()
     assert context.port.done == []
     assert not context.layout.root.exists()
 
 
-def test_destroy_removes_the_stack_and_its_settings(context):
+def test_destroy_removes_stack_and_project_folder(context):
     context.up()
     context.destroy()
     context.destroy()
@@ -370,19 +370,19 @@ def test_destroy_removes_the_stack_and_its_settings(context):
     assert not context.layout.project(context.stack).exists()
 
 
-def test_destroy_names_what_is_left_and_keeps_the_stack(context):
+def test_failed_destroy_names_remaining_resources_and_keeps_stack(context):
     context.up()
     context.port.found, context.port.ends = [resource()], False
     context.port.failures = [CloudError("in use", code="DependencyViolation")]
-    with pytest.raises(TeardownError, match="1 resource of demo not deleted: in use") as caught:
+    with pytest.raises(TeardownError, match="could not delete 1 resource of demo: in use") as caught:
         context.destroy()
     assert caught.value.left == ("fake:index:Thing 'a' (a-0)",)
     assert "remove" not in context.port.done
     assert context.layout.project(context.stack).exists()
 
 
-def test_destroy_with_pulumis_own_plugin_returns_when_a_search_by_tag_sees_everything(context):
-    """Its calls carry no token, so what a cut-off one made is found by its tag alone, and tags lag."""
+def test_destroy_without_tokens_waits_until_tags_are_visible(context):
+    """Resources of an interrupted call without a token are found only by tag, and tags appear late."""
     context.simulated = False
     context.killed()
     context.port.pending = [creating(FLEET_URN)]
@@ -396,7 +396,7 @@ def test_destroy_with_pulumis_own_plugin_returns_when_a_search_by_tag_sees_every
     assert ("delete", "i-stray") in {(event.operation, event.name) for event in context.workspace.events}
 
 
-def test_a_launch_without_a_token_is_not_made_a_second_time(context):
+def test_interrupted_launch_without_token_is_not_repeated(context):
     context.simulated = False
     context.killed()
     context.port.found, context.port.pending = [fleet(2, "i-1", "i-2")], [creating(FLEET_URN)]
@@ -407,13 +407,13 @@ def test_a_launch_without_a_token_is_not_made_a_second_time(context):
     assert context.port.done == ["unlock", "end strays", "up", "up"]
 
 
-def test_with_tokens_a_launch_is_simply_asked_for_again(context):
+def test_interrupted_launch_with_token_is_repeated(context):
     context.killed()
     context.up()
     assert context.orphans == []
 
 
-def test_a_lost_answer_makes_destroy_wait_and_a_clear_no_does_not(context):
+def test_destroy_waits_after_lost_response_but_not_after_rejection(context):
     context.port.failures = [CloudError("no answer", code="Unreachable")]
     with pytest.raises(CloudError):
         context.up()
@@ -429,14 +429,14 @@ def test_a_lost_answer_makes_destroy_wait_and_a_clear_no_does_not(context):
     assert context.workspace.clock.now() == began
 
 
-def test_a_stack_that_nobody_was_killed_at_is_not_unlocked(context):
+def test_stack_of_finished_commands_is_not_unlocked(context):
     context.up()
     context.up()
     context.destroy()
     assert "unlock" not in context.port.done
 
 
-def test_a_home_that_cannot_be_written_stops_it_before_the_cli(context):
+def test_unwritable_home_fails_before_cli_runs(context):
     context.layout.root.write_text("a file where the folder has to be")
     with pytest.raises(StateError):
         context.up()

@@ -1,4 +1,4 @@
-"""The notes beside a stack, written while commands are killed, and the passphrase that two commands make at once."""
+"""Recovery notes written while commands are killed, and a passphrase created by two commands at once."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -9,8 +9,8 @@ from cloudgpu.engine.pulumi_cli.layout import Layout
 from cloudgpu.engine.pulumi_cli.recovery import notes_in
 
 
-def test_a_torn_note_of_doubt_is_doubt(tmp_path):
-    """Read as "no doubt", an empty search by tag would prove that nothing is there."""
+def test_truncated_incomplete_note_still_means_incomplete(tmp_path):
+    """Otherwise an empty search by tag would count as proof that nothing is left."""
     notes = notes_in(tmp_path)
     before = datetime.now(UTC)
     notes.unsettled.write_text("2026-11-2")
@@ -19,7 +19,7 @@ def test_a_torn_note_of_doubt_is_doubt(tmp_path):
     assert until > before + timedelta(minutes=1)
 
 
-def test_a_note_of_doubt_is_written_whole_or_not_at_all(tmp_path):
+def test_incomplete_note_is_written_atomically(tmp_path):
     notes = notes_in(tmp_path)
     until = datetime(2026, 11, 22, tzinfo=UTC)
     notes.mark_incomplete(until)
@@ -29,8 +29,8 @@ def test_a_note_of_doubt_is_written_whole_or_not_at_all(tmp_path):
     assert notes.incomplete_until() == until + timedelta(hours=1)
 
 
-def test_two_first_commands_of_a_home_agree_on_the_passphrase(tmp_path, monkeypatch):
-    """The second one must not replace what the first one's state is encrypted with."""
+def test_concurrent_first_commands_agree_on_passphrase(tmp_path, monkeypatch):
+    """The second command must not replace the passphrase that encrypts the state of the first."""
     program = tmp_path / "program"
     program.mkdir()
     (program / "Pulumi.yaml").write_text("name: cloudgpu\nruntime: python\n")

@@ -1,4 +1,4 @@
-"""What the CLI is given: its files, its environment, and the CLI itself; nothing of the user's own Pulumi."""
+"""Files, environment and program of the CLI, isolated from the user's own Pulumi settings."""
 
 import os
 import stat
@@ -47,7 +47,7 @@ def environment(tmp_path, endpoint=HERE, **more):
     return cli_environment(Layout(tmp_path), THEIRS, **options)
 
 
-def test_nothing_of_the_users_pulumi_gets_in(tmp_path):
+def test_user_pulumi_settings_are_excluded_from_environment(tmp_path):
     for endpoint in (HERE, CloudEndpoint()):
         found = environment(tmp_path, endpoint)
         assert "theirs" not in " ".join(value for name, value in found.items() if name.startswith("PULUMI_"))
@@ -60,7 +60,7 @@ def test_nothing_of_the_users_pulumi_gets_in(tmp_path):
         assert found["PATH"].split(os.pathsep) == ["/opt/pulumi/bin", str(Path(sys.executable).parent), "/usr/bin"]
 
 
-def test_the_rehearsal_cloud_gets_its_own_key_and_none_of_the_users(tmp_path):
+def test_rehearsal_gets_own_keys_and_no_user_credentials(tmp_path):
     found = environment(tmp_path)
     assert {name: value for name, value in found.items() if name.startswith("AWS_")} == {
         "AWS_ENDPOINT_URL": HERE.url,
@@ -71,7 +71,7 @@ def test_the_rehearsal_cloud_gets_its_own_key_and_none_of_the_users(tmp_path):
     assert found["PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION"] == "true"
 
 
-def test_the_real_aws_is_meant_whatever_the_endpoint_variable_says(tmp_path):
+def test_aws_endpoint_variables_are_ignored_for_real_aws(tmp_path):
     found = environment(tmp_path, CloudEndpoint(), profile="research")
     assert {name: value for name, value in found.items() if name.startswith("AWS_")} == {
         "AWS_PROFILE": "research",
@@ -80,13 +80,13 @@ def test_the_real_aws_is_meant_whatever_the_endpoint_variable_says(tmp_path):
     assert "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION" not in found
 
 
-def test_a_token_passes_for_a_pulumi_service_alone(tmp_path):
+def test_pulumi_access_token_is_passed_only_to_pulumi_service(tmp_path):
     assert "PULUMI_ACCESS_TOKEN" not in environment(tmp_path, CloudEndpoint(), backend="s3://ours")
     found = environment(tmp_path, CloudEndpoint(), backend="https://api.pulumi.com")
     assert (found["PULUMI_ACCESS_TOKEN"], found["PULUMI_BACKEND_URL"]) == ("pul-theirs", "https://api.pulumi.com")
 
 
-def test_the_files_are_private_and_the_program_is_named_by_its_path(tmp_path, stack):
+def test_project_files_are_private_and_name_program_path(tmp_path, stack):
     layout = Layout(tmp_path / "pulumi")
     folder = layout.prepare(stack)
     assert stack_name(stack) == "demo.us-east-1.01234567"
@@ -106,13 +106,13 @@ def test_the_files_are_private_and_the_program_is_named_by_its_path(tmp_path, st
     assert list(bundled_folder("infra").glob("Pulumi.*.yaml")) == []
 
 
-def test_a_home_that_cannot_be_written_is_said(tmp_path, stack):
+def test_unwritable_home_raises_state_error(tmp_path, stack):
     (tmp_path / "pulumi").write_text("a file where the folder has to be")
     with pytest.raises(StateError):
         Layout(tmp_path / "pulumi").prepare(stack)
 
 
-def test_the_plugin_is_a_program_of_the_sdks_version_that_serves_and_ends_with_who_started_it(tmp_path):
+def test_plugin_serves_and_exits_with_parent_process(tmp_path):
     from importlib.metadata import version
 
     layout = Layout(tmp_path / "with a space")
@@ -147,7 +147,7 @@ def distribution(folder: Path) -> Path:
     return program(folder / "pulumi")
 
 
-def test_the_named_cli_then_the_one_on_the_path_then_the_homes_own(tmp_path):
+def test_cli_lookup_order_is_option_then_path_then_home(tmp_path):
     own = distribution(tmp_path / "root" / "bin")
     there = distribution(tmp_path / "usr")
     named = distribution(tmp_path / "opt")
@@ -157,7 +157,7 @@ def test_the_named_cli_then_the_one_on_the_path_then_the_homes_own(tmp_path):
     assert find_pulumi_cli(None, tmp_path / "root", {"PATH": "/nowhere"}) == own
 
 
-def test_without_a_cli_nothing_is_fetched_unless_that_was_agreed_to(tmp_path):
+def test_missing_cli_is_installed_only_with_consent(tmp_path):
     with pytest.raises(UsageError, match="needs the Pulumi CLI") as caught:
         find_pulumi_cli(None, tmp_path, {"PATH": "/nowhere"})
     assert "--install-pulumi" in caught.value.hint
@@ -172,7 +172,7 @@ def test_without_a_cli_nothing_is_fetched_unless_that_was_agreed_to(tmp_path):
     assert fetched == [tmp_path]
 
 
-def test_a_wrong_name_and_half_a_distribution_are_said(tmp_path):
+def test_invalid_cli_path_and_incomplete_distribution_are_rejected(tmp_path):
     with pytest.raises(UsageError, match="which is not an executable file"):
         find_pulumi_cli(tmp_path / "gone", tmp_path, {"PATH": "/nowhere"})
     lonely = program(tmp_path / "bin" / "pulumi")
@@ -180,7 +180,7 @@ def test_a_wrong_name_and_half_a_distribution_are_said(tmp_path):
         find_pulumi_cli(lonely, tmp_path, {"PATH": "/nowhere"})
 
 
-def test_how_it_is_installed_and_what_may_go_wrong(tmp_path, monkeypatch):
+def test_cli_installation_failures_are_mapped_to_errors(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(installation.PulumiCommand, "install", lambda *, root: asked.append(root))
     install(tmp_path)

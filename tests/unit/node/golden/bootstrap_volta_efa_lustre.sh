@@ -127,6 +127,7 @@ at_every_boot() {
 # Retries, because mirrors fail temporarily and other services hold the package lock after boot. An interrupted
 # installation must be completed before the next one.
 packages() {
+  online
   tries=0
   dpkg --configure -a || true
   until apt-get -q -y -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 install --no-install-recommends "$@"; do
@@ -141,12 +142,49 @@ packages() {
 }
 
 refresh() {
+  online
   apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 update || true
 }
 
 # fetch FILE URL
 fetch() {
+  online
   curl --fail --silent --show-error --location --retry 5 --retry-connrefused --output "$1" "$2"
+}
+
+
+# Prints the fingerprints of the SSH host keys between cloud-init's markers, for the caller, who pins them before the
+# first connection. cloud-init prints its own block only after every script of the user data.
+print_host_keys() {
+  console=$root/dev/console
+  prints=$(for key in "$root"/etc/ssh/ssh_host_*_key.pub; do ssh-keygen -l -f "$key"; done 2>/dev/null)
+  [ -n "$prints" ] || return 0
+  kind="SSH HOST KEY FINGERPRINTS-----"
+  # One write, so that lines of the kernel do not come in between. cloud-init sends standard output to the console, too.
+  prints=$(printf '%s\n' "-----BEGIN $kind" "$prints" "-----END $kind")
+  { [ -w "$console" ] && printf '\n%s\n' "$prints" >>"$console"; } 2>/dev/null || printf '%s\n' "$prints"
+}
+
+# Waits until apt can download from an archive. A node with several network cards has no internet access at first: it
+# gets its public address, an Elastic IP, only after launch. Local archives (file:, copy:, cdrom:) prove nothing.
+online() {
+  [ ! -e "$state_dir/online" ] || return 0
+  wait_s=${CLOUDGPU_ONLINE_S:-300}
+  deadline=$(($(date +%s) + wait_s))
+  until
+    said=$(apt-get -q -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10 update 2>&1) || true
+    printf '%s\n' "$said"
+    printf '%s\n' "$said" | grep -q '^\(Hit\|Get\):[0-9]* [^cf]'
+  do
+    if [ "$(date +%s)" -ge "$deadline" ]; then
+      echo "no internet access after $wait_s s: check the subnet's route and the node's public address"
+      return 1
+    fi
+    report running "${order##* } (waiting for internet access)" ""
+    sleep 2
+  done
+  report running "${order##* }" ""
+  touch "$state_dir/online"
 }
 
 
@@ -193,7 +231,15 @@ store_disks() {
   done
 }
 
-# Succeeds if a disk is already in use: mounted, or part of an array that the machine image created.
+# AWS's machine images combine the disks themselves, in a service that may still be running. Starting it again waits for
+# it to finish, and otherwise does nothing.
+vendor_store=$root/opt/dlami/nvme
+wait_for_vendor() {
+  vendor_unit=dlami-nvme.service
+  [ -z "$(store_disks)" ] || ! systemctl is-enabled "$vendor_unit" || timeout 300 systemctl start "$vendor_unit" || true
+}
+
+# Succeeds if a disk is used by anything else: mounted, part of another volume, or with unknown contents.
 store_taken() {
   for disk in $(store_disks); do
     if grep -q "^/dev/${disk}\(p[0-9]*\)\{0,1\} " "$root/proc/mounts"; then
@@ -204,22 +250,30 @@ store_taken() {
         return 0
       fi
     done
+    code=0
+    found=$(blkid -p -o export "/dev/$disk") || code=$?
+    # Exit code 2 means that the disk is empty. The labels of an array and of its file system name cloudgpu.
+    case $code:$found in
+      2:* | 0:*LABEL=*cloudgpu*) ;;
+      *) return 0 ;;
+    esac
   done
   return 1
 }
 
 check_store() {
+  wait_for_vendor
   if [ -z "$(store_disks)" ] || [ -L "$scratch" ] || grep -q " $scratch " "$root/proc/mounts"; then
     return 0
   fi
-  store_taken && [ ! -d "$root/opt/dlami/nvme" ]
+  store_taken && ! grep -q " $vendor_store " "$root/proc/mounts"
 }
 
 do_store() {
-  if [ -d "$root/opt/dlami/nvme" ] && store_taken; then
+  if grep -q " $vendor_store " "$root/proc/mounts"; then
     echo "the machine image has already combined the disks"
     mkdir -p "${scratch%/*}"
-    ln -sfn "$root/opt/dlami/nvme" "$scratch"
+    ln -sfn "$vendor_store" "$scratch"
     return 0
   fi
   device=
@@ -246,14 +300,55 @@ do_store() {
   chmod 1777 "$scratch"
 }
 
-
 # Installs prebuilt, signed kernel modules for the running kernel, or builds them on the node. Volta never gets an -open
 # package: the open modules do not support it, and the GPU would not be detected.
 check_driver() {
-  nvidia-smi
+  smi
+}
+
+# A broken driver can make nvidia-smi hang.
+smi() {
+  timeout 60 nvidia-smi "$@"
+}
+
+# Succeeds if a driver is completely installed, even if it does not work. Without nvidia-smi, the exit code is 127.
+driver_installed() {
+  [ ! -e "$state_dir/driver-incomplete" ] || return 1
+  modinfo nvidia && return
+  smi || [ "$?" -ne 127 ]
+}
+
+# The module may still be loading. Installing a second driver over the first one would break both.
+wait_for_driver() {
+  deadline=$(($(date +%s) + $1))
+  modprobe nvidia || true
+  until said=$(smi 2>&1); do
+    if [ "$(date +%s)" -ge "$deadline" ]; then
+      echo "the installed driver does not work after $1 s: $(printf '%s\n' "$said" | grep . | tail -n 1)"
+      return 1
+    fi
+    sleep 2
+  done
+}
+
+# Prebuilt modules are as old as their kernel, but the archive only has the newest libraries, which require modules of
+# exactly their version. The driver version of modules is in their dependencies: nvidia-kernel-common-... (>= 580.65.06).
+modules_match() {
+  built=$(apt-cache show --no-all-versions "$1" | sed -n "s/.*nvidia-kernel-common-$branch (>= \([0-9.]*\).*/\1/p")
+  [ -n "$built" ] && [ "$built" = "$newest" ] || {
+    echo "$1: version '$built', libraries: '$newest'"
+    return 1
+  }
+  # shellcheck disable=SC2086 # a list of names
+  apt-get -q -y -s install --no-install-recommends $wanted "$1"
 }
 
 do_driver() {
+  if driver_installed; then
+    wait_for_driver "${CLOUDGPU_DRIVER_S:-300}"
+    return
+  fi
+  touch "$state_dir/driver-incomplete"
   if grep -q '^nouveau ' "$root/proc/modules" 2>/dev/null && ! modprobe -r nouveau; then
     printf 'blacklist %s\n' nouveau vga16fb rivafb nvidiafb rivatv >"$root/etc/modprobe.d/cloudgpu-nouveau.conf"
     update-initramfs -u
@@ -264,27 +359,39 @@ do_driver() {
   [ "$driver_flavour" = proprietary ] || open=-open
   kernel=$(uname -r)
   refresh
-  modules=linux-modules-nvidia-$driver_branch-server$open-$kernel
-  if ! apt-cache show "$modules" >/dev/null 2>&1; then
-    echo "no prebuilt modules for $kernel: building them on this node"
-    modules="linux-headers-$kernel nvidia-dkms-$driver_branch-server$open"
-  fi
   branch=$driver_branch-server
-  wanted="$modules nvidia-headless-no-dkms-$branch$open nvidia-utils-$branch"
-  [ "$driver_fabric" = no ] || wanted="$wanted nvidia-fabricmanager-$driver_branch"
+  newest=$(apt-cache policy "nvidia-utils-$branch" | sed -n 's/^ *Candidate: \([0-9.]*\).*/\1/p')
+  wanted="nvidia-headless-no-dkms-$branch$open nvidia-utils-$branch"
+  if modules_match "linux-modules-nvidia-$branch$open-$kernel"; then
+    wanted="linux-modules-nvidia-$branch$open-$kernel $wanted"
+  else
+    echo "no prebuilt modules for $kernel match the libraries: building them on this node"
+    wanted="linux-headers-$kernel nvidia-dkms-$branch$open $wanted"
+  fi
+  manager=
+  if [ "$driver_fabric" = yes ]; then
+    manager=nvidia-fabricmanager-$driver_branch
+    exact=$(apt-cache madison "$manager" | sed -n "s/^[^|]*| *\($newest-[^ ]*\).*/\1/p" | sed 1q)
+    [ -n "$exact" ] || {
+      echo "the archive has no $manager of version $newest, which the driver requires"
+      return 1
+    }
+  fi
   # shellcheck disable=SC2086 # a list of names
-  packages $wanted
+  packages $wanted ${manager:+"$manager=$exact"}
   # Libraries and module must keep the same version, even if other packages are upgraded later.
   # shellcheck disable=SC2086
-  apt-mark hold $wanted
+  apt-mark hold $wanted $manager
+  rm -f "$state_dir/driver-incomplete"
   modprobe nvidia
   modprobe nvidia-uvm || true
-  [ "$driver_fabric" = no ] || systemctl enable --now nvidia-fabricmanager || true
-  nvidia-smi -pm 1 || true
+  wait_for_driver 10
+  smi -pm 1 || true
 }
 
 
-# EFA on the host: kernel module, libfabric, limits. The installer must be signed with AWS's key.
+# EFA on the host: kernel module, libfabric, limits; NCCL's plugin where ranks run without a container. The installer
+# must be signed with AWS's key.
 check_efa() {
   [ -e "$root/opt/amazon/efa_installed_packages" ] || command -v fi_info
 }
@@ -310,7 +417,17 @@ do_efa() {
   fi
   tar -xzf "$archive"
   cd aws-efa-installer
-  ./efa_installer.sh -y --minimal
+  if [ "$efa_plugin" = no ]; then
+    ./efa_installer.sh -y --minimal
+  else
+    ./efa_installer.sh -y
+    ldconfig
+    # NCCL loads exactly this name. Without it, NCCL takes TCP and reports no error.
+    ldconfig -p | grep 'libnccl-net\.so ' || {
+      echo "the EFA installer left no libnccl-net.so where NCCL looks for it"
+      return 1
+    }
+  fi
   modprobe efa || {
     echo "the EFA module will be loaded at the next boot"
     return 75
@@ -426,6 +543,8 @@ driver_branch=580
 driver_flavour=proprietary
 driver_fabric=no
 efa_version=1.50.0
+efa_plugin=yes
+print_host_keys
 at_every_boot
 step quiet
 step python

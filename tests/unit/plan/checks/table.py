@@ -1,4 +1,4 @@
-"""Every check and every rule that throws a candidate out: worlds in which it is silent, and what it says in others."""
+"""Every plan check and candidate rule, with passing inputs and failing inputs and their expected findings."""
 
 from tests.unit.plan.checks.table_account import ACCOUNT, MONEY, NETWORK
 from tests.unit.plan.checks.table_data import DATA

@@ -1,4 +1,4 @@
-"""What is said of money, addresses and the account: rows of the table of checks."""
+"""Test cases for the checks of cost, addresses and the account."""
 
 from dataclasses import replace
 from datetime import date
@@ -7,6 +7,7 @@ from cloudgpu.plan.named_resources import NamedResources, NamedThing
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from tests.unit.plan.checks.worlds import (
+    TWO,
     PlanInputs,
     fails,
     in_block,
@@ -15,14 +16,21 @@ from tests.unit.plan.checks.worlds import (
     rehearsed,
     resources,
     row,
+    spot,
     surveyed,
 )
 
+SPOT = {**TWO, "market": "spot"}
+
+QUOTA_REQUEST = (
+    "`aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-417A185B "
+    "--desired-value 192 --region us-east-1`"
+)
 QUOTA_PAGE = "https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-417A185B"
 
 
 def worked(images):
-    """Two hours for so many images, at a hundred a second."""
+    """Plan work of `images` images at 100 img/s with an expiry of two hours."""
     reference = {"value": 100, "on": "8 x V100", "source": "a test"}
     metric = {"pattern": "v=(?P<value>[0-9.]+)", "unit": "img/s", "better": "higher", "reference": reference}
     return PlanInputs(
@@ -77,7 +85,7 @@ MONEY = (
         replace(PlanInputs(), today=date(2026, 8, 1)),
         fails(
             replace(PlanInputs(), today=date(2026, 12, 1)),
-            ("warning", "prices were read on 2026-07-20, 134 days ago", ""),
+            ("warning", "the oldest price was read on 2026-07-20, 134 days ago", ""),
         ),
     ),
 )
@@ -120,7 +128,7 @@ NETWORK = (
             (
                 "note",
                 "p5.48xlarge has 32 EFA interfaces, so EC2 does not assign a public address: "
-                "it is reached by its private address",
+                "nodes are reached at their private addresses",
                 "",
             ),
         ),
@@ -153,7 +161,7 @@ ACCOUNT = (
                 "error",
                 "2 x p3dn.24xlarge need 192 vCPUs in us-east-1, "
                 "but Running On-Demand P instances (L-417A185B) allow only 96",
-                f"--set resources.nodes=1, or request a quota of 192 vCPUs at {QUOTA_PAGE}",
+                f"--set resources.nodes=1, or request a quota of 192 vCPUs with {QUOTA_REQUEST}",
             ),
         ),
         fails(
@@ -162,7 +170,7 @@ ACCOUNT = (
                 "error",
                 "2 x p3dn.24xlarge need 192 vCPUs in us-east-1, "
                 "but Running On-Demand P instances (L-417A185B) allow only 64",
-                f"request a quota of 192 vCPUs at {QUOTA_PAGE}",
+                f"request a quota of 192 vCPUs with {QUOTA_REQUEST}",
             ),
         ),
         fails(
@@ -201,7 +209,33 @@ ACCOUNT = (
             (
                 "error",
                 "us-east-1 is not enabled for this account",
-                "enable it in the console under Account, AWS Regions",
+                "`aws account enable-region --region-name us-east-1`, or choose another region",
+            ),
+        ),
+    ),
+    row(
+        "spot-role",
+        (
+            PlanInputs(),
+            spot(),
+            surveyed(NamedResources(service_roles=frozenset()), resources=TWO),
+            surveyed(NamedResources(service_roles=frozenset({"AWSServiceRoleForEC2Spot"})), resources=SPOT),
+        ),
+        fails(
+            surveyed(NamedResources(service_roles=frozenset()), resources=SPOT),
+            (
+                "warning",
+                "the account has no role AWSServiceRoleForEC2Spot: spot launches fail, unless your identity may "
+                "create it",
+                "run `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com` once",
+            ),
+        ),
+        fails(
+            surveyed(NamedResources(service_roles_unknown="not allowed"), resources=SPOT),
+            (
+                "unknown",
+                "cannot tell whether the account has the role AWSServiceRoleForEC2Spot: not allowed",
+                "",
             ),
         ),
     ),
@@ -228,7 +262,7 @@ ACCOUNT = (
             PlanInputs(quotes=Quotes(live=True, zones_unknown={"us-east-1": "not allowed to ask"})),
             (
                 "unknown",
-                "cannot tell which zones of us-east-1 offer the type, so the catalog's zones are tried: "
+                "cannot tell which zones of us-east-1 offer the types, so the catalog's zones are tried: "
                 "not allowed to ask",
                 "",
             ),
@@ -241,7 +275,7 @@ ACCOUNT = (
             PlanInputs({"data": [{"name": "a", "from": "s3://bucket/a/", "to": "/a"}]}, Quotes()),
             (
                 "unknown",
-                "planned offline: zones, machine images, quotas, data in S3 were not queried",
+                "planned offline, without querying zones, machine images, quotas, data in S3",
                 "plan without --offline",
             ),
         ),

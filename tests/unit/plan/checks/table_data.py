@@ -1,10 +1,22 @@
-"""What is said of data, disks and results: rows of the table of checks."""
+"""Test cases for the checks of datasets, disks and outputs."""
 
 from dataclasses import replace
 
-from cloudgpu.plan.named_resources import DatasetSeen, NamedResources, NamedThing
+from cloudgpu.plan.named_resources import DatasetSeen, FileIssue, NamedResources, NamedThing
 from cloudgpu.plan.plan import Quotes
-from tests.unit.plan.checks.worlds import ONE, PlanInputs, data, fails, launch, rehearsed, row, spot, surveyed
+from tests.unit.plan.checks.worlds import (
+    CATALOG,
+    ONE,
+    TWO,
+    PlanInputs,
+    data,
+    fails,
+    launch,
+    rehearsed,
+    row,
+    spot,
+    surveyed,
+)
 
 GIB = 2**30
 WITH_ROLE = NamedResources(named=(NamedThing("role", "nodes", "", "there", setting="role_name"),))
@@ -14,8 +26,24 @@ def mounted(source: str, **more: object) -> PlanInputs:
     return PlanInputs({"data": [{"name": "a", "from": source, "to": "/data/a", "mode": "mount", **more}]})
 
 
+def limited(better: str, **limits: float) -> PlanInputs:
+    """Return inputs with a metric that is better in one direction and has limits."""
+    return PlanInputs({"metrics": {"m": {"pattern": "m=(?P<value>.*)", "better": better, **limits}}})
+
+
 def quotes(survey: NamedResources) -> Quotes:
     return Quotes(live=True, survey=survey)
+
+
+def rooted(gib: int) -> PlanInputs:
+    """Return inputs where the default image resolves to an image whose snapshot has this size."""
+    image = "ami-0aaaaaaaaaaaaaaa2"
+    found = {(CATALOG.gpus["V100"].image, "us-east-1"): image}
+    return PlanInputs(quotes=Quotes(live=True, images=found, root_disks={(image, "us-east-1"): gib}))
+
+
+def with_image(image: str, gib: int) -> PlanInputs:
+    return PlanInputs({"resources": {**TWO, "image": image}}, Quotes(live=True, root_disks={(image, "us-east-1"): gib}))
 
 
 DATA = (
@@ -27,7 +55,7 @@ DATA = (
             (
                 "error",
                 "dataset a: the rehearsal cannot provide nfs://filer/a",
-                "rehearsal: {objects: {'nfs://filer/a': PATH}} in the recipe uses local files instead",
+                "add rehearsal: {objects: {'nfs://filer/a': PATH}} to the recipe to use local files instead",
             ),
         ),
     ),
@@ -38,18 +66,26 @@ DATA = (
             replace(mounted("s3://bucket/a", writable=True), quotes=quotes(WITH_ROLE)),
             (
                 "warning",
-                "role nodes needs s3:ListBucket, s3:GetObject, s3:PutObject for s3://bucket/a, which "
-                "cloudgpu does not grant",
+                "role nodes must allow s3:ListBucket, s3:GetObject, s3:PutObject for s3://bucket/a: "
+                "cloudgpu does not change existing roles",
                 "",
             ),
         ),
         fails(
             replace(PlanInputs({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}), quotes=quotes(WITH_ROLE)),
-            ("warning", "role nodes needs s3:PutObject for s3://bucket/x, which cloudgpu does not grant", ""),
+            (
+                "warning",
+                "role nodes must allow s3:PutObject for s3://bucket/x: cloudgpu does not change existing roles",
+                "",
+            ),
         ),
         fails(
             replace(PlanInputs({"outputs": ["out"], "outputs_to": "s3://bucket/out"}), quotes=quotes(WITH_ROLE)),
-            ("warning", "role nodes needs s3:PutObject for s3://bucket/out, which cloudgpu does not grant", ""),
+            (
+                "warning",
+                "role nodes must allow s3:PutObject for s3://bucket/out: cloudgpu does not change existing roles",
+                "",
+            ),
         ),
     ),
     row(
@@ -65,6 +101,26 @@ DATA = (
                 "unknown",
                 "cannot tell whether dataset images exists: not allowed to list s3://bucket/images/",
                 "",
+            ),
+        ),
+    ),
+    row(
+        "root-disk",
+        (PlanInputs(), rooted(200), with_image("ami-0aaaaaaaaaaaaaaa1", 200)),
+        fails(
+            rooted(201),
+            (
+                "error",
+                "the disk has 200 GiB, but ami-0aaaaaaaaaaaaaaa2 in us-east-1 needs at least 201 GiB",
+                "--set resources.disk=201GiB",
+            ),
+        ),
+        fails(
+            with_image("ami-0aaaaaaaaaaaaaaa1", 250),
+            (
+                "error",
+                "the disk has 200 GiB, but ami-0aaaaaaaaaaaaaaa1 in us-east-1 needs at least 250 GiB",
+                "--set resources.disk=250GiB",
             ),
         ),
     ),
@@ -121,8 +177,8 @@ DATA = (
             data(DatasetSeen("there", region="eu-north-1"), resources=ONE),
             (
                 "warning",
-                "dataset images is in eu-north-1, but nodes may run in us-east-1: the transfer costs "
-                "0.02 USD/GB per node, but the size is unknown",
+                "dataset images is in eu-north-1, but nodes may run in us-east-1: each copy costs "
+                "0.02 USD/GB, but the size is unknown",
                 "",
             ),
         ),
@@ -188,6 +244,60 @@ DATA = (
                 "add outputs/ to `outputs`",
             ),
         ),
+        fails(
+            rehearsed(
+                PlanInputs(
+                    {"outputs": ["logs/"], "launch": {"with": "torchrun", "run": 'train.py "$CLOUDGPU_OUTPUTS"'}},
+                )
+            ),
+            (
+                "warning",
+                "the script writes to $CLOUDGPU_OUTPUTS, but `outputs` does not list that directory, "
+                "so its files are lost",
+                "add outputs/ to `outputs`",
+            ),
+        ),
+    ),
+    row(
+        "local-files",
+        (PlanInputs(), surveyed(NamedResources())),
+        fails(
+            surveyed(
+                NamedResources(
+                    files=(
+                        FileIssue(("launch", "command"), "a.py does not exist", "add it"),
+                        FileIssue(("setup",), "b.sh does not exist", "add it", certain=False),
+                    )
+                )
+            ),
+            ("error", "launch.command: a.py does not exist", "add it"),
+            ("warning", "setup: b.sh does not exist", "add it"),
+        ),
+    ),
+    row(
+        "metric-limit",
+        (
+            limited("lower", at_most=0.5),
+            limited("higher", at_least=0.5),
+            limited("lower", at_least=0.1, at_most=0.5),
+            limited("lower"),
+        ),
+        fails(
+            limited("lower", at_least=0.5),
+            (
+                "warning",
+                "metrics.m is better when lower, but the run fails if it is lower than 0.5",
+                "use at_most instead of at_least",
+            ),
+        ),
+        fails(
+            limited("higher", at_most=7850),
+            (
+                "warning",
+                "metrics.m is better when higher, but the run fails if it is higher than 7850",
+                "use at_least instead of at_most",
+            ),
+        ),
     ),
     row(
         "nothing-kept",
@@ -209,17 +319,18 @@ DATA = (
         "checkpoint-kept",
         (
             PlanInputs({"checkpoint": {"path": "c"}}),
-            spot(checkpoint={"path": "outputs/c"}),
-            spot(checkpoint={"path": "c"}, outputs=["c"]),
-            spot(checkpoint={"path": "c1"}, outputs=["c?"]),
+            spot(checkpoint={"path": "c", "to": "s3://b/c"}),
         ),
-        fails(
-            spot(checkpoint={"path": "checkpoints"}),
-            (
-                "warning",
-                "checkpoints in checkpoints are stored only on the spot nodes' disks",
-                "add checkpoints/ to outputs",
-            ),
+        *(
+            fails(
+                spot(checkpoint={"path": path}, outputs=outputs),
+                (
+                    "warning",
+                    f"checkpoints in {path} are stored only on the spot nodes' disks, and lost with a node",
+                    "--set checkpoint.to=s3://BUCKET/PREFIX",
+                ),
+            )
+            for path, outputs in (("checkpoints", ["outputs"]), ("outputs/c", ["outputs"]))
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""What is said of hardware, places and how it is bought: rows of the table of checks."""
+"""Test cases for the checks of hardware, regions, zones and markets."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -128,6 +128,32 @@ MARKET = (
                 "error",
                 f"{HELD} is in us-west-2b, which is not in us-east-1 or is excluded by the recipe's zones or storage",
                 "",
+            ),
+        ),
+    ),
+    row(
+        "all-or-none",
+        (
+            spot(),
+            replace(resources(**TWO), engine="pulumi"),
+            replace(spot(resources={**ONE, "market": "spot"}), engine="pulumi"),
+        ),
+        fails(
+            replace(spot(), engine="pulumi"),
+            (
+                "error",
+                "the pulumi engine cannot launch 2 spot nodes all or none: the provider sends no minimum for spot, "
+                "so a partial launch would be billed",
+                "--engine direct, or --set resources.market=on-demand",
+            ),
+        ),
+        fails(
+            replace(resources(**TWO, prefer="spot"), engine="pulumi"),
+            (
+                "error",
+                "the pulumi engine cannot launch 2 spot nodes all or none: the provider sends no minimum for spot, "
+                "so a partial launch would be billed",
+                "--engine direct",
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""What is said of hosts of one's own: rows of the table of checks."""
+"""Test cases for the checks of self-managed hosts."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -114,7 +114,7 @@ HOSTS = (
             (
                 "error",
                 "nvcr.io/nvidia/pytorch:25.05-py3 cannot run on V100: 25.05 needs compute capability "
-                "7.5, but V100 has 7.0; the last NGC release that supports it is 24.12",
+                "7.5, but V100 has 7.0; the last NGC release that supports this GPU is 24.12",
                 "--set environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3",
             ),
         ),

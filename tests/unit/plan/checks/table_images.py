@@ -1,4 +1,4 @@
-"""What is said of a container image that its registry was asked for: rows of the table of checks."""
+"""Test cases for the checks of container images that were looked up in their registry."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ OWN_HOSTS = HostsView(HostsFile(Path("hosts.yaml"), ()))
 
 
 def seen(presence: Any, why: str = "", *, image: str = OWN, asked: str = "", **given: Any) -> PlanInputs:
-    """A recipe with a container, and what its registry said."""
+    """Return inputs with a container image and the registry's response."""
     known = {name: given.pop(name) for name in ("platforms", "packed_bytes", "on_loopback") if name in given}
     world = boxed(image, **given)
     survey = NamedResources(image=ImageSeen(asked or image, presence, why, **known))
@@ -23,7 +23,7 @@ def seen(presence: Any, why: str = "", *, image: str = OWN, asked: str = "", **g
 
 
 def baked(world: PlanInputs) -> PlanInputs:
-    """On a machine image of the caller's own, which may hold anything."""
+    """Use a custom machine image, whose contents are unknown."""
     resources = {**world.recipe["resources"], "image": "ami-0123456789abcdef0"}
     return replace(world, recipe={**world.recipe, "resources": resources})
 
@@ -50,7 +50,7 @@ IMAGES = (
             boxed("ubuntu:22.04", disk="149GiB", share="head"),
             (
                 "unknown",
-                "the size of ubuntu:22.04 is unknown, so 149 GiB of disk may be too little",
+                "the size of ubuntu:22.04 is unknown, so a disk of 149 GiB may be too small",
                 "--set resources.disk=150GiB",
             ),
         ),
@@ -67,7 +67,7 @@ IMAGES = (
             boxed("ubuntu:22.04", disk="149GiB"),
             (
                 "unknown",
-                "the size of ubuntu:22.04 is unknown, so 149 GiB of disk may be too little",
+                "the size of ubuntu:22.04 is unknown, so a disk of 149 GiB may be too small",
                 "--set resources.disk=150GiB",
             ),
         ),

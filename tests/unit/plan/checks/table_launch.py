@@ -1,4 +1,4 @@
-"""What is said of ranks and what they find around them: rows of the table of checks."""
+"""Test cases for the checks of ranks and their environment."""
 
 from dataclasses import replace
 
@@ -24,7 +24,8 @@ ENVIRONMENT = (
             rehearsed(boxed("nvcr.io/nvidia/pytorch:24.12-py3")),
             (
                 "warning",
-                "not run: needs nvcr.io/nvidia/pytorch:24.12-py3",
+                "the command is not run, because rehearsal nodes cannot run containers: "
+                "nvcr.io/nvidia/pytorch:24.12-py3",
                 "add a rehearsal section with another environment to the recipe",
             ),
         ),
@@ -56,7 +57,7 @@ ENVIRONMENT = (
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["--gpus all"]),
             (
                 "error",
-                "--gpus all: expected one `docker run` option in a single word, for example --cap-add=SYS_PTRACE",
+                "--gpus all: expected one `docker run` option as a single word, for example --cap-add=SYS_PTRACE",
                 "remove it from environment.container.flags",
             ),
         ),
@@ -88,7 +89,7 @@ ENVIRONMENT = (
             boxed("nvcr.io/lab/own:1", login="$oauthtoken"),
             (
                 "error",
-                "nvcr.io/lab/own:1 is pulled as $oauthtoken, but the recipe names no variable with the password",
+                "nvcr.io/lab/own:1 is pulled as $oauthtoken, but the recipe specifies no variable for the password",
                 "set environment.container.password to the name of that variable",
             ),
         ),
@@ -96,7 +97,7 @@ ENVIRONMENT = (
             boxed("nvcr.io/lab/own:1", password="NGC_API_KEY"),
             (
                 "error",
-                "environment.container.password names NGC_API_KEY, but login is not set",
+                "environment.container.password names the variable NGC_API_KEY, but login is not set",
                 "set environment.container.login, for example $oauthtoken for NGC",
             ),
         ),
@@ -127,7 +128,7 @@ ENVIRONMENT = (
             environment(env={"NAME": "AKIA" + "ABCDEFGHIJKLMNOP"}),
             (
                 "error",
-                "environment.env.NAME contains what looks like an AWS access key",
+                "environment.env.NAME appears to contain an AWS access key",
                 "list NAME under environment.secrets, set it in your environment, and remove the value",
             ),
         ),
@@ -135,7 +136,7 @@ ENVIRONMENT = (
             PlanInputs({"params": {"wandb_api_key": "0123456789abcdef" * 2}}),
             (
                 "error",
-                "params.wandb_api_key contains what looks like a secret",
+                "params.wandb_api_key appears to contain a secret",
                 "list wandb_api_key under environment.secrets, set it in your environment, and remove the value",
             ),
         ),
@@ -143,7 +144,7 @@ ENVIRONMENT = (
             launch(command="train.py --hub hf_" + "a1B2" * 8),
             (
                 "error",
-                "launch.command contains what looks like a Hugging Face token",
+                "launch.command appears to contain a Hugging Face token",
                 "list a variable under environment.secrets instead",
             ),
         ),
@@ -153,7 +154,7 @@ ENVIRONMENT = (
         PlanInputs(),
         fails(
             environment(secrets=["TOKEN", "KEY"]),
-            ("note", "taken from your environment and never stored: TOKEN, KEY", ""),
+            ("note", "read from your environment and never stored: TOKEN, KEY", ""),
         ),
     ),
     row(
@@ -164,7 +165,7 @@ ENVIRONMENT = (
         ),
         fails(
             surveyed(NamedResources(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN", "KEY"]}),
-            ("warning", "not set in your environment: KEY", "run `export KEY=...` before you start the run"),
+            ("warning", "not set in your environment: KEY", "run `export KEY=...`, or type it when `train` asks"),
         ),
     ),
     row(
@@ -361,7 +362,7 @@ LAUNCH = (
         ),
         fails(
             rehearsed(started("mpirun", ranks_per_node=1)),
-            ("note", "to Open MPI, all simulated nodes are one machine: all ranks run on node 0", ""),
+            ("note", "Open MPI treats all simulated nodes as one machine: all ranks run on node 0", ""),
         ),
         fails(
             started("deepspeed", image="nvcr.io/nvidia/pytorch:24.12-py3"),
@@ -375,7 +376,8 @@ LAUNCH = (
             started("deepspeed", secrets=["HF_TOKEN"]),
             (
                 "warning",
-                "only the process on the head node receives these secrets, not those on other nodes: HF_TOKEN",
+                "the process on the head node receives these secrets, but the processes on other nodes do not: "
+                "HF_TOKEN",
                 "",
             ),
         ),

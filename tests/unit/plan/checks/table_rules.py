@@ -1,4 +1,4 @@
-"""What is said of types and regions that are left out: rows of the table of checks."""
+"""Test cases for the rules that exclude instance types and regions."""
 
 from dataclasses import replace
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What is said of containers, drivers and wheels: rows of the table of checks."""
+"""Test cases for the checks of containers, drivers and wheels."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ SOFTWARE = (
         boxed("nvcr.io/nvidia/pytorch:24.12-py3"),
         fails(
             on(boxed("nvcr.io/nvidia/caffe2:18.08-py3"), "g4dn.12xlarge"),
-            ("warning", "nvcr.io/nvidia/caffe2:18.08-py3 is not tuned for T4: runs code built for 7.0", ""),
+            ("warning", "nvcr.io/nvidia/caffe2:18.08-py3 is not tuned for T4: its newest native code is for 7.0", ""),
         ),
         fails(
             boxed("lab/own:1"),

@@ -1,4 +1,4 @@
-"""What is said of storage that a recipe mounts: rows of the table of checks."""
+"""Test cases for the checks of mounted storage."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -34,7 +34,7 @@ STORAGE = (
             PlanInputs({"storage": [MOUNTED]}, Quotes()),
             (
                 "unknown",
-                "cannot tell whether storage results exists, and in which zone: it was not queried",
+                "cannot tell whether storage results exists or which zone it is in: the cloud was not queried",
                 "plan without --offline",
             ),
         ),
@@ -50,13 +50,13 @@ STORAGE = (
             mounting(replace(LUSTRE, kind="ebs", users=("i-1",))),
             (
                 "error",
-                "storage results is an EBS volume, which only one node can mount, but there are 2",
+                "storage results is an EBS volume, which only one node can mount, but the cluster has 2",
                 "--set resources.nodes=1",
             ),
             (
                 "warning",
                 "storage results is attached to i-1",
-                "delete that cluster first, unless this run uses it",
+                "first delete the cluster that uses it, unless this run reuses that cluster",
             ),
         ),
         fails(

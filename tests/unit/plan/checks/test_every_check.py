@@ -1,4 +1,4 @@
-"""Each check and each rule, silent where it should be and word for word where it should speak."""
+"""Run every check and rule on its passing and failing inputs and compare the exact findings."""
 
 import pytest
 
@@ -12,30 +12,30 @@ PASSING = [pytest.param(row.name, world, id=f"{row.name}-{n}") for row in TABLE 
 FAILING = [pytest.param(row.name, one, id=f"{row.name}-{n}") for row in TABLE for n, one in enumerate(row.fails)]
 
 
-def test_every_check_and_rule_has_a_world_that_passes_and_one_that_fails():
+def test_every_check_and_rule_has_passing_and_failing_cases():
     named = {check.name for check in CHECKS} - {"left-out"} | {rule.name for rule in RULES}
     assert {row.name for row in TABLE if row.passes and row.fails} == named
     assert len(TABLE) == len({row.name for row in TABLE})
     assert all(one.said for row in TABLE for one in row.fails)
 
 
-def test_there_are_as_many_as_were_promised_and_no_two_checks_share_a_name():
+def test_check_names_are_unique_and_descriptions_are_sentences():
     assert len(CHECKS) >= 30
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert all(check.about.endswith(".") for check in (*CHECKS, *RULES))
 
 
 @pytest.mark.parametrize(("name", "world"), PASSING)
-def test_a_check_is_silent_where_nothing_is_wrong(name, world):
+def test_check_reports_nothing_for_passing_inputs(name, world):
     assert world.found(name) == []
 
 
 @pytest.mark.parametrize(("name", "failing"), FAILING)
-def test_a_check_says_what_is_wrong_and_what_to_do(name, failing):
+def test_check_reports_expected_findings_for_failing_inputs(name, failing):
     assert [(one.severity, one.message, one.fix) for one in failing.world.found(name)] == list(failing.said)
 
 
 @pytest.mark.parametrize(("name", "failing"), FAILING)
-def test_no_check_is_graver_than_it_says(name, failing):
+def test_findings_do_not_exceed_declared_severity_of_check(name, failing):
     for finding in failing.world.found(name):
         assert SEVERITIES.index(finding.severity) >= SEVERITIES.index(GRAVEST[name])

@@ -1,4 +1,4 @@
-"""Hosts of one's own have no role: what would need one is refused, with what to do instead."""
+"""Self-managed hosts have no IAM role: sections that need one are rejected with an alternative."""
 
 import pytest
 
@@ -24,6 +24,6 @@ NO_ROLE = "self-managed hosts have no IAM role to write to s3://bucket/x"
         ),
     ],
 )
-def test_what_only_a_role_can_write_is_refused(check, sections, field, fix):
+def test_sections_requiring_an_iam_role_are_rejected_on_hosts(check, sections, field, fix):
     (found,) = lab(*PAIR, **sections).found(check)
     assert (found.severity, found.message, found.fix) == ("error", f"{field}: {NO_ROLE}", fix)

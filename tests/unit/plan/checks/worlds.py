@@ -1,4 +1,4 @@
-"""A recipe and what is known of the world, as tables of checks name them."""
+"""Builders for the plan inputs that the check tables use."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ ONE = {"instance_type": "p3dn.24xlarge"}
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """What is planned, and against what: by default two V100 nodes that nothing stands against."""
+    """A recipe and the known quotes. The default is two V100 nodes without any finding."""
 
     recipe: Mapping[str, Any] = field(default_factory=dict)
     quotes: Quotes = field(default_factory=lambda: Quotes(live=True))
@@ -35,6 +35,7 @@ class PlanInputs:
     network: NetworkRequest = NO_REQUEST
     catalog: Catalog = CATALOG
     hosts: HostsView | None = None
+    engine: str = "direct"
 
     def plan(self) -> Plan:
         sections = {
@@ -48,17 +49,18 @@ class PlanInputs:
         }
         recipe = Recipe.model_validate(sections)
         question = PlannerInput(recipe, self.target, self.catalog, self.quotes, "us-east-1", self.today, self.network)
+        question = replace(question, engine=self.engine)
         question = replace(question, hosts=self.hosts, target="ssh") if self.hosts else question
         return planner.plan_with_findings(question)
 
     def found(self, name: str) -> list[Finding]:
-        """What the check, or the rule, of this name says."""
+        """Return the findings of the check or rule with this name."""
         return [finding for finding in self.plan().findings if finding.check == name]
 
 
 @dataclass(frozen=True)
 class Fails:
-    """A world against which a check speaks, and each thing that it says: severity, message, fix."""
+    """Inputs for which a check reports findings, with the expected severity, message and fix of each."""
 
     world: PlanInputs
     said: tuple[tuple[str, str, str], ...]
@@ -66,7 +68,7 @@ class Fails:
 
 @dataclass(frozen=True)
 class Row:
-    """One check: worlds in which it is silent, and worlds in which it is not."""
+    """A check with its passing and failing inputs."""
 
     name: str
     passes: tuple[PlanInputs, ...]
@@ -117,7 +119,7 @@ def boxed(
 def started(
     launcher: str, *, image: str = "", python: Sequence[str] = (), secrets: Sequence[str] = (), **more: Any
 ) -> PlanInputs:
-    """Two nodes on which this launcher starts `train.py`."""
+    """Return inputs with two nodes and this launcher."""
     around: dict[str, Any] = {"secrets": list(secrets)}
     around |= {"container": {"image": image}} if image else {}
     around |= {"python": {"requirements": list(python)}} if python else {}
@@ -158,7 +160,7 @@ def environment(**given):
 
 
 def sold(name, *classes, **changes):
-    """The catalogue with a type that AWS sells in these ways alone."""
+    """Return a catalog that offers the instance type only in these usage classes."""
     return replace(
         CATALOG, types={**CATALOG.types, name: replace(CATALOG.types[name], usage_classes=classes, **changes)}
     )

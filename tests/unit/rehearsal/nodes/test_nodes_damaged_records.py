@@ -1,4 +1,4 @@
-"""One value of the wrong type in a node's record must cost that node alone, not the host and every other node."""
+"""A value of the wrong type in a node record affects only that node, not the host or other nodes."""
 
 import json
 from dataclasses import fields
@@ -27,13 +27,13 @@ def folder(tmp_path):
     return made
 
 
-def test_a_sound_record_is_read(folder):
+def test_valid_node_record_is_loaded(folder):
     assert record.load_in(folder) == RECORD
 
 
 @pytest.mark.parametrize("name", [one.name for one in fields(record.SimulatedNodeRecord)])
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:10])
-def test_a_value_of_another_type_is_damage_or_means_the_same(folder, name, value):
+def test_record_value_of_wrong_type_is_rejected_or_converted(folder, name, value):
     values = json.loads((folder / "record.json").read_text()) | {name: value}
     (folder / "record.json").write_text(json.dumps(values))
     try:
@@ -43,7 +43,7 @@ def test_a_value_of_another_type_is_damage_or_means_the_same(folder, name, value
     assert type(getattr(found, name)) is type(getattr(RECORD, name))
 
 
-def test_the_record_of_another_node_is_damage(tmp_path):
+def test_record_of_another_node_is_rejected(tmp_path):
     (tmp_path / "i-2").mkdir()
     record.save(tmp_path / "i-2" / "record.json", RECORD)
     with pytest.raises(ValueError, match="another node"):

@@ -1,7 +1,9 @@
-"""Instance metadata: tokens only, own name only."""
+"""Instance metadata: a token is required, and only the node's own host name is accepted."""
 
 import json
+import re
 from datetime import UTC, datetime
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, Request, parse_head
+from cloudgpu.rehearsal.nodes.servers.spot_notices import notice_entries
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
+from tests.unit.rehearsal.nodes.metadata_facts import FACTS, LISTED, REFUSALS
 
 _SPEC = NodeSpec(
     instance_id="i-0abc", instance_type="g5.xlarge", region="us-east-1", zone="us-east-1c", image_id="ami-1",
@@ -21,9 +25,11 @@ _HOST = {"host": "127.1.2.3:1338"}
 
 
 class _Service:
-    def __init__(self, keys=_KEYS):
+    def __init__(self, keys=_KEYS, notices=dict):
         self.now = 1000.0
-        self.service = MetadataService(_SPEC, "127.1.2.3", 1338, now_s=lambda: self.now, credentials=lambda: keys)
+        self.service = MetadataService(
+            _SPEC, "127.1.2.3", 1338, now_s=lambda: self.now, credentials=lambda: keys, notices=notices
+        )
 
     def token(self, seconds="60"):
         headers = _HOST | {"x-aws-ec2-metadata-token-ttl-seconds": seconds}
@@ -34,7 +40,44 @@ class _Service:
         return self.service.answer(Request("GET", f"/latest/{path}", headers))
 
 
-def test_values_need_a_token_that_has_not_expired():
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.path)
+def test_answer_has_the_form_of_ec2(fact):
+    service = _Service(notices=lambda: notice_entries(2000.0, 1900.0))
+    _, token = service.token()
+    status, body = service.get(fact.path, token)
+    assert status == 200
+    if isinstance(fact.form, str):
+        assert re.fullmatch(fact.form, body), body
+        return
+    members = json.loads(body)
+    assert members.keys() == fact.form.keys()
+    for name, form in fact.form.items():
+        assert re.fullmatch(form, members[name]), name
+
+
+def test_listing_of_the_metadata_has_the_form_of_ec2():
+    service = _Service(notices=lambda: notice_entries(2000.0, 1900.0))
+    _, token = service.token()
+    assert tuple(service.get("meta-data/", token)[1].split("\n")) == LISTED
+
+
+@pytest.mark.parametrize(("status", "title"), REFUSALS.items())
+def test_refusal_is_a_page_with_status_and_reason_as_on_ec2(status, title):
+    service = _Service()
+    _, token = service.token()
+    refused = {
+        400: lambda: service.token("0"),
+        401: lambda: service.get("meta-data/instance-id", "expired"),
+        404: lambda: service.get("meta-data/spot/instance-action", token),
+    }
+    found, body = refused[status]()
+    page = ElementTree.fromstring(body)
+    names = {"x": "http://www.w3.org/1999/xhtml"}
+    assert found == status
+    assert [page.findtext(path, namespaces=names) for path in ("x:head/x:title", "x:body/x:h1")] == [title, title]
+
+
+def test_metadata_requires_an_unexpired_token():
     service = _Service()
     assert service.get("meta-data/instance-id", "")[0] == 401
     _, token = service.token()
@@ -44,11 +87,11 @@ def test_values_need_a_token_that_has_not_expired():
 
 
 @pytest.mark.parametrize("seconds", ["", "0", "21601", "x", "-1"])
-def test_a_token_needs_a_sensible_life(seconds):
+def test_token_with_invalid_ttl_is_rejected(seconds):
     assert _Service().token(seconds)[0] == 400
 
 
-def test_foreign_names_and_forwarded_requests_are_refused():
+def test_foreign_hosts_and_forwarded_requests_are_rejected():
     service = _Service()
     _, token = service.token()
     assert service.get("meta-data/instance-id", token, host="evil.example:1338")[0] == 403
@@ -59,7 +102,7 @@ def test_foreign_names_and_forwarded_requests_are_refused():
     )
 
 
-def test_listings_values_and_what_is_not_there():
+def test_metadata_paths_return_listings_values_or_404():
     service = _Service()
     _, token = service.token()
     assert service.get("meta-data/placement/", token) == (200, "availability-zone\nregion")
@@ -70,7 +113,7 @@ def test_listings_values_and_what_is_not_there():
     assert json.loads(service.get("dynamic/instance-identity/document", token)[1])["availabilityZone"] == "us-east-1c"
 
 
-def test_the_role_has_the_keys_that_the_host_was_given():
+def test_metadata_returns_the_role_credentials_of_the_host():
     service = _Service()
     _, token = service.token()
     assert service.get("meta-data/iam/security-credentials/", token) == (200, "trainer")
@@ -81,13 +124,29 @@ def test_the_role_has_the_keys_that_the_host_was_given():
     assert bare.get("meta-data/iam/security-credentials/", token)[0] == 404
 
 
-def test_a_head_is_read_and_rubbish_is_none():
+def test_request_head_is_parsed_and_garbage_is_rejected():
     head = b"GET /latest/meta-data/?x HTTP/1.1\r\nHost: a\r\nX-Y:  b \r\n\r\n"
     assert parse_head(head) == Request("GET", "/latest/meta-data/", {"host": "a", "x-y": "b"})
     assert parse_head(b"hello\r\n\r\n") is None
 
 
 @given(st.binary(max_size=300))
-def test_no_head_breaks_it(head):
+def test_random_request_heads_never_crash_the_service(head):
     request = parse_head(head)
     assert request is None or _Service().service.answer(request)[0] in (400, 401, 403, 405)
+
+
+def test_metadata_is_served_in_dated_versions_at_the_address_that_clients_know():
+    service = _Service()
+    _, token = service.token()
+    headers = {"host": "169.254.169.254", "x-aws-ec2-metadata-token": token}
+    for version in ("latest", "2009-04-04", "2021-03-23", "1.0"):
+        assert service.service.answer(Request("GET", f"/{version}/meta-data/instance-id", headers)) == (200, "i-0abc")
+    assert service.service.answer(Request("GET", "/newest/meta-data/instance-id", headers))[0] == 404
+
+
+def test_public_keys_are_listed_with_the_names_of_their_key_pairs():
+    service = _Service()
+    _, token = service.token()
+    assert service.get("meta-data/public-keys/", token) == (200, "0=me")
+    assert service.get("meta-data/public-keys/0/", token) == (200, "openssh-key")

@@ -1,4 +1,4 @@
-"""Mounts of simulated nodes: what they may have, what fails as on AWS, and when a disk is formatted."""
+"""Mounts of simulated nodes: permitted mounts, AWS-like failures, and volume formatting."""
 
 from dataclasses import replace
 
@@ -32,18 +32,18 @@ DISKS = NodeMounts(MAY, (), "/node", frozenset())
         ("s3fs", "bucket /b -o iam_role=auto -o ro", Mounted("/b", "bucket", True)),
     ],
 )
-def test_what_a_node_may_mount(program, line, mounted):
+def test_permitted_mounts_succeed(program, line, mounted):
     said = simulate_program(program, line.split(), DISKS)
     assert (said.exit_code, said.mounted) == (0, mounted)
 
 
-def test_what_no_group_lets_in_times_out():
+def test_mount_without_network_access_times_out():
     said = simulate_program("mount", ["-t", "nfs4", "fs-9.efs.us-east-1.amazonaws.com:/", "/node/x"], DISKS)
     assert (said.exit_code, said.mounted) == (32, None)
     assert "timed out (simulated" in said.stderr
 
 
-def test_a_disk_is_mounted_once_it_is_formatted():
+def test_volume_can_be_mounted_only_after_formatting():
     mount = ["-o", "noatime", f"/node{DISK}", "/node/disk"]
     assert simulate_program("mount", mount, DISKS).exit_code == 32
     assert simulate_program("blkid", ["-p", f"/node{DISK}"], DISKS).exit_code == 2
@@ -54,18 +54,18 @@ def test_a_disk_is_mounted_once_it_is_formatted():
     assert simulate_program("mkfs.ext4", ["/node/dev/sdz"], DISKS).exit_code == 1
 
 
-def test_what_is_mounted_is_a_mountpoint_until_the_node_is_off():
+def test_mountpoint_succeeds_only_for_mounted_paths():
     disks = replace(DISKS, mounted=(Mounted("/node/homes", "fs-1", read_only=False),))
     assert simulate_program("mountpoint", ["-q", "/node/homes"], disks).exit_code == 0
     assert simulate_program("mountpoint", ["-q", "/node/homes"], DISKS).exit_code == 32
 
 
-def test_attached_disks_appear():
+def test_attached_volumes_get_device_files():
     assert device_creation_command(MAY, "/node")[-1] == f"/node{DISK}"
     assert device_creation_command({EFS: "fs-1"}, "") == []
 
 
-def test_one_folder_stands_for_a_file_system_until_it_is_gone(tmp_path):
+def test_shared_folder_exists_until_its_file_system_is_deleted(tmp_path):
     create_shared_folder(tmp_path)
     shared = SharedFolderStore(tmp_path)
     written, read = (shared.path(Mounted("/x", "fs-1", read_only=only)) for only in (False, True))

@@ -1,4 +1,4 @@
-"""The root of a caged node: what is mounted, what is hidden, what is dropped."""
+"""The root file system of an isolated node: mounts, hidden paths and dropped capabilities."""
 
 import subprocess
 from pathlib import Path
@@ -24,7 +24,7 @@ def _lines():
     return namespace_script.init_script(_CAGE).splitlines()
 
 
-def test_private_folders_are_hidden_before_anything_is_brought_back():
+def test_private_folders_are_hidden_before_shared_paths_are_mounted():
     lines = _lines()
     hidden = [number for number, line in enumerate(lines) if "; then hidden /" in line or "then hidden '" in line]
     shared = [number for number, line in enumerate(lines) if "/envs" in line or "/root/py" in line]
@@ -33,7 +33,7 @@ def test_private_folders_are_hidden_before_anything_is_brought_back():
     assert max(hidden) < min(shared)
 
 
-def test_only_what_is_covered_is_brought_back_and_installations_read_only():
+def test_only_hidden_paths_are_remounted_with_software_read_only():
     text = namespace_script.init_script(_CAGE)
     assert "shared /root/py /root/py ro" in text
     assert "shared /tmp/venv /tmp/venv ro" in text
@@ -43,7 +43,7 @@ def test_only_what_is_covered_is_brought_back_and_installations_read_only():
     assert "/home/other" not in text
 
 
-def test_the_script_is_a_shell_script_that_ends_without_privileges():
+def test_init_script_is_valid_shell_and_drops_privileges():
     assert (
         subprocess.run(["sh", "-n"], input=namespace_script.init_script(_CAGE), text=True, check=False).returncode == 0
     )
@@ -64,7 +64,7 @@ def test_the_script_is_a_shell_script_that_ends_without_privileges():
     assert _lines().index("echo ready") > _lines().index("pivot_root . .")
 
 
-def test_machine_mounts_leave_out_the_kernel_s_and_those_that_a_node_has_itself():
+def test_machine_mounts_exclude_kernel_and_node_file_systems():
     table = "\n".join(
         [
             "27 1 254:0 / / rw - ext4 /dev/vda rw",
@@ -79,7 +79,7 @@ def test_machine_mounts_leave_out_the_kernel_s_and_those_that_a_node_has_itself(
     assert namespace_script.machine_mounts(table) == ("/mnt", "/mnt/my disk")
 
 
-def test_a_path_with_a_link_in_it_is_never_mounted_on(tmp_path):
+def test_paths_containing_symlinks_are_never_mount_targets(tmp_path):
     (tmp_path / "merged" / "real").mkdir(parents=True)
     (tmp_path / "merged" / "link").symlink_to("/")
     loop = "for path in /real /real/new /link /link/x /real/../x; do straight $path && echo $path; done; :"

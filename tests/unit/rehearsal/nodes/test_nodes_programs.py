@@ -1,4 +1,4 @@
-"""The programs inside a node, run as they run there."""
+"""The programs inside a node, run the way a node runs them."""
 
 import io
 import struct
@@ -34,13 +34,13 @@ def _text(value):
     return struct.pack(">I", len(value)) + value
 
 
-def test_a_greeting_and_an_unknown_request():
+def test_sftp_server_answers_init_and_rejects_unknown_requests():
     greeting, unknown = _conversation(b"\x01\x00\x00\x00\x06", _request(99, 7))
     assert greeting[:5] == b"\x02\x00\x00\x00\x03"
     assert unknown[:9] == bytes([101]) + struct.pack(">II", 7, 8)
 
 
-def test_a_file_is_written_read_and_described(tmp_path):
+def test_sftp_server_writes_reads_and_stats_a_file(tmp_path):
     path = _text(bytes(tmp_path / "f"))
     opened = _request(3, 1, path, struct.pack(">II", 1 | 2 | 8, 0))
     write = _request(6, 2, _text(b"1"), struct.pack(">Q", 3), _text(b"abc"))
@@ -53,7 +53,7 @@ def test_a_file_is_written_read_and_described(tmp_path):
     assert struct.unpack(">Q", answers[5][9:17])[0] == 6
 
 
-def test_renaming_replaces_only_when_asked_to(tmp_path):
+def test_only_posix_rename_replaces_an_existing_file(tmp_path):
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
     old, new = _text(bytes(tmp_path / "a")), _text(bytes(tmp_path / "b"))
@@ -66,13 +66,13 @@ def test_renaming_replaces_only_when_asked_to(tmp_path):
 
 
 @given(st.lists(st.binary(min_size=5, max_size=60), max_size=5))
-def test_rubbish_is_answered_and_never_raises(packets):
-    # Requests that would touch files are left out: this runs on the machine itself.
+def test_random_sftp_packets_are_answered_without_exceptions(packets):
+    # Requests that would change files are excluded: this runs on the real machine.
     harmless = [packet for packet in packets if packet[0] not in (3, 6, 9, 10, 13, 14, 15, 18, 20, 200)]
     assert len(_conversation(*harmless)) == len(harmless)
 
 
-def test_what_cannot_be_answered_ends_the_conversation():
+def test_malformed_sftp_packet_ends_the_session():
     assert _conversation(b"\x63abc", _request(99, 1)) == []
     answer = io.BytesIO()
     sftp.Server(io.BytesIO(struct.pack(">I", 1 << 31) + b"x"), answer).serve()
@@ -89,18 +89,18 @@ def test_what_cannot_be_answered_ends_the_conversation():
         (["-v"], ""),
     ],
 )
-def test_sudo_runs_the_command_itself(tmp_path, arguments, expected):
+def test_sudo_stub_runs_the_command(tmp_path, arguments, expected):
     (tmp_path / "sudo").write_text(base_image._SUDO)
     done = subprocess.run(["sh", str(tmp_path / "sudo"), *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected
 
 
-def test_sudo_without_a_command_says_how_to_use_it(tmp_path):
+def test_sudo_stub_without_command_fails(tmp_path):
     (tmp_path / "sudo").write_text(base_image._SUDO)
     assert subprocess.run(["sh", str(tmp_path / "sudo")], capture_output=True, check=False).returncode == 1
 
 
-def test_a_stand_in_without_its_host_fails_and_says_why(tmp_path):
+def test_stub_command_reports_an_unreachable_node_host(tmp_path):
     done = subprocess.run(
         [sys.executable, "-I", "-S", standin.__file__, "shutdown", "now"],
         capture_output=True, text=True, check=False, env={"CLOUDGPU_NODE_RUN": str(tmp_path)},
@@ -109,7 +109,7 @@ def test_a_stand_in_without_its_host_fails_and_says_why(tmp_path):
     assert "the node host does not respond" in done.stderr
 
 
-def test_unit_files_travel_with_systemctl(tmp_path, monkeypatch):
+def test_systemctl_stub_sends_unit_files(tmp_path, monkeypatch):
     folder = tmp_path / "etc" / "systemd" / "system"
     folder.mkdir(parents=True)
     (folder / "x.timer").write_text("[Timer]")
@@ -118,7 +118,7 @@ def test_unit_files_travel_with_systemctl(tmp_path, monkeypatch):
     assert standin._units("apt-get", ["x.timer"]) == []
 
 
-def test_the_programs_need_nothing_but_the_standard_library():
+def test_node_programs_do_not_import_cloudgpu():
     for program in (sftp, standin):
         text = Path(program.__file__).read_text()
         assert "cloudgpu." not in text.replace("/run/cloudgpu", "")

@@ -1,4 +1,4 @@
-"""What is written down about nodes is read back, and files of nodes stay where they belong."""
+"""Node records, consoles, sockets, addresses and base layers of simulated nodes."""
 
 import json
 import os
@@ -28,12 +28,12 @@ _RECORD = record.SimulatedNodeRecord(_SPEC, "127.1.2.3", 2222, 1338, "SHA256:x",
 
 
 @given(st.binary(max_size=100), st.lists(st.text(max_size=20), max_size=3))
-def test_a_spec_survives_json(data, keys):
+def test_node_spec_round_trips_through_json(data, keys):
     spec = replace(_SPEC, user_data=data, authorized_keys=tuple(keys))
     assert spec_from_json(json.loads(json.dumps(spec_to_json(spec))) | {"later": 1}) == spec
 
 
-def test_a_record_survives_and_is_private(tmp_path):
+def test_saved_node_record_is_private_and_loads_unchanged(tmp_path):
     kept = replace(_RECORD, state="running", pid=7, timers=(record.Timer("x", 1.5, ("a", "b")),))
     record.save(tmp_path / "record.json", kept)
     assert record.load(tmp_path / "record.json") == kept
@@ -43,13 +43,13 @@ def test_a_record_survives_and_is_private(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "rubbish", "{}", "[]", '{"timers": []}', '{"timers": [], "spec": {}}'])
-def test_a_damaged_record_is_an_error_that_the_host_expects(tmp_path, text):
+def test_damaged_record_raises_an_error_the_host_handles(tmp_path, text):
     (tmp_path / "record.json").write_text(text)
     with pytest.raises((OSError, ValueError, KeyError, TypeError)):
         record.load(tmp_path / "record.json")
 
 
-def test_a_console_shows_its_end_with_serial_line_ends_and_stays_small(tmp_path):
+def test_console_log_is_trimmed_and_uses_crlf_line_ends(tmp_path):
     console = Console(tmp_path / "console.log")
     assert console.read() == b""
     console.write("one\ntwo\r\n")
@@ -61,7 +61,7 @@ def test_a_console_shows_its_end_with_serial_line_ends_and_stays_small(tmp_path)
     assert len(console.read()) == 64 * 1024
 
 
-def test_sockets_work_under_long_paths(tmp_path):
+def test_unix_sockets_work_under_long_paths(tmp_path):
     folder = tmp_path / ("d" * 120)
     folder.mkdir()
     (folder / "host.sock").write_text("left over")
@@ -73,7 +73,7 @@ def test_sockets_work_under_long_paths(tmp_path):
         sockets.connect(folder / "host.sock", 5)
 
 
-def test_an_address_that_is_taken_gives_way_to_the_next(tmp_path):
+def test_taken_address_is_replaced_by_the_next_free_address(tmp_path):
     first = addresses.claim_free_address(tmp_path, "", set())
     second = addresses.claim_free_address(tmp_path, "", set())
     third = addresses.claim_free_address(tmp_path, first.address, set())
@@ -91,13 +91,13 @@ def _listens(address, port):
         return probe.connect_ex((address, port)) == 0
 
 
-def test_an_address_that_cannot_be_bound_is_an_error(tmp_path):
+def test_address_that_cannot_be_bound_is_rejected(tmp_path):
     claim = addresses.bind_address("127.0.0.1", 0, 0)
     with claim.ssh, claim.metadata, pytest.raises(OSError, match="in use"):
         addresses.bind_address("127.0.0.1", 0, claim.metadata_port)
 
 
-def test_the_survey_passes_package_settings_and_hides_the_rest(tmp_path, monkeypatch):
+def test_node_environment_contains_package_settings_and_hides_secrets(tmp_path, monkeypatch):
     home, user = tmp_path / "state", tmp_path / "user"
     (user / ".config" / "pip").mkdir(parents=True)
     (user / ".config" / "pip" / "pip.conf").write_text("")
@@ -109,7 +109,7 @@ def test_the_survey_passes_package_settings_and_hides_the_rest(tmp_path, monkeyp
     assert {"AWS_SECRET_ACCESS_KEY", "HOME"}.isdisjoint(passed)
     assert passed["PIP_CONFIG_FILE"] == str(user / ".config" / "pip" / "pip.conf")
     assert passed["CLOUDGPU_ENVS"] == str(home / "envs")
-    # uv's own downloads lie in the same mount as the environments: only so can it link its files into them.
+    # uv's cache is in the same mount as the environments, so that uv can hard-link files into them.
     assert set(seen.writable) == {home / "envs", user / ".cache" / "pip"}
     assert passed["UV_CACHE_DIR"] == str(home / "envs" / ".uv")
     assert "UV_LINK_MODE" not in passed
@@ -118,7 +118,7 @@ def test_the_survey_passes_package_settings_and_hides_the_rest(tmp_path, monkeyp
     assert dict(seen.commands)["python3"] == seen.base_python
 
 
-def test_a_cache_of_uv_that_somebody_named_is_used_and_copied_from(tmp_path, monkeypatch):
+def test_configured_uv_cache_is_used_with_copy_mode(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     seen = find_visible_paths(tmp_path / "h", tmp_path / "h" / "envs", {"UV_CACHE_DIR": str(tmp_path / "warm")})
     assert tmp_path / "warm" in seen.writable
@@ -126,7 +126,7 @@ def test_a_cache_of_uv_that_somebody_named_is_used_and_copied_from(tmp_path, mon
     assert dict(seen.environment)["UV_LINK_MODE"] == "copy"
 
 
-def test_a_named_interpreter_keeps_its_environment(tmp_path, monkeypatch):
+def test_configured_python_keeps_its_virtual_environment(tmp_path, monkeypatch):
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "pyvenv.cfg").write_text("")
     python = tmp_path / "venv" / "bin" / "python"
@@ -137,7 +137,7 @@ def test_a_named_interpreter_keeps_its_environment(tmp_path, monkeypatch):
     assert tmp_path / "venv" in seen.readable
 
 
-def test_the_layer_hides_real_commands_and_needs_no_shell_quoting(tmp_path, monkeypatch):
+def test_base_layer_installs_stub_commands_under_quoted_paths(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     root = tmp_path / "it's a root"
     root.mkdir()
@@ -149,7 +149,7 @@ def test_the_layer_hides_real_commands_and_needs_no_shell_quoting(tmp_path, monk
     assert not (root / "etc/passwd").exists()
 
 
-def test_a_caged_layer_has_its_own_user_and_no_secrets_of_the_machine(tmp_path, monkeypatch):
+def test_isolated_layer_has_its_own_user_and_no_passwords(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     root = tmp_path / "root"
     root.mkdir()
@@ -160,7 +160,7 @@ def test_a_caged_layer_has_its_own_user_and_no_secrets_of_the_machine(tmp_path, 
     assert (root / "usr/sbin/shutdown").readlink() == Path("/opt/cloudgpu/standin")
 
 
-def test_a_long_path_without_proc_is_a_typed_error(tmp_path, monkeypatch):
+def test_long_socket_path_without_proc_raises_a_typed_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sockets, "_LIMIT_BYTES", 1)
     monkeypatch.setattr(Path, "is_dir", lambda _: False)
     with pytest.raises(RehearsalError, match="too long"):

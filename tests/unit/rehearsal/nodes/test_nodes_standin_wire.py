@@ -1,4 +1,4 @@
-"""A stand-in and the node host, over a real socket: what is asked arrives whole, and so does the answer."""
+"""A stub command and the node host exchange complete requests and replies over a real socket."""
 
 import asyncio
 import socket
@@ -42,7 +42,7 @@ async def run(folder, *words, root):
 @pytest.mark.parametrize(
     "words", [["nvidia-smi"], ["apt-get", "install", "", "a b", "\u00fc\n-y"], ["shutdown", "-h", "1"]]
 )
-def test_what_was_typed_arrives_as_it_was_typed(tmp_path, words):
+def test_stub_command_arguments_reach_the_host_unchanged(tmp_path, words):
     async def story():
         async with serving(tmp_path) as (heard, sent):
             assert await run(tmp_path, *words, root=tmp_path) == (7, REPLY.stdout, REPLY.stderr)
@@ -53,7 +53,7 @@ def test_what_was_typed_arrives_as_it_was_typed(tmp_path, words):
     assert sent == [REPLY]
 
 
-def test_unit_files_arrive_with_their_timer(tmp_path):
+def test_unit_files_are_sent_with_their_timer(tmp_path):
     folder = tmp_path / "etc" / "systemd" / "system"
     folder.mkdir(parents=True)
     (folder / "end.timer").write_text("[Timer]\nOnCalendar=x\n")
@@ -69,7 +69,7 @@ def test_unit_files_arrive_with_their_timer(tmp_path):
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"x", b"x\0y", b"x\0" + b"1\0a\0odd", b"x" * 600_000, b"{}\n"])
-def test_rubbish_is_not_answered_and_the_next_is(tmp_path, rubbish):
+def test_malformed_request_is_ignored_and_the_next_is_answered(tmp_path, rubbish):
     def send():
         with socket.socket(socket.AF_UNIX) as peer:
             peer.connect(str(tmp_path / "node.sock"))
@@ -89,7 +89,7 @@ def test_rubbish_is_not_answered_and_the_next_is(tmp_path, rubbish):
     assert asyncio.run(story())[0] == 7
 
 
-def test_it_loads_nothing_that_takes_long_to_load():
+def test_stub_command_imports_no_slow_modules():
     program = f"import sys; exec(open({standin.__file__!r}).read(), {{'__name__': 'x'}}); print(*sys.modules)"
 
     async def story():

@@ -3,8 +3,8 @@ import os
 from cloudgpu.rehearsal.nodes.visible_paths import find_visible_paths
 
 
-def test_nothing_that_nodes_write_to_is_mounted_read_only_the_second_time(tmp_path):
-    """What lies below a shared folder comes with it: a mount of its own on it would take the right to write away."""
+def test_writable_paths_stay_writable_on_the_second_start(tmp_path):
+    """A shared folder includes its subfolders; a separate read-only mount on one would remove write access."""
     home, envs = tmp_path / "home", tmp_path / "home" / "envs"
     environment = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(tmp_path / "cache")}
     first = find_visible_paths(home, envs, environment)

@@ -1,4 +1,4 @@
-"""Which timers of a node fire at which time, and which faults decide about them."""
+"""When node timers fire, and how faults affect them."""
 
 import asyncio
 from dataclasses import replace
@@ -23,7 +23,7 @@ NOTE = Timer("note", NOW_S + 30, ("touch", "/note"))
 
 
 class Node:
-    """The timers of a node, a clock that the test sets, and what the timers did."""
+    """The timers of a node with a clock set by the test; records what the timers did."""
 
     def __init__(self, path, stored):
         self.skew_s = self.passed_s = 0.0
@@ -38,7 +38,7 @@ class Node:
         )
 
     def at(self, passed_s, skew_s=0.0):
-        """Arm the timers at a time, and return what those that are due do."""
+        """Arm the timers at a given time and return the actions of those that are due."""
         self.passed_s, self.skew_s = passed_s, skew_s
         self.did.clear()
         asyncio.run(self._armed())
@@ -55,7 +55,7 @@ def node(tmp_path):
     return lambda **changes: Node(tmp_path / "record.json", replace(RECORD, **changes))
 
 
-def test_a_due_timer_runs_its_command_once_and_leaves_the_record(node, tmp_path):
+def test_due_timer_runs_once_and_leaves_the_record(node, tmp_path):
     found = node(timers=(EXPIRY, NOTE))
     assert found.at(29) == []
     assert found.at(30) == [("touch", "/note")]
@@ -63,20 +63,20 @@ def test_a_due_timer_runs_its_command_once_and_leaves_the_record(node, tmp_path)
     assert found.at(31) == []
 
 
-def test_a_timer_that_powers_off_ends_the_node_and_says_which_it_was(node):
+def test_poweroff_timer_stops_the_node_and_records_its_name(node):
     assert node(timers=(EXPIRY,)).at(60) == [("off", "its timer expiry fired")]
     reboot = Timer("again", NOW_S, ("/sbin/shutdown", "-r", "now"))
     assert node(timers=(reboot,)).at(0) == [("reboot", "its timer again fired")]
 
 
-def test_a_clock_that_is_ahead_fires_timers_early_but_not_the_spot_interruption(node):
+def test_clock_skew_affects_timers_but_not_spot_interruption(node):
     found = node(timers=(EXPIRY,), spot_end_epoch_s=NOW_S + 60)
     assert found.at(0, skew_s=59) == []
     assert found.at(0, skew_s=60) == [("off", "its timer expiry fired")]
     assert found.at(60, skew_s=-600) == [("off", SPOT_RECLAIM_REASON)]
 
 
-def test_disarmed_timers_keep_their_times(node):
+def test_disarmed_timers_do_not_fire_and_stay_recorded(node):
     found = node(timers=(EXPIRY,))
 
     async def rearmed():
@@ -90,8 +90,8 @@ def test_disarmed_timers_keep_their_times(node):
     assert found.stored.current.timers == (EXPIRY,)
 
 
-def test_a_wait_is_short_enough_to_notice_that_the_machine_slept(node):
-    """The loop's clock stands still meanwhile: only a wake-up in between sees that the time is over."""
+def test_timer_wait_is_at_most_one_hour(node):
+    """The loop's clock stops during machine sleep; only a periodic wake-up notices that the time has passed."""
     found = node(timers=(Timer("late", NOW_S + 86400, ("touch", "/late")),))
     waits_s = []
 
@@ -108,7 +108,7 @@ def test_a_wait_is_short_enough_to_notice_that_the_machine_slept(node):
     assert found.did == [("touch", "/late")]
 
 
-def test_each_notice_is_given_once():
+def test_spot_and_rebalance_notices_are_issued_once():
     faults = NodeFaults((NodeFault("spot-notice", seconds=120), NodeFault("rebalance")))
     changes = faults.new_notices(RECORD, NOW_S)
     assert changes == {"spot_end_epoch_s": NOW_S + 120, "rebalance_epoch_s": NOW_S}
@@ -116,7 +116,7 @@ def test_each_notice_is_given_once():
     assert NodeFaults().new_notices(RECORD, NOW_S) == {}
 
 
-def test_faults_without_effect_have_neutral_values():
+def test_inactive_node_faults_have_neutral_values():
     assert (NodeFaults().clock_skew_s, NodeFaults().home_limit_kib) == (0.0, 0)
     struck = NodeFaults((NodeFault("clock-skew", seconds=-90),)).plus([NodeFault("disk-full", kib=16)])
     assert (struck.clock_skew_s, struck.home_limit_kib) == (-90, 16)
@@ -124,7 +124,7 @@ def test_faults_without_effect_have_neutral_values():
     assert not struck.has("sshd-dies")
 
 
-def test_a_change_of_the_record_is_on_disk_with_the_init_that_runs(node, tmp_path):
+def test_record_changes_are_saved_with_the_init_process(node, tmp_path):
     found = node()
     found.stored.change(booted=True)
     kept = record.load(tmp_path / "record.json")

@@ -1,4 +1,4 @@
-"""User data that is small and unpacks to more than a machine has."""
+"""Small user data that decompresses to more than the machine's memory."""
 
 import base64
 import gzip
@@ -19,16 +19,16 @@ def mime(parts: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("outer", [lambda data: data, gzip.compress], ids=["plain", "packed"])
-def test_many_packed_parts_are_bounded_together(outer):
+def test_total_size_of_compressed_parts_is_limited(outer):
     part = base64.encodebytes(gzip.compress(b"#!/bin/sh\n" + b"\n" * (15 * MIB)))
-    head = b"--b\nContent-Type: text/x-shellscript\nContent-Transfer-Encoding: base64\n\n"
+    head = b"--b\nContent-Type: application/gzip\nContent-Transfer-Encoding: base64\n\n"
     data = (
         b'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="b"\n\n' + (head + part + b"\n") * 20 + b"--b--\n"
     )
     found = parse(outer(data))
-    assert sum(len(one.body) for one in found.parts) <= 17 * MIB
-    assert len(found.refused) == 19
-    assert "16 MiB in total" in found.refused[0]
+    assert found.parts == ()
+    (reason,) = found.refused
+    assert "16 MiB in total" in reason
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_many_packed_parts_are_bounded_together(outer):
     ],
     ids=["bomb", "twice", "damaged", "nested", "many", "long-field"],
 )  # fmt: skip
-def test_no_user_data_hangs_or_breaks_the_node(data):
+def test_malicious_user_data_is_parsed_within_time_and_size_limits(data):
     began = time.process_time()
     found = parse(data)
     assert sum(len(one.body) for one in found.parts) <= 16 * MIB

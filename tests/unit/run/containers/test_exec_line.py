@@ -1,4 +1,4 @@
-"""The `docker exec` line as a value."""
+"""The arguments of `docker exec`."""
 
 import shlex
 
@@ -7,14 +7,14 @@ from cloudgpu.launch.containers import DockerEngine, container_name, exec_line, 
 ENGINE = DockerEngine("/usr/bin/docker", "unix:///var/run/docker.sock")
 
 
-def test_a_program_is_executed_plainly_where_nobody_needs_to_signal_it():
+def test_program_without_pid_file_is_executed_directly():
     line = exec_line(
         DockerEngine(), container_name("run-1", 2), ["orted", "-mca", "ess"], workdir="/w", interactive=True
     )
     assert shlex.join(line) == "docker exec --interactive --workdir /w cloudgpu-run-1-2 orted -mca ess"
 
 
-def test_a_rank_leaves_its_process_group_behind_and_takes_its_environment_by_name():
+def test_rank_records_its_process_group_and_gets_environment_by_name():
     line = exec_line(
         ENGINE,
         container_name("run-1", 0),

@@ -1,4 +1,4 @@
-"""One image on all nodes: what is asked of each, what makes them agree, and who logs in."""
+"""Pulling the same image on all nodes: requests to agents, digest agreement and registry logins."""
 
 import base64
 import json
@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.backends.aws.registry_logins import RegistryLogins
-from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudError, RemoteCommandError, UsageError
 from cloudgpu.launch.image_name import parse_image_name
 from cloudgpu.launch.inventory import Node
@@ -17,7 +16,8 @@ from cloudgpu.recipe.sections.environment import Container, Environment
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.containers.images import provide_image
 from cloudgpu.run.containers.logins import RegistryLogin, registry_login
-from cloudgpu.ssh.fake import FakeHost, ScriptedResult
+from tests.fake_host import FakeHost, ScriptedResult
+from tests.manual_clock import ManualClock
 
 
 def reject_login(region):
@@ -30,7 +30,7 @@ ENGINE = {"docker": "/d", "host": "unix:///s", "gpu_runtime": False, "devices": 
 
 
 class Nodes:
-    """Agents that answer `image` by a digest each; `here` is what each has until it is told another."""
+    """Agents that answer `image` with a digest each; `here` is the digest that a node has until it pulls another."""
 
     def __init__(self, resolved: str, *here: str) -> None:
         self.resolved, self.here, self.asked = resolved, list(here), []
@@ -56,26 +56,26 @@ def provided(nodes, said=None, **container):
     return provide_image(wanted, nodes.agents, said, lambda _: None)
 
 
-def test_the_head_looks_the_tag_up_and_every_node_pulls_that_digest():
+def test_head_node_resolves_tag_and_all_nodes_pull_its_digest():
     nodes = Nodes(ONE, TWO, "", "")
     assert {one.image for one in provided(nodes).values()} == {f"nvcr.io/nvidia/pytorch@{ONE}"}
     assert [(index, bool(request.get("resolve"))) for index, request in nodes.asked[:1]] == [(0, True)]
     assert {request["digest"] for _, request in nodes.asked[1:]} == {ONE}
 
 
-def test_a_tag_that_moves_while_it_is_pulled_ends_as_the_heads():
+def test_tag_moved_during_pull_uses_digest_of_head_node():
     nodes = Nodes("", ONE, TWO)
     assert {one.digest for one in provided(nodes).values()} == {ONE}
 
 
-def test_images_of_the_nodes_own_must_be_the_same():
+def test_locally_built_images_must_be_identical_on_all_nodes():
     assert provided(Nodes("", "built", "built"))[1].image == "id-of-built"
     with pytest.raises(RemoteCommandError, match=r"have different images .*: node 0 has .*, node 1 has") as caught:
         provided(Nodes("", "built-by-me", "built-by-you"))
     assert "image's digest" in caught.value.hint
 
 
-def test_the_login_goes_by_standard_input_only():
+def test_registry_login_is_sent_by_stdin_only():
     nodes = Nodes(ONE, ONE)
     provided(nodes, RegistryLogin("$oauthtoken", "p@ss"))
     assert all("p@ss" not in sent.wire for agent in nodes.agents for sent in agent.host.sent)
@@ -97,14 +97,14 @@ def test_the_login_goes_by_standard_input_only():
         ({"image": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/x:1"}, [], {}, "AWS", "of eu-west-1"),
     ],
 )
-def test_who_an_image_is_pulled_as(container, secrets, environ, user, password):
+def test_registry_login_uses_the_configured_user_and_password(container, secrets, environ, user, password):
     around = Environment.model_validate({"container": container, "secrets": secrets})
     login = registry_login(around, environ, lambda region: RegistryLogin("AWS", f"of {region}"))
     assert (login.user, login.password) == (user, password) if login else not user
     assert password not in repr(login) or not password
 
 
-def test_a_password_that_is_not_there_is_named_before_anything_is_bought():
+def test_missing_registry_password_is_reported_before_launch():
     around = Environment.model_validate({"container": {"image": "x", "login": "me", "password": "P"}})
     with pytest.raises(UsageError, match="x is pulled as me, but P is not set"):
         registry_login(around, {}, reject_login)
@@ -113,7 +113,7 @@ def test_a_password_that_is_not_there_is_named_before_anything_is_bought():
         registry_login(ecr, {}, reject_login)
 
 
-def test_an_ecr_login_is_fetched_once_and_again_before_it_ends():
+def test_ecr_login_is_cached_and_renewed_before_expiry():
     fetched = []
 
     def clients(region):
@@ -144,14 +144,14 @@ def test_an_ecr_login_is_fetched_once_and_again_before_it_ends():
         (f"nvcr.io/nvidia/x:1@{ONE}", "nvcr.io", "nvidia/x", "1", ONE),
     ],
 )
-def test_a_name_is_taken_apart_as_docker_does(written, registry, path, tag, digest):
+def test_image_name_is_parsed_like_docker(written, registry, path, tag, digest):
     name = parse_image_name(written)
     assert (name.registry, name.path, name.tag, name.digest) == (registry, path, tag, digest)
     assert Container(image=written).image == written
 
 
 @pytest.mark.parametrize("written", ["", "x/UPPER", "a b", "x:", "x@sha256:1", "-x", "http://x/y"])
-def test_what_is_no_image_is_said_by_the_recipe(written):
+def test_invalid_image_name_is_rejected_by_the_recipe(written):
     with pytest.raises(ValueError, match="image"):
         Container(image=written)
 
@@ -159,17 +159,17 @@ def test_what_is_no_image_is_said_by_the_recipe(written):
 @pytest.mark.parametrize(
     "flag", ["--rm", "-d", "-it", "-e=A=b", "--mount=type=bind,src=/x,dst=/etc", "-v=/a:/proc/b", "x"]
 )
-def test_flags_that_a_run_sets_or_that_hide_the_system_are_refused(flag):
+def test_reserved_docker_flags_and_system_mounts_are_rejected(flag):
     assert [one for one, _ in flag_problems([flag])] == [flag]
 
 
 @pytest.mark.parametrize(
     "flag", ["--cap-add=IPC_LOCK", "-v=/raid:/raid", "--mount=type=tmpfs,dst=/scratch", "--device=/dev/fuse"]
 )
-def test_other_flags_are_the_users_own_affair(flag):
+def test_other_docker_flags_are_accepted(flag):
     assert list(flag_problems([flag])) == []
 
 
-def test_what_a_mount_would_hide():
+def test_mount_that_hides_a_system_directory_is_detected():
     assert all(map(hides_the_system, ["/", "/usr", "/usr/", "/proc/1", "/dev/shm", "/.cloudgpu"]))
     assert not any(map(hides_the_system, ["/data", "/usr/local/share/data", "/home/me", "/opt/data", "/mnt"]))

@@ -1,4 +1,4 @@
-"""What is said while an image is pulled, and what the engine's and the registries' own words mean."""
+"""Pull progress, and how Docker engine and registry errors are mapped."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from cloudgpu.node.agent.containers import pull
-from cloudgpu.node.agent.containers.docker_api import DockerApiError
+from cloudgpu.node.agent.containers import docker_api, pull
+from cloudgpu.node.agent.containers.docker_api import DockerApiError, DockerEndpoint
 from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.gang.spec import read_start
 from cloudgpu.recipe.schema import Recipe
@@ -20,7 +20,7 @@ def layer(name, status, current=None, total=None):
     return {"id": name, "status": status, "progressDetail": detail}
 
 
-def test_every_layer_is_told_once_and_the_sum_now_and_then(monkeypatch):
+def test_pull_progress_reports_each_layer_once_and_total_periodically(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(pull.time, "monotonic", lambda: now[0])
     said = []
@@ -45,7 +45,7 @@ def test_every_layer_is_told_once_and_the_sum_now_and_then(monkeypatch):
     ]
 
 
-def test_an_error_in_the_stream_ends_the_pull():
+def test_error_in_pull_stream_aborts_the_pull():
     with pytest.raises(DockerApiError, match="no space left"):
         pull.PullProgress(lambda _: None).take({"errorDetail": {"message": "no space left on device"}, "error": "x"})
 
@@ -65,12 +65,45 @@ def test_an_error_in_the_stream_ends_the_pull():
         ("unexpected EOF", "network"),
     ],
 )
-def test_what_a_refusal_means(said, code):
+def test_pull_error_message_is_mapped_to_code_and_hint(said, code):
     error = pull.pull_error("x:9", DockerApiError(500, said))
     assert (error.code, bool(error.hint), said in error.message) == (code, True, True)
 
 
-def test_silence_is_not_a_refusal():
+class Engine(docker_api.DockerApi):
+    """An engine whose every response is the same, or fails in the same way."""
+
+    def __init__(self, lines):
+        super().__init__(DockerEndpoint("docker", "unix:///x"))
+        self.respond = lines
+
+    def lines(self, *_args, **_more):
+        yield from self.respond()
+
+
+def raising(error):
+    def respond():
+        raise error
+
+    return respond
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (DockerApiError(500, "containerd is down"), "the Docker engine returned an error: containerd is down"),
+        (TimeoutError("timed out"), "no Docker engine responds at /x: timed out"),
+        (ValueError("not JSON"), "unexpected response from the Docker engine: ValueError"),
+    ],
+)
+def test_engine_that_fails_while_tagging_is_an_expected_error(error, said):
+    with pytest.raises(AgentError) as caught:
+        Engine(raising(error)).tag("sha256:1", "repo", "tag")
+    assert (caught.value.code, caught.value.message) == ("no-docker", said)
+    assert caught.value.hint
+
+
+def test_pull_timeout_is_not_reported_as_a_rejection():
     assert pull.pull_error("x", TimeoutError("timed out"), 300.0).message == "cannot pull x: no data for 300 s"
 
 
@@ -79,7 +112,7 @@ def start(**more):
     return {"run_id": "r", "run_dir": "/r", "workdir": "/w", "node_index": 0, "ranks": ranks, **more}
 
 
-def test_a_start_in_a_container_is_read_and_checked():
+def test_container_start_message_is_parsed_and_validated():
     given = {"name": "n", "image": "i", "client": ["docker"], "run": ["run"], "gpus": True, "own": ["/w"]}
     spec = read_start(start(container=given))
     assert (spec.container.run, spec.container.own, spec.container.devices) == (("run",), ("/w",), ())
@@ -89,6 +122,6 @@ def test_a_start_in_a_container_is_read_and_checked():
             read_start(start(container=wrong))
 
 
-def test_the_recipe_of_the_page_is_one():
+def test_documented_container_recipe_is_valid():
     (text,) = re.findall(r"<!-- recipe -->\n```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
     assert Recipe.model_validate(YAML(typ="safe").load(text)).environment.container.password == "NGC_API_KEY"

@@ -1,4 +1,4 @@
-"""The `docker run` line as a value, whole, as golden text."""
+"""The complete `docker run` line, compared with golden text."""
 
 import shlex
 from dataclasses import replace
@@ -9,6 +9,7 @@ import pytest
 from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import NodeFile, NodeLaunch, RankLaunch
+from cloudgpu.node.agent.containers.net_plugin import SCRIPT
 from cloudgpu.node.containers.mounts import BindMount
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.containers.requests import NodeImage, NodeRunPaths, container_start_fields
@@ -83,7 +84,7 @@ def line(*args, **more):
     return order(*args, **more)["container"]["run"]
 
 
-def test_the_whole_line_of_a_node_with_gpus_and_efa():
+def test_docker_run_line_with_gpus_and_efa_matches_golden_text():
     assert "\n".join(line(node())) + "\n" == PLAIN
 
 
@@ -99,7 +100,7 @@ def test_the_whole_line_of_a_node_with_gpus_and_efa():
         ({"network": "tcp"}, RDMA, set()),
     ],
 )  # fmt: skip
-def test_what_a_recipe_says_changes_its_own_words_only(said, gone, come):
+def test_container_setting_changes_only_its_own_docker_flags(said, gone, come):
     assert (set(PLAIN.split()) - set(line(node(), **said)), set(line(node(), **said)) - set(PLAIN.split())) == (
         gone,
         come,
@@ -117,13 +118,33 @@ def test_what_a_recipe_says_changes_its_own_words_only(said, gone, come):
     ],
     ids=["simulated", "none", "some", "legacy", "legacy-some"],
 )
-def test_gpus_are_given_as_the_node_has_them(where, image, words):
+def test_gpu_flags_match_the_node_and_the_runtime(where, image, words):
     told = order(where, replace(IMAGE, **image))["container"]
     assert {word for word in told["run"] if "gpus" in word or ("nvidia" in word.lower() and "@" not in word)} == words
     assert told["gpus"] is bool(words)
 
 
-def test_every_rank_is_executed_behind_the_images_own_entry_point():
+@pytest.mark.parametrize(
+    ("where", "network", "checked"),
+    [
+        (node(efa=4), "auto", True),
+        (node(efa=4), "efa", True),
+        (node(efa=4), "tcp", False),
+        (node(), "auto", False),
+        (node(efa=4, gpus=0), "auto", False),
+    ],
+    ids=["auto", "efa", "tcp", "no-efa", "no-gpu"],
+)
+def test_plugin_is_looked_for_through_the_entry_point_where_nccl_would_use_efa(where, network, checked):
+    told = order(where, network=network)["container"].get("plugin_check")
+    head = ["docker", "--host", "unix:///run/docker.sock", "exec", "--workdir"]
+    assert (told is not None) == checked
+    if told is not None:
+        assert told == [*told[: len(head)], f"{RUN}/work", "--env-file", f"{RUN}/net-plugin.names",
+                        "cloudgpu-plain-abc-1", *IMAGE.entrypoint, "sh", "-c", SCRIPT]  # fmt: skip
+
+
+def test_each_rank_is_executed_through_the_image_entry_point():
     first, second = order(node())["ranks"]
     assert (first["inside"], first["program"], second["inside"]) == ("rank-8", "python3", "rank-9")
     head, tail = first["argv"][:9], first["argv"][12:]
@@ -134,8 +155,17 @@ def test_every_rank_is_executed_behind_the_images_own_entry_point():
     assert tail == ["cloudgpu", "/.cloudgpu/rank-8.pid", "/opt/nvidia/nvidia_entrypoint.sh", "python3", "train.py"]
 
 
-def test_a_mount_with_a_quote_and_a_comma_is_one_value():
+def test_mount_path_with_quote_and_comma_is_escaped():
     assert BindMount('/a,"b').option() == 'type=bind,"source=/a,""b","target=/a,""b"'
     assert (
         BindMount("/a", str(PurePosixPath("/b")), read_only=True).option() == "type=bind,source=/a,target=/b,readonly"
     )
+
+
+def test_gdrcopy_device_is_passed_with_and_without_rdma():
+    device = "--device=/dev/gdrdrv"
+    with_gdrcopy = replace(IMAGE, devices=(*IMAGE.devices, "/dev/gdrdrv"))
+    for network, rdma in (("auto", True), ("tcp", False)):
+        words = line(node(), with_gdrcopy, network=network)
+        assert (device in words, "--device=/dev/infiniband/uverbs0" in words) == (True, rdma)
+    assert device not in line(node())

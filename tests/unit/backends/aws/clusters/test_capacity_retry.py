@@ -1,4 +1,4 @@
-"""`--retry-until-up`: rounds with growing pauses, nothing standing in between, and an end."""
+"""`--retry-until-up`: rounds with growing pauses, no resources in between, and a time limit."""
 
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ def waits(workspace):
 
 
 def capacity_after(workspace, rounds, zone="us-east-1c"):
-    """The zone has none for so many tries."""
+    """Let the zone have no capacity for this many attempts."""
     seen = []
 
     def before(stack):
@@ -36,31 +36,35 @@ def capacity_after(workspace, rounds, zone="us-east-1c"):
     return seen
 
 
-def test_it_goes_round_until_there_is_capacity(workspace, make):
+def test_launch_is_retried_until_capacity_is_available(workspace, make):
     records = capacity_after(workspace, 3)
-    standing = workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
-    assert standing.made
+    cluster = workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    assert cluster.made
     assert len(ups(workspace)) == 4
     assert len(waits(workspace)) == 3
     assert 30 * 0.8 + 48 * 0.8 + 76.8 * 0.8 <= workspace.clock.monotonic() <= 1.2 * (30 + 48 + 76.8)
-    # A repeated token would be answered with the first refusal for a day.
-    assert len({record.token for record in records}) == 4
+    # For a day, AWS answers a repeated token with the first error.
+    assert len({record.identity.token for record in records}) == 4
 
 
-def test_waiting_takes_nothing_from_the_clusters_time_and_adds_nothing_to_its_worst_case(workspace, make):
+def test_waiting_reduces_neither_expiry_nor_worst_case_cost(workspace, make):
     capacity_after(workspace, 8)
     plan = make.plan(make.candidate(), expiry_s=600)
     record = workspace.provisioning.up(plan, "demo", retry_s=2 * HOUR_S).record
     assert workspace.clock.monotonic() > 600
-    assert timedelta(0) <= timedelta(seconds=600) - (record.expires_at - workspace.clock.now()) < timedelta(seconds=1)
+    assert (
+        timedelta(0)
+        <= timedelta(seconds=600) - (record.lifecycle.expires_at - workspace.clock.now())
+        < timedelta(seconds=1)
+    )
     entries = workspace.ledger.entries(cluster="demo")
-    assert [one.state for one in entries] == ["closed"] * 8 + ["open"]
-    assert all(one.launched_at is None for one in entries[:-1])
+    assert [entry.state for entry in entries] == ["closed"] * 8 + ["open"]
+    assert all(entry.launched_at is None for entry in entries[:-1])
     worst = entries[-1].spending
     assert worst.node_hourly_usd * worst.nodes * 600 / 3600 <= plan.worst_case_usd
 
 
-def test_nothing_stands_while_it_waits(workspace, make):
+def test_no_resources_exist_between_retry_rounds(workspace, make):
     capacity_after(workspace, 2)
     seen = []
     sleep = workspace.clock.sleep
@@ -76,7 +80,7 @@ def test_nothing_stands_while_it_waits(workspace, make):
     assert seen == [([], (), "destroy")] * 2
 
 
-def test_the_pause_says_what_it_waits_for_and_until_when(workspace, make):
+def test_pause_message_states_next_round_and_retry_limit(workspace, make):
     capacity_after(workspace, 1)
     context = workspace.context
     rounds = CapacityRetry(context, HOUR_S, jitter=lambda: 0.5)
@@ -86,23 +90,23 @@ def test_the_pause_says_what_it_waits_for_and_until_when(workspace, make):
         err = next(attempts)
         if err is not None:
             raise err
-        return "standing"
+        return "cluster"
 
-    assert rounds.until_up(attempt) == "standing"
+    assert rounds.until_up(attempt) == "cluster"
     assert workspace.notes == [
         "no capacity in round 1; nothing is running or billed. Round 2 starts in 30 s, at 12:00:30 UTC. "
         "Retries end at 2026-11-21 13:00 UTC; press Ctrl-C to stop"
     ]
 
 
-def test_it_ends_at_its_limit_and_says_how_long_it_tried(workspace, make):
+def test_retries_end_at_limit_and_report_rounds_and_duration(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": dry()}
     with pytest.raises(NoCapacityError) as caught:
         workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
     assert workspace.clock.monotonic() == pytest.approx(HOUR_S, abs=1)
     rounds = len(ups(workspace))
     assert 12 < rounds < 25
-    assert caught.value.message.endswith(f"; {rounds} rounds in 1h")
+    assert caught.value.message.endswith(f" after {rounds} rounds in 1h")
     assert caught.value.tried == (
         "us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity): none",
     )
@@ -110,9 +114,9 @@ def test_it_ends_at_its_limit_and_says_how_long_it_tried(workspace, make):
     assert workspace.ledger.entries(state="open") == ()
 
 
-def test_without_the_option_there_is_one_round(workspace, make):
+def test_launch_without_retry_option_has_one_round(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": dry()}
-    with pytest.raises(NoCapacityError, match=r"no capacity \(1 of 1 candidates\)$"):
+    with pytest.raises(NoCapacityError, match=r"no capacity \(1 of 1 candidate\)$"):
         workspace.provisioning.up(make.plan(make.candidate()), "demo")
     assert len(ups(workspace)) == 1
 
@@ -120,14 +124,14 @@ def test_without_the_option_there_is_one_round(workspace, make):
 @pytest.mark.parametrize(
     "err", [QuotaError("limit", code="VcpuLimitExceeded"), BadRequestError("bad", code="InvalidSubnetID.NotFound")]
 )
-def test_what_waiting_does_not_cure_is_not_waited_for(workspace, make, err):
+def test_permanent_launch_errors_are_not_retried(workspace, make, err):
     workspace.cloud.refusals = {"us-east-1c": err}
     with pytest.raises((NoCapacityError, BadRequestError)):
         workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
     assert workspace.clock.monotonic() == 0
 
 
-def test_ctrl_c_while_it_waits_leaves_nothing(workspace, make):
+def test_ctrl_c_between_rounds_leaves_nothing(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": dry()}
 
     def interrupted(seconds):
@@ -142,7 +146,7 @@ def test_ctrl_c_while_it_waits_leaves_nothing(workspace, make):
     assert not workspace.home.cluster("demo").lease.exists()
 
 
-def test_a_plan_that_may_not_be_applied_is_not_waited_for(workspace, make):
+def test_plan_with_errors_is_not_retried(workspace, make):
     plan = make.plan(make.candidate(), findings=[Finding("retired", "error", "gone")])
     with pytest.raises(Exception, match="cannot be applied"):
         workspace.provisioning.up(plan, "demo", retry_s=HOUR_S)

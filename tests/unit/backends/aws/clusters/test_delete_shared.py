@@ -1,4 +1,4 @@
-"""`down` where a name is used twice, records are lost or damaged, disks are full, and several regions were touched."""
+"""`down` with duplicate names, lost or damaged records, full disks, and several regions."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -6,7 +6,8 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.errors import BadRequestError, BusyError, CloudError, StateError, TeardownError, UsageError
-from cloudgpu.state.cluster_and_run_records import RecordStore
+from cloudgpu.state.record_store import RecordStore
+from tests.cluster_records import changed
 
 
 def up(workspace, make, name="demo", **plan):
@@ -25,21 +26,21 @@ def rows(workspace):
     return {(entry.spending.owner, entry.state) for entry in workspace.ledger.entries()}
 
 
-def test_down_leaves_another_owners_cluster_of_the_same_name(workspace, make):
+def test_down_leaves_same_named_cluster_of_another_owner(workspace, make):
     up(workspace, make)
     workspace.cloud.orphans = [make.thing("instance", "i-bobs", "us-east-1", tags("bob"))]
     assert workspace.teardown.down("demo", "us-east-1").orphans == ()
-    assert [one.id for one in workspace.cloud.orphans] == ["i-bobs"]
+    assert [resource.id for resource in workspace.cloud.orphans] == ["i-bobs"]
 
 
-def test_down_of_only_another_owners_cluster_is_refused(workspace, make):
+def test_down_of_another_owners_cluster_is_rejected(workspace, make):
     workspace.cloud.orphans = [make.thing("instance", "i-bobs", "us-east-1", tags("bob"))]
     with pytest.raises(UsageError, match="belongs to bob"):
         workspace.teardown.down("demo", "us-east-1")
     assert workspace.cloud.orphans
 
 
-def test_down_closes_no_row_of_another_cluster_of_the_name(workspace, make):
+def test_down_closes_no_rows_of_a_same_named_cluster(workspace, make):
     up(workspace, make)
     lost_record(workspace)
     workspace.owner = "bob"
@@ -49,7 +50,7 @@ def test_down_closes_no_row_of_another_cluster_of_the_name(workspace, make):
     assert rows(workspace) == {("ann", "open"), ("bob", "closed")}
 
 
-def test_a_failed_up_ends_only_what_carries_its_own_token(workspace, make):
+def test_failed_up_deletes_only_resources_with_its_own_token(workspace, make):
     workspace.cloud.orphans = [make.thing("volume", "vol-mine-from-elsewhere", "us-east-1", tags("ann"))]
     workspace.cloud.refusals = {"us-east-1c": BadRequestError("the name is taken", code="InvalidGroup.Duplicate")}
     with pytest.raises(BadRequestError):
@@ -57,7 +58,7 @@ def test_a_failed_up_ends_only_what_carries_its_own_token(workspace, make):
     assert workspace.cloud.orphans
 
 
-def test_down_without_a_record_goes_through_every_region_of_the_ledger_and_closes_its_rows(workspace, make):
+def test_down_without_record_searches_ledger_regions_and_closes_rows(workspace, make):
     workspace.provisioning.up(make.plan(make.candidate("us-west-2a")), "demo")
     lost_record(workspace)
     workspace.cloud.orphans = [make.thing("instance", "i-us-west-2a-0", "us-west-2", tags("ann"))]
@@ -70,7 +71,7 @@ def test_down_without_a_record_goes_through_every_region_of_the_ledger_and_close
     assert rows(workspace) == {("ann", "closed")}
 
 
-def test_down_of_nothing_is_no_success_where_the_ledger_knows_it_in_another_account(workspace, make):
+def test_down_fails_if_ledger_has_the_cluster_in_another_account(workspace, make):
     workspace.cloud.target, workspace.cloud.endpoint = "aws", ""
     plan = make.plan(make.candidate())
     workspace.provisioning.up(_on_aws(plan), "demo")
@@ -87,7 +88,7 @@ def _on_aws(plan):
     return replace(plan, target="aws")
 
 
-def test_a_damaged_record_hides_no_other_and_down_still_ends_the_cluster(workspace, make):
+def test_damaged_record_does_not_block_down_or_hide_other_clusters(workspace, make):
     up(workspace, make)
     up(workspace, make, "other")
     workspace.home.cluster("demo").record.write_text('{"name": "demo", "created_at": 7}')
@@ -98,16 +99,16 @@ def test_a_damaged_record_hides_no_other_and_down_still_ends_the_cluster(workspa
     assert [record.name for record in workspace.records.clusters()] == ["other"]
 
 
-def test_a_damaged_journal_is_made_up_for_by_tags_looked_at_twice(workspace, make):
+def test_damaged_journal_falls_back_to_repeated_tag_search(workspace, make):
     record = up(workspace, make)
     workspace.cloud.destroy_fails = StateError("the journal is damaged")
-    workspace.cloud.orphans = [make.thing("fleet", "fleet-1", "us-east-1", tags("ann", record.token))]
+    workspace.cloud.orphans = [make.thing("fleet", "fleet-1", "us-east-1", tags("ann", record.identity.token))]
     assert workspace.teardown.down("demo", "us-east-1").orphans == ("fleet fleet-1",)
     assert len(workspace.cloud.searched) >= 4
     assert workspace.records.clusters() == []
 
 
-def test_a_full_disk_does_not_keep_a_cluster_alive(workspace, make, monkeypatch):
+def test_full_disk_does_not_prevent_cluster_deletion(workspace, make, monkeypatch):
     up(workspace, make)
 
     def full(self, record, now):
@@ -118,11 +119,11 @@ def test_a_full_disk_does_not_keep_a_cluster_alive(workspace, make, monkeypatch)
     assert workspace.ledger.entries(state="open") == ()
 
 
-def test_trouble_in_one_region_does_not_spare_the_other(workspace, make):
+def test_failed_region_does_not_stop_deletion_in_the_other(workspace, make):
     workspace.cloud.refusals = {}
     record = up(workspace, make)
-    two = make.replace(record, regions=("eu-west-1", "us-east-1"))
-    workspace.records.save_cluster(two, workspace.clock.now())
+    failed_over = changed(record, regions=("eu-west-1", "us-east-1"))
+    workspace.records.save_cluster(failed_over, workspace.clock.now())
     workspace.cloud.destroy_fails = CloudError("cannot reach ec2.eu-west-1")
     with pytest.raises(TeardownError) as caught:
         workspace.teardown.down("demo", "us-east-1")
@@ -131,14 +132,14 @@ def test_trouble_in_one_region_does_not_spare_the_other(workspace, make):
     assert tried == ["eu-west-1", "us-east-1"]
 
 
-def test_what_a_killed_up_had_bought_is_on_the_bill(workspace, make):
+def test_nodes_launched_by_a_killed_up_are_billed(workspace, make):
     class Killed(BaseException):
         pass
 
     def die(stack):
         record = workspace.records.cluster("demo")
         workspace.cloud.orphans = [
-            make.thing("instance", f"i-{n}", "us-east-1", tags("ann", record.token)) for n in (0, 1)
+            make.thing("instance", f"i-{n}", "us-east-1", tags("ann", record.identity.token)) for n in (0, 1)
         ]
         raise Killed
 
@@ -150,7 +151,7 @@ def test_what_a_killed_up_had_bought_is_on_the_bill(workspace, make):
     assert workspace.teardown.down("demo", "us-east-1").usd == 2 * Decimal("31.212")
 
 
-def test_the_first_cause_and_what_is_left_are_both_told(workspace, make):
+def test_original_error_and_failed_cleanup_are_reported_together(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": BadRequestError("no such subnet", code="InvalidSubnetID.NotFound")}
     workspace.cloud.destroy_fails = TeardownError("1 is left", left=["vpc vpc-1"])
     with pytest.raises(TeardownError, match="no such subnet; and the cleanup failed: 1 is left") as caught:
@@ -160,7 +161,7 @@ def test_the_first_cause_and_what_is_left_are_both_told(workspace, make):
     assert caught.value.exit_code == 6
 
 
-def test_a_bug_leaves_no_cluster(workspace, make):
+def test_unexpected_exception_leaves_no_cluster(workspace, make):
     def bug(stack):
         raise ZeroDivisionError
 
@@ -171,7 +172,7 @@ def test_a_bug_leaves_no_cluster(workspace, make):
     assert workspace.ledger.entries(state="open") == ()
 
 
-def test_runs_of_a_cluster_that_was_ended_are_over(workspace, training):
+def test_down_cancels_the_runs_of_its_cluster(workspace, training):
     detached = training(detach=True)
     workspace.teardown.down(detached.record.cluster, "us-east-1")
     record = workspace.records.run(detached.record.run_id)
@@ -180,21 +181,21 @@ def test_runs_of_a_cluster_that_was_ended_are_over(workspace, training):
 
 
 @pytest.mark.parametrize("name", ["../escape", "a/b", "", "..", "Upper"])
-def test_a_name_cannot_lead_out_of_the_home(workspace, name):
+def test_cluster_name_cannot_escape_the_state_home(workspace, name):
     with pytest.raises(UsageError):
         workspace.teardown.down(name, "us-east-1")
     assert not (workspace.home.root / "escape").exists()
 
 
-def test_nothing_of_a_cluster_stays_in_the_home(workspace, make):
+def test_down_leaves_no_cluster_files_in_the_state_home(workspace, make):
     up(workspace, make)
     workspace.teardown.down("demo", "us-east-1")
     workspace.teardown.down("never-was", "us-east-1")
     assert list(workspace.home.clusters.iterdir()) == []
 
 
-def test_the_lease_outlives_the_record(workspace, make, monkeypatch):
-    """Whoever waits for the lease must not find the record of the cluster that is being forgotten."""
+def test_lease_is_removed_after_the_cluster_record(workspace, make, monkeypatch):
+    """A process that waits for the lease must not find the record of the deleted cluster."""
     up(workspace, make)
     seen = []
     forget = RecordStore.forget_cluster
@@ -208,7 +209,7 @@ def test_the_lease_outlives_the_record(workspace, make, monkeypatch):
     assert seen == [True]
 
 
-def test_a_name_that_somebody_has_by_the_shared_ledger_is_refused(workspace, make):
+def test_name_taken_in_the_shared_ledger_is_rejected(workspace, make):
     up(workspace, make)
     lost_record(workspace)
     workspace.owner = "bob"
@@ -217,7 +218,7 @@ def test_a_name_that_somebody_has_by_the_shared_ledger_is_refused(workspace, mak
     assert rows(workspace) == {("ann", "open")}
 
 
-def test_a_name_that_somebody_has_by_the_tags_is_refused(workspace, make):
+def test_name_taken_according_to_tags_is_rejected(workspace, make):
     workspace.cloud.orphans = [make.thing("instance", "i-bobs", "us-east-1", tags("bob"))]
     with pytest.raises(BusyError, match="demo is in use by bob; that cluster was created"):
         up(workspace, make)
@@ -225,7 +226,7 @@ def test_a_name_that_somebody_has_by_the_tags_is_refused(workspace, make):
     assert workspace.cloud.calls == []
 
 
-def test_an_expired_row_does_not_take_a_name_for_ever(workspace, make):
+def test_expired_ledger_row_does_not_reserve_the_name(workspace, make):
     up(workspace, make)
     lost_record(workspace)
     workspace.clock.sleep(timedelta(hours=2).total_seconds())

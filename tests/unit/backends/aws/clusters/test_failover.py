@@ -1,4 +1,4 @@
-"""From one candidate to the next: at once, in the order of the table, true in the books, one line on the screen."""
+"""Failover between candidates: immediate, in plan order, billed correctly, with one progress line per attempt."""
 
 import pytest
 
@@ -16,20 +16,20 @@ def ups(workspace):
     return [zone for kind, _, zone in workspace.cloud.calls if kind == "up"]
 
 
-def test_the_next_candidate_is_tried_without_waiting(workspace, make):
+def test_next_candidate_is_tried_without_waiting(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": dry(), "us-east-1d": dry()}
     workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
     assert ups(workspace) == list(ZONES)
     assert workspace.clock.monotonic() == 0
 
 
-def test_nothing_is_ended_between_two_zones_of_a_region(workspace, make):
+def test_nothing_is_deleted_between_zones_of_one_region(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": dry()}
     workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
     assert [kind for kind, _, _ in workspace.cloud.calls] == ["up", "up"]
 
 
-def test_one_line_an_attempt(workspace, make):
+def test_each_launch_attempt_emits_one_line(workspace, make):
     refused = "launching 2 instances: none (InsufficientInstanceCapacity)"
 
     def refuse(stack):
@@ -45,37 +45,37 @@ def test_one_line_an_attempt(workspace, make):
         "us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity)",
         "trying us-east-1d p3dn.24xlarge on-demand: 2 x $31.212/h",
     ]
-    assert not [one for one in workspace.heard if isinstance(one, Event)]
+    assert not [event for event in workspace.heard if isinstance(event, Event)]
 
 
-def test_a_refusal_that_ends_it_is_told_in_awss_own_words(workspace, make):
+def test_fatal_launch_error_is_reported_in_the_words_of_aws(workspace, make):
     workspace.cloud.before_up = lambda stack: workspace.cloud.on_event(
         Event("failed", "create", "urn", "aws:ec2/fleet:Fleet", "s1", "no such snapshot")
     )
     workspace.cloud.refusals = {"us-east-1c": LaunchError("no such snapshot", code="Client.InvalidSnapshot.NotFound")}
     with pytest.raises(LaunchError):
         workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
-    assert [one.detail for one in workspace.heard if isinstance(one, Event)] == ["no such snapshot"]
+    assert [event.detail for event in workspace.heard if isinstance(event, Event)] == ["no such snapshot"]
     assert ups(workspace) == ["us-east-1c"]
     assert workspace.records.clusters() == []
     assert workspace.ledger.entries(state="open") == ()
 
 
-def test_too_many_fleets_lead_out_of_the_region(workspace, make):
+def test_fleet_limit_skips_the_rest_of_the_region(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": QuotaError("too many fleets", code="MaxFleetCountExceeded")}
     spot = make.candidate("us-east-1d", market="spot")
     workspace.provisioning.up(make.plan(make.candidate(), spot, make.candidate("us-west-2b")), "demo")
     assert ups(workspace) == ["us-east-1c", "us-west-2b"]
 
 
-def test_a_spot_quota_leaves_the_on_demand_pool_of_the_region(workspace, make):
+def test_spot_quota_error_leaves_on_demand_pool_usable(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": QuotaError("spot quota", code="MaxSpotInstanceCountExceeded")}
     spot = [make.candidate(zone, market="spot") for zone in ("us-east-1c", "us-east-1d")]
     workspace.provisioning.up(make.plan(*spot, make.candidate("us-east-1e")), "demo")
     assert ups(workspace) == ["us-east-1c", "us-east-1e"]
 
 
-def test_what_is_not_asked_is_named_with_the_reason(workspace, make):
+def test_skipped_candidate_is_reported_with_its_reason(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": QuotaError("limit", code="VcpuLimitExceeded")}
     workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
     assert workspace.notes[1:3] == [
@@ -84,7 +84,7 @@ def test_what_is_not_asked_is_named_with_the_reason(workspace, make):
     ]
 
 
-def test_without_capacity_another_type_is_among_what_would_help(workspace, make):
+def test_no_capacity_hint_suggests_another_instance_type(workspace, make):
     workspace.cloud.refusals = dict.fromkeys(ZONES, dry())
     with pytest.raises(NoCapacityError) as caught:
         workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
@@ -94,24 +94,24 @@ def test_without_capacity_another_type_is_among_what_would_help(workspace, make)
     )
 
 
-def test_a_quota_that_no_zone_cures_ends_it(workspace, make):
-    workspace.cloud.refusals = {"us-east-1c": QuotaError("addresses", code="AddressLimitExceeded", hint="release some")}
-    with pytest.raises(QuotaError, match="addresses"):
+def test_account_wide_quota_error_stops_the_launch(workspace, make):
+    workspace.cloud.refusals = {"us-east-1c": QuotaError("roles", code="LimitExceeded", hint="delete some")}
+    with pytest.raises(QuotaError, match="roles"):
         workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
     assert ups(workspace) == ["us-east-1c"]
 
 
-def test_a_retired_type_is_asked_for_once_and_another_type_is_still_tried(workspace, make):
-    gone = NotOfferedError("no such type", code="InvalidInstanceType", hint="AWS has retired this type")
-    workspace.cloud.refusals = {"us-east-1c": gone}
+def test_retired_type_is_tried_once_before_another_type(workspace, make):
+    retired = NotOfferedError("no such type", code="InvalidInstanceType", hint="AWS has retired this type")
+    workspace.cloud.refusals = {"us-east-1c": retired}
     other = make.candidate("us-east-1d", instance_type="p4d.24xlarge")
     workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-west-2b"), other), "demo")
     assert ups(workspace) == ["us-east-1c", "us-east-1d"]
 
 
-def test_a_retired_type_alone_fails_at_once_and_says_retired(workspace, make):
-    gone = NotOfferedError("no such type", code="InvalidInstanceType", hint="AWS has retired this type")
-    workspace.cloud.refusals = dict.fromkeys(ZONES, gone)
+def test_retired_type_alone_fails_immediately_as_retired(workspace, make):
+    retired = NotOfferedError("no such type", code="InvalidInstanceType", hint="AWS has retired this type")
+    workspace.cloud.refusals = dict.fromkeys(ZONES, retired)
     with pytest.raises(NoCapacityError) as caught:
         workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo", retry_s=3600)
     assert ups(workspace) == ["us-east-1c"]
@@ -120,7 +120,7 @@ def test_a_retired_type_alone_fails_at_once_and_says_retired(workspace, make):
     assert workspace.clock.monotonic() == 0
 
 
-def test_a_part_of_a_gang_that_had_begun_is_in_the_bill(workspace, make):
+def test_partially_launched_gang_is_billed(workspace, make):
     part = dry()
     part.launched = ("i-half",)
     workspace.cloud.refusals = {"us-east-1c": part}

@@ -1,4 +1,4 @@
-"""Ledger rows end when the cloud says that their resources ended; where it does not say, at an upper bound."""
+"""Ledger rows close when the cloud says that their resources ended, or else at an upper bound."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -17,18 +17,19 @@ from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan
 from cloudgpu.catalog import load
 from cloudgpu.errors import CloudError
 from cloudgpu.plan.costs import CENT, CostItem
+from tests.cluster_records import changed
 
 HOURLY = 2 * Decimal("31.212")
 HOUR_S = 3600
 
 
 @pytest.fixture
-def standing(workspace, make):
+def record(workspace, make):
     return workspace.provisioning.up(make.plan(make.candidate()), "demo").record
 
 
 def ended(workspace, after_s=None, *, listed=True):
-    """The nodes end themselves, at a moment that the cloud tells or not."""
+    """Terminate the nodes, at a time that the cloud reports or does not report."""
     start = workspace.clock.now()
     for node in workspace.cloud.alive:
         workspace.cloud.alive[node] = "terminated"
@@ -44,18 +45,18 @@ def closed(workspace):
     return entry
 
 
-def test_the_bill_stops_when_the_cloud_says_that_the_last_node_ended(workspace, standing):
+def test_billing_stops_when_the_last_node_terminated(workspace, record):
     ended(workspace, 3 * HOUR_S)
     workspace.cloud.ends["i-us-east-1c-0"] = workspace.clock.now() + timedelta(hours=2)
     workspace.clock.sleep(48 * HOUR_S)
     found = workspace.teardown.down("demo", "us-east-1")
     assert (found.usd, found.estimated) == (HOURLY * 3, False)
-    assert closed(workspace).closed_at == standing.created_at + timedelta(hours=3)
+    assert closed(workspace).closed_at == record.identity.created_at + timedelta(hours=3)
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_without_a_time_the_bill_stops_when_the_end_was_confirmed_and_is_marked(workspace, standing, listed):
-    assert standing.expires_at - standing.created_at == timedelta(hours=1)
+def test_billing_without_end_time_stops_at_confirmation_as_estimate(workspace, record, listed):
+    assert record.lifecycle.expires_at - record.identity.created_at == timedelta(hours=1)
     ended(workspace, listed=listed)
     workspace.clock.sleep(5 * HOUR_S)
     found = workspace.teardown.down("demo", "us-east-1")
@@ -65,7 +66,7 @@ def test_without_a_time_the_bill_stops_when_the_end_was_confirmed_and_is_marked(
     assert (row.usd, row.estimated) == (HOURLY * 5, 1)
 
 
-def test_one_node_without_a_time_makes_the_whole_an_upper_bound(workspace, standing):
+def test_node_without_end_time_makes_the_cost_an_upper_bound(workspace, record):
     ended(workspace, HOUR_S)
     workspace.cloud.ends["i-us-east-1c-1"] = None
     workspace.clock.sleep(2 * HOUR_S)
@@ -73,7 +74,7 @@ def test_one_node_without_a_time_makes_the_whole_an_upper_bound(workspace, stand
     assert (found.usd, found.estimated) == (HOURLY * 2, True)
 
 
-def test_a_cloud_that_cannot_be_asked_for_times_leaves_the_bound(workspace, standing, monkeypatch):
+def test_failed_lifetime_query_leaves_an_upper_bound(workspace, record, monkeypatch):
     def silent(region, ids):
         raise CloudError("cannot reach ec2.us-east-1")
 
@@ -84,7 +85,7 @@ def test_a_cloud_that_cannot_be_asked_for_times_leaves_the_bound(workspace, stan
 
 
 @pytest.mark.parametrize("hours", [-1, 99])
-def test_a_time_before_the_launch_or_in_the_future_is_not_believed(workspace, standing, hours):
+def test_implausible_end_time_is_ignored(workspace, record, hours):
     ended(workspace, hours * HOUR_S)
     workspace.clock.sleep(2 * HOUR_S)
     workspace.teardown.down("demo", "us-east-1")
@@ -92,31 +93,31 @@ def test_a_time_before_the_launch_or_in_the_future_is_not_believed(workspace, st
     assert entry.launched_at <= entry.closed_at <= workspace.clock.now()
 
 
-def test_status_and_cost_agree_while_nodes_outlive_their_expiry(workspace, standing):
+def test_status_and_ledger_agree_after_expiry(workspace, record):
     workspace.clock.sleep(4 * HOUR_S)
     now = workspace.clock.now()
-    (one,) = list_cluster_statuses(workspace.records, now, workspace.ledger)
+    (status,) = list_cluster_statuses(workspace.records, now, workspace.ledger)
     (row,) = workspace.ledger.report(by="cluster", now=now).rows
-    assert one.state == "expired"
+    assert status.state == "expired"
     assert row.usd == HOURLY * 4
-    assert one.spent_usd == row.usd.quantize(CENT)
-    # The record alone, for a ledger that cannot be read, says the same.
+    assert status.spent_usd == row.usd.quantize(CENT)
+    # The record alone, used if the ledger is unreadable, gives the same cost.
     (alone,) = list_cluster_statuses(workspace.records, now)
     assert alone.spent_usd == row.usd.quantize(CENT)
 
 
-def test_a_look_at_nodes_that_ended_narrows_the_bound(workspace, standing):
+def test_status_query_of_ended_nodes_tightens_the_upper_bound(workspace, record):
     ended(workspace, listed=False)
     workspace.clock.sleep(2 * HOUR_S)
     record_node_ends(workspace.context, workspace.ledger.entries())
     workspace.clock.sleep(46 * HOUR_S)
-    (one,) = list_cluster_statuses(workspace.records, workspace.clock.now(), workspace.ledger)
-    assert one.spent_usd == (HOURLY * 2).quantize(CENT)
+    (status,) = list_cluster_statuses(workspace.records, workspace.clock.now(), workspace.ledger)
+    assert status.spent_usd == (HOURLY * 2).quantize(CENT)
     found = workspace.teardown.down("demo", "us-east-1")
     assert (found.usd, found.estimated) == (HOURLY * 2, True)
 
 
-def test_nodes_that_are_not_listed_yet_have_not_ended(workspace, standing):
+def test_nodes_not_yet_listed_are_not_recorded_as_ended(workspace, record):
     workspace.cloud.ends = dict.fromkeys(workspace.cloud.alive)
     workspace.clock.sleep(60)
     record_node_ends(workspace.context, workspace.ledger.entries())
@@ -134,20 +135,18 @@ def behind_a_gateway(workspace, make):
     return workspace.provisioning.up(make.plan(candidate), "demo").record
 
 
-def test_gateway_and_addresses_cost_on_after_the_nodes_ended(workspace, behind_a_gateway):
+def test_gateway_and_addresses_are_billed_after_nodes_end(workspace, behind_a_gateway):
     ended(workspace, HOUR_S)
     workspace.clock.sleep(10 * HOUR_S)
     found = workspace.teardown.down("demo", "us-east-1")
     assert found.usd == HOURLY + 10 * Decimal("0.055")
     assert not found.estimated
-    assert closed(workspace).parts["nodes"].at == behind_a_gateway.created_at + timedelta(hours=1)
+    assert closed(workspace).parts["nodes"].at == behind_a_gateway.identity.created_at + timedelta(hours=1)
 
 
-def test_a_gateway_that_was_deleted_elsewhere_ends_at_its_own_time_and_addresses_at_a_bound(
-    workspace, behind_a_gateway
-):
+def test_gateway_deleted_elsewhere_is_billed_until_its_deletion_time(workspace, behind_a_gateway):
     ended(workspace, HOUR_S)
-    at = behind_a_gateway.created_at + timedelta(hours=3)
+    at = behind_a_gateway.identity.created_at + timedelta(hours=3)
     workspace.cloud.network = [Lifetime("nat-gateway", "nat-1", False, None, at)]
     workspace.clock.sleep(5 * HOUR_S)
     found = workspace.teardown.down("demo", "us-east-1")
@@ -156,7 +155,7 @@ def test_a_gateway_that_was_deleted_elsewhere_ends_at_its_own_time_and_addresses
     assert (parts["gateway"].at, parts["gateway"].estimated, parts["elastic-ips"].estimated) == (at, False, True)
 
 
-def test_a_gateway_that_aws_has_forgotten_ends_at_a_bound(workspace, behind_a_gateway):
+def test_gateway_unknown_to_aws_ends_at_an_upper_bound(workspace, behind_a_gateway):
     ended(workspace, HOUR_S)
     workspace.cloud.network = []
     workspace.clock.sleep(5 * HOUR_S)
@@ -164,33 +163,33 @@ def test_a_gateway_that_aws_has_forgotten_ends_at_a_bound(workspace, behind_a_ga
     assert (found.usd, found.estimated) == (HOURLY + 5 * Decimal("0.055"), True)
 
 
-def test_down_without_a_record_and_sweep_close_by_the_same_times(workspace, make, standing):
+def test_down_without_record_closes_rows_by_node_end_times(workspace, make, record):
     ended(workspace, 2 * HOUR_S)
     workspace.clock.sleep(9 * HOUR_S)
     workspace.records.forget_cluster("demo")
     workspace.cloud.orphans = [make.thing("volume", "vol-1", "us-east-1", {"cloudgpu:owner": "ann"})]
     found = workspace.teardown.down("demo", "us-east-1")
     assert found.usd == HOURLY * 2
-    assert closed(workspace).closed_at == standing.created_at + timedelta(hours=2)
+    assert closed(workspace).closed_at == record.identity.created_at + timedelta(hours=2)
 
 
-def test_sweep_of_what_no_record_knows_closes_by_the_clouds_times(workspace, make, standing):
+def test_sweep_without_record_closes_rows_by_node_end_times(workspace, make, record):
     ended(workspace, 2 * HOUR_S)
     workspace.clock.sleep(9 * HOUR_S)
     workspace.records.forget_cluster("demo")
-    tags = {"cloudgpu:cluster": "demo", "cloudgpu:token": standing.token, "cloudgpu:owner": "ann"}
+    tags = {"cloudgpu:cluster": "demo", "cloudgpu:token": record.identity.token, "cloudgpu:owner": "ann"}
     thing = TaggedResource("volume", "vol-1", "us-east-1", tags)
     workspace.cloud.orphans = [thing]
     (cluster,) = group_by_cluster([thing], load(), workspace.clock.now())
     plan = SweepPlan((), (), ((cluster, SweepDecision(may_delete=True, why="yours")),))
     swept = AccountSweep(workspace.context, None, "us-east-1").delete_clusters(plan)
     assert swept.failed == ()
-    assert closed(workspace).closed_at == standing.created_at + timedelta(hours=2)
+    assert closed(workspace).closed_at == record.identity.created_at + timedelta(hours=2)
     assert ClusterBilling(workspace.context).usd(workspace.ledger.entries(), workspace.clock.now()) == HOURLY * 2
 
 
 class TaggedResource:
-    """A tagged thing with what a sweep prices it by."""
+    """A tagged resource with the fields that a sweep uses for its price."""
 
     def __init__(self, kind, thing_id, region, tags):
         self.kind, self.id, self.region, self.tags = kind, thing_id, region, tags
@@ -198,9 +197,9 @@ class TaggedResource:
         self.volume_type, self.size_gib = "gp3", 10
 
 
-def test_a_host_that_was_never_leased_has_a_row_and_is_not_missing(workspace, standing):
+def test_host_that_was_never_leased_is_not_missing(workspace, record):
     (entry,) = workspace.ledger.entries()
-    asked = replace(entry, instance_ids=(), spending=replace(entry.spending, zone="red"))
-    hosts = replace(standing, target="ssh", state="ending", instance_ids=("red@demo", "blue@demo"))
-    assert missing_nodes(hosts, [asked]) == ("blue@demo",)
-    assert missing_nodes(replace(hosts, state="making"), []) == ()
+    leased = replace(entry, instance_ids=(), spending=replace(entry.spending, zone="red"))
+    hosts = changed(record, target="ssh", state="ending", instance_ids=("red@demo", "blue@demo"))
+    assert missing_nodes(hosts, [leased]) == ("blue@demo",)
+    assert missing_nodes(hosts.in_state("making"), []) == ()

@@ -1,4 +1,4 @@
-"""A region that fails or hangs keeps nobody's nodes running in another one, and is reported with what to type."""
+"""A failing or hanging region does not keep nodes running in another one, and is reported with a command."""
 
 import threading
 
@@ -8,6 +8,7 @@ from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
 from cloudgpu.backends.aws.regions import AwsRegions
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError
+from tests.cluster_records import changed
 
 DENIED = AuthError("not authorized", code="UnauthorizedOperation", request_id="r", hint="check your permissions")
 
@@ -15,26 +16,26 @@ DENIED = AuthError("not authorized", code="UnauthorizedOperation", request_id="r
 def moved(workspace, make):
     """A cluster that failed over from us-west-2 to us-east-1."""
     record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
-    two = make.replace(record, regions=("us-west-2", "us-east-1"))
-    return workspace.records.save_cluster(two, workspace.clock.now())
+    failed_over = changed(record, regions=("us-west-2", "us-east-1"))
+    return workspace.records.save_cluster(failed_over, workspace.clock.now())
 
 
 def failing(workspace, *regions, err=DENIED):
     search = workspace.cloud.search
 
-    def asked(cluster, wanted):
+    def failing_search(cluster, wanted):
         if set(wanted) & set(regions):
             raise err
         return search(cluster, wanted)
 
-    workspace.cloud.search = asked
+    workspace.cloud.search = failing_search
 
 
 def own(record):
-    return {"cloudgpu:owner": "ann", "cloudgpu:token": record.token}
+    return {"cloudgpu:owner": "ann", "cloudgpu:token": record.identity.token}
 
 
-def test_nodes_elsewhere_are_ended_and_the_failure_names_region_reason_and_command(workspace, make):
+def test_failed_region_is_reported_and_nodes_elsewhere_deleted(workspace, make):
     record = moved(workspace, make)
     workspace.cloud.orphans = [make.thing("instance", "i-us-east-1c-0", "us-east-1", own(record))]
     failing(workspace, "us-west-2")
@@ -45,22 +46,22 @@ def test_nodes_elsewhere_are_ended_and_the_failure_names_region_reason_and_comma
     assert caught.value.message == "cluster demo is not confirmed deleted in us-west-2"
     assert caught.value.hint == "check your permissions; run `cloudgpu down demo` again"
     assert workspace.records.cluster("demo").state == "ending"
-    # Its nodes are confirmed gone, so they cost nothing any more.
+    # Its nodes are confirmed terminated, so they cost nothing more.
     assert workspace.ledger.entries(state="open") == ()
 
 
-def test_recorded_nodes_are_ended_by_their_ids_where_no_search_is_answered(workspace, make):
+def test_recorded_nodes_are_terminated_by_id_if_search_fails(workspace, make):
     record = moved(workspace, make)
     failing(workspace, "us-east-1", "us-west-2", "global")
     workspace.cloud.destroy_fails = StateError("the journal is damaged")
     with pytest.raises(TeardownError) as caught:
         workspace.teardown.down("demo", "us-east-1")
-    assert ("terminate", "us-east-1", record.instance_ids) in workspace.cloud.calls
+    assert ("terminate", "us-east-1", record.placement.instance_ids) in workspace.cloud.calls
     assert {line.partition(":")[0] for line in caught.value.left} == {"us-east-1", "us-west-2"}
     assert len(workspace.ledger.entries(state="open")) == 1
 
 
-def test_iam_that_fails_leaves_no_row_open(workspace, make):
+def test_failed_iam_search_leaves_no_ledger_row_open(workspace, make):
     moved(workspace, make)
     failing(workspace, "global")
     with pytest.raises(TeardownError) as caught:
@@ -70,8 +71,8 @@ def test_iam_that_fails_leaves_no_row_open(workspace, make):
     assert workspace.records.cluster("demo") is not None
 
 
-def test_a_region_that_hangs_delays_no_other(workspace, make):
-    """The one answers only after the nodes of the other have ended."""
+def test_hanging_region_does_not_delay_other_regions(workspace, make):
+    """One region responds only after the nodes in the other are terminated."""
     record = moved(workspace, make)
     workspace.cloud.orphans = [make.thing("instance", "i-us-east-1c-0", "us-east-1", own(record))]
     ended = threading.Event()
@@ -81,18 +82,18 @@ def test_a_region_that_hangs_delays_no_other(workspace, make):
         release(found)
         ended.set()
 
-    def asked(cluster, wanted):
+    def hanging_search(cluster, wanted):
         if "us-west-2" in wanted:
             assert ended.wait(timeout=20)
         return search(cluster, wanted)
 
-    workspace.cloud.release, workspace.cloud.search = released, asked
+    workspace.cloud.release, workspace.cloud.search = released, hanging_search
     assert workspace.teardown.down("demo", "us-east-1").known
 
 
-def test_a_region_that_the_account_does_not_have_is_said_with_the_file_that_names_it(workspace, make):
+def test_region_not_in_account_is_reported_with_its_record_file(workspace, make):
     record = moved(workspace, make)
-    workspace.records.save_cluster(make.replace(record, regions=("mars-1", "us-east-1")), workspace.clock.now())
+    workspace.records.save_cluster(changed(record, regions=("mars-1", "us-east-1")), workspace.clock.now())
     failing(workspace, "mars-1", err=CloudError("no answer: cannot connect"))
     with pytest.raises(TeardownError) as caught:
         workspace.teardown.down("demo", "us-east-1")
@@ -101,7 +102,7 @@ def test_a_region_that_the_account_does_not_have_is_said_with_the_file_that_name
     assert str(workspace.home.cluster("demo").record) in line
 
 
-def test_the_journals_tell_the_regions_when_the_record_and_the_ledger_do_not(workspace, make):
+def test_journals_give_the_regions_without_record_and_ledger(workspace, make):
     moved(workspace, make)
     cluster = workspace.home.cluster("demo")
     cluster.record.unlink()
@@ -111,7 +112,7 @@ def test_the_journals_tell_the_regions_when_the_record_and_the_ledger_do_not(wor
     assert ("eu-west-1",) in workspace.cloud.searched
 
 
-def test_one_error_of_the_only_region_is_raised_as_it_is():
+def test_single_error_of_the_only_region_is_raised_unchanged():
     failures = RegionFailures("demo", ("us-east-1",))
     failures.add("us-east-1", DENIED)
     failures.add("us-east-1", DENIED)
@@ -122,53 +123,53 @@ def test_one_error_of_the_only_region_is_raised_as_it_is():
 
 @pytest.fixture
 def regions():
-    """Where the usual region refuses what the others answer."""
-    asked = []
+    """Regions of which only the default one rejects the query."""
+    queried = []
 
     class Session:
         def __init__(self, region):
             self.region = region
 
         def account(self):
-            asked.append(self.region)
+            queried.append(self.region)
             if self.region == "us-west-2":
                 raise DENIED
             return "111122223333"
 
     made = AwsRegions(Session, "us-west-2", SystemClock())
-    made.asked = asked
+    made.queried = queried
     return made
 
 
-def test_another_region_tells_the_account_when_the_usual_one_does_not(regions):
+def test_another_region_answers_account_query_if_default_fails(regions):
     assert regions.query_any_region(lambda session: session.account()) == "111122223333"
-    assert regions.asked == ["us-west-2", "us-east-1"]
+    assert regions.queried == ["us-west-2", "us-east-1"]
 
 
-def test_without_credentials_no_other_region_is_asked(regions):
-    asked = []
+def test_missing_credentials_are_not_retried_in_another_region(regions):
+    queried = []
 
     def account(session):
-        asked.append(session.region)
+        queried.append(session.region)
         raise AuthError("no credentials", code="NoCredentials")
 
     with pytest.raises(AuthError):
         regions.query_any_region(account)
-    assert asked == ["us-west-2"]
+    assert queried == ["us-west-2"]
 
 
 @pytest.mark.parametrize(
     ("usual", "stand_in"),
     [("cn-north-1", "cn-northwest-1"), ("us-gov-east-1", "us-gov-west-1"), ("mars-1", "us-east-1")],
 )
-def test_stand_ins_are_of_the_same_partition(usual, stand_in):
-    asked = []
+def test_fallback_region_is_in_the_same_partition(usual, stand_in):
+    queried = []
 
     def account(session):
-        asked.append(session)
+        queried.append(session)
         if session == usual:
             raise DENIED
         return "1"
 
     AwsRegions(lambda region: region, usual, SystemClock()).query_any_region(account)
-    assert asked == [usual, stand_in]
+    assert queried == [usual, stand_in]

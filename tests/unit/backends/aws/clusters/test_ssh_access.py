@@ -1,6 +1,5 @@
-"""Who gets in: rules that somebody changed are put right, and who goes on without that is told why."""
+"""SSH access: security group drift is repaired, and a skipped repair is reported with its reason."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,9 @@ from cloudgpu.app.access.authorization import authorize_if_possible
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, ConnectError, HostKeyError
+from tests.cluster_records import changed
 
-LINE = "security group sg-1: tcp 22 from 0.0.0.0/0 was allowed"
+LINE = "security group sg-1: an extra rule allowed tcp 22 from 0.0.0.0/0"
 
 
 @pytest.fixture
@@ -19,20 +19,20 @@ def record(workspace, make):
     return workspace.provisioning.up(make.plan(make.candidate()), "demo").record
 
 
-def test_a_rule_that_somebody_added_is_taken_away(workspace, record):
+def test_extra_security_group_rule_is_removed(workspace, record):
     workspace.cloud.drifted = (LINE,)
     assert authorize_ssh(workspace.context, record) == record
     assert workspace.cloud.calls[-1] == ("mend", "us-east-1", (LINE,))
     assert workspace.notes[-1] == f"repaired: {LINE}"
 
 
-def test_rules_as_they_should_be_are_left_alone(workspace, record):
+def test_unchanged_security_group_rules_are_left_alone(workspace, record):
     workspace.cloud.calls.clear()
     authorize_ssh(workspace.context, record)
     assert workspace.cloud.calls == []
 
 
-def test_who_is_at_the_cluster_meanwhile_is_not_disturbed(workspace, record):
+def test_drift_is_not_repaired_while_cluster_is_leased(workspace, record):
     workspace.cloud.drifted = (LINE,)
     with ClusterLease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True):
         authorize_ssh(workspace.context, record)
@@ -41,13 +41,13 @@ def test_who_is_at_the_cluster_meanwhile_is_not_disturbed(workspace, record):
     assert workspace.notes[-1].endswith(LINE)
 
 
-def test_who_cannot_ask_the_cloud_is_told_and_goes_on(workspace, record):
+def test_authorization_failure_is_reported_and_ignored(workspace, record):
     workspace.cloud.cidr = AuthError("the credentials have expired")
     assert authorize_if_possible(workspace.context, record) == record
-    assert workspace.notes[-1] == "SSH access to cluster demo is unchanged: the credentials have expired"
+    assert workspace.notes[-1] == "cannot authorize SSH from your address to cluster demo: the credentials have expired"
 
 
-def test_another_accounts_rules_are_nobodys_business(workspace, record):
+def test_security_group_drift_in_another_account_is_not_repaired(workspace, record):
     workspace.cloud.account_id = "999900001111"
     workspace.cloud.drifted = (LINE,)
     assert authorize_if_possible(workspace.context, record) == record
@@ -55,7 +55,7 @@ def test_another_accounts_rules_are_nobodys_business(workspace, record):
 
 
 class Login:
-    """`ssh`, with a node that answers as often as it is told to."""
+    """`ssh` to a node with scripted responses."""
 
     def __init__(self, workspace, monkeypatch, *answers):
         self.workspace, self.answers, self.admitted = workspace, list(answers), []
@@ -73,22 +73,22 @@ class Login:
         return ssh.build_login_command(workspace.records, workspace.home, means, cluster="demo", index=0)
 
 
-def test_ssh_opens_the_way_only_where_a_node_does_not_answer(workspace, record, monkeypatch):
+def test_ssh_authorizes_the_caller_only_if_node_does_not_answer(workspace, record, monkeypatch):
     straight = Login(workspace, monkeypatch, ["ssh"])
     assert (straight.run(), straight.admitted) == (["ssh"], [])
     moved = Login(workspace, monkeypatch, ConnectError("no answer"), ["ssh"])
     assert moved.run() == ["ssh"]
-    assert [one.name for one in moved.admitted] == ["demo"]
+    assert [cluster.name for cluster in moved.admitted] == ["demo"]
 
 
-def test_ssh_opens_nothing_for_a_host_that_is_another(workspace, record, monkeypatch):
+def test_ssh_authorizes_nothing_after_host_key_mismatch(workspace, record, monkeypatch):
     wrong = Login(workspace, monkeypatch, HostKeyError("another key"))
     with pytest.raises(HostKeyError):
         wrong.run()
     assert wrong.admitted == []
 
 
-def test_a_caller_that_moved_waits_for_nobody(workspace, record):
+def test_caller_with_new_address_gets_busy_error_during_lease(workspace, record):
     workspace.cloud.cidr = "198.51.100.7/32"
     with (
         ClusterLease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True),
@@ -97,17 +97,17 @@ def test_a_caller_that_moved_waits_for_nobody(workspace, record):
         authorize_ssh(workspace.context, record)
 
 
-def test_by_session_manager_nobody_is_let_in_wherever_the_caller_is(workspace, record):
+def test_session_manager_cluster_needs_no_caller_address(workspace, record):
     carried = workspace.records.save_cluster(
-        replace(record, config={**record.config, "reach": "ssm"}), workspace.clock.now()
+        changed(record, config={**record.placement.config, "reach": "ssm"}), workspace.clock.now()
     )
     workspace.cloud.cidr = ConnectError("asked for nothing")
     assert authorize_ssh(workspace.context, carried) == carried
     assert not any("unchanged" in note for note in workspace.notes)
 
 
-def test_behind_a_jump_host_its_own_address_stays_the_one_that_is_let_in(workspace, record):
+def test_cluster_behind_jump_host_keeps_its_authorized_address(workspace, record):
     path = workspace.home.cluster("demo").inventory
     path.write_text(path.read_text().replace('"bastion": ""', '"bastion": "ann@gate.example.org"'))
     workspace.cloud.cidr = "198.51.100.7/32"
-    assert authorize_ssh(workspace.context, record).config["sshCidr"] == "127.0.0.1/32"
+    assert authorize_ssh(workspace.context, record).placement.config["sshCidr"] == "127.0.0.1/32"

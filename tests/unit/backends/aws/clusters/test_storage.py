@@ -1,4 +1,4 @@
-"""Storage around a cluster's life: what is found, made, moved, ended and kept."""
+"""Storage during a cluster's lifetime: found, created, moved, deleted and retained."""
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -23,7 +23,7 @@ SCRATCH = {"name": "scratch", "to": "/scratch", "make": {"kind": "lustre", "size
 KEPT = {"name": "kept", "to": "/kept", "make": {"kind": "ebs", "size": "100GiB"}}
 
 
-def stands(name, kind, zone="", *, token="t", keep="true", owner="ann", made_for=""):
+def tagged_storage(name, kind, zone="", *, token="t", keep="true", owner="ann", made_for=""):
     tags = {"cloudgpu:storage": name, "cloudgpu:kind": kind, "cloudgpu:owner": owner, "cloudgpu:token": token}
     tags |= {"cloudgpu:keep": keep, "cloudgpu:made-for": made_for}
     data = StoragePart(
@@ -36,7 +36,7 @@ def stands(name, kind, zone="", *, token="t", keep="true", owner="ann", made_for
 
 @dataclass
 class Stores:
-    """A cloud's storage whose engine makes what the record says."""
+    """Cloud storage whose engine creates what the record specifies."""
 
     target: str = "rehearsal"
     endpoint: str = "rehearsal:KEY"
@@ -53,22 +53,22 @@ class Stores:
 
     def up(self, stack, on_event):
         keep = stack.config["keep"]
-        made = stands(self.record.name, self.record.kind, stack.config.get("zone", ""), token=self.record.token,
+        made = tagged_storage(self.record.name, self.record.kind, stack.config.get("zone", ""), token=self.record.token,
                       keep=keep, made_for=stack.config.get("madeFor", ""))  # fmt: skip
         self.there.append(made)
         return AppliedStack({"id": made.data.id})
 
     def destroy(self, stack, on_event):
-        self.there = [one for one in self.there if one.token != self.record.token]
+        self.there = [storage for storage in self.there if storage.token != self.record.token]
 
     def found(self, region, name=""):
-        return [one for one in self.there if one.region == region and name in ("", one.name)]
+        return [storage for storage in self.there if storage.region == region and name in ("", storage.name)]
 
-    def empty(self, one):
+    def empty(self, storage):
         pass
 
-    def end(self, one):
-        self.there.remove(one)
+    def end(self, storage):
+        self.there.remove(storage)
         return []
 
     def attach(self, region, volume_id, instance_id, number):
@@ -82,13 +82,13 @@ def stores(workspace):
 
 
 @pytest.fixture
-def room(workspace, stores):
+def cluster_storage(workspace, stores):
     return ClusterStorage(workspace.context)
 
 
 @pytest.fixture
-def begun(workspace, make):
-    """A cluster that is being made, and a candidate for it."""
+def new_cluster(workspace, make):
+    """The record of a cluster that is being created, and a candidate for it."""
     candidate = replace(make.candidate(), region="us-east-1", zone="us-east-1c")
     record = workspace.provisioning._new_record(make.plan(candidate), "demo", "")
     return workspace.context.records.save_cluster(record, START), candidate
@@ -100,102 +100,106 @@ def recipe(make, *storage):
 
 
 def names(stores):
-    return sorted(one.name for one in stores.there)
+    return sorted(storage.name for storage in stores.there)
 
 
-def test_what_stands_is_mounted_with_its_group_and_stays(room, stores, begun, make, workspace):
-    stores.there = [stands("sets", "lustre", "us-east-1c")]
-    record, ready = room.ready(recipe(make, SETS), *begun, {})
+def test_existing_storage_is_mounted_and_survives_the_cluster(cluster_storage, stores, new_cluster, make, workspace):
+    stores.there = [tagged_storage("sets", "lustre", "us-east-1c")]
+    record, ready = cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
     (mount,) = ready.mounts
     assert (mount.to, mount.read_only, mount.mount_name) == ("/sets", True, "mnt")
     assert mount.source == "fs-sets.fsx.us-east-1.amazonaws.com"
     assert ready.config["storageSecurityGroupIds"] == "sg-sets"
-    assert [row.ends for row in workspace.context.records.cluster("demo").storage] == [False]
-    ended = room.end(record)
-    assert (ended.ended, [one.name for one in ended.kept]) == ((), ["sets"])
+    assert [row.ends for row in workspace.context.records.cluster("demo").placement.storage] == [False]
+    ended = cluster_storage.end(record)
+    assert (ended.ended, [storage.name for storage in ended.kept]) == ((), ["sets"])
     assert names(stores) == ["sets"]
 
 
-def test_what_is_the_clusters_own_has_a_name_of_its_own_and_goes_with_it(room, stores, begun, make, workspace):
-    record, _ = room.ready(recipe(make, SCRATCH), *begun, {})
-    (row,) = record.storage
-    assert row.name == unique_name(recipe(make, SCRATCH).storage[0], record.token) != "scratch"
+def test_storage_created_for_cluster_has_unique_name_and_is_deleted(
+    cluster_storage, stores, new_cluster, make, workspace
+):
+    record, _ = cluster_storage.ready(recipe(make, SCRATCH), *new_cluster, {})
+    (row,) = record.placement.storage
+    assert row.name == unique_name(recipe(make, SCRATCH).storage[0], record.identity.token) != "scratch"
     assert stores.there[0].made_for == "demo"
-    assert room.end(clear_deletion_marks(record)).ended == (row.name,)
+    assert cluster_storage.end(clear_deletion_marks(record)).ended == (row.name,)
     assert stores.there == []
     assert workspace.context.ledger.entries(cluster=f"storage {row.name}")[0].state == "closed"
 
 
-def test_what_is_kept_goes_only_as_long_as_the_cluster_never_stood(room, stores, begun, make):
-    record, _ = room.ready(recipe(make, KEPT), *begun, {})
-    again, _ = room.ready(recipe(make, KEPT), record, begun[1], {})
-    assert [row.ends for row in again.storage] == [True]  # a killed `up` goes on, and nobody has used it yet
+def test_kept_storage_is_deleted_only_if_cluster_never_ran(cluster_storage, stores, new_cluster, make):
+    record, _ = cluster_storage.ready(recipe(make, KEPT), *new_cluster, {})
+    again, _ = cluster_storage.ready(recipe(make, KEPT), record, new_cluster[1], {})
+    assert [row.ends for row in again.placement.storage] == [
+        True
+    ]  # a killed `up` continues, and no run has used the storage yet
     stood = clear_deletion_marks(again)
-    assert [row.ends for row in stood.storage] == [False]
-    assert [one.name for one in room.end(stood).kept] == ["kept"]
-    room.end(again)
+    assert [row.ends for row in stood.placement.storage] == [False]
+    assert [storage.name for storage in cluster_storage.end(stood).kept] == ["kept"]
+    cluster_storage.end(again)
     assert stores.there == []
 
 
-def test_what_another_cluster_has_made_and_kept_is_used_and_never_ended(room, stores, begun, make):
-    stores.there = [stands("kept", "ebs", "us-east-1c", owner="bob")]
-    record, _ = room.ready(recipe(make, KEPT), *begun, {})
-    room.attach(record, ("i-1",))
+def test_kept_storage_of_another_cluster_is_attached_and_not_deleted(cluster_storage, stores, new_cluster, make):
+    stores.there = [tagged_storage("kept", "ebs", "us-east-1c", owner="bob")]
+    record, _ = cluster_storage.ready(recipe(make, KEPT), *new_cluster, {})
+    cluster_storage.attach(record, ("i-1",))
     assert stores.attached == [("fs-kept", "i-1", 0)]
-    assert room.end(record).ended == ()
+    assert cluster_storage.end(record).ended == ()
     assert names(stores) == ["kept"]
 
 
-def test_it_is_made_anew_where_the_next_candidate_is(room, stores, begun, make, workspace):
-    record, candidate = begun
-    first, _ = room.ready(recipe(make, SCRATCH), record, candidate, {})
-    second, _ = room.ready(recipe(make, SCRATCH), first, replace(candidate, zone="us-east-1d"), {})
-    assert [one.data.zone for one in stores.there] == ["us-east-1d"]
-    assert [row.zone for row in second.storage] == ["us-east-1d"]
-    third, _ = room.ready(recipe(make, SCRATCH), second, replace(candidate, zone="us-east-1d"), {})
-    assert third.storage == second.storage
+def test_storage_is_recreated_in_the_zone_of_the_next_candidate(cluster_storage, stores, new_cluster, make, workspace):
+    record, candidate = new_cluster
+    first, _ = cluster_storage.ready(recipe(make, SCRATCH), record, candidate, {})
+    second, _ = cluster_storage.ready(recipe(make, SCRATCH), first, replace(candidate, zone="us-east-1d"), {})
+    assert [storage.data.zone for storage in stores.there] == ["us-east-1d"]
+    assert [row.zone for row in second.placement.storage] == ["us-east-1d"]
+    third, _ = cluster_storage.ready(recipe(make, SCRATCH), second, replace(candidate, zone="us-east-1d"), {})
+    assert third.placement.storage == second.placement.storage
 
 
-def test_what_is_gone_or_elsewhere_meanwhile_is_refused(room, stores, begun, make):
+def test_nonexistent_or_unreachable_storage_is_rejected(cluster_storage, stores, new_cluster, make):
     with pytest.raises(StateError, match="does not exist"):
-        room.ready(recipe(make, SETS), *begun, {})
-    stores.there = [stands("sets", "lustre", "us-east-1d")]
+        cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+    stores.there = [tagged_storage("sets", "lustre", "us-east-1d")]
     with pytest.raises(StateError, match="is in us-east-1d"):
-        room.ready(recipe(make, SETS), *begun, {})
-    stores.there = [stands("sets", "efs")]
+        cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+    stores.there = [tagged_storage("sets", "efs")]
     with pytest.raises(UsageError, match="VPC that is created with the cluster"):
-        room.ready(recipe(make, SETS), *begun, {"createVpc": "true"})
+        cluster_storage.ready(recipe(make, SETS), *new_cluster, {"createVpc": "true"})
 
 
-def test_a_lost_home_ends_what_its_clusters_tag_says_and_nothing_else(room, stores):
+def test_unrecorded_storage_is_deleted_only_by_owner_and_keep_tags(cluster_storage, stores):
     own = {"keep": "false", "made_for": "demo"}
     stores.there = [
-        stands("own", "efs", token="a", **own),
-        stands("bobs", "efs", token="b", owner="bob", **own),
-        stands("kept", "efs", token="c", made_for="demo"),
+        tagged_storage("own", "efs", token="a", **own),
+        tagged_storage("bobs", "efs", token="b", owner="bob", **own),
+        tagged_storage("kept", "efs", token="c", made_for="demo"),
     ]
-    assert room.delete_unrecorded("demo", ["us-east-1"]).ended == ("own",)
+    assert cluster_storage.delete_unrecorded("demo", ["us-east-1"]).ended == ("own",)
     assert names(stores) == ["bobs", "kept"]
 
 
-def test_a_cluster_without_the_storage_does_not_fit(room, stores, begun, make):
-    stores.there = [stands("sets", "efs")]
-    record, _ = room.ready(recipe(make, SETS), *begun, {})
-    assert missing_storage(recipe(make, SETS), record.storage) == []
-    assert missing_storage(recipe(make, {**SETS, "to": "/other"}), record.storage) == ["sets"]
-    assert missing_storage(recipe(make, {**SETS, "mode": "rw"}), record.storage) == ["sets"]
+def test_cluster_without_matching_storage_is_not_reused(cluster_storage, stores, new_cluster, make):
+    stores.there = [tagged_storage("sets", "efs")]
+    record, _ = cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+    assert missing_storage(recipe(make, SETS), record.placement.storage) == []
+    assert missing_storage(recipe(make, {**SETS, "to": "/other"}), record.placement.storage) == ["sets"]
+    assert missing_storage(recipe(make, {**SETS, "mode": "rw"}), record.placement.storage) == ["sets"]
 
 
-def test_the_bill_counts_it_by_the_hour_and_no_node(room, begun, make, workspace):
-    record, _ = room.ready(recipe(make, SCRATCH), *begun, {})
+def test_storage_is_billed_by_the_hour_without_node_hours(cluster_storage, new_cluster, make, workspace):
+    record, _ = cluster_storage.ready(recipe(make, SCRATCH), *new_cluster, {})
     (row,) = workspace.context.ledger.report(by="run", now=START + timedelta(hours=10)).rows
-    assert row.key == f"storage {record.storage[0].name}"
+    assert row.key == f"storage {record.placement.storage[0].name}"
     assert (row.node_hours, row.open_entries) == (0, 1)
-    assert row.usd == Decimal("2.333333")  # 168 USD a month of 720 hours, ten of them
-    StorageRecords(workspace.context.home).forget(record.storage[0].name)
+    assert row.usd == Decimal("2.333333")  # 10 of 720 hours, at 168 USD a month
+    StorageRecords(workspace.context.home).forget(record.placement.storage[0].name)
 
 
-def test_down_names_what_went_and_what_stays():
+def test_down_output_lists_deleted_and_retained_storage():
     kept = RetainedStorage("sets", "lustre", "us-east-1", Decimal(168), simulated=False)
     unknown = RetainedStorage("far", "ebs", "eu-west-1", None, simulated=True)
     ended = DeletionResult(
@@ -212,3 +216,13 @@ def test_down_names_what_went_and_what_stays():
         "to delete it: cloudgpu storage delete far --delete-data",
     ]
     assert ended.as_json()["storage_kept"][1]["monthly_usd"] is None
+
+
+def test_orphaned_storage_with_damaged_record_is_deleted_by_tags(cluster_storage, stores, workspace):
+    stores.there = [tagged_storage("sets", "efs", keep="false")]
+    path = workspace.context.home.storage("sets").record
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    cluster_storage.end_orphan("sets", "t", "us-east-1")
+    assert stores.there == []
+    assert any("searching by tag instead" in note for note in workspace.notes)

@@ -1,4 +1,4 @@
-"""Rows of launches that were never answered: closed at zero only when nothing can come of the call any more."""
+"""Ledger rows of unanswered launches are closed at zero only when no node can appear any more."""
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -12,7 +12,7 @@ from cloudgpu.backends.sweep.plan import SweepRequest, sweep_error
 from cloudgpu.errors import CapacityError, CloudError, LedgerError, NoCapacityError
 
 LAUNCH_SHOWS_S = 200
-"""How long after its caller's death a launch may show at AWS."""
+"""How long after the caller was killed a launch may still appear at AWS."""
 SENT_AGAIN_S = 600
 
 
@@ -31,7 +31,7 @@ class Thing:
 
 
 class Killed(BaseException):
-    """What SIGKILL does."""
+    """Stops a command like SIGKILL: no error handler runs."""
 
 
 class NoImages:
@@ -41,9 +41,11 @@ class NoImages:
 
 @pytest.fixture
 def killed(workspace, make):
-    """A cluster at AWS whose `up` was killed after its row was opened and before anything was launched."""
+    """An AWS cluster whose `up` was killed after its row was opened and before a launch."""
     workspace.cloud.target, workspace.cloud.endpoint = "aws", ""
-    workspace.cloud.anybodys = lambda region: [one for one in workspace.cloud.orphans if one.region == region]
+    workspace.cloud.anybodys = lambda region: [
+        resource for resource in workspace.cloud.orphans if resource.region == region
+    ]
 
     def die(stack):
         raise Killed
@@ -90,11 +92,11 @@ def sweep(workspace, *regions, **request):
 
 
 def appears_after_the_first_search(workspace, things):
-    """A search by tag lags: what was launched is not in the first answer."""
-    search, asked = workspace.cloud.search, []
+    """Let launched resources appear only after the first search, as tag searches lag."""
+    search, searches = workspace.cloud.search, []
 
     def late(cluster, regions):
-        asked.append(workspace.clock.now())
+        searches.append(workspace.clock.now())
         if workspace.clock.now() > workspace.began:
             workspace.cloud.orphans += things
             things.clear()
@@ -103,7 +105,7 @@ def appears_after_the_first_search(workspace, things):
     workspace.cloud.search = late
 
 
-def test_down_with_a_journal_that_holds_no_launch_closes_at_zero_at_once(killed):
+def test_down_closes_row_at_zero_if_journal_has_no_launch(killed):
     write_journal(killed)
     assert killed.teardown.down("demo", "us-east-1").usd == 0
     assert closed_at_zero(killed)
@@ -111,7 +113,7 @@ def test_down_with_a_journal_that_holds_no_launch_closes_at_zero_at_once(killed)
 
 
 @pytest.mark.parametrize("record", [True, False], ids=["journal lost", "record and journal lost"])
-def test_down_without_a_journal_searches_again_when_a_launch_would_show(killed, record):
+def test_down_without_journal_waits_and_searches_again(killed, record):
     if not record:
         lose_record(killed)
     assert killed.teardown.down("demo", "us-east-1").usd == 0
@@ -121,7 +123,7 @@ def test_down_without_a_journal_searches_again_when_a_launch_would_show(killed, 
 
 
 @pytest.mark.parametrize("record", [True, False], ids=["journal lost", "record and journal lost"])
-def test_down_ends_and_bills_a_node_that_shows_late(killed, record):
+def test_down_deletes_and_bills_a_node_that_appears_late(killed, record):
     if not record:
         lose_record(killed)
     appears_after_the_first_search(killed, [node(killed)])
@@ -131,7 +133,7 @@ def test_down_ends_and_bills_a_node_that_shows_late(killed, record):
     assert (entry.state, entry.instance_ids) == ("closed", ("i-late",))
 
 
-def test_down_long_after_the_kill_waits_for_nothing(killed):
+def test_down_long_after_the_kill_does_not_wait(killed):
     lose_record(killed)
     killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
     killed.began = killed.clock.now()
@@ -140,8 +142,8 @@ def test_down_long_after_the_kill_waits_for_nothing(killed):
     assert closed_at_zero(killed)
 
 
-def test_a_node_that_ended_meanwhile_is_billed_although_nobody_saw_its_launch(killed):
-    """Terminated instances are listed for an hour: they say that the call was carried out."""
+def test_terminated_node_of_unanswered_launch_is_billed(killed):
+    """Terminated instances are listed for an hour, which proves that the launch happened."""
     write_journal(killed)
     killed.clock.sleep(3600)
     ended = replace(node(killed), state="terminated")
@@ -153,28 +155,28 @@ def test_a_node_that_ended_meanwhile_is_billed_although_nobody_saw_its_launch(ki
     assert entry.instance_ids == ("i-late",)
 
 
-def test_sweep_closes_what_a_killed_command_of_this_home_opened(killed):
+def test_sweep_closes_row_opened_by_killed_command_of_this_home(killed):
     write_journal(killed)
     seen, swept = sweep(killed)
-    assert [(one.cluster, one.billed_in) for one in seen.clusters_to_delete] == [("demo", ("us-east-1",))]
+    assert [(cluster.cluster, cluster.billed_in) for cluster in seen.clusters_to_delete] == [("demo", ("us-east-1",))]
     assert sweep_error(seen, swept) is None
     assert closed_at_zero(killed)
     assert killed.records.clusters() == []
 
 
-def test_sweep_leaves_a_row_of_another_home_open_while_a_launch_may_show(killed):
+def test_sweep_keeps_row_of_another_home_while_launch_may_appear(killed):
     lose_record(killed)
     seen, _ = sweep(killed)
     ((_, what),) = seen.clusters
     assert (what.may_delete, "a launch may still appear until" in what.why) == (False, True)
     killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
     seen, swept = sweep(killed)
-    assert [one.cluster for one in swept.ended] == ["demo"]
+    assert [cluster.cluster for cluster in swept.ended] == ["demo"]
     assert closed_at_zero(killed)
 
 
 @pytest.mark.parametrize("silent", ["us-east-1", "global"])
-def test_sweep_closes_nothing_where_a_region_did_not_answer(killed, silent):
+def test_sweep_keeps_row_of_a_region_that_failed(killed, silent):
     write_journal(killed)
 
     def anybodys(region):
@@ -184,25 +186,25 @@ def test_sweep_closes_nothing_where_a_region_did_not_answer(killed, silent):
 
     killed.cloud.anybodys = anybodys
     seen, _ = sweep(killed)
-    assert [one.cluster for one in seen.clusters_to_delete] == ([] if silent == "us-east-1" else ["demo"])
+    assert [cluster.cluster for cluster in seen.clusters_to_delete] == ([] if silent == "us-east-1" else ["demo"])
 
 
-def test_sweep_of_another_region_says_nothing_of_it(killed):
+def test_sweep_of_another_region_excludes_the_cluster(killed):
     write_journal(killed)
     assert sweep(killed, "us-west-2")[0].clusters == ()
 
 
-def test_sweep_leaves_the_row_of_somebody_else_until_it_has_expired(killed):
+def test_sweep_keeps_row_of_another_owner_until_expiry(killed):
     lose_record(killed)
     killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
     killed.owner = "bob"
     sweeping = AccountSweep(killed.context, NoImages(), "us-east-1")
     assert sweeping.plan((), SweepRequest("bob")).clusters_to_delete == ()
     killed.clock.sleep(timedelta(hours=2).total_seconds())
-    assert [one.cluster for one in sweeping.plan((), SweepRequest("bob")).clusters_to_delete] == ["demo"]
+    assert [cluster.cluster for cluster in sweeping.plan((), SweepRequest("bob")).clusters_to_delete] == ["demo"]
 
 
-def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch):
+def test_sweep_deletes_nodes_while_the_ledger_is_unreadable(killed, monkeypatch):
     from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 
     killed.cloud.orphans = [node(killed)]
@@ -218,7 +220,7 @@ def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["launched", "refused after a part was launched"])
-def test_a_row_that_another_home_closed_during_the_launch_is_billed_all_the_same(workspace, make, refused):
+def test_row_closed_by_another_home_during_launch_is_still_billed(workspace, make, refused):
     def swept(stack):
         workspace.clock.sleep(60)
         (entry,) = workspace.ledger.entries(state="open")

@@ -1,4 +1,4 @@
-"""Which clusters and storage a sweep may delete: a table of every combination that matters, and what always holds."""
+"""Which clusters and storage a sweep may delete: a table of the relevant combinations, and invariants."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -64,8 +64,8 @@ def findings(*resources, rows=(), local=None, retained=(), everywhere=True, unkn
     searches = [
         RegionSearch(
             region,
-            tuple(one for one in resources if one.region == region),
-            tuple(one for one in retained if one.region == region),
+            tuple(resource for resource in resources if resource.region == region),
+            tuple(resource for resource in retained if resource.region == region),
             unknown=unknown.get(region, ""),
         )
         for region in (*regions, *(("global",) if everywhere else ()))
@@ -100,18 +100,18 @@ DELETED = {
     (CALLER, RUNNING, UP, "owner ann"): "ann's, as requested",
 }
 KEPT = {
-    (CALLER, RUNNING, UP, ""): "yours, up and not past its expiry; --all-mine removes it too",
-    (CALLER, NO_EXPIRY, UP, ""): "yours, up and not past its expiry; --all-mine removes it too",
-    (CALLER, EXPIRED, BUSY, ""): "another command is working on it",
-    (CALLER, RUNNING, BUSY, "all_mine"): "another command is working on it",
-    (OTHER, RUNNING, BUSY, "owner bob"): "another command is working on it",
+    (CALLER, RUNNING, UP, ""): "yours, running and not past its expiry; add --all-mine to delete it too",
+    (CALLER, NO_EXPIRY, UP, ""): "yours, running and not past its expiry; add --all-mine to delete it too",
+    (CALLER, EXPIRED, BUSY, ""): "another command is working on this cluster",
+    (CALLER, RUNNING, BUSY, "all_mine"): "another command is working on this cluster",
+    (OTHER, RUNNING, BUSY, "owner bob"): "another command is working on this cluster",
     (CALLER, EXPIRED, UNREADABLE_LEASE, ""): "cannot read the lease",
-    (OTHER, RUNNING, NO_RECORD, ""): "bob's and not past its expiry; --owner bob removes it",
-    (OTHER, RUNNING, UP, "all_mine"): "bob's and not past its expiry; --owner bob removes it",
-    (OTHER, NO_EXPIRY, NO_RECORD, ""): "bob's and not past its expiry; --owner bob removes it",
-    (OTHER, RUNNING, NO_RECORD, "owner ann"): "bob's and not past its expiry; --owner bob removes it",
-    (NO_OWNER, RUNNING, NO_RECORD, ""): "no owner tag; removed after its expiry",
-    (NO_OWNER, NO_EXPIRY, NO_RECORD, "owner bob"): "no owner tag; removed after its expiry",
+    (OTHER, RUNNING, NO_RECORD, ""): "bob's and not past its expiry; add --owner bob to delete it",
+    (OTHER, RUNNING, UP, "all_mine"): "bob's and not past its expiry; add --owner bob to delete it",
+    (OTHER, NO_EXPIRY, NO_RECORD, ""): "bob's and not past its expiry; add --owner bob to delete it",
+    (OTHER, RUNNING, NO_RECORD, "owner ann"): "bob's and not past its expiry; add --owner bob to delete it",
+    (NO_OWNER, RUNNING, NO_RECORD, ""): "no owner tag; `sweep` deletes it after its expiry",
+    (NO_OWNER, NO_EXPIRY, NO_RECORD, "owner bob"): "no owner tag; `sweep` deletes it after its expiry",
 }
 REQUESTS = {"": {}, "all_mine": ALL_MINE, "owner bob": BY_OWNER, "owner ann": BY_CALLER}
 
@@ -120,24 +120,24 @@ REQUESTS = {"": {}, "all_mine": ALL_MINE, "owner bob": BY_OWNER, "owner ann": BY
     ("case", "may_delete", "why"),
     [*((case, True, why) for case, why in DELETED.items()), *((case, False, why) for case, why in KEPT.items())],
 )
-def test_the_decision_on_a_cluster_and_its_reason(case, may_delete, why):
+def test_cluster_decision_depends_on_owner_expiry_record_and_options(case, may_delete, why):
     owner, expires, local, request = case
     (cluster,) = group_by_cluster([resource(owner=owner, expires=expires)], CATALOG, NOW)
     decision = decide_on_cluster(cluster, local, SweepRequest("ann", **REQUESTS[request]), NOW)
     assert (decision.may_delete, decision.why) == (may_delete, why)
 
 
-def test_the_expiry_schedule_gets_ten_minutes_before_a_sweep_deletes_another_users_cluster():
+def test_cluster_of_another_owner_is_deleted_ten_minutes_after_expiry():
     for minutes, deleted in ((1, False), (9, False), (10, True)):
         found = findings(resource(owner="bob", expires=NOW - timedelta(minutes=minutes)))
         assert bool(plan(found).clusters_to_delete) is deleted
 
 
-def test_a_cluster_with_resources_of_another_owner_is_not_the_callers():
+def test_cluster_with_resources_of_another_owner_is_not_the_callers():
     """Tags can be copied or edited by hand; without a token, clusters of one name cannot be told apart at all."""
     mixed = findings(resource(0), resource(1, owner="bob"))
     ((_, decision),) = plan(mixed).clusters
-    assert (decision.may_delete, decision.why) == (False, "bob's and not past its expiry; --owner bob removes it")
+    assert (decision.may_delete, decision.why) == (False, "bob's and not past its expiry; add --owner bob to delete it")
     assert plan(mixed, owners=frozenset({"ann"})).clusters_to_delete == ()
     assert len(plan(mixed, owners=frozenset({"ann", "bob"})).clusters_to_delete) == 1
     expired = findings(resource(0, expires=EXPIRED), resource(1, owner="bob", expires=EXPIRED))
@@ -151,14 +151,14 @@ def test_a_cluster_with_resources_of_another_owner_is_not_the_callers():
         ([row(opened=NOW)], {}, False),
         ([row(opened=NOW)], {"lab": INCOMPLETE}, True),
         ([row(opened=NOW)], {"lab": NAMESAKE}, False),
-        # a row of the same cluster that was closed since belongs to the same, perhaps still running, command
+        # the closed row belongs to the same command, which may still be running
         ([row(), row(region="us-west-2", opened=NOW, open_=False)], {}, False),
         ([row(owner="bob")], {}, False),
         ([row(owner="bob", expires=EXPIRED)], {}, True),
         ([row()], {"lab": UP}, False),
     ],
 )
-def test_a_cluster_that_exists_only_in_the_ledger_is_deleted_once_no_launch_can_appear(rows, local, deleted):
+def test_ledger_only_cluster_is_deleted_once_no_launch_can_appear(rows, local, deleted):
     ((cluster, decision),) = plan(findings(rows=rows, local=local)).clusters
     assert (cluster.as_json(NOW)["only_in_ledger"], cluster.regions) == (True, (REGION,))
     assert decision.may_delete is deleted
@@ -176,7 +176,7 @@ def test_a_cluster_that_exists_only_in_the_ledger_is_deleted_once_no_launch_can_
     ],
     ids=["closed", "in a region that was not searched", "in a region that failed", "with a resource of its token"],
 )
-def test_a_cluster_is_only_in_the_ledger_if_all_its_regions_were_searched_and_nothing_was_found(found):
+def test_cluster_is_ledger_only_if_its_regions_were_searched(found):
     assert [cluster for cluster, _ in plan(found).clusters if cluster.billed_in] == []
 
 
@@ -192,7 +192,7 @@ def test_iam_is_left_unchanged_while_a_region_is_unknown():
     )
 
 
-def test_what_was_found_in_a_region_that_failed_is_deleted_all_the_same():
+def test_resources_found_in_a_failed_region_are_deleted():
     seen = plan(findings(resource(), unknown={REGION: "one request failed"}))
     assert (len(seen.clusters_to_delete), seen.regions) == (1, ("us-west-2",))
 
@@ -202,11 +202,11 @@ NONE_LEFT = StorageUsers(frozenset(), frozenset(), all_asked=True)
 
 
 @pytest.mark.parametrize(
-    ("one", "users", "request_", "may_delete", "why"),
+    ("retained", "users", "request_", "may_delete", "why"),
     [
         (MADE_FOR_LAB, NONE_LEFT, {}, True, "disposable, and its cluster lab is deleted"),
         (storage(owner="bob"), NONE_LEFT, BY_OWNER, True, "bob's, as requested, and cluster lab is deleted"),
-        (storage(owner="bob"), NONE_LEFT, {}, False, "bob's; --owner bob removes it"),
+        (storage(owner="bob"), NONE_LEFT, {}, False, "bob's; add --owner bob to delete it"),
         (storage(owner=""), NONE_LEFT, {}, False, "unknown owner's"),
         (MADE_FOR_LAB, replace(NONE_LEFT, clusters={"lab"}), BY_CALLER, False, "which still exists"),
         (MADE_FOR_LAB, replace(NONE_LEFT, here={"lab"}), {}, False, "cloudgpu down lab"),
@@ -218,8 +218,8 @@ NONE_LEFT = StorageUsers(frozenset(), frozenset(), all_asked=True)
         (storage(noun="image"), NONE_LEFT, BY_CALLER, False, "cloudgpu image delete scratch"),
     ],
 )
-def test_the_decision_on_storage_and_images(one, users, request_, may_delete, why):
-    decision = decide_on_resource(one, users, SweepRequest("ann", **request_))
+def test_retained_resource_decision_depends_on_owner_use_and_cluster(retained, users, request_, may_delete, why):
+    decision = decide_on_resource(retained, users, SweepRequest("ann", **request_))
     assert decision.may_delete is may_delete
     assert why in decision.why
 
@@ -237,16 +237,16 @@ def test_the_decision_on_storage_and_images(one, users, request_, may_delete, wh
         (findings(retained=[MADE_FOR_LAB], unknown={"us-west-2": "no answer"}), False),
     ],
 )
-def test_storage_goes_with_its_cluster_and_not_before(found, deleted):
+def test_storage_is_deleted_only_if_its_cluster_is_deleted(found, deleted):
     assert bool(plan(found).storage_to_delete) is deleted
 
 
-def test_with_owners_the_resources_of_everybody_else_are_not_shown():
+def test_owner_filter_hides_resources_of_other_owners():
     found = findings(resource(), resource(cluster="his", token="h", owner="bob", expires=EXPIRED),
                      retained=[storage(), storage(owner="bob")])  # fmt: skip
     seen = plan(found, owners=frozenset({"bob"}))
     assert [cluster.cluster for cluster, _ in seen.clusters] == ["his"]
-    assert [one.owner for one, _ in seen.retained] == ["bob"]
+    assert [resource.owner for resource, _ in seen.retained] == ["bob"]
 
 
 names, tokens = st.sampled_from(["lab", "other"]), st.sampled_from(["", "t", "u"])
@@ -294,21 +294,23 @@ found_by_a_search = st.builds(
 
 
 @given(found_by_a_search, st.booleans())
-def test_without_owner_nothing_unexpired_of_another_owner_is_in_the_plan(found, all_mine):
+def test_plan_without_owner_filter_spares_unexpired_foreign_resources(found, all_mine):
     seen = plan(found, all_mine=all_mine)
     for cluster in seen.clusters_to_delete:
         expired = cluster.expires_at is not None and cluster.expires_at < NOW
-        assert expired or {one.tags.get("cloudgpu:owner", "") for one in cluster.things} <= {"", "ann"}
+        assert expired or {resource.tags.get("cloudgpu:owner", "") for resource in cluster.things} <= {"", "ann"}
         assert expired or cluster.owner == "ann"
-    assert {one.owner for one in seen.storage_to_delete} <= {"ann"}
+    assert {resource.owner for resource in seen.storage_to_delete} <= {"ann"}
 
 
 @given(found_by_a_search, st.frozensets(st.sampled_from(["ann", "bob", "carol"])), st.booleans())
 def test_every_plan_spares_busy_clusters_protected_data_and_images(found, named, all_mine):
     seen = plan(found, owners=named, all_mine=all_mine)
-    assert not any(found.local[one.cluster].busy for one in seen.clusters_to_delete if one.cluster in found.local)
-    assert all(one.disposable and one.noun == "storage" for one in seen.storage_to_delete)
+    assert not any(
+        found.local[cluster.cluster].busy for cluster in seen.clusters_to_delete if cluster.cluster in found.local
+    )
+    assert all(resource.disposable and resource.noun == "storage" for resource in seen.storage_to_delete)
     if not found.everywhere or seen.unknown:
         assert seen.storage_to_delete == ()
     if named:
-        assert {one.owner for one, _ in (*seen.clusters, *seen.retained)} <= named
+        assert {resource.owner for resource, _ in (*seen.clusters, *seen.retained)} <= named

@@ -1,4 +1,4 @@
-"""Clusters as their tags describe them, and what they cost."""
+"""Clusters as described by their tags, and their cost."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -37,14 +37,14 @@ def node(number=0, *, since=NOW - 2 * HOUR, kind="p3dn.24xlarge", market="on-dem
     return Thing("instance", f"i-{number}", "us-east-1", tags(**named), state, since, kind, market)
 
 
-def one(*things):
+def single_cluster(*things):
     (found,) = group_by_cluster(things, load(), NOW)
     return found
 
 
-def test_things_of_one_cluster_come_together_and_those_of_its_namesake_do_not():
+def test_resources_are_grouped_by_cluster_token():
     found = group_by_cluster([node(1), Thing("role", "r", "global", tags()), node(2, token="other")], load(), NOW)
-    assert [(len(one.things), one.token) for one in found] == [(1, "other"), (2, "t")]
+    assert [(len(cluster.things), cluster.token) for cluster in found] == [(1, "other"), (2, "t")]
     assert found[1].regions == ("global", "us-east-1")
 
 
@@ -52,8 +52,8 @@ def disk(size_gib=200, kind="gp3", region="us-east-1", since=NOW - 2 * HOUR):
     return Thing("volume", "v", region, tags(), "in-use", since, volume_type=kind, size_gib=size_gib)
 
 
-def test_what_it_costs_is_the_catalogues_price_times_the_time_of_each_node():
-    lab = one(node(1), node(2, since=NOW - HOUR))
+def test_cluster_cost_is_catalog_price_times_node_time():
+    lab = single_cluster(node(1), node(2, since=NOW - HOUR))
     assert lab.hourly_usd == Decimal("62.424")
     assert lab.spent_usd == Decimal("62.42") + Decimal("31.21")
     assert lab.monthly_usd == Decimal("62.424") * 730
@@ -61,9 +61,9 @@ def test_what_it_costs_is_the_catalogues_price_times_the_time_of_each_node():
     assert lab.since == NOW - 2 * HOUR
 
 
-def test_disks_addresses_and_gateways_cost_too_and_stay_when_the_nodes_are_gone():
+def test_disks_addresses_and_gateways_are_billed_without_nodes():
     address, gateway = Thing("elastic-ip", "e", tags=tags()), Thing("nat-gateway", "n", tags=tags(), since=NOW - HOUR)
-    lab = one(disk(), address, gateway, Thing("security-group", "s", tags=tags()))
+    lab = single_cluster(disk(), address, gateway, Thing("security-group", "s", tags=tags()))
     gp3 = Decimal(200) * Decimal("0.08") / 720
     assert lab.hourly_usd == (gp3 + Decimal("0.005") + Decimal("0.045")).quantize(Decimal("0.0001"))
     assert lab.spent_usd == Decimal("0.04") + Decimal("0.01") + Decimal("0.04")
@@ -71,35 +71,35 @@ def test_disks_addresses_and_gateways_cost_too_and_stay_when_the_nodes_are_gone(
 
 
 @pytest.mark.parametrize("volume", [disk(kind="io2"), disk(size_gib=None), disk(region="mx-central-1")])
-def test_a_disk_of_unknown_price_is_said_to_be_in_no_sum(volume):
-    lab = one(node(1), volume)
+def test_disk_with_unknown_price_is_reported_as_unpriced(volume):
+    lab = single_cluster(node(1), volume)
     assert (lab.hourly_usd, lab.unpriced) == (Decimal("31.212"), ("volume",))
 
 
 @pytest.mark.parametrize("changes", [{"kind": "x9.huge"}, {"market": "spot"}])
-def test_a_price_that_nobody_knows_is_unknown_and_so_is_the_sum(changes):
-    lab = one(node(1), node(2, **changes))
+def test_unknown_node_price_makes_the_total_unknown(changes):
+    lab = single_cluster(node(1), node(2, **changes))
     assert (lab.hourly_usd, lab.spent_usd, lab.monthly_usd) == (None, None, None)
     assert lab.as_json(NOW)["hourly_usd"] is None
 
 
-def test_a_node_of_unknown_age_has_a_price_but_no_cost_yet():
-    lab = one(node(1, since=None))
+def test_node_of_unknown_age_has_a_price_but_no_cost():
+    lab = single_cluster(node(1, since=None))
     assert (lab.hourly_usd, lab.spent_usd, lab.since) == (Decimal("31.212"), None, None)
     assert lab.as_json(NOW)["age_s"] is None
 
 
-def test_nodes_that_are_over_cost_nothing():
-    lab = one(node(1, state="shutting-down"), Thing("fleet", "f", tags=tags()))
+def test_terminated_nodes_cost_nothing():
+    lab = single_cluster(node(1, state="shutting-down"), Thing("fleet", "f", tags=tags()))
     assert (lab.instances, lab.hourly_usd) == ((), Decimal(0))
 
 
-def test_storage_is_nobodys_leftover():
+def test_named_storage_is_not_a_cluster_resource():
     assert group_by_cluster([Thing("volume", "v", tags=tags(**{"cloudgpu:storage": "data"}))], load(), NOW) == ()
 
 
-def test_the_latest_expiry_that_anything_of_it_says_counts():
-    lab = one(node(1, expires=NOW - HOUR), node(2, expires=NOW + HOUR))
+def test_cluster_expiry_is_the_latest_of_its_resources():
+    lab = single_cluster(node(1, expires=NOW - HOUR), node(2, expires=NOW + HOUR))
     assert lab.expires_at == NOW + HOUR
-    assert one(node(1, expires=None)).expires_at is None
-    assert one(node(1, expires=None, **{"cloudgpu:expires-at": "soon"})).expires_at is None
+    assert single_cluster(node(1, expires=None)).expires_at is None
+    assert single_cluster(node(1, expires=None, **{"cloudgpu:expires-at": "soon"})).expires_at is None

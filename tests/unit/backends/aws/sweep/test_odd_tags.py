@@ -1,4 +1,4 @@
-"""Anyone in the account can write any tag: what cannot be read is shown as such, and stops nothing else."""
+"""Anyone in the account can write any tag: unreadable tags are shown as such and do not block the sweep."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -56,19 +56,19 @@ def thing(name, *, cluster="lab", expires=PAST, kind="instance", **tags):
 def sweeping(workspace):
     cloud = workspace.cloud
     cloud.regions = lambda: ("us-east-1",)
-    cloud.anybodys = lambda region: [one for one in cloud.orphans if one.region == region]
+    cloud.anybodys = lambda region: [resource for resource in cloud.orphans if resource.region == region]
     return AccountSweep(workspace.context, NoImages(), "us-east-1")
 
 
 @pytest.mark.parametrize("expires", EXPIRIES)
-def test_an_expiry_that_is_none_is_shown_and_the_others_still_go(workspace, sweeping, expires):
+def test_unreadable_expiry_is_shown_and_other_clusters_are_deleted(workspace, sweeping, expires):
     workspace.cloud.orphans = [
         thing("sg-1", kind="security-group", cluster="odd", expires=expires),
         thing("i-1", cluster="old"),
     ]
     seen = sweeping.plan((), SweepRequest("ann"))
-    assert [one.cluster for one in seen.clusters_to_delete] == ["old"]
-    odd = next(one for one, _ in seen.clusters if one.cluster == "odd")
+    assert [cluster.cluster for cluster in seen.clusters_to_delete] == ["old"]
+    odd = next(cluster for cluster, _ in seen.clusters if cluster.cluster == "odd")
     assert odd.expires_at is None
     assert odd.unreadable_expiry == expires
     assert any("expiry unreadable: " in line for line in sweep_plan_lines(seen, NOW, simulated=False))
@@ -78,25 +78,27 @@ def test_an_expiry_that_is_none_is_shown_and_the_others_still_go(workspace, swee
     assert {row["cluster"]: row["unreadable_expiry"] for row in rows} == {"odd": expires, "old": None}
 
 
-def test_what_can_be_read_counts_beside_what_cannot():
-    (one,) = group_by_cluster([thing("i-1"), thing("sg-1", expires="9999-12-31T23:59:59Z", token="i-1")], load(), NOW)
-    assert one.expired(NOW)
-    assert one.unreadable_expiry == "9999-12-31T23:59:59Z"
+def test_readable_expiry_counts_despite_an_unreadable_expiry():
+    (cluster,) = group_by_cluster(
+        [thing("i-1"), thing("sg-1", expires="9999-12-31T23:59:59Z", token="i-1")], load(), NOW
+    )
+    assert cluster.expired(NOW)
+    assert cluster.unreadable_expiry == "9999-12-31T23:59:59Z"
 
 
-def test_a_missing_expiry_is_unknown_and_not_unreadable():
+def test_missing_expiry_is_unknown_rather_than_unreadable():
     lone = thing("i-1")
     del lone.tags["cloudgpu:expires-at"]
     for things in ([lone], [thing("i-1", expires="")]):
-        (one,) = group_by_cluster(things, load(), NOW)
-        assert (one.expires_at, one.unreadable_expiry) == (None, "")
+        (cluster,) = group_by_cluster(things, load(), NOW)
+        assert (cluster.expires_at, cluster.unreadable_expiry) == (None, "")
 
 
 @pytest.mark.parametrize("tag", ["cluster", "owner", "team", "run", "token"])
-def test_every_odd_tag_is_shown_and_stops_nothing(workspace, sweeping, tag):
+def test_unusual_tag_values_are_printable_and_do_not_block_sweep(workspace, sweeping, tag):
     odd = [thing(f"i-{place}", cluster=f"lab-{place}") for place in range(len(NAMES))]
-    for one, name in zip(odd, NAMES, strict=True):
-        one.tags[f"cloudgpu:{tag}"] = name
+    for resource, name in zip(odd, NAMES, strict=True):
+        resource.tags[f"cloudgpu:{tag}"] = name
     workspace.cloud.orphans = [*odd, thing("i-old", cluster="old")]
     seen = sweeping.plan((), SweepRequest("ann"))
     assert len(seen.clusters_to_delete) == len(NAMES) + 1

@@ -1,4 +1,4 @@
-"""Storage and images in a sweep, from the search to the deletion."""
+"""Storage and images in a sweep, from search to deletion."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -42,12 +42,12 @@ class Stores:
     stubborn: bool = False
 
     def found(self, region, name=""):
-        return [one for one in self.there if one.region == region and name in ("", one.name)]
+        return [storage for storage in self.there if storage.region == region and name in ("", storage.name)]
 
-    def end(self, one):
+    def end(self, storage):
         if self.stubborn:
-            return [f"{one.parts[0].label}: it will not"]
-        self.there.remove(one)
+            return [f"{storage.parts[0].label}: it will not"]
+        self.there.remove(storage)
         return []
 
 
@@ -65,20 +65,20 @@ def sweeping(workspace):
     return AccountSweep(workspace.context, Images(), "us-east-1")
 
 
-def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(workspace, sweeping):
+def test_sweep_deletes_storage_of_deleted_cluster_and_confirms(workspace, sweeping):
     seen = sweeping.plan([], ANN)
-    assert [(one.label, what.may_delete) for one, what in seen.retained] == [
+    assert [(resource.label, what.may_delete) for resource, what in seen.retained] == [
         ("storage going", True),
         ("storage kept", False),
         ("image base", False),
     ]
     swept = sweeping.delete_storage(seen, SweepResult(()))
-    assert [one.name for one in swept.ended] == ["going"]
-    assert [one.name for one in workspace.cloud.stores.there] == ["kept"]
+    assert [storage.name for storage in swept.ended] == ["going"]
+    assert [storage.name for storage in workspace.cloud.stores.there] == ["kept"]
     assert sweep_error(seen, swept) is None
 
 
-def test_what_will_not_end_is_named(workspace, sweeping):
+def test_undeletable_storage_is_reported(workspace, sweeping):
     workspace.cloud.stores.stubborn = True
     seen = sweeping.plan([], ANN)
     failure = sweep_error(seen, sweeping.delete_storage(seen, SweepResult(())))
@@ -86,7 +86,7 @@ def test_what_will_not_end_is_named(workspace, sweeping):
     assert any("it will not" in line for line in failure.left)
 
 
-def test_a_region_whose_storage_is_silent_is_unknown(workspace, sweeping):
+def test_region_with_failed_storage_search_is_unknown(workspace, sweeping):
     def silent(region, name=""):
         raise CloudError("no answer")
 
@@ -96,7 +96,7 @@ def test_a_region_whose_storage_is_silent_is_unknown(workspace, sweeping):
     assert seen.retained == ()
 
 
-def test_who_may_not_look_at_storage_sweeps_clusters_all_the_same(workspace, sweeping):
+def test_missing_storage_permission_does_not_block_cluster_sweep(workspace, sweeping):
     def denied(region, name=""):
         raise AuthError("not authorized to perform elasticfilesystem:DescribeFileSystems")
 
@@ -107,25 +107,25 @@ def test_who_may_not_look_at_storage_sweeps_clusters_all_the_same(workspace, swe
     assert sweep_error(seen, SweepResult(())) is None
 
 
-def test_an_image_costs_its_snapshot_at_most():
+def test_image_cost_is_at_most_its_snapshot():
     (image,) = Images().found("us-east-1")
     assert retained_image(image).monthly_usd == Decimal(10)
 
 
-def test_storage_of_a_cluster_that_goes_goes_after_it_and_not_without_it(workspace, sweeping):
+def test_sweep_deletes_storage_only_after_its_cluster(workspace, sweeping):
     tags = {"cloudgpu:cluster": "lab", "cloudgpu:owner": "ann", "cloudgpu:token": "t"}
     node = Thing("instance", "i-1", "us-east-1", tags)
     workspace.cloud.anybodys = lambda region: [node] if region == "us-east-1" else []
     seen = sweeping.plan([], ANN)
-    assert [one.name for one in seen.storage_to_delete] == ["going"]
+    assert [storage.name for storage in seen.storage_to_delete] == ["going"]
     failed = SweepResult((), ((seen.clusters_to_delete[0], CloudError("no")),))
     assert sweeping.delete_storage(seen, failed) == SweepResult(())
     assert sweeping.delete_storage(seen, SweepResult(seen.clusters_to_delete)).ended == seen.storage_to_delete
 
 
-def test_what_is_still_in_use_when_its_turn_comes_is_left_alone(workspace, sweeping):
+def test_storage_still_in_use_is_not_deleted(workspace, sweeping):
     plan = sweeping.plan([], ANN)
     workspace.cloud.stores.there[0] = replace(workspace.cloud.stores.there[0], users=("i-9 (cluster lab)",))
-    ((one, err),) = sweeping.delete_storage(plan, SweepResult(())).failed
-    assert (one.name, "i-9" in err.message) == ("going", True)
+    ((storage, err),) = sweeping.delete_storage(plan, SweepResult(())).failed
+    assert (storage.name, "i-9" in err.message) == ("going", True)
     assert len(workspace.cloud.stores.there) == 2

@@ -1,4 +1,4 @@
-"""`sweep` asks everywhere, takes no silence for an answer, and ends only what may go."""
+"""`sweep` searches every region, treats failures as unknown, and deletes only what it may."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -31,16 +31,16 @@ class Thing:
 
 @pytest.fixture
 def account(workspace):
-    """An account of three regions; things lie in `workspace.cloud.strays`, and regions can be silent."""
+    """An account with three regions. Resources are in `workspace.cloud.orphans`; `silent` regions fail."""
     cloud = workspace.cloud
     cloud.silent = {}
-    cloud.asked = []
+    cloud.queried = []
 
     def anybodys(region):
-        cloud.asked.append(region)
+        cloud.queried.append(region)
         if region in cloud.silent:
             raise cloud.silent[region]
-        return [one for one in (*cloud.orphans, *cloud.stubborn) if one.region == region]
+        return [resource for resource in (*cloud.orphans, *cloud.stubborn) if resource.region == region]
 
     cloud.regions = lambda: REGIONS
     cloud.anybodys = anybodys
@@ -65,19 +65,19 @@ def end(workspace, seen):
     return AccountSweep(workspace.context, NoImages(), "us-east-1").delete_clusters(seen)
 
 
-def test_every_enabled_region_and_iam_are_asked_once(account):
+def test_every_enabled_region_and_iam_are_searched_once(account):
     assert look(account).regions == REGIONS
-    assert sorted(account.cloud.asked) == sorted([*REGIONS, "global"])
+    assert sorted(account.cloud.queried) == sorted([*REGIONS, "global"])
 
 
-def test_of_named_regions_only_those_are_asked_and_iam_is_left_alone(account):
+def test_sweep_of_named_regions_skips_other_regions_and_iam(account):
     assert look(account, "us-west-2").regions == ("us-west-2",)
-    assert account.cloud.asked == ["us-west-2"]
-    with pytest.raises(UsageError, match="not enabled in the account: nowhere-1"):
+    assert account.cloud.queried == ["us-west-2"]
+    with pytest.raises(UsageError, match="regions not enabled in this account: nowhere-1"):
         look(account, "nowhere-1")
 
 
-def test_a_region_that_does_not_answer_is_unknown_and_never_gone(account):
+def test_failed_region_is_unknown_rather_than_empty(account):
     account.cloud.orphans = [thing("i-1"), thing("role-1", kind="role", region="global")]
     account.cloud.silent = {"us-west-2": CloudError("cannot reach ec2.us-west-2")}
     seen = look(account)
@@ -87,23 +87,23 @@ def test_a_region_that_does_not_answer_is_unknown_and_never_gone(account):
         ("global", "left unchanged while a region cannot be searched"),
     )
     swept = end(account, seen)
-    # Its role may be in use where nobody answered.
-    assert [one.id for one in account.cloud.orphans] == ["role-1"]
+    # Its role may be in use in the region that did not respond.
+    assert [resource.id for resource in account.cloud.orphans] == ["role-1"]
     err = sweep_error(seen, swept)
     assert err.exit_code == 6
     assert err.left[0] == "us-west-2: unknown: cannot reach ec2.us-west-2"
 
 
-def test_all_is_well_when_everything_answered_and_ended(account):
+def test_sweep_succeeds_if_all_regions_respond_and_all_is_deleted(account):
     account.cloud.orphans = [thing("i-1"), thing("vol-1", kind="volume")]
     seen = look(account)
     swept = end(account, seen)
-    assert [one.cluster for one in swept.ended] == ["lab"]
+    assert [cluster.cluster for cluster in swept.ended] == ["lab"]
     assert account.cloud.orphans == []
     assert sweep_error(seen, swept) is None
 
 
-def test_what_is_another_persons_stays_until_it_is_asked_for(account):
+def test_cluster_of_another_owner_is_deleted_only_on_request(account):
     account.cloud.orphans = [thing("i-1", owner="bob", cluster="his")]
     assert look(account).clusters_to_delete == ()
     seen = look(account, owners=frozenset({"bob"}))
@@ -111,23 +111,23 @@ def test_what_is_another_persons_stays_until_it_is_asked_for(account):
     assert account.cloud.orphans == []
 
 
-def test_with_owners_nobody_else_is_shown(account):
+def test_owner_filter_hides_clusters_of_other_owners(account):
     account.cloud.orphans = [thing("i-1"), thing("i-2", owner="bob", cluster="his", expires=PAST)]
-    assert [one.cluster for one, _ in look(account, owners=frozenset({"bob"})).clusters] == ["his"]
+    assert [cluster.cluster for cluster, _ in look(account, owners=frozenset({"bob"})).clusters] == ["his"]
 
 
-def test_a_search_that_is_not_empty_is_told_and_the_others_still_end(account):
+def test_leftover_resource_is_reported_and_other_clusters_deleted(account):
     account.cloud.stubborn = [thing("vol-1", kind="volume", cluster="bad", token="b")]
     account.cloud.orphans = [thing("i-1")]
     seen = look(account)
     swept = end(account, seen)
-    assert [one.cluster for one in swept.ended] == ["lab"]
+    assert [cluster.cluster for cluster in swept.ended] == ["lab"]
     err = sweep_error(seen, swept)
     assert err.message == "1 cluster is not confirmed deleted"
     assert err.left == ("bad: volume vol-1 in us-east-1",)
 
 
-def test_trouble_with_one_is_no_end_of_the_others(account):
+def test_failed_cluster_deletion_does_not_stop_the_others(account):
     account.cloud.orphans = [thing("i-1"), thing("i-2", cluster="bad", token="b")]
     release = account.cloud.release
 
@@ -139,13 +139,15 @@ def test_trouble_with_one_is_no_end_of_the_others(account):
     account.cloud.release = refuse
     seen = look(account)
     swept = end(account, seen)
-    assert [one.cluster for one in swept.ended] == ["lab"]
+    assert [cluster.cluster for cluster in swept.ended] == ["lab"]
     assert sweep_error(seen, swept).left == ("bad: the token has expired",)
 
 
-def test_a_cluster_of_this_home_ends_with_its_journal_its_bill_and_its_record(account, make):
+def test_sweep_of_recorded_cluster_removes_record_and_closes_ledger(account, make):
     record = account.provisioning.up(make.plan(make.candidate()), "lab").record
-    account.cloud.orphans = [thing("i-1", token=record.token, expires=f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}")]
+    account.cloud.orphans = [
+        thing("i-1", token=record.identity.token, expires=f"{record.lifecycle.expires_at:%Y-%m-%dT%H:%M:%SZ}")
+    ]
     assert look(account).clusters_to_delete == ()
     seen = look(account, all_mine=True)
     assert sweep_error(seen, end(account, seen)) is None
@@ -154,39 +156,39 @@ def test_a_cluster_of_this_home_ends_with_its_journal_its_bill_and_its_record(ac
     assert account.ledger.entries(state="open") == ()
 
 
-def test_one_that_a_command_is_at_is_left_to_it(account, make):
+def test_leased_cluster_is_not_deleted(account, make):
     record = account.provisioning.up(make.plan(make.candidate()), "lab").record
-    account.cloud.orphans = [thing("i-1", token=record.token)]
+    account.cloud.orphans = [thing("i-1", token=record.identity.token)]
     with ClusterLease(account.home.cluster("lab").root / "lease", account.clock, "ann").hold():
         ((_, what),) = look(account, all_mine=True).clusters
     assert not what.may_delete
 
 
-def test_a_lost_home_is_no_loss_the_bill_is_closed_by_the_token(account, make):
+def test_sweep_without_record_closes_the_ledger_row_by_token(account, make):
     record = account.provisioning.up(make.plan(make.candidate()), "lab").record
     account.home.cluster("lab").record.unlink()
     account.clock.sleep(1800)
-    account.cloud.orphans = [thing("i-1", token=record.token)]
+    account.cloud.orphans = [thing("i-1", token=record.identity.token)]
     seen = look(account)
-    assert [one.cluster for one in seen.clusters_to_delete] == ["lab"]
+    assert [cluster.cluster for cluster in seen.clusters_to_delete] == ["lab"]
     assert sweep_error(seen, end(account, seen)) is None
     (entry,) = account.ledger.entries(cluster="lab")
     assert (entry.state, entry.closed_at) == ("closed", account.clock.now())
 
 
-def test_a_bill_of_nodes_that_ended_themselves_stops_when_the_cloud_says_they_did(account, make):
+def test_self_terminated_nodes_are_billed_until_their_end_time(account, make):
     record = account.provisioning.up(make.plan(make.candidate()), "lab").record
     for node in account.cloud.alive:
-        account.cloud.alive[node], account.cloud.ends[node] = "terminated", record.expires_at
+        account.cloud.alive[node], account.cloud.ends[node] = "terminated", record.lifecycle.expires_at
     account.home.cluster("lab").record.unlink()
     account.clock.sleep(timedelta(days=2).total_seconds())
-    account.cloud.orphans = [thing("sg-1", kind="security-group", token=record.token)]
+    account.cloud.orphans = [thing("sg-1", kind="security-group", token=record.identity.token)]
     end(account, look(account))
     (entry,) = account.ledger.entries(cluster="lab")
-    assert entry.closed_at == record.expires_at
+    assert entry.closed_at == record.lifecycle.expires_at
 
 
-def test_a_namesake_with_another_token_is_not_this_homes_cluster(account, make):
+def test_same_named_cluster_with_another_token_keeps_its_record(account, make):
     account.provisioning.up(make.plan(make.candidate()), "lab")
     account.cloud.orphans = [thing("i-2", token="another")]
     seen = look(account)
@@ -195,7 +197,7 @@ def test_a_namesake_with_another_token_is_not_this_homes_cluster(account, make):
     assert len(account.ledger.entries(state="open")) == 1
 
 
-def test_nobody_can_tell_the_regions(account):
+def test_failed_region_listing_fails_the_sweep(account):
     def regions():
         raise CloudError("cannot reach ec2.us-east-1")
 

@@ -1,0 +1,171 @@
+"""Find local files that a recipe names and the nodes would not have, before anything is launched."""
+
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from cloudgpu.errors import RecipeError, UsageError
+from cloudgpu.plan.checks.results import paths_outside
+from cloudgpu.plan.named_resources import FileIssue
+from cloudgpu.recipe import template
+from cloudgpu.recipe.loading.loader import LoadedRecipe
+from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.problem import FieldPath, Problem
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.sources import source_of
+from cloudgpu.run.requirement_files import file_named_by, with_files
+from cloudgpu.ssh.transfer.local_tree import FileListing, files_to_send
+
+_PROGRAM: Final = re.compile(r"(?:\./)?[A-Za-z0-9_][A-Za-z0-9_./-]*\.(?:py|sh|lua|jl|pl)")
+"""A relative path of a program that an interpreter runs."""
+_STARTED: Final = re.compile(
+    rf"(?:^|[\s;&|(])(?:(?:python[0-9.]*|bash|sh|source|torchrun|deepspeed|lua|julia)\s+(?:-\S+\s+)*(?P<run>{_PROGRAM.pattern})"
+    rf"|(?P<own>\./{_PROGRAM.pattern}))(?=$|[\s;&|)])",
+    re.MULTILINE,
+)
+"""A program that a line of a shell script starts."""
+_REQUIRED: Final = re.compile(r"(?:^|\s)(?:-r|--requirement)[\s=]+(?P<file>[A-Za-z0-9_][A-Za-z0-9_./-]*\.txt)\b")
+_CREATES: Final = re.compile(r"\b(?:cd|pushd|git|curl|wget|tar|unzip|cp|mv|ln|tee|touch|aws|rsync|make)\b|>")
+"""Commands after which a file may exist that is not in the work directory."""
+_FIX: Final = "add it to the work directory, or correct the name"
+
+
+def local_file_issues(recipe: Recipe, base: Path, listing: FileListing | None) -> tuple[FileIssue, ...]:
+    """Return the programs and requirement files that are not among the files of the work directory.
+
+    `listing` contains the files that are sent; None if the recipe has no work directory.
+    """
+    sent = frozenset(listing.files if listing else ())
+    root = None if recipe.workdir is None else base / recipe.workdir
+    found = [*_requirement_files(recipe, root), *_programs(recipe, sent, root)]
+    return tuple(dict.fromkeys(found))
+
+
+def file_problems(loaded: LoadedRecipe, sets: Mapping[str, str]) -> tuple[list[Problem], list[Problem]]:
+    """Return problems with the local files of a recipe, as written and as rehearsed: certain ones, and possible ones.
+
+    Raises:
+        RecipeError: The recipe is invalid.
+    """
+    issues: list[FileIssue] = []
+    for rehearsed in (False, True):
+        recipe = resolve(loaded, sets=sets, rehearsal=rehearsed)
+        found = local_file_issues(recipe, loaded.base, workdir_listing(recipe, loaded.base))
+        issues += (replace(issue, path=_as_written(issue.path, loaded.recipe, rehearsed=rehearsed)) for issue in found)
+        outside = ("launch", "run" if recipe.launch.run else "command")
+        issues += (
+            FileIssue(_as_written(outside, loaded.recipe, rehearsed=rehearsed), message, certain=False)
+            for message in paths_outside(recipe)
+        )
+    issues += empty_folders(loaded.recipe, loaded.base)
+    by_certainty = sorted(issues, key=lambda issue: issue.certain)
+    problems = {Problem(issue.path, issue.message): issue.certain for issue in by_certainty}
+    certain = [problem for problem, is_certain in problems.items() if is_certain]
+    return certain, [problem for problem in problems if problem not in certain]
+
+
+def _as_written(path: FieldPath, recipe: Recipe, *, rehearsed: bool) -> FieldPath:
+    """Return the path of the field in the file: the rehearsal section replaces some fields of a rehearsed recipe."""
+    field = path[1] if path[0] == "launch" else path[0]
+    if not rehearsed or recipe.rehearsal is None or getattr(recipe.rehearsal, str(field), None) is None:
+        return path
+    return ("rehearsal", *(path[1:] if path[0] == "launch" else path))
+
+
+def empty_folders(recipe: Recipe, base: Path) -> Iterator[FileIssue]:
+    """Yield the local data folders from which no file would be copied, also those that a rehearsal uses."""
+    folders: dict[FieldPath, str] = {
+        ("data", index, "from"): data.source
+        for index, data in enumerate(recipe.data)
+        if source_of(data.source).kind == "local"
+    }
+    objects: Mapping[str, str] = recipe.rehearsal.objects if recipe.rehearsal else {}
+    folders |= {("rehearsal", "objects", source): folder for source, folder in objects.items()}
+    for path, folder in folders.items():
+        if (base / folder).is_dir() and not files_to_send(base / folder).files:
+            yield FileIssue(path, f"{folder} has no files to copy", "put files there, or correct the path")
+
+
+def _requirement_files(recipe: Recipe, root: Path | None) -> Iterator[FileIssue]:
+    python = recipe.environment.python
+    for index, requirement in enumerate(python.requirements if python else ()):
+        name = file_named_by(requirement)
+        if not name:
+            continue
+        path: FieldPath = ("environment", "python", "requirements", index)
+        try:
+            with_files([requirement], root or Path())
+        except RecipeError as err:
+            yield FileIssue(path, err.message.partition(": ")[2], _FIX)
+
+
+def _programs(recipe: Recipe, sent: Collection[str], root: Path | None) -> Iterator[FileIssue]:
+    launch, path = recipe.launch, ("launch", "run" if recipe.launch.run else "command")
+    if recipe.setup:
+        yield from _in_script(("setup",), recipe.setup, "", sent, root)
+    if launch.run:
+        yield from _in_script(path, launch.run, recipe.setup, sent, root)
+        return
+    words = list(_words(recipe))
+    shell = next((text for option, text in pairwise(words) if option in ("-c", "-ec", "-lc")), "")
+    if shell and any(word.rpartition("/")[2] in ("bash", "sh") for word in words):
+        yield from _in_script(path, shell, recipe.setup, sent, root)
+        return
+    program = next((word for word in words if _PROGRAM.fullmatch(word)), "")
+    yield from _missing(path, program, sent, root, certain=not recipe.setup)
+
+
+def _words(recipe: Recipe) -> Iterator[str]:
+    """Yield the words of the command with its parameters, except those with values that are not known yet."""
+    try:
+        words = shlex.split(recipe.launch.command)
+    except ValueError:
+        return  # recipe validation reports this problem
+    for word in words:
+        try:
+            yield " ".join(template.argv(shlex.quote(word), recipe.params))
+        except RecipeError:
+            yield ""
+
+
+def _in_script(
+    path: FieldPath, script: str, before: str, sent: Collection[str], root: Path | None
+) -> Iterator[FileIssue]:
+    """Yield the files that a script names. It is not certain that one is missing if the script may create it first."""
+    for pattern in (_STARTED, _REQUIRED):
+        for match in pattern.finditer(script):
+            name = next(text for text in match.groups() if text)
+            certain = not before and not _CREATES.search(script[: match.start()])
+            yield from _missing(path, name, sent, root, certain=certain)
+
+
+def _missing(
+    path: FieldPath, name: str, sent: Collection[str], root: Path | None, *, certain: bool
+) -> Iterator[FileIssue]:
+    named = PurePosixPath(name)
+    normal = str(named)
+    # A link to a directory is sent as a link, so the files below it are not listed.
+    if not name or ".." in named.parts or any(str(place) in sent for place in (named, *named.parents)):
+        return
+    if root is None:
+        yield FileIssue(path, f"{name} does not exist: the recipe has no work directory", "set workdir", certain=False)
+    elif (root / normal).exists():
+        yield FileIssue(path, f"{name} is not sent to the nodes: an ignore file excludes it", _FIX, certain=certain)
+    else:
+        yield FileIssue(
+            path, f"{name} does not exist in the work directory {root.resolve().name}", _FIX, certain=certain
+        )
+
+
+def workdir_listing(recipe: Recipe, base: Path) -> FileListing | None:
+    """Return the files of the work directory, or None if the recipe has none or the directory cannot be read."""
+    if recipe.workdir is None:
+        return None
+    try:
+        return files_to_send(base / recipe.workdir)
+    except UsageError:
+        return None  # the upload reports the error

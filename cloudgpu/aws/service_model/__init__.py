@@ -1,0 +1,1 @@
+"""Compare requests and responses with botocore's service models, which botocore itself does only in part."""

@@ -1,0 +1,39 @@
+"""Record differences from the service models in a file, so that no caller can swallow them.
+
+The checks are off unless the environment variable names a file. The tests set it and fail if the file is not empty.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from cloudgpu.aws.service_model.values import Mismatch
+from cloudgpu.files import open_descriptor
+
+REPORT_VARIABLE: Final = "CLOUDGPU_SERVICE_MODEL_REPORT"
+_SHOWN_MISMATCHES: Final = 20
+
+
+def report_file(environ: Mapping[str, str]) -> Path | None:
+    """Return the file in which to record differences, or None if nothing is to be checked."""
+    name = environ.get(REPORT_VARIABLE, "")
+    return Path(name) if name else None
+
+
+def record_mismatches(report: Path, call: str, mismatches: Iterable[Mismatch]) -> None:
+    """Append one line per difference, in one write, because several processes share the file.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    texts = [f"{call}: {mismatch}" for mismatch in mismatches]
+    if not texts:
+        return
+    omitted = len(texts) - _SHOWN_MISMATCHES
+    shown = texts[:_SHOWN_MISMATCHES] + ([f"{call}: {omitted} more"] if omitted > 0 else [])
+    descriptor = open_descriptor(report, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.write(descriptor, "".join(f"{text}\n" for text in shown).encode("ascii", "backslashreplace"))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,121 @@
+"""The options that set environment variables and secrets of a run."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from cloudgpu.errors import UsageError
+from cloudgpu.files import SETTINGS_BYTES, read_bytes
+from cloudgpu.recipe.loading.env_file import read_env_file
+from cloudgpu.text import command
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class SecretOption:
+    """One `--secret`: the name of a variable, and the file that contains its value, if any."""
+
+    name: str
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class EnvironmentOptions:
+    """The options that set environment variables of the ranks and of the recipe's setup."""
+
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="Set an environment variable of the ranks. Repeatable."),
+    ] = None
+    env_file: Annotated[
+        list[Path] | None,
+        typer.Option("--env-file", metavar="FILE", help="Set the variables in this file. Repeatable; --env overrides."),
+    ] = None
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--secret",
+            metavar="NAME[=@FILE]",
+            help="Pass a secret from your environment or from FILE; `train` prompts for a missing one. Repeatable.",
+        ),
+    ] = None
+
+    @property
+    def secrets(self) -> tuple[SecretOption, ...]:
+        """The secrets in the order given.
+
+        Raises:
+            UsageError: A secret is given by its value, or its name is invalid. The message does not contain the value.
+        """
+        return tuple(_secret(text) for text in self.secret or ())
+
+    @property
+    def assignments(self) -> list[str]:
+        """The options as assignments of `--set`. They contain the names of secrets, not the values.
+
+        Raises:
+            UsageError: An option is invalid, or a file cannot be read.
+        """
+        variables: dict[str, str] = {}
+        for path in self.env_file or ():
+            variables |= read_env_file(path)
+        variables |= dict(map(_variable, self.env or ()))
+        names = ",".join(dict.fromkeys(secret.name for secret in self.secrets))
+        return [
+            *(f"environment.env.{name}={value}" for name, value in variables.items()),
+            *([f"environment.secrets+={names}"] if names else []),
+        ]
+
+
+def secrets_in_files(secrets: Sequence[SecretOption]) -> Mapping[str, str]:
+    """Return the values of the secrets that are read from files. A trailing newline is removed.
+
+    Raises:
+        UsageError: A file cannot be read, is empty or is not UTF-8 text.
+    """
+    return {secret.name: _file_value(secret) for secret in secrets if secret.file}
+
+
+def _file_value(secret: SecretOption) -> str:
+    path = Path(secret.file).expanduser()
+    try:
+        value = read_bytes(path, SETTINGS_BYTES).decode()
+    except OSError as err:
+        message = f"--secret {secret.name}: cannot read {path}: {err.strerror}"
+        raise UsageError(message, hint=f"check the path, or set {secret.name} in your environment") from err
+    except UnicodeDecodeError as err:
+        message = f"--secret {secret.name}: {path} is not UTF-8 text"
+        raise UsageError(message, hint="encode the secret as text, for example with base64") from err
+    value = value.removesuffix("\n").removesuffix("\r")
+    if not value:
+        raise UsageError(f"--secret {secret.name}: {path} is empty", hint="write the secret to the file")
+    return value
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not _NAME.fullmatch(name):
+        # Without `=`, the text could be a secret, so the message repeats it only if it is a valid name.
+        known = name if _NAME.fullmatch(name) else "NAME"
+        value = command("--env", f"{known}=VALUE")
+        hint = f'write {value}, or --env {command(known)}="${command(known)}" to pass on your own variable'
+        raise UsageError(f"--env {known}: expected NAME=VALUE", hint=hint)
+    return name, value
+
+
+def _secret(text: str) -> SecretOption:
+    name, equals, source = text.partition("=")
+    if not _NAME.fullmatch(name):
+        raise UsageError("--secret: expected the name of a variable", hint="for example: --secret HF_TOKEN")
+    if equals and not (source.startswith("@") and len(source) > 1):
+        message = f"--secret {name}=...: a value on the command line is visible to other users and in your history"
+        instead = command("--secret", f"{name}=@FILE")
+        raise UsageError(
+            message, hint=f"use {command('--secret', name)} to take it from your environment or type it, or {instead}"
+        )
+    return SecretOption(name, source[1:])

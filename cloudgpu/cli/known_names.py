@@ -1,0 +1,36 @@
+"""Names of GPUs, instance types, self-managed hosts and recipe fields, for shell completion."""
+
+import os
+from pathlib import Path
+
+from cloudgpu.catalog import catalog
+from cloudgpu.hosts.loading import load as load_hosts
+from cloudgpu.recipe.fields import names_at
+from cloudgpu.settings import load
+
+
+def gpu_names() -> list[str]:
+    """Return the GPUs of the bundled catalog."""
+    return list(catalog.load().gpus)
+
+
+def instance_type_names() -> list[str]:
+    """Return the instance types that AWS offers."""
+    return [kind.name for kind in catalog.load().rentable if not kind.retired]
+
+
+def host_names() -> list[str]:
+    """Return the names of the self-managed hosts.
+
+    Raises:
+        UsageError: A setting or the inventory file is invalid.
+    """
+    settings = load(flags={}, environ=os.environ, cwd=Path.cwd())
+    return [host.name for host in load_hosts(settings.hosts, user="", catalog=catalog.load()).hosts]
+
+
+def field_names(section: str) -> list[str]:
+    """Return the fields of a recipe section as `FIELD=`, and its sections as `SECTION.`, by their dotted names."""
+    path = tuple(section.split(".")) if section else ()
+    prefix = f"{section}." if section else ""
+    return [f"{prefix}{name}{'.' if names_at((*path, name)) else '='}" for name in names_at(path)]

@@ -1,0 +1,110 @@
+"""Draw the live region at the bottom of a terminal. This module imports rich, so it is imported only for a terminal."""
+
+from typing import IO, TextIO, cast
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.text import Text
+
+from cloudgpu.cli.open_resources import open_resources
+from cloudgpu.cli.terminal.live_view import LiveView
+from cloudgpu.cli.terminal.output import Line, Output, Region, render_line
+
+_PER_S = 8
+
+
+def open_display(output: Output, stream: TextIO, view: LiveView) -> Region:
+    """Return the region of a view on the terminal to which `output` writes."""
+    return LiveDisplay(stream, view, colour=output.colour)
+
+
+class LiveDisplay:
+    """The region of a `LiveView` on a terminal. Lines that stay are printed above it."""
+
+    def __init__(self, stream: TextIO, view: LiveView, *, colour: bool) -> None:
+        self._console = _Console(
+            file=cast("IO[str]", _Lenient(stream)),
+            force_terminal=True,
+            color_system="standard" if colour else None,
+            legacy_windows=False,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            _environ={},
+        )
+        self._region = _Region(view, colour=colour)
+        self._live: Live | None = None
+        open_resources.callback(self.stop)
+
+    @property
+    def running(self) -> bool:
+        """Whether the region is on the screen."""
+        return self._live is not None
+
+    def start(self) -> None:
+        """Show the region, unless it is already shown."""
+        if self._live is None:
+            self._live = Live(
+                get_renderable=lambda: self._region,
+                console=self._console,
+                transient=True,
+                refresh_per_second=_PER_S,
+                redirect_stdout=False,
+                redirect_stderr=False,
+                vertical_overflow="crop",
+            )
+            self._live.start(refresh=True)
+
+    def stop(self) -> None:
+        """Erase the region."""
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def print(self, text: str) -> None:
+        """Write complete lines above the region. The text may contain colors, but no other escape sequences."""
+        self._console.print(Text.from_ansi(text.removesuffix("\n")), soft_wrap=True)
+
+
+class _Region:
+    def __init__(self, view: LiveView, *, colour: bool) -> None:
+        self._view, self._colour = view, colour
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines: list[Line] = self._view.region(options.max_width, options.size.height)
+        yield Text.from_ansi("\n".join(render_line(line, colour=self._colour) for line in lines))
+
+
+class _Console(Console):
+    """A console that never hides the cursor, because a command that is killed could not show it again."""
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Do nothing."""
+        del show
+        return False
+
+
+class _Lenient:
+    """A terminal that may be closed at any time, which must not stop the command or one of rich's threads."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.encoding = stream.encoding
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except (OSError, ValueError):
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except (OSError, ValueError):
+            return
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return True

@@ -1,0 +1,1 @@
+"""The network that carries a run's traffic between nodes, as NCCL reports it."""

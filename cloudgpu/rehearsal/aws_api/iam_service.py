@@ -1,0 +1,88 @@
+"""IAM: moto's implementation plus the checks that moto lacks."""
+
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.iam.exceptions import IAMException, MalformedPolicyDocument, NoSuchEntity, ValidationError
+from moto.iam.responses import IamResponse
+
+from cloudgpu.files import parse_json
+
+_SERVICE_ROLES = "/aws-service-role/"
+
+
+class UnmodifiableEntityError(IAMException):
+    """The error for a change of a service-linked role."""
+
+    code = "UnmodifiableEntity"
+
+
+class StrictIam(IamResponse):
+    """A handler for one IAM request."""
+
+    def create_role(self) -> ActionResult:
+        """Create a role, unless its trust policy is not JSON."""
+        self._check_trust_policy("AssumeRolePolicyDocument")
+        return super().create_role()
+
+    def update_assume_role_policy(self) -> ActionResult:
+        """Change a role's trust policy, unless it is not JSON."""
+        self._check_trust_policy("PolicyDocument")
+        return super().update_assume_role_policy()
+
+    def delete_role(self) -> ActionResult:
+        """Delete a role, unless it is a service-linked role, which only AWS deletes."""
+        role = self._role()
+        if role.path.startswith(_SERVICE_ROLES):
+            message = (
+                f"Cannot perform the operation on the protected role '{role.name}' - this role is only modifiable by "
+                "AWS"
+            )
+            raise UnmodifiableEntityError(message)
+        return super().delete_role()
+
+    def attach_role_policy(self) -> ActionResult:
+        """Attach a managed policy, unless its ARN is malformed."""
+        if not str(self._get_param("PolicyArn")).startswith("arn:"):
+            message = "Invalid ARN:  Could not be parsed!"
+            raise ValidationError(message)
+        return super().attach_role_policy()
+
+    def list_instance_profiles_for_role(self) -> ActionResult:
+        """List a role's instance profiles; moto returns an empty list for a role that does not exist."""
+        self._role()
+        return _complete(super().list_instance_profiles_for_role())
+
+    def list_instance_profiles(self) -> ActionResult:
+        """List instance profiles."""
+        return _complete(super().list_instance_profiles())
+
+    def simulate_principal_policy(self) -> ActionResult:
+        """Reject an unknown principal. The rehearsal cloud does not simulate the policies of its callers.
+
+        Raises:
+            NotImplementedError: The principal exists.
+        """
+        arn = str(self._get_param("PolicySourceArn"))
+        principals: list[Any] = [*self.backend.roles.values(), *self.backend.users.values()]
+        if all(principal.arn != arn for principal in principals):
+            message = "Unable to retrieve specified IAM entity."
+            raise NoSuchEntity(message)
+        message = "SimulatePrincipalPolicy"
+        raise NotImplementedError(message)
+
+    def _role(self) -> Any:  # noqa: ANN401 - moto's role
+        return self.backend.get_role(self._get_param("RoleName"))
+
+    def _check_trust_policy(self, parameter: str) -> None:
+        try:
+            parse_json(str(self._get_param(parameter)))
+        except ValueError:
+            message = "This policy contains invalid Json"
+            raise MalformedPolicyDocument(message) from None
+
+
+def _complete(listing: ActionResult) -> ActionResult:
+    """Mark a listing as complete, as IAM does and moto does not."""
+    members = listing.result
+    return ActionResult({"IsTruncated": False, **members}) if isinstance(members, dict) else listing

@@ -1,0 +1,1 @@
+"""`scripts/live`: verify cloudgpu against a live AWS account, and record what AWS answers."""

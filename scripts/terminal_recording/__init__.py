@@ -1,0 +1,1 @@
+"""Record a command on a terminal as an animated SVG."""

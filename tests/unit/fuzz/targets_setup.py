@@ -1,0 +1,48 @@
+"""Fuzz targets for a recipe's setup and a run's secrets on a node."""
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from cloudgpu.node.agent.environments import setup
+from cloudgpu.node.agent.environments.setup import SetupRequest
+from cloudgpu.node.agent.errors import AgentError
+from cloudgpu.node.agent.gang import secret_file
+from tests.unit.fuzz.conformity import conforms
+from tests.unit.fuzz.hostile import files as documents
+from tests.unit.fuzz.hostile import values
+from tests.unit.fuzz.target import Target, scratch, written
+
+SETUP = {
+    "script": "make",
+    "digest": "ab" * 32,
+    "interpreter": "/e/bin/python",
+    "workdir": "/nonexistent/work",
+    "root": "/nonexistent/setup",
+    "env": {"A": "b"},
+    "secrets": {"TOKEN": "x"},
+}
+
+
+def _setup(value: Any) -> None:
+    if isinstance(value, dict):
+        conforms(SetupRequest, setup._read(value))
+
+
+def _setup_marker(content: bytes) -> None:
+    for path in setup._read_created(str(written(setup._MARKER, content).parent)) or ():
+        assert (scratch() / path).is_relative_to(scratch())
+
+
+def _run_secrets(content: bytes) -> None:
+    with mock.patch.object(secret_file, "FOLDER", str(scratch())):
+        path = written(Path(secret_file.path_of("/run")).name, content)
+        path.chmod(0o600)
+        assert len(secret_file.read_mask("/run")(content)) == len(content)
+
+
+TARGETS = (
+    Target("setup request", values(SETUP), _setup, (AgentError,)),
+    Target("setup marker", documents({"created": ["build", "a/b.so"]}), _setup_marker, (AgentError,)),
+    Target("run secrets", documents({"TOKEN": "hf_s3cr3t"}), _run_secrets),
+)

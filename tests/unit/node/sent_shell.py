@@ -1,0 +1,168 @@
+"""Every place in the code from which shell text reaches a node, with examples of that text.
+
+`find_places` reads the places from the source, so a new one without examples here fails a test.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from cloudgpu.app.runs import follow
+from cloudgpu.backends.hosts import prepare
+from cloudgpu.launch import containers, script
+from cloudgpu.launch.launchers.registry import launch
+from cloudgpu.node import expiry
+from cloudgpu.node.agent.containers import net_plugin, run_container
+from cloudgpu.node.bootstrap import bootstrap_script, image_cleanup_script, pack_script
+from cloudgpu.node.mounts import DataMount, build_mount_order
+from cloudgpu.recipe.sources import source_of
+from cloudgpu.run import agent
+from cloudgpu.run.data import copies
+from cloudgpu.ssh.base import Result
+from cloudgpu.ssh.transfer import transfer
+from gpu_cluster.user_data import expiry_hook
+from tests.unit.launch.test_every_launcher import CASES as LAUNCHES
+from tests.unit.launch.test_every_launcher import HERE
+from tests.unit.node.test_bootstrap import CASES as KINDS
+from tests.unit.node.test_data_mounts import MOUNTS
+
+ROOT: Final = Path(__file__).parents[3]
+HERE_ONLY: Final = ("cloudgpu/rehearsal/", "cloudgpu/engine/")
+"""Packages that run no shell text on nodes of AWS: the simulated nodes, and Pulumi's CLI on the caller's machine."""
+SHELLS: Final = ("sh", "/bin/sh", "bash", "/bin/bash")
+LAUNCHED: Final = {
+    file.path: file.content
+    for case in LAUNCHES.values()
+    for node in launch(*case)
+    for file in node.files
+    if file.content.startswith("#!")
+}
+ORDERS: Final = [
+    build_mount_order(DataMount("x", source_of(text), "/data/x", **{"region": "us-east-1", **more}))
+    for text, more in MOUNTS
+]
+
+
+class Recorder:
+    """A host that records command lines. The first fails, so that what follows a failure is recorded too."""
+
+    root = "/node"
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.host = self
+
+    def try_run(self, command, **_limits):
+        # The text inside the quotes is what a shell runs in the end.
+        self.lines.append(command.parts[2] if command.parts[:2] == ("sh", "-c") else command.wire())
+        return Result("node-0", command.shown(), 1, "", "", 0.0)
+
+    run = try_run
+
+
+def recorded(function, *args) -> tuple[str, ...]:
+    """Return the command lines that a function runs on a host."""
+    host = Recorder()
+    function(host, *args)
+    return tuple(host.lines)
+
+
+def _shells() -> dict[str, tuple[str, ...]]:
+    shell = "cloudgpu/node/bootstrap/shell/"
+    whole = tuple(bootstrap_script(kind) for kind in KINDS.values())
+    parts = {f"{shell}{path.name}": whole for path in (ROOT / shell).glob("*.sh")}
+    return {**parts, f"{shell}clean.sh": (image_cleanup_script(),)}
+
+
+SENT: Final[Mapping[str, tuple[str, ...]]] = {
+    **_shells(),
+    "cloudgpu/node/bootstrap/packing.py: _UNPACKER": tuple(
+        pack_script(bootstrap_script(kind)) for kind in KINDS.values()
+    ),
+    "infra/gpu_cluster/user_data.py: _EXPIRY": (expiry_hook(datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)),),
+    "cloudgpu/node/expiry.py: _RUN": (expiry._RUN,),
+    "cloudgpu/app/runs/follow.py: agent.home": (image_cleanup_script(),),
+    "cloudgpu/app/runs/follow.py: script": recorded(follow._bootstrap_log),
+    "cloudgpu/backends/hosts/prepare.py: command": tuple(
+        line for tools in prepare._COMMANDS.values() for lines in tools.values() for line in lines
+    ),
+    "cloudgpu/launch/containers.py: _ENTER": (containers._ENTER,),
+    "cloudgpu/launch/inter_node_ssh.py: ssh_shim": (LAUNCHED["ssh/bin/ssh"],),
+    "cloudgpu/launch/script.py: _starter": (
+        script._starter(HERE).content,
+        script._starter(replace(HERE, interpreter="/opt/new tools/bin/python")).content,
+    ),
+    "cloudgpu/launch/launchers/deepspeed.py: _starter": (LAUNCHED["deepspeed/with-ssh"],),
+    "cloudgpu/launch/launchers/mpirun.py: _starter": (LAUNCHED["mpi/mpirun"],),
+    "cloudgpu/launch/launchers/mpirun.py: _agent": tuple(
+        file.content
+        for name in ("mpirun", "mpirun_container")
+        for file in launch(*LAUNCHES[name])[0].files
+        if file.path == "mpi/rsh"
+    ),
+    "cloudgpu/node/agent/containers/run_container.py: _EMPTY": (run_container._EMPTY,),
+    "cloudgpu/node/agent/containers/run_container.py: _KILL": (run_container._KILL,),
+    "cloudgpu/node/agent/mounts/mount.py: install": tuple({order.install for order in ORDERS if order.install}),
+    "cloudgpu/node/mounts/command.py: _S3FS": tuple({o.argv[2] for o in ORDERS if o.argv[:2] == ("/bin/sh", "-c")}),
+    "cloudgpu/run/agent.py: _MAKE": (agent._MAKE,),
+    "cloudgpu/run/containers/requests.py: SCRIPT": (net_plugin.SCRIPT,),
+    "cloudgpu/run/agent.py: _PATHS_SCRIPT": (agent._PATHS_SCRIPT,),
+    "cloudgpu/run/data/copies.py: '&& test -w'": recorded(copies.create_user_directory, "/data/sets of all"),
+    "cloudgpu/run/data/copies.py: '&& sudo -n chown \"$(id -u):$(id -g)\"'": recorded(
+        copies.create_user_directory, "/data/sets of all"
+    ),
+    "cloudgpu/ssh/transfer/transfer.py: _GET": (transfer._GET,),
+    "cloudgpu/ssh/transfer/transfer.py: _PUT": (transfer._PUT,),
+}
+"""Shell text by the place in the code that sends it."""
+
+NOT_SENT: Final = {
+    "cloudgpu/launch/launchers/mpirun.py: the rest of a line": "the line is Open MPI's own, in the agent script",
+    "cloudgpu/node/agent/containers/docker_group.py: shlex.join([sys.executable, sys.argv[0], verb])": "quoted words",
+    "cloudgpu/node/agent/environments/environment.py: program.decode()": "a program in Python",
+    "cloudgpu/node/connected_command.py: line": "the line that the user of `cloudgpu exec` typed",
+}
+"""Places whose text is not ours, or has no syntax to check."""
+
+
+def find_places() -> set[str]:
+    """Return where shell text stands in the code: `FILE` of a shell file, or `FILE: NAME` of a text in Python."""
+    found = {str(path.relative_to(ROOT)) for folder in ("cloudgpu", "infra") for path in (ROOT / folder).rglob("*.sh")}
+    for folder in ("cloudgpu", "infra"):
+        for path in (ROOT / folder).rglob("*.py"):
+            name = str(path.relative_to(ROOT))
+            found |= {f"{name}: {place}" for place in _places(ast.parse(path.read_text()))}
+    return {place for place in found if not place.startswith(HERE_ONLY)}
+
+
+def _places(tree: ast.Module) -> Iterator[str]:
+    yield from _scripts(tree, "")
+    for node in ast.walk(tree):
+        words = node.args if isinstance(node, ast.Call) else getattr(node, "elts", ())
+        for before, option, text in zip(words, words[1:], words[2:], strict=False):
+            if _literal(option) in ("-c", "-s") and not _literal(before).startswith(("-", "python")):
+                yield ast.unparse(text)
+        if _literal(words[-2:-1] and words[-2]) in SHELLS and _literal(words[-1]) == "-c":
+            yield "the rest of a line"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Raw":
+            yield ast.unparse(node.args[0])
+
+
+def _scripts(node: ast.AST, owner: str) -> Iterator[str]:
+    """Yield the function or constant that holds each text with a shebang line or a section of a systemd unit."""
+    if isinstance(node, ast.FunctionDef):
+        owner = node.name
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)) and not owner:
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        owner = ast.unparse(target)
+    if _literal(node).startswith(("#!", "[Unit]", "[Service]", "[Timer]")):
+        yield owner
+    for child in ast.iter_child_nodes(node):
+        yield from _scripts(child, owner)
+
+
+def _literal(node: object) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

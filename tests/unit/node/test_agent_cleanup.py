@@ -1,0 +1,85 @@
+"""`leave` removes the directory recorded in the lease, even if a later login has another home directory."""
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.node.agent.leases import cleanup, daemon, lease, store, termination
+from cloudgpu.node.agent.mounts import mount
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """A host without processes: lease and home directories below one folder."""
+    monkeypatch.setattr(store, "FOLDER", str(tmp_path / "leases"))
+    monkeypatch.setattr(lease, "_free", lambda wanted, *_: tuple(range(wanted)))
+    monkeypatch.setattr(lease.gpu_use, "gpu_ids", lambda: {"GPU-0": 0})
+    monkeypatch.setattr(daemon, "ensure_daemon_running", lambda *_: None)
+    monkeypatch.setattr(termination, "stop_runs", lambda *_, **__: [])
+    monkeypatch.setattr(termination, "remove_containers", lambda *_: [])
+    monkeypatch.setattr(mount, "unmount_all", lambda *_: [])
+    monkeypatch.setenv("HOME", str(tmp_path / "later"))
+    return tmp_path
+
+
+def taken(host: Path) -> Path:
+    home = host / "first/.cloudgpu/hosts/pair-0123abcd"
+    spec = {"action": "take", "token": "0123abcd", "cluster": "pair", "owner": "lea", "gpus": 1, "home": str(home)}
+    lease.verb({**spec, "expires_epoch_s": int(time.time()) + 600}, lambda _: None)
+    assert home.exists()
+    return home
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_cleanup_finds_the_lease_directory_despite_changed_home(host, recorded):
+    home = taken(host)
+    later = host / "later/.cloudgpu/hosts/pair-0123abcd"
+    spec = {"token": "0123abcd", "home": str(later)} if recorded else {"cluster": "pair", "owner": "lea"}
+    said = []
+    cleanup.verb(spec, said.append)
+    assert said == [{"clusters": 1, "gpus": [0], "left": []}]
+    assert not home.exists()
+    assert store.find_own_lease("0123abcd") is None
+
+
+def test_extending_a_lease_keeps_its_directory(host):
+    home = taken(host)
+    later = int(time.time()) + 6000
+    lease.verb({"action": "extend", "token": "0123abcd", "home": "/x", "expires_epoch_s": later}, lambda _: None)
+    assert (store.find_own_lease("0123abcd").home, store.find_own_lease("0123abcd").expires_epoch_s) == (
+        str(home),
+        later,
+    )
+
+
+def test_cleanup_without_lease_directory_removes_nothing(host):
+    said = []
+    cleanup.verb({"token": "0123abcd", "home": str(host / "later/.cloudgpu/hosts/pair-0123abcd")}, said.append)
+    assert said[0]["left"] == []
+    assert not (host / "leases").exists()
+
+
+def test_cleanup_kills_only_leftover_processes_of_its_directory(tmp_path, monkeypatch):
+    """A stopped `follow` outlives its connection; interactive processes and other clusters are left alone."""
+    monkeypatch.setattr(termination, "_LAST_LINES_S", 0.1)
+    monkeypatch.setattr(termination, "_has_terminal", lambda entry: int(entry.name) == editor.pid)
+    home, other = tmp_path / "pair-0123abcd", tmp_path / "pair-0123abcd-2"
+    waits = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    with ExitStack() as stack:
+
+        def runs(path):
+            process = stack.enter_context(subprocess.Popen([*waits, str(path), "follow"], start_new_session=True))
+            stack.callback(process.kill)
+            return process
+
+        stopped = runs(home / ".cloudgpu/agent-1.py")
+        editor, another = runs(home / "notes"), runs(other / ".cloudgpu/agent-1.py")
+        stopped.send_signal(signal.SIGSTOP)
+        assert termination.kill_leftover_processes(str(home)) == []
+        assert stopped.wait(10) == -signal.SIGKILL
+        assert [editor.poll(), another.poll()] == [None, None]

@@ -1,0 +1,55 @@
+"""GPUs of a host according to `nvidia-smi`, and its failures as errors of the agent."""
+
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.node.agent import bounded_tool, gpu_use
+from cloudgpu.node.agent.errors import AgentError
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch):
+    """Return a function that installs a program as `nvidia-smi`."""
+
+    def install(content: bytes) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_bytes(content)
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"#!/bin/sh\nexit 9\n", "nvidia-smi: exit code 9"),
+        (b"#!/bin/sh\necho no devices >&2\nexit 6\n", "nvidia-smi: no devices"),
+        (b"\x7fELF", "nvidia-smi cannot be started: Exec format error"),
+    ],
+)
+def test_failing_nvidia_smi_is_an_agent_error(nvidia_smi, content, message):
+    nvidia_smi(content)
+    with pytest.raises(AgentError) as caught:
+        gpu_use.gpu_ids()
+    assert (caught.value.message, caught.value.code) == (message, "no-gpu")
+
+
+def test_nvidia_smi_that_cannot_be_killed_does_not_block_the_agent(nvidia_smi, monkeypatch):
+    """The caller holds the lock of the leases meanwhile. Here, the tool only pretends: its kill has no effect."""
+    nvidia_smi(b"#!/bin/sh\nexec sleep 3\n")
+    monkeypatch.setattr(gpu_use, "_TOOL_S", 0.1)
+    monkeypatch.setattr(bounded_tool, "_KILL_S", 0.1)
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda _tool: None)
+    began = time.monotonic()
+    with pytest.raises(AgentError, match="nvidia-smi did not respond within"):
+        gpu_use.gpu_ids()
+    assert time.monotonic() - began < 2
+    # The pipe must be closed by now; otherwise, this thread warns about it when it ends, during some later test.
+    for thread in threading.enumerate():
+        if thread.name == bounded_tool.REAPER:
+            thread.join(timeout=30)

@@ -1,0 +1,105 @@
+"""Uploads of checkpoints and outputs report what they skip, and unusual files do not stop them."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.node.agent.checkpoints import bucket, upload
+
+
+class Uploaded:
+    """Accept uploads and record their names; the files are real."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def send(self, path, relative, state, keep):
+        del state, keep
+        relative.encode()  # required for the object URL
+        with open(path, "rb", opener=bucket._regular) as file:
+            file.read()
+        self.names.append(relative)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "ckpt"
+    (folder / "100").mkdir(parents=True)
+    (folder / "100/model.pt").write_text("weights")
+    return folder
+
+
+@pytest.fixture
+def look(tmp_path: Path, source: Path):
+    """Run a final scan; return the uploaded names and the state as `kept` reads it."""
+
+    def go(*patterns: str):
+        (tmp_path / "run").mkdir(exist_ok=True)
+        spec = {"source": str(source), "bucket": "b", "region": "r", "endpoint": "http://s3", "patterns": patterns}
+        path = tmp_path / "run/keep.json"
+        path.write_text(json.dumps({"spec": spec, "files": {}, "failed": {}}))
+        uploader = upload.Uploader(str(path.parent), "keep")
+        uploader._bucket = Uploaded()
+        state = uploader.look(whole=True)
+        return sorted(uploader._bucket.names), state
+
+    return go
+
+
+def test_special_files_and_external_links_are_reported_as_skipped(source, look):
+    (source / "latest").symlink_to(source / "100")
+    (source / "best.pt").symlink_to("100/model.pt")
+    (source / "scratch").symlink_to("/etc")
+    (source / "shared.pt").symlink_to("/etc/hostname")
+    (source / "dead").symlink_to("nowhere")
+    os.mkfifo(source / "pipe")
+    sent, state = look()
+    assert sent == ["100/model.pt"]
+    assert state["skipped"] == ["dead", "pipe", "scratch", "shared.pt"]
+    assert state["failed"] == {}
+
+
+def test_non_utf8_file_name_fails_only_its_own_upload(source, look):
+    Path(os.fsdecode(os.fsencode(source) + b"/\xff\xfe")).write_text("x")
+    sent, state = look()
+    assert sent == ["100/model.pt"]
+    assert ["the file name is not UTF-8" in why for why in state["failed"].values()] == [True]
+
+
+def test_unlistable_subdirectory_is_a_failure_until_listable(source, look, monkeypatch):
+    real = os.scandir
+    (source / "closed").mkdir()
+
+    def refuse(path="."):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refuse)
+        sent, state = look()
+        assert state["failed"] == {"closed/": "closed/ cannot be listed: Permission denied"}
+        assert look("100/.*")[1]["failed"] == {}
+    assert sent == ["100/model.pt"]
+    assert look()[1]["failed"] == {}
+
+
+def test_unlistable_checkpoint_directory_is_reported_as_failure(source, look, monkeypatch):
+    def refuse(path="."):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refuse)
+        sent, state = look()
+    assert sent == []
+    assert state["failed"] == {"./": f"{source} cannot be listed: Permission denied"}
+
+
+def test_opening_a_pipe_or_link_fails_without_blocking(source):
+    os.mkfifo(source / "pipe")
+    (source / "link").symlink_to("100/model.pt")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match=r"no longer a regular file|symbolic links"):
+            os.close(bucket._regular(str(source / name), os.O_RDONLY))
