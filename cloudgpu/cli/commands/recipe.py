@@ -121,7 +121,7 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
     if json:
         context.screen.document(resolved.model_dump(mode="json", by_alias=True))
     else:
-        context.screen.line(as_yaml(resolved).rstrip())
+        context.screen.lines(as_yaml(resolved).rstrip().split("\n"))
 
 
 @app.command("list")

@@ -124,8 +124,8 @@ def _stages(outcome: RunOutcome) -> Iterator[Row]:
     if stages:
         took = [f"{name} {duration(seconds)}" for name, seconds in stages if seconds >= _SHORT_S]
         short = [seconds for _, seconds in stages if seconds < _SHORT_S]
-        other = f"{'other stages ' if took else ''}{duration(sum(short))}"
-        yield "took", f"{duration(outcome.seconds)} in total: {', '.join([*took, *([other] if short else [])])}"
+        parts = [*took, *([f"other stages {duration(sum(short))}"] if short else [])]
+        yield "took", f"{duration(outcome.seconds)} in total: {', '.join(parts)}" if took else duration(outcome.seconds)
 
 
 def _network(outcome: RunOutcome) -> Iterator[Row]:

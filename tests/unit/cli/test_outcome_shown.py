@@ -23,6 +23,12 @@ def shown(outcome, columns=100):
     return "\n".join(panel.plain_panel(outcome_title(outcome), outcome_rows(outcome), columns))
 
 
+def test_stages_that_are_all_short_are_not_summed_up_twice(outcome):
+    short = (("connect", 0.4), ("train", 0.9), ("collect", 0.2))
+    brief = replace(outcome, record=replace(outcome.record, stages=short))
+    assert dict(outcome_rows(brief))["took"] == "1.5 s"
+
+
 def test_successful_run_panel_shows_metrics_cost_and_leftovers(outcome):
     assert (
         shown(outcome)

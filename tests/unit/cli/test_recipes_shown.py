@@ -85,3 +85,10 @@ def test_recipe_check_of_a_folder_writes_json(recipes, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["ok"]
     assert [one["recipe"] for one in document["recipes"]] == ["first", "second"]
+
+
+def test_shown_recipe_is_yaml_that_can_be_checked(recipes, capsys, tmp_path):
+    assert main(["recipe", "show", "first", "--set", "epochs=5"]) == 0
+    (tmp_path / "shown.yaml").write_text(capsys.readouterr().out)
+    assert "\nparams:\n  epochs: 5\n" in (tmp_path / "shown.yaml").read_text()
+    assert main(["recipe", "check", "shown.yaml"]) == 0
