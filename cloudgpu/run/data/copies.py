@@ -1,9 +1,9 @@
 """Copy a dataset from its source to the nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cloudgpu.recipe.sections.data import Data
 from cloudgpu.recipe.sources import source_of
@@ -12,8 +12,8 @@ from cloudgpu.run.data.files import Files, RemoteFile, Services
 from cloudgpu.run.progress import Note, Report, report_transfer
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Raw, RemoteCommand
-from cloudgpu.text import plural
 
+_T = TypeVar("_T")
 FILES_PER_REQUEST = 2000
 """Files per `fetch` request. Each file has a presigned URL of up to 2000 bytes."""
 _RENEWALS = 20
@@ -78,15 +78,44 @@ def download_files_to(
         ConnectError: The node cannot be reached.
     """
     create_user_directory(agent.host, target)
-    moved = 0
-    for start in range(0, len(listed), FILES_PER_REQUEST):
-        batch = listed[start : start + FILES_PER_REQUEST]
-        moved += _fetch_batch(agent, dataset, batch, target, way, hand)
-        if len(listed) > FILES_PER_REQUEST:
-            done = min(start + FILES_PER_REQUEST, len(listed))
-            text = f"data {dataset.name}: {done} of {plural(len(listed), 'file')}"
-            way.report(Note(text, agent.host.node.index, detail=True))
-    return moved
+    with report_transfer(way.report, f"data {dataset.name}", agent.host.node.index) as on_bytes:
+        return sum(
+            _fetch_batch(agent, dataset, batch, target, way, hand, on_done=on_done)
+            for batch, on_done in batches(listed, [file.size for file in listed], on_bytes)
+        )
+
+
+def batches(
+    files: Sequence[_T], sizes: Sequence[int], on_bytes: Callable[[int, int], None]
+) -> Iterator[tuple[Sequence[_T], Callable[[int], None]]]:
+    """Yield the files of one `fetch` request after another, and the function that receives its bytes so far.
+
+    The bytes of all requests are passed on to `on_bytes`, beside the size of all files.
+    """
+    total, before = sum(sizes), 0
+
+    def on_done(done: int) -> None:
+        on_bytes(min(before + done, total), total)
+
+    for first in range(0, len(files), FILES_PER_REQUEST):
+        yield files[first : first + FILES_PER_REQUEST], on_done
+        before += sum(sizes[first : first + FILES_PER_REQUEST])
+        on_done(0)
+
+
+def fetch(agent: Agent, request: Mapping[str, Any], on_done: Callable[[int], None]) -> dict[str, Any]:
+    """Download files on a node and return the agent's answer. `on_done` receives the bytes that are present meanwhile.
+
+    Raises:
+        RemoteCommandError: The node could not download or verify a file.
+        ConnectError: The node cannot be reached.
+    """
+
+    def on_line(line: Mapping[str, Any]) -> None:
+        if "done" in line:
+            on_done(count_field(line, "done"))
+
+    return agent.ask("fetch", request, on_line)
 
 
 def _fetch_batch(
@@ -96,6 +125,8 @@ def _fetch_batch(
     target: str,
     way: DistributionSettings,
     hand: Mapping[str, Any] | None,
+    *,
+    on_done: Callable[[int], None],
 ) -> int:
     """Download a batch. If the presigned URLs expire, renew them and continue with the files that are missing.
 
@@ -105,9 +136,8 @@ def _fetch_batch(
     common_fields = {"cache": dataset_index_key(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
     for renewal in range(_RENEWALS + 1):
         try:
-            return count_field(
-                agent.ask("fetch", {"files": [_file_entry(file, target) for file in batch], **common_fields}), "bytes"
-            )
+            files = [_file_entry(file, target) for file in batch]
+            return count_field(fetch(agent, {"files": files, **common_fields}, on_done), "bytes")
         except AgentReplyError as err:
             if err.code != "expired" or renewal == _RENEWALS:
                 raise

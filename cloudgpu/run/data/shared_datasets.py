@@ -10,12 +10,13 @@ from cloudgpu.recipe.sections.data import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.data.copies import (
-    FILES_PER_REQUEST,
     DistributionSettings,
+    batches,
     copy_dataset,
     create_user_directory,
     dataset_index_key,
     download_files_to,
+    fetch,
     local_root,
 )
 from cloudgpu.run.data.files import RemoteFile
@@ -42,10 +43,10 @@ def share_dataset(
         target = _target(dataset, agent)
         return {"folder": target} if local else {"folder": target, "cache": dataset_index_key(dataset, target)}
 
-    def fetch(agent: Agent, source: PeerAddress) -> int:
+    def copy_from_head(agent: Agent, source: PeerAddress) -> int:
         return (_fetch_tree if local else _fetch_files)(agent, dataset, listed, way, source)
 
-    return moved + sum(distribute_to_peers([head, *rest], 1, source_of_files, fetch, way.report).values())
+    return moved + sum(distribute_to_peers([head, *rest], 1, source_of_files, copy_from_head, way.report).values())
 
 
 def _fetch_files(
@@ -68,6 +69,7 @@ def _fetch_tree(
     root, names, target = local_root(dataset, way), [file.relative for file in listed], _target(dataset, agent)
     create_user_directory(agent.host, target)
     agent.host.claim_tree(target)
+    manifest = [entry for entry in manifest_of(root, names) if entry.link is None]
     entries = [
         {
             "url": _address(source["hand"], entry.path),
@@ -78,21 +80,19 @@ def _fetch_tree(
             "mtime_ns": entry.mtime_ns,
             "mode": entry.mode,
         }
-        for entry in manifest_of(root, names)
-        if entry.link is None
+        for entry in manifest
     ]
-    try:
-        for first in range(0, len(entries), FILES_PER_REQUEST):
-            batch = entries[first : first + FILES_PER_REQUEST]
-            agent.ask("fetch", {"files": batch, "roots": [target], "hand": source["hand"]})
-    except RemoteCommandError as err:
-        way.report(
-            Note(
-                f"data {dataset.name}: sending the remaining files from this machine after an error: {err.message}",
-                agent.host.node.index,
-            )
-        )
     with report_transfer(way.report, f"data {dataset.name}", agent.host.node.index) as on_bytes:
+        try:
+            for entry_batch, on_done in batches(entries, [entry.size for entry in manifest], on_bytes):
+                fetch(agent, {"files": entry_batch, "roots": [target], "hand": source["hand"]}, on_done)
+        except RemoteCommandError as err:
+            way.report(
+                Note(
+                    f"data {dataset.name}: sending the remaining files from this machine after an error: {err.message}",
+                    agent.host.node.index,
+                )
+            )
         return agent.host.send_tree(root, names, target, on_bytes)
 
 

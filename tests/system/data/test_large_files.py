@@ -1,11 +1,15 @@
 """Large downloads in ranges: interruption and resumption, changed sources, wrong checksums, refusals, full disks."""
 
+import contextlib
 import os
 import subprocess
 import threading
 import time
 
 import pytest
+
+from cloudgpu.node.agent.errors import AgentError
+from cloudgpu.node.agent.fetch import download, progress
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
@@ -134,6 +138,30 @@ def test_disk_filling_during_download_is_reported_and_download_resumes(ask, obje
     other.write_bytes(b"")
     assert ask("fetch", {"files": [objects.wanted(small / "big")]})["fetched"] == 1
     assert (small / "big").read_bytes() == CONTENT
+
+
+def test_progress_counts_present_and_resumed_bytes(objects, line, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_EVERY_S", 0)
+    objects.files |= {"present": b"x" * 1000, "small": b"y" * 5000}
+    (tmp_path / "present").write_bytes(objects.files["present"])
+    files = [objects.wanted(tmp_path / name, line.port) for name in ("present", "small", "big")]
+    total = sum(file["size"] for file in files)
+
+    def messages(**options):
+        told = []
+        with contextlib.suppress(AgentError):
+            download.verb({"files": files, **options}, told.append)
+        return [message["done"] for message in told if "done" in message], told[-1]
+
+    line.cut_after(35 * MIB)
+    first, _ = messages(attempts=1)
+    assert first[0] == 1000
+    assert first == sorted(first)
+    line.mend()
+    second, answer = messages()
+    assert second[-1] == max(second) == total
+    # What the answer does not count was present before, and the progress counts it.
+    assert total - answer["bytes"] in second
 
 
 def until(holds):

@@ -13,7 +13,7 @@ from cloudgpu.run.collect import collect
 from cloudgpu.run.data.files import RemoteFile
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Metrics
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Activity, Note
 from cloudgpu.run.stage import Staged, send_workdir, stage
 from cloudgpu.run.start import rank_launches, start
 from cloudgpu.run.workdir import without_data
@@ -77,13 +77,29 @@ def test_unsent_files_are_named_and_the_rest_counted(tmp_path):
 def test_large_dataset_is_fetched_in_batches():
     files = [RemoteFile(f"https://x/{number}", f"f{number}", 1, None) for number in range(4100)]
     (one,) = agents(1)
-    one.host.on(
-        " fetch$", ScriptedResult(reply=lambda stdin: json.dumps({"bytes": len(json.loads(stdin)["files"])}) + "\n")
-    )
+
+    def reply(stdin):
+        size = len(json.loads(stdin)["files"])
+        return "".join(json.dumps(line) + "\n" for line in ({"done": size // 2}, {"done": 9999}, {"bytes": size}))
+
+    one.host.on(" fetch$", ScriptedResult(reply=reply))
     data = [{"name": "big", "from": "s3://bucket/k/", "to": "/data/big"}]
-    done = stage(job(data=data), [one], lambda _: files, None, lambda _: None)
+    heard = []
+    done = stage(job(data=data), [one], lambda _: files, None, heard.append)
     sizes = [len(json.loads(sent.stdin)["files"]) for sent in one.host.sent if "fetch" in sent.wire]
     assert (sizes, done.data_bytes) == ([2000, 2000, 100], 4100)
+    *moving, ended = [event for event in heard if isinstance(event, Activity) and event.name == "data big"]
+    assert [event.done for event in moving] == [1000, 4100, 2000, 3000, 4100, 4000, 4050, 4100, 4100]
+    assert {(event.total, event.unit, event.node) for event in moving} == {(4100, "B", 0)}
+    assert ended.finished
+
+
+def test_malformed_progress_of_a_download_is_refused():
+    (one,) = agents(1)
+    one.host.on(" fetch$", ScriptedResult(stdout='{"done": "much"}\n{"bytes": 1}\n'))
+    data = [{"name": "big", "from": "s3://bucket/k/", "to": "/data/big"}]
+    with pytest.raises(RemoteCommandError, match="invalid value for done"):
+        stage(job(data=data), [one], lambda _: [RemoteFile("https://x/1", "f1", 1, None)], None, lambda _: None)
 
 
 def test_single_file_is_staged_as_a_dataset(tmp_path):

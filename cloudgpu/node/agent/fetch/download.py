@@ -21,6 +21,7 @@ from .dataset_index import Record
 from .disk_space import check_disk_space
 from .from_peer import Peer, parse_peer
 from .http import HttpConnections, TransientError, WrongRangeError
+from .progress import Progress
 from .ranges import LARGE, RangesUnsupportedError, download_ranges
 from .request import RequestedFile, parse_requested_files
 
@@ -33,14 +34,18 @@ _LONGEST_WAIT_S = 20.0
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Download the requested files. Print how many were fetched, the bytes received, and how many were already present.
 
+    Meanwhile, print `{"done": BYTES}`: the size of what is present, including bytes from an interrupted download.
+
     Raises:
         AgentError: The request is invalid or a download failed. The first failure stops the other downloads.
     """
     requested, record = parse_requested_files(spec), Record(spec)
-    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, parse_peer(spec))
+    progress = Progress(lambda done: emit({"done": done}))
+    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, parse_peer(spec), progress)
     with closing(downloads.web), ThreadPoolExecutor(_THREADS) as pool:
         present_flags = list(pool.map(downloads.has_requested_content, requested))
         missing = [file for file, is_present in zip(requested, present_flags) if not is_present]
+        progress.at("", sum(file.size for file, is_present in zip(requested, present_flags) if is_present))
         check_disk_space(missing)
         try:
             small = [pool.submit(downloads.fetch, file) for file in missing if file.size < LARGE]
@@ -60,8 +65,11 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 class Downloads:
     """A set of downloads that run in several threads. The first failure stops all of them."""
 
-    def __init__(self, attempts: int, record: Record, peer: Peer | None = None) -> None:
+    def __init__(
+        self, attempts: int, record: Record, peer: Peer | None = None, progress: Progress | None = None
+    ) -> None:
         self.bytes = 0
+        self.progress = progress or Progress(lambda _done: None)
         self.failure: AgentError | None = None
         self._record = record
         self._max_attempts = attempts
@@ -195,6 +203,7 @@ class Downloads:
             if have and answer.status != http.client.PARTIAL_CONTENT:
                 have, digest = 0, hashlib.sha256()  # the server sends the file from the beginning
             os.ftruncate(part, have)
+            self.progress.at(wanted.path, have)
             for data in self.web.body(answer):
                 have += len(data)
                 if have > wanted.size:
@@ -203,6 +212,7 @@ class Downloads:
                 fetch_part.write_at(part, data, have - len(data))
                 digest.update(data)
                 self.count(len(data))
+                self.progress.at(wanted.path, have)
         fetch_part.verify(part, wanted, have, digest.hexdigest(), resumed=bool(resumed))
 
     def count(self, size: int) -> None:

@@ -11,6 +11,7 @@ from typing import Callable, Protocol, Sequence
 from . import part as fetch_part
 from .http import HttpConnections, TransientError, WrongRangeError
 from .part import STEP, PartMap
+from .progress import Progress
 from .request import RequestedFile
 
 LARGE = 2 * STEP
@@ -21,6 +22,7 @@ class RangeDownloads(Protocol):
     """The subset of the `download.Downloads` interface that ranged downloads use."""
 
     web: HttpConnections
+    progress: Progress
 
     def attempts(self, wanted: RequestedFile, once: Callable[[], None]) -> bool:
         """Retry until `once` succeeds. Return False if another download has failed."""
@@ -45,6 +47,8 @@ def download_ranges(downloads: RangeDownloads, part: int, wanted: RequestedFile,
     try:
         os.ftruncate(part, wanted.size)
         resumed = any(part_map.done)
+        for number, done in enumerate(part_map.done):
+            downloads.progress.at(f"{wanted.path} {number}", min(STEP, wanted.size - number * STEP) if done else 0)
         steps = [
             None if done else pool.submit(_step, downloads, part, wanted, part_map, number)
             for number, done in enumerate(part_map.done)
@@ -95,6 +99,7 @@ def _step(downloads: RangeDownloads, part: int, wanted: RequestedFile, part_map:
             fetch_part.write_at(part, chunk, have)
             have += len(chunk)
             downloads.count(len(chunk))
+            downloads.progress.at(f"{wanted.path} {number}", have - first)
             if len(chunk) < len(data):
                 downloads.web.drop()  # the remaining data belongs to another step or exceeds the file
                 break
