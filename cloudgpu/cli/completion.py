@@ -10,12 +10,12 @@ from pathlib import Path
 import typer
 
 from cloudgpu.cli.lazy import Deferred
-from cloudgpu.paths import bundled_folder
 
 _recorded_names: Deferred[[str, str], list[str]] = Deferred("cloudgpu.cli.recorded_names.recorded_names")
 _gpu_names: Deferred[[], list[str]] = Deferred("cloudgpu.cli.known_names.gpu_names")
 _instance_type_names: Deferred[[], list[str]] = Deferred("cloudgpu.cli.known_names.instance_type_names")
 _host_names: Deferred[[], list[str]] = Deferred("cloudgpu.cli.known_names.host_names")
+_bundled_folder: Deferred[[str], Path] = Deferred("cloudgpu.paths.bundled_folder")
 _field_names: Deferred[[str], list[str]] = Deferred("cloudgpu.cli.known_names.field_names")
 
 Complete = Callable[[typer.Context, str], list[str]]
@@ -55,7 +55,9 @@ def clusters_and_runs(_ctx: typer.Context, _incomplete: str) -> Iterable[str]:
 def recipes(_ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Return the names of recipes, and matching folders and YAML files."""
     named = [
-        path.parent.name for root in (Path("recipes"), bundled_folder("recipes")) for path in root.glob("*/recipe.yaml")
+        path.parent.name
+        for root in (Path("recipes"), _bundled_folder("recipes"))
+        for path in root.glob("*/recipe.yaml")
     ]
     folder = incomplete.rpartition("/")[0]
     near = sorted(Path(folder or ".").expanduser().iterdir())

@@ -10,7 +10,8 @@ import re
 import shutil
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TextIO
+from contextlib import AbstractContextManager
+from typing import Any, Literal, NamedTuple, Protocol, TextIO
 
 import typer
 
@@ -51,6 +52,41 @@ class Region(Protocol):
 
     def print(self, text: str) -> None:
         """Write complete lines above the region."""
+
+
+ProgressStyle = Literal["in-place", "lines", "verbose"]
+
+
+class ProgressView(Protocol):
+    """What shows the progress events of a command; see `progress_display`."""
+
+    @property
+    def rank_lines(self) -> Sequence[Any]:
+        """The last printed lines of ranks, as `RankLine`."""
+
+    def emit(self, event: Any) -> None:  # noqa: ANN401 - the event types are imported with the first event
+        """Show a progress event."""
+
+    def working(self, name: str) -> AbstractContextManager[None]:
+        """Show a stage until the context ends."""
+
+
+_shown_region: Region | None = None
+"""The region that is on the terminal, which all outputs of this process share."""
+
+
+def set_shown_region(region: Region | None) -> None:
+    """Record the region that is on the terminal, or that there is none."""
+    global _shown_region  # noqa: PLW0603 - a process has one terminal
+    _shown_region = region
+
+
+def suspend_region() -> None:
+    """Erase the region, so that something else can write to the terminal. The next progress event shows it again."""
+    region = _shown_region
+    set_shown_region(None)
+    if region is not None:
+        region.stop()
 
 
 def render_line(line: Line, *, colour: bool) -> str:

@@ -3,31 +3,25 @@
 import os
 import sys
 import threading
-import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
-from cloudgpu.backends.events import ProgressEvent, StageChange
 from cloudgpu.cli.lazy import Deferred
 from cloudgpu.cli.render.error import detail_lines, error_json
 from cloudgpu.cli.terminal.json_text import json_text
-from cloudgpu.cli.terminal.live_view import LiveView
-from cloudgpu.cli.terminal.output import ColoredText, Line, Output, Region
+from cloudgpu.cli.terminal.output import ColoredText, Line, Output, ProgressStyle, ProgressView, suspend_region
 from cloudgpu.cli.terminal.panel import Mood, Row, framed_panel, plain_panel
-from cloudgpu.cli.terminal.progress import ProgressPrinter, rank_prefix
-from cloudgpu.cli.terminal.progress_log import ProgressLog
-from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.run.progress import LogFolder, RankLine, RankOutput, ServiceAddress
 
-_open_display: Deferred[[Output, TextIO, LiveView], Region] = Deferred(
-    "cloudgpu.cli.terminal.live_display.open_display"
+if TYPE_CHECKING:
+    from cloudgpu.backends.events import ProgressEvent
+    from cloudgpu.run.progress import RankLine
+
+# Most commands show no progress, and their start would wait for the import of all event types.
+_open_progress: Deferred[[Output, TextIO, ProgressStyle], ProgressView] = Deferred(
+    "cloudgpu.cli.terminal.progress_display.open_progress"
 )
-
-_RECENT = 40
-"""Number of printed lines of ranks that a reader can find without searching."""
 
 
 class Screen:
@@ -38,8 +32,6 @@ class Screen:
 
     documents: ClassVar[int] = 0
     """Number of JSON documents that this process has written."""
-    _shown: ClassVar[Region | None] = None
-    """The display whose region is on the terminal. All screens share the terminal."""
 
     def __init__(
         self, *, json_mode: bool = False, colour: bool | None = None, verbose: bool = False, quits: bool = False
@@ -48,14 +40,10 @@ class Screen:
         self._quits = quits
         self._stream = sys.stderr if json_mode else sys.stdout
         self._out = Output(self._stream, colour=colour, quits=quits)
-        self._printer = ProgressPrinter(verbose=verbose)
-        self._logged = ProgressPrinter(verbose=True)
-        self._log = ProgressLog(SystemClock())
-        in_place = self._out.is_terminal and not verbose and not quits and os.environ.get("TERM") != "dumb"
-        self._view = LiveView() if in_place else None
-        self._display: Region | None = None
-        self._rank_lines: deque[RankLine] = deque(maxlen=_RECENT)
-        self._display_lock = threading.Lock()
+        self._verbose = verbose
+        self._in_place = self._out.is_terminal and not verbose and not quits and os.environ.get("TERM") != "dumb"
+        self._progress: ProgressView | None = None
+        self._progress_lock = threading.Lock()
 
     @property
     def width(self) -> int | None:
@@ -65,75 +53,32 @@ class Screen:
     @property
     def compact(self) -> bool:
         """Whether to show only what is important, because the details follow in place or are in the log."""
-        return self._view is not None
+        return self._in_place
 
-    def emit(self, event: ProgressEvent) -> None:
+    def emit(self, event: "ProgressEvent") -> None:
         """Show a progress event, and keep it in the progress log."""
-        if isinstance(event, LogFolder):
-            self._log.open(event.path)
-        # The logs of the run keep the output of ranks, and the address of a service contains its token.
-        elif not isinstance(event, RankLine | RankOutput | ServiceAddress):
-            self._log.add(self._logged.lines(event))
-        if isinstance(event, RankOutput) and not self._out.is_terminal:
-            self._remember(event)
-            self._out.block(event.lines, rank_prefix(event.rank, alone=event.alone))
-            return
-        if self._view is None:
-            self._print(event)
-            return
-        lines = self._view.take(event)
-        self._show_region(active=self._view.active)
-        if lines is None:
-            self._print(event)
-        else:
-            self._out.lines(lines)
-
-    def _print(self, event: ProgressEvent) -> None:
-        if isinstance(event, RankLine | RankOutput):
-            self._remember(event)
-        self._out.lines(self._printer.lines(event))
-
-    def _remember(self, output: RankLine | RankOutput) -> None:
-        if isinstance(output, RankLine):
-            self._rank_lines.append(output)
-        else:
-            self._rank_lines.extend(RankLine(output.rank, line) for line in output.lines[-_RECENT:])
+        self._shown_progress().emit(event)
 
     @property
-    def rank_lines(self) -> Sequence[RankLine]:
+    def rank_lines(self) -> "Sequence[RankLine]":
         """The last printed lines of ranks, which a reader can find without searching."""
-        return self._rank_lines
+        return () if self._progress is None else self._progress.rank_lines
 
     @contextmanager
     def working(self, name: str) -> Iterator[None]:
         """Show a stage on a terminal, and only there, for a command whose output has no stages."""
-        if self._view is None:
+        if not self._in_place:
             yield
             return
-        started = time.monotonic()
-        self.emit(StageChange(name))
-        try:
+        with self._shown_progress().working(name):
             yield
-        finally:
-            self.emit(StageChange(name, time.monotonic() - started))
 
-    def _show_region(self, *, active: bool) -> None:
-        with self._display_lock:
-            if active and self._display is None and self._view is not None:
-                self._display = self._out.region = _open_display(self._out, self._stream, self._view)
-            if self._display is not None:
-                if active:
-                    Screen._shown = self._display  # first, because Ctrl-C may come as soon as the region is drawn
-                    self._display.start()
-                else:
-                    self._display.stop()
-                    Screen._shown = None
-
-    def _suspend(self) -> None:
-        """Erase the region, so that something else can write to the terminal. The next event shows it again."""
-        shown, Screen._shown = Screen._shown, None
-        if shown is not None:
-            shown.stop()
+    def _shown_progress(self) -> ProgressView:
+        with self._progress_lock:
+            if self._progress is None:
+                style: ProgressStyle = "in-place" if self._in_place else "verbose" if self._verbose else "lines"
+                self._progress = _open_progress(self._out, self._stream, style)
+            return self._progress
 
     def line(self, text: Line = "") -> None:
         """Write one line of text."""
@@ -165,21 +110,21 @@ class Screen:
 
     def document(self, value: Any) -> None:  # noqa: ANN401
         """Write the JSON document of a command."""
-        self._suspend()
+        suspend_region()
         Screen.documents += 1
         # `json_text` escapes all characters but printable ASCII, so `Output` does not change these lines.
         Output(sys.stdout, quits=self._quits).lines(json_text(value).split("\n"))
 
     def remark(self, text: Line) -> None:
         """Write one line to stderr."""
-        self._suspend()
+        suspend_region()
         Output(sys.stderr).lines([text])
 
     def hint(self, text: str) -> None:
         """Write a hint about the next command to stderr. Writes nothing if stderr is not a terminal."""
         out = Output(sys.stderr)
         if out.is_terminal:
-            self._suspend()
+            suspend_region()
             out.lines([_hint(text)])
 
     def error(self, err: CloudGpuError) -> None:
@@ -193,7 +138,7 @@ class Screen:
 
     def trouble(self, message: str, details: Sequence[str] = (), hint: str = "") -> None:
         """Write an error's message, details and hint to stderr."""
-        self._suspend()
+        suspend_region()
         lines: list[Line] = [(ColoredText("error:", "red"), f" {message}"), *(f"  {line}" for line in details)]
         Output(sys.stderr).lines([*lines, _hint(hint)] if hint else lines)
 

@@ -88,6 +88,14 @@ def test_help_version_and_usage_errors_import_no_command(arguments, says):
     assert says in printed
 
 
+def test_help_imports_neither_progress_events_nor_state_files():
+    program = "import sys\nfrom cloudgpu.cli.main import main\nmain(['--help'])\nprint(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "cloudgpu.cli.terminal.screen" in loaded
+    assert not loaded & {"cloudgpu.run.progress", "cloudgpu.backends.events", "cloudgpu.files", "rich"}
+
+
 @pytest.mark.parametrize(
     ("typed", "offered"), [("t", ["train", "tunnel"]), ("ssh", ["ssh", "ssh-config"]), ("--v", ["--version"])]
 )

@@ -1,0 +1,102 @@
+"""The progress of a command: lines, a region that is redrawn in place on a terminal, and the progress log."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, TextIO
+
+from cloudgpu.backends.events import ProgressEvent, StageChange
+from cloudgpu.cli.lazy import Deferred
+from cloudgpu.cli.terminal.live_view import LiveView
+from cloudgpu.cli.terminal.output import Output, ProgressStyle, ProgressView, Region, set_shown_region
+from cloudgpu.cli.terminal.progress import ProgressPrinter, rank_prefix
+from cloudgpu.cli.terminal.progress_log import ProgressLog
+from cloudgpu.clock import SystemClock
+from cloudgpu.run.progress import LogFolder, RankLine, RankOutput, ServiceAddress
+
+_open_display: Deferred[[Output, TextIO, LiveView], Region] = Deferred(
+    "cloudgpu.cli.terminal.live_display.open_display"
+)
+_RECENT: Final = 40
+"""Number of printed lines of ranks that a reader can find without searching."""
+
+
+def open_progress(out: Output, stream: TextIO, style: ProgressStyle) -> ProgressView:
+    """Return what shows progress events."""
+    return ProgressDisplay(out, stream, style)
+
+
+class ProgressDisplay:
+    """Shows progress events in place or as lines; `verbose` keeps every line."""
+
+    def __init__(self, out: Output, stream: TextIO, style: ProgressStyle) -> None:
+        self._out = out
+        self._stream = stream
+        self._printer = ProgressPrinter(verbose=style == "verbose")
+        self._logged = ProgressPrinter(verbose=True)
+        self._log = ProgressLog(SystemClock())
+        self._view = LiveView() if style == "in-place" else None
+        self._display: Region | None = None
+        self._rank_lines: deque[RankLine] = deque(maxlen=_RECENT)
+        self._display_lock = threading.Lock()
+
+    def emit(self, event: ProgressEvent) -> None:
+        """Show a progress event, and keep it in the progress log."""
+        if isinstance(event, LogFolder):
+            self._log.open(event.path)
+        # The logs of the run keep the output of ranks, and the address of a service contains its token.
+        elif not isinstance(event, RankLine | RankOutput | ServiceAddress):
+            self._log.add(self._logged.lines(event))
+        if isinstance(event, RankOutput) and not self._out.is_terminal:
+            self._remember(event)
+            self._out.block(event.lines, rank_prefix(event.rank, alone=event.alone))
+            return
+        if self._view is None:
+            self._print(event)
+            return
+        lines = self._view.take(event)
+        self._show_region(active=self._view.active)
+        if lines is None:
+            self._print(event)
+        else:
+            self._out.lines(lines)
+
+    def _print(self, event: ProgressEvent) -> None:
+        if isinstance(event, RankLine | RankOutput):
+            self._remember(event)
+        self._out.lines(self._printer.lines(event))
+
+    def _remember(self, output: RankLine | RankOutput) -> None:
+        if isinstance(output, RankLine):
+            self._rank_lines.append(output)
+        else:
+            self._rank_lines.extend(RankLine(output.rank, line) for line in output.lines[-_RECENT:])
+
+    @property
+    def rank_lines(self) -> Sequence[RankLine]:
+        """The last printed lines of ranks, which a reader can find without searching."""
+        return self._rank_lines
+
+    @contextmanager
+    def working(self, name: str) -> Iterator[None]:
+        """Show a stage until the context ends."""
+        started = time.monotonic()
+        self.emit(StageChange(name))
+        try:
+            yield
+        finally:
+            self.emit(StageChange(name, time.monotonic() - started))
+
+    def _show_region(self, *, active: bool) -> None:
+        with self._display_lock:
+            if active and self._display is None and self._view is not None:
+                self._display = self._out.region = _open_display(self._out, self._stream, self._view)
+            if self._display is not None:
+                if active:
+                    set_shown_region(self._display)  # first, because Ctrl-C may come as soon as the region is drawn
+                    self._display.start()
+                else:
+                    self._display.stop()
+                    set_shown_region(None)
