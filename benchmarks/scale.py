@@ -1,6 +1,7 @@
 """Measure clusters of many rehearsal nodes: the seconds and API calls of `up` and `down`.
 
-`up` is measured until every node responds over SSH.
+`up` ends when every node has responded over SSH and passed its health check. Another login to all nodes is shown
+separately.
 
 Aims: `up` with 64 nodes <= 25 s, `down` with 200 nodes <= 15 s, and the same number of mutating calls for any number of
 nodes above 1. The calls that read host keys from the consoles grow with the number of nodes and are shown separately.
@@ -100,8 +101,8 @@ def _no_session(node: Node) -> NoReturn:
     sys.exit(f"{node.instance_id} is reachable only through Session Manager, which is not measured here")
 
 
-def first_answers_s(home: Path, name: str) -> float:
-    """Connect to every node of a cluster and return the seconds until all of them have responded over SSH."""
+def login_s(home: Path, name: str) -> float:
+    """Connect to every node of a cluster again and return the seconds until all of them have responded."""
     started = time.perf_counter()
     stored = json.loads(Home(home).cluster(name).inventory.read_text())
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(home)}, cwd=home)
@@ -123,10 +124,10 @@ def measure(home: Path, nodes: int) -> Counter[str]:
     """Run `up`, connect to every node, run `down`, and return the mutating calls of `up`."""
     name = f"scale-{nodes}"
     up = command(home, "up", "scale", "--on", "rehearsal", "--yes", "--name", name, "--set", f"resources.nodes={nodes}")
-    answered_s = first_answers_s(home, name)
+    answered_s = login_s(home, name)
     down = command(home, "down", name)
-    for what, wall_s, took in (("up", up.wall_s + answered_s, up), ("down", down.wall_s, down)):
-        label = f"{what} with {nodes} nodes" + (" until all respond over SSH" if what == "up" else "")
+    for what, wall_s, took in (("up", up.wall_s, up), ("down", down.wall_s, down)):
+        label = f"{what} with {nodes} nodes" + (" until all are checked" if what == "up" else "")
         if (what, nodes) in AIMS_S:
             show(label, wall_s, AIMS_S[what, nodes], "s")
         else:
@@ -137,6 +138,7 @@ def measure(home: Path, nodes: int) -> Counter[str]:
             f"     calls: {sum(took.changing.values())} mutating, {reads - took.calls[PER_NODE]} read-only, "
             f"{took.calls[PER_NODE]} for consoles"
         )
+    print(f"     {f'another login to {nodes} nodes':<58} {answered_s:>9.3f} s")
     return up.changing
 
 

@@ -165,6 +165,21 @@ def test_step_whose_check_still_fails_is_a_failure(machine: Machine) -> None:
     assert "its check still fails" in state["error"]
 
 
+@pytest.mark.parametrize("lacks", ["ensurepip", "venv", ""])
+def test_python_without_a_part_of_venv_gets_the_package(machine: Machine, lacks: str) -> None:
+    library = machine.root / "library"
+    for name in {"ensurepip", "venv"} - {lacks}:
+        (library / name).mkdir(parents=True)
+        (library / name / "__init__.py").write_text("raise SystemExit('imported')")
+    machine.stand_in(
+        "python3",
+        f'[ "$1 $2 $3" = "-I -S -c" ] || exit 9; exec {sys.executable} -I -S -c '
+        f'"import sys, importlib.machinery; sys.path = [\'{library}\']\n$4"',
+    )
+    machine.boot(bootstrap_script(BARE))
+    assert any("python3-venv" in call for call in machine.installs()) is bool(lacks)
+
+
 def test_package_installation_is_retried_then_fails(machine: Machine) -> None:
     machine.stand_in(
         "apt-get",

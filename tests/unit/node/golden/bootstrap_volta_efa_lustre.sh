@@ -21,6 +21,7 @@ flock 9
 
 # Quotes, backslashes and control characters would break the JSON.
 plain() {
+  [ -n "$1" ] || return 0
   # shellcheck disable=SC1003 # a backslash, not a quote
   printf '%s' "$1" | tr -d '"\\' | tr '\000-\037\177' ' ' | cut -c1-300
 }
@@ -30,7 +31,8 @@ timings() {
   separator=
   for name in $order; do
     if [ -e "$state_dir/steps/$name" ]; then
-      printf '%s%s' "$separator" "$(cat "$state_dir/steps/$name")"
+      IFS= read -r timing <"$state_dir/steps/$name" || : # the line has no line feed
+      printf '%s%s' "$separator" "$timing"
       separator=,
     fi
   done
@@ -207,8 +209,10 @@ do_quiet() {
 }
 
 
+# Debian packages parts of venv separately. To import them takes six times as long as to find them.
 check_python() {
-  python3 -c 'import ensurepip, venv'
+  python3 -I -S -c 'from importlib.machinery import PathFinder as path
+raise SystemExit(not (path.find_spec("ensurepip") and path.find_spec("venv")))'
 }
 
 do_python() {
