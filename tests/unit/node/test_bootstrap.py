@@ -174,7 +174,7 @@ def test_python_without_a_part_of_venv_gets_the_package(machine: Machine, lacks:
     machine.stand_in(
         "python3",
         f'[ "$1 $2 $3" = "-I -S -c" ] || exit 9; exec {sys.executable} -I -S -c '
-        f'"import sys, importlib.machinery; sys.path = [\'{library}\']\n$4"',
+        f"\"import sys, importlib.machinery; sys.path = ['{library}']\n$4\"",
     )
     machine.boot(bootstrap_script(BARE))
     assert any("python3-venv" in call for call in machine.installs()) is bool(lacks)
