@@ -13,11 +13,14 @@ from ..errors import AgentError
 from ..masking import Mask
 from ..untrusted_data import MALFORMED
 from . import secret_file, status
+from .log_times import line_times, modified_ms
 
 _BATCH_BYTES = 1 << 20
 """Maximum bytes of one message. A longer line is split."""
 _COMPRESSED_BYTES = 1 << 14
 """Minimum bytes of a chunk that is sent compressed."""
+_MOST_TIMES = 4096
+"""Maximum times of one message, some 100 KB."""
 _BUSY_S, _IDLE_S = 0.05, 0.15
 
 Emit = Callable[[Dict[str, Any]], None]
@@ -45,8 +48,13 @@ class LogReader:
             # An unfinished line is not read again until it has grown.
             self._unfinished_size = available
             return None
+        # The log is measured after it was read, so all of the data had been written at that time.
+        modified = modified_ms(os.fstat(self._open()))
+        size, times = line_times(self._path, self._offset, data[:size], modified, _MOST_TIMES)
         shown = secret_file.masked_at(self._open(), self._offset, data[:size], self._mask)
         message = {"rank": self._rank, "offset": self._offset, "bytes": size, **_encoded(shown)}
+        if times:
+            message["times"] = times
         self._offset += size
         return message
 
@@ -74,6 +82,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Stream output until the run has ended and all output is delivered. The last message is `{"status": {...}}`.
 
     With `once`, only the output that exists now is sent, and the last message is `{"copied": true}`.
+    A message has the `times` of its bytes as pairs `[END_OFFSET, UTC_MILLISECONDS]`, unless they were not recorded.
     `{"transport": {...}}` is sent whenever the network that the run uses between nodes becomes known or changes.
 
     Raises:

@@ -18,6 +18,7 @@ from ..transport.watch import TransportWatch
 from ..untrusted_data import MALFORMED
 from ..utc import now as utc_now
 from . import authorized_keys, secret_file, status
+from .log_times import LogTimes
 from .ranks import RankProcesses
 from .sockets import join_gang
 from .spec import StartSpec, log_paths
@@ -51,6 +52,7 @@ class Supervisor:
         watchdog = Watchdog(os.urandom(16).hex(), self._container, spec)
         self._ranks = RankProcesses(spec, watchdog, self._container)
         self._transport = TransportWatch(spec.transport, spec.run_dir, log_paths(spec), self._container)
+        self._times = LogTimes(log_paths(spec))
         self._gang = join_gang(spec, self._selector)
         if self._container is not None:
             _create(self._container, watchdog, spec, self._transport)
@@ -74,6 +76,7 @@ class Supervisor:
         while self._state not in status.FINAL:
             self._turn()
             self._ranks.reap()
+            self._times.record(time.monotonic())
             self._follow_verdict(time.monotonic())
             self._save_if_changed()
         self._linger()
@@ -128,6 +131,7 @@ class Supervisor:
         if self._container is not None:
             self._container.remove()
         authorized_keys.revoke(self._spec)
+        self._times.record(time.monotonic(), last=True)  # before secrets are overwritten, which modifies the logs
         secret_file.finish(self._spec.run_dir, log_paths(self._spec))
         self._state, self._ended_utc = state, utc_now()
         deadline = time.monotonic() + _SAVE_AGAIN_S
