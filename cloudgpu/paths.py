@@ -219,12 +219,16 @@ class RunPaths:
 
     @property
     def logs(self) -> Path:
-        """The directory that contains `rank-N.log` for every rank."""
+        """The directory that contains `rank-N.log` and `rank-N.times` for every rank."""
         return self.root / "logs"
 
     def log(self, rank: int) -> Path:
         """Return the path of one rank's log."""
         return self.logs / f"rank-{rank}.log"
+
+    def log_times(self, rank: int) -> Path:
+        """Return the path of the file that says when the bytes of one rank's log were written."""
+        return self.logs / f"rank-{rank}.times"
 
     @property
     def outputs(self) -> Path:

@@ -11,6 +11,7 @@ from typing import Final
 from cloudgpu.errors import StateError
 from cloudgpu.files import open_for_appending, open_for_reading
 from cloudgpu.paths import RunPaths, unwritable_error
+from cloudgpu.run.log_times import append_times, first_offset_since, split_by_time, stored_times
 from cloudgpu.run.verdict import Chunk
 
 _TAIL_BYTES: Final = 65536
@@ -54,6 +55,9 @@ class LogStore:
                 if new.offset > current_size:
                     raise StateError(f"{path} was truncated while the run was followed", hint="run the command again")
                 log.write(new.raw)
+                log.flush()  # times without their bytes would be taken for those of other bytes
+                if new.times:
+                    append_times(self._paths.log_times(chunk.rank), new.offset, new.times)
         except OSError as err:
             raise unwritable_error(self._paths.logs, err) from err
         return True
@@ -80,6 +84,22 @@ class LogStore:
         Raises:
             StateError: The local log cannot be read.
         """
+        for raw in self._pieces(rank, start):
+            yield tuple(raw.decode(errors="replace").splitlines())
+
+    def timed_blocks(self, rank: int, start: int = 0) -> Iterator[tuple[datetime | None, tuple[str, ...]]]:
+        """Yield the lines of a rank's log from byte `start` in blocks, with the time by which each block was written.
+
+        The time is None if it is unknown.
+
+        Raises:
+            StateError: The local log cannot be read.
+        """
+        times = stored_times(self._paths.log_times(rank), start)
+        for written_at, raw in split_by_time(self._pieces(rank, start), start, times):
+            yield written_at, tuple(raw.decode(errors="replace").splitlines())
+
+    def _pieces(self, rank: int, start: int) -> Iterator[bytes]:
         path = self._paths.log(rank)
         rest = b""
         try:
@@ -88,7 +108,7 @@ class LogStore:
                 while block := log.read(_LONGEST_LINE_BYTES):
                     end = block.rfind(b"\n") + 1
                     if end or len(rest) >= _LONGEST_LINE_BYTES:
-                        yield tuple((rest + block[:end]).decode(errors="replace").splitlines())
+                        yield rest + block[:end]
                         rest = block[end:]
                     else:
                         rest += block
@@ -97,7 +117,33 @@ class LogStore:
         except OSError as err:
             raise unreadable_log_error(path, err) from err
         if rest:
-            yield tuple(rest.decode(errors="replace").splitlines())
+            yield rest
+
+    def start_since(self, rank: int, since: datetime) -> int | None:
+        """Return the offset of the first line of a rank's log that was written at or after a time; None if unknown.
+
+        Raises:
+            StateError: The local log cannot be read.
+        """
+        path = self._paths.log(rank)
+        try:
+            with open_for_reading(path) as log:
+                size = log.seek(0, os.SEEK_END)
+                position = first_offset_since(self._paths.log_times(rank), since, size)
+                if position is None or position == size:
+                    return position
+                while position:
+                    begin = max(0, position - _LONGEST_LINE_BYTES)
+                    log.seek(begin)
+                    line_start = log.read(position - begin).rfind(b"\n") + 1
+                    if line_start:
+                        return begin + line_start
+                    position = begin
+                return 0
+        except FileNotFoundError:
+            return 0
+        except OSError as err:
+            raise unreadable_log_error(path, err) from err
 
     def start_of_last(self, rank: int, count: int) -> int:
         """Return the offset at which the last `count` lines of a rank's log start.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -63,11 +64,19 @@ class RankLine:
 
 @dataclass(frozen=True)
 class RankOutput:
-    """Several lines of a rank's output, so that a fast rank is not slowed down by one event for each line."""
+    """Several lines of a rank's output, so that a fast rank is not slowed down by one event for each line.
+
+    Attributes:
+        rank: The rank.
+        lines: Its lines.
+        alone: Whether the run has no other rank.
+        written_at: Time by which the lines were written, at most a second after it; None if it is unknown.
+    """
 
     rank: int
     lines: tuple[str, ...]
     alone: bool = False
+    written_at: datetime | None = None
 
     def each(self) -> Iterator[RankLine]:
         """Yield the lines one by one."""

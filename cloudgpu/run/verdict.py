@@ -2,7 +2,7 @@
 
 import base64
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from cloudgpu import bounds
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import RemoteCommandError
+from cloudgpu.run.log_times import parse_times, split_by_time
 from cloudgpu.text import printable
 
 _UNFINISHED = frozenset({"starting", "running", "stopping"})
@@ -31,6 +32,8 @@ class Chunk:
     offset: int
     size: int
     text: str
+    times: tuple[tuple[int, int], ...] = ()
+    """End offsets and UTC milliseconds: see `log_times.Times`. Empty if unknown, or else for all of the bytes."""
 
     @property
     def raw(self) -> bytes:
@@ -46,7 +49,7 @@ class Chunk:
         """
         try:
             rank, offset, size = (bounds.checked_count(answer[name]) for name in ("rank", "offset", "bytes"))
-            chunk = cls(rank, offset, size, _log_text(answer, size))
+            chunk = cls(rank, offset, size, _log_text(answer, size), parse_times(answer, offset, size))
             size = len(chunk.raw)
         except (KeyError, TypeError, ValueError, OverflowError, zlib.error) as err:
             raise RemoteCommandError(f"the agent sent a malformed log chunk: {err!r}"[:500]) from err
@@ -59,7 +62,14 @@ class Chunk:
         if self.offset >= offset:
             return self
         rest = self.raw[offset - self.offset :]
-        return Chunk(self.rank, offset, len(rest), rest.decode(errors="surrogateescape")) if rest else None
+        if not rest:
+            return None
+        times = tuple((end, at) for end, at in self.times if end > offset)
+        return Chunk(self.rank, offset, len(rest), rest.decode(errors="surrogateescape"), times)
+
+    def by_time(self) -> Iterator[tuple[datetime | None, bytes]]:
+        """Yield the chunk's lines in groups that were written by the same time; None if it is unknown."""
+        return split_by_time([self.raw], self.offset, iter(self.times))
 
 
 def _log_text(answer: Mapping[str, Any], size: int) -> str:

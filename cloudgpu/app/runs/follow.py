@@ -356,14 +356,15 @@ class FollowedRun:
         return replace(collected, missing=() if terminated else collected.missing, gone=terminated)
 
     def _emit_lines(self, chunk: Chunk, metrics: Metrics, *, alone: bool) -> None:
-        text = chunk.raw.decode(errors="replace")
-        lines = text.splitlines()
-        shown = [_shortened(line) for line in lines] if max(map(len, lines), default=0) > _LONGEST_SHOWN else lines
-        self._context.emit(RankOutput(chunk.rank, tuple(shown), alone))
-        if metrics.may_match(text):
-            for line in lines:
-                for name, value, unit in metrics.read(line, chunk.rank):
-                    self._context.emit(MetricValue(name, value, unit))
+        for written_at, raw in chunk.by_time():
+            text = raw.decode(errors="replace")
+            lines = text.splitlines()
+            shown = [_shortened(line) for line in lines] if max(map(len, lines), default=0) > _LONGEST_SHOWN else lines
+            self._context.emit(RankOutput(chunk.rank, tuple(shown), alone, written_at))
+            if metrics.may_match(text):
+                for line in lines:
+                    for name, value, unit in metrics.read(line, chunk.rank):
+                        self._context.emit(MetricValue(name, value, unit))
 
     def _head(self) -> Host | None:
         """Return the head node, on which services run, or None if it is not connected."""

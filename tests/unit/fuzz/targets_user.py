@@ -213,7 +213,9 @@ def _chunk(value: Any) -> None:
         assert len(chunk.raw) == chunk.size
         assert chunk.rank >= 0
         assert chunk.offset >= 0
-        chunk.after(chunk.offset + 1)
+        assert b"".join(raw for _, raw in chunk.by_time()) == chunk.raw
+        rest = chunk.after(chunk.offset + 1)
+        assert rest is None or all(rest.offset < end <= rest.offset + rest.size for end, _ in rest.times)
 
 
 def _verdict(value: Any) -> None:
@@ -437,7 +439,12 @@ TARGETS = (
         (RemoteCommandError,),
     ),
     Target(
-        "log message", values({"rank": 0, "offset": 0, "bytes": 6, "data": "hello\n"}), _chunk, (RemoteCommandError,)
+        "log message",
+        values(
+            {"rank": 0, "offset": 0, "bytes": 6, "data": "hello\n", "times": [[2, 1795770720000], [6, 1795770721000]]}
+        ),
+        _chunk,
+        (RemoteCommandError,),
     ),
     Target(
         "final status",
