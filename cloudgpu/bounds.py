@@ -208,6 +208,15 @@ def parse_age(text: str, now: datetime) -> datetime:
     return now - timedelta(seconds=duration_s(text, longest_s))
 
 
+def parse_time_or_age(text: str, now: datetime) -> datetime:
+    """Read a date, a time such as `2026-11-21T18:00Z`, or a duration before `now` such as `7d` or `1h30m`.
+
+    Raises:
+        ValueError: The text is none of these, or the time is before 2000 or after 2099.
+    """
+    return parse_age(text, now) if _DURATION.fullmatch(text) else parse_time(text)
+
+
 def size_gib(text: object, most: int = MAX_SIZE_GIB) -> int:
     """Read a size such as `300GiB` or `2TiB` and return it in GiB.
 

@@ -32,7 +32,7 @@ EXAMPLES: Mapping[str, str] = {
     "train": "cloudgpu train quickstart --on rehearsal --yes --set epochs=5",
     "attach": "cloudgpu attach quickstart-k3fz8w",
     "status": "cloudgpu status --refresh",
-    "logs": "cloudgpu logs -f --rank 0",
+    "logs": "cloudgpu logs --since 10m --timestamps",
     "cancel": "cloudgpu cancel quickstart-k3fz8w",
     "extend": "cloudgpu extend lab --by 2h",
     "down": "cloudgpu down lab",

@@ -238,7 +238,13 @@ def require_rank(record: RunRecord, rank: int | None) -> None:
 
 
 def read_stored_output(
-    home: Home, record: RunRecord, rank: int | None = None, *, tail: int | None = None
+    home: Home,
+    record: RunRecord,
+    rank: int | None = None,
+    *,
+    tail: int | None = None,
+    since: datetime | None = None,
+    timed: bool = False,
 ) -> Iterator[RankOutput]:
     """Yield a run's output on this machine, rank by rank or for a single rank.
 
@@ -247,13 +253,39 @@ def read_stored_output(
         record: The run.
         rank: The only rank to read; None for all.
         tail: Number of lines to read from the end of each rank's output; None for all.
+        since: Time from which the lines must have been written; None for all.
+        timed: Whether to read when the lines were written. Without it, reading is faster.
+
+    Raises:
+        UsageError: It is not known which lines of a rank were written since that time.
     """
     ranks = recorded_ranks(record)
     logs = LogStore(home.run(record.run_id))
-    for selected in ranks if rank is None else [rank]:
-        start = 0 if tail is None else logs.start_of_last(selected, tail)
-        for lines in logs.blocks(selected, start):
-            yield RankOutput(selected, lines, alone=len(ranks) == 1)
+    starts = {
+        selected: max(
+            0 if tail is None else logs.start_of_last(selected, tail),
+            0 if since is None else _start_since(logs, record, selected, since),
+        )
+        for selected in (ranks if rank is None else [rank])
+    }
+    for selected, start in starts.items():
+        if timed:
+            for written_at, lines in logs.timed_blocks(selected, start):
+                yield RankOutput(selected, lines, len(ranks) == 1, written_at)
+        else:
+            for lines in logs.blocks(selected, start):
+                yield RankOutput(selected, lines, alone=len(ranks) == 1)
+
+
+def _start_since(logs: LogStore, record: RunRecord, rank: int, since: datetime) -> int:
+    start = logs.start_since(rank, since)
+    if start is None:
+        raise UsageError(
+            f"which output of rank {rank} of run {record.run_id} was written since {since:%Y-%m-%d %H:%M:%S} UTC is "
+            "unknown: the copy on this machine lacks the times",
+            hint="runs that an earlier version of cloudgpu started or copied have no times; use --tail N instead",
+        )
+    return start
 
 
 def copied_at(home: Home, record: RunRecord) -> datetime | None:

@@ -1,6 +1,7 @@
 """`cloudgpu logs`: show the output of a run's ranks, stored and live."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ from cloudgpu.app.runs.attach import (
 from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.commands.options import RunName, integer_parser
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.render.logs import LogPrinter
+from cloudgpu.cli.render.logs import LogPrinter, read_since
 from cloudgpu.cli.render.run import report_final_state
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
 from cloudgpu.cli.terminal.number_format import age
@@ -29,6 +30,7 @@ from cloudgpu.targets import as_target
 
 def logs(
     run: RunName = "",
+    *,
     follow: Annotated[
         bool | None,
         typer.Option(
@@ -45,8 +47,23 @@ def logs(
     rank: Annotated[
         int | None, typer.Option("--rank", parser=integer_parser(0, 64_000), help="Show only the output of this rank.")
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Show only lines written since then: a duration before now (10m, 2h), or a UTC time "
+            "(2026-11-27T09:12Z).",
+        ),
+    ] = None,
+    timestamps: Annotated[
+        bool,
+        typer.Option(
+            "--timestamps", help="Begin each line with the UTC time at which it was written, up to a second late."
+        ),
+    ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line of output, with `rank` and `line`.")
+        bool, typer.Option("--json", help="Print one JSON object per line of output, with `rank`, `line` and `time`.")
     ] = False,
 ) -> None:
     """Show the output of a run's ranks.
@@ -58,7 +75,8 @@ def logs(
     context = command_context(json=json, quits=True)
     record = find_run(context.records, run)
     require_rank(record, rank)
-    shown = _Shown(context, record, LogPrinter(context.screen, as_json=json), rank, tail)
+    printer = LogPrinter(context.screen, as_json=json, timestamps=timestamps)
+    shown = _Shown(context, record, printer, _Selection(rank, tail, read_since(since, context.clock.now())))
     if record.state != "running":
         shown.stored()
         if not shown.any:
@@ -81,33 +99,47 @@ def logs(
         raise typer.Exit(report_final_state(record.run_id, followed, context.screen))
 
 
+@dataclass(frozen=True)
+class _Selection:
+    """The lines that a `logs` command shows: of one rank, the last of each rank, or since a time."""
+
+    rank: int | None
+    tail: int | None
+    since: datetime | None
+
+
 class _Shown:
     """The output that a `logs` command shows."""
 
-    def __init__(
-        self, context: CliContext, record: RunRecord, printer: LogPrinter, rank: int | None, tail: int | None
-    ) -> None:
+    def __init__(self, context: CliContext, record: RunRecord, printer: LogPrinter, selection: _Selection) -> None:
         self._context = context
         self._record = record
         self._printer = printer
-        self._rank = rank
-        self._tail = tail
+        self._selection = selection
         self.copied = False
         self.any = False
 
     def stored(self) -> None:
         """Print the output on this machine."""
         self.copied = True
-        for output in read_stored_output(self._context.home, self._record, self._rank, tail=self._tail):
+        chosen, timed = self._selection, self._printer.shows_times
+        for output in read_stored_output(
+            self._context.home, self._record, chosen.rank, tail=chosen.tail, since=chosen.since, timed=timed
+        ):
             self.any = True
             self._printer.print(output)
 
     def emit(self, event: ProgressEvent) -> None:
         """Print live output. Notes go to stderr, because stdout is only for the output of ranks."""
-        if isinstance(event, RankOutput) and self._rank in (None, event.rank):
-            self._printer.print(event)
+        if isinstance(event, RankOutput):
+            if self._selection.rank in (None, event.rank) and not self._is_before(event.written_at):
+                self._printer.print(event)
         elif isinstance(event, Note) and not event.detail:
             self._context.screen.remark(event.text if event.node is None else f"node {event.node}: {event.text}")
+
+    def _is_before(self, written_at: datetime | None) -> bool:
+        since = self._selection.since
+        return since is not None and written_at is not None and written_at < since
 
 
 def _copy_line(context: CliContext, record: RunRecord, err: CloudGpuError) -> str:

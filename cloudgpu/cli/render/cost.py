@@ -16,7 +16,6 @@ from cloudgpu.ledger.report import PERIODS, CostReport, ReportRow
 
 ROWS_SHOWN = 100
 """Default maximum number of rows in the table."""
-_AGE = re.compile(r"[0-9]+[dhms]")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _BAR = 24
 """Maximum width of a bar, in columns."""
@@ -51,7 +50,7 @@ def _moment(option: str, text: str | None, now: datetime) -> datetime | None:
     if text is None:
         return None
     try:
-        return bounds.parse_age(text, now) if _AGE.fullmatch(text) else bounds.parse_time(text)
+        return bounds.parse_time_or_age(text, now)
     except ValueError:
         message = f"{option} {text}: expected a date such as 2026-11-01, or an age such as 7d, 12h or 30m"
         raise UsageError(message, hint=f"use a time after 1999: {option} 2026-11-01, or {option} 7d") from None
