@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu import bounds
 from cloudgpu.app.runs.attach import (
     RunWatcher,
     copied_at,
@@ -17,12 +18,12 @@ from cloudgpu.app.runs.attach import (
 from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.commands.options import RunName, integer_parser
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.render.logs import LogPrinter, read_since
+from cloudgpu.cli.render.logs import LogPrinter
 from cloudgpu.cli.render.run import report_final_state
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
 from cloudgpu.cli.terminal.number_format import age
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.run.progress import Note, RankOutput
 from cloudgpu.state.run_record import RunRecord
 from cloudgpu.targets import as_target
@@ -76,7 +77,7 @@ def logs(
     record = find_run(context.records, run)
     require_rank(record, rank)
     printer = LogPrinter(context.screen, as_json=json, timestamps=timestamps)
-    shown = _Shown(context, record, printer, _Selection(rank, tail, read_since(since, context.clock.now())))
+    shown = _Shown(context, record, printer, _Selection(rank, tail, _read_since(since, context.clock.now())))
     if record.state != "running":
         shown.stored()
         if not shown.any:
@@ -149,3 +150,18 @@ def _copy_line(context: CliContext, record: RunRecord, err: CloudGpuError) -> st
         ago = age((context.clock.now() - written).total_seconds())
         what = f"this copy is {ago} old ({written:%Y-%m-%d %H:%M:%S} UTC); newer output may be on the nodes"
     return f"{what}: {err.message}"
+
+
+def _read_since(text: str | None, now: datetime) -> datetime | None:
+    """Parse the value of `logs --since`: a duration before `now`, or a time or date in UTC.
+
+    Raises:
+        UsageError: The text is neither.
+    """
+    if text is None:
+        return None
+    try:
+        return bounds.parse_time_or_age(text, now)
+    except ValueError:
+        message = f"--since {text}: expected a duration such as 10m or 2h, or a UTC time such as 2026-11-27T09:12Z"
+        raise UsageError(message, hint="use a time after 1999: --since 10m, or --since 2026-11-27T09:12Z") from None

@@ -1,12 +1,9 @@
 """The output of `logs`: lines of ranks as text or as JSON."""
 
 import json
-from datetime import datetime
 
-from cloudgpu import bounds
 from cloudgpu.cli.terminal.progress import rank_prefix
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.errors import UsageError
 from cloudgpu.run.progress import RankOutput
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -39,18 +36,3 @@ class LogPrinter:
         if self._timestamps:
             prefix = f"{_NO_TIME if at is None else at.strftime(_TIME)} {prefix}"
         self._screen.block(output.lines, prefix)
-
-
-def read_since(text: str | None, now: datetime) -> datetime | None:
-    """Parse the value of `logs --since`: a duration before `now`, or a time or date in UTC.
-
-    Raises:
-        UsageError: The text is neither.
-    """
-    if text is None:
-        return None
-    try:
-        return bounds.parse_time_or_age(text, now)
-    except ValueError:
-        message = f"--since {text}: expected a duration such as 10m or 2h, or a UTC time such as 2026-11-27T09:12Z"
-        raise UsageError(message, hint="use a time after 1999: --since 10m, or --since 2026-11-27T09:12Z") from None
