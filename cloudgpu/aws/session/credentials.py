@@ -10,6 +10,7 @@ import boto3
 from botocore import exceptions as boto
 
 from cloudgpu import files
+from cloudgpu.aws.session.boto_session import open_boto_session
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.files import FileRefusedError
@@ -106,7 +107,7 @@ def open_chain(profile: str, region: str) -> tuple[boto3.Session, CredentialSour
         CloudError: The credential provider is unreachable.
     """
     with _explain_errors(CredentialSource(profile, ""), "reading the AWS configuration"):
-        source = boto3.Session(profile_name=profile or None, region_name=region)
+        source = open_boto_session(profile_name=profile or None, region_name=region)
         credentials = source.get_credentials()
     if credentials is None:
         which = f"profile {profile} has none" if profile else "neither the environment nor a profile contains any"

@@ -12,6 +12,7 @@ from botocore.config import Config
 
 from cloudgpu.aws.service_model.report import report_file
 from cloudgpu.aws.service_model.requests import check_requests
+from cloudgpu.aws.session.boto_session import open_boto_session
 from cloudgpu.aws.session.credentials import CredentialSource, add_renewal_hint, check_configuration, open_chain
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.eventual_consistency import NewResources
@@ -194,7 +195,7 @@ def connect(
         source, login = open_chain(profile or "", region)
         return Session(source, endpoint, region, on_call, login, recorder)
     with convert_errors("reading the AWS configuration"):
-        source = boto3.Session(
+        source = open_boto_session(
             aws_access_key_id=endpoint.access_key_id,
             aws_secret_access_key=endpoint.secret_access_key,
             region_name=region,
