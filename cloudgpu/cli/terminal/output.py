@@ -6,7 +6,6 @@ colors, so that no text can forge a color, start another line or send an escape 
 """
 
 import os
-import re
 import shutil
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,8 +31,8 @@ Line = str | tuple[str | ColoredText, ...]
 BROKEN_PIPE_EXIT_CODE = 141
 """Exit code of a command that exits because its reader closed the pipe. Shells report the same code for SIGPIPE."""
 FILE_COLUMNS = 100
-_MAYBE_UNPRINTABLE = re.compile(r"[^\x20-\x7e\n\t]")
-"""Characters that `printable` has to look at, in lines joined by newlines."""
+_PRINTABLE_BYTES = bytes([*b"\n\t", *range(0x20, 0x7F)])
+"""ASCII characters that `printable` keeps, and the newlines that join lines."""
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -135,11 +134,13 @@ class Output:
         Raises:
             typer.Exit: Writing failed, for example because of a closed pipe, and the command only displays data.
         """
-        text = "\n".join(lines)
-        if _MAYBE_UNPRINTABLE.search(text):
-            text = "\n".join(map(printable, lines))
+        separator = f"\n{prefix}"
+        text = separator.join(lines)
+        # Deleting all printable characters is seven times as fast as searching for another one with a pattern.
+        if not text.isascii() or text.encode().translate(None, _PRINTABLE_BYTES):
+            text = separator.join(map(printable, lines))
         if lines:
-            self._write(f"{prefix}{text.replace(chr(10), chr(10) + prefix) if prefix else text}\n")
+            self._write(f"{prefix}{text}\n")
 
     def raw(self, text: str) -> None:
         """Write text unchanged to a pipe or a file, or as printable lines to a terminal.
