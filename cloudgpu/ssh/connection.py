@@ -25,13 +25,18 @@ from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
 from cloudgpu.ssh.tcp_connector import TcpConnector
 from cloudgpu.ssh.transfer import transfer
 from cloudgpu.ssh.transfer.receive import OnSkipped
-from cloudgpu.ssh.transport import LOST, Link, RefusedChannel
+from cloudgpu.ssh.transport import LOST, WINDOW_BYTES, Link, RefusedChannel
 from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_port
 
 _CHANNEL_TIMEOUT_S = 30.0
 _LANES = 16
 _SESSIONS = 10
 _MOST_OUTPUT_BYTES = 256 << 20
+_LINES_WINDOW_BYTES = 2 << 20
+"""Receive window of a command whose output is read line by line, an eighth of the window of a transfer.
+
+A rank can print faster than its lines can be shown, so this memory is used for every node of a run.
+"""
 
 
 class SilentPortError(ConnectError):
@@ -149,7 +154,7 @@ class SshHost:
         Raises:
             ConnectError: The connection was lost, or the server rejects further sessions.
         """
-        return SessionStream(self.start(command, stdin))
+        return SessionStream(self._start(command, stdin, _LINES_WINDOW_BYTES))
 
     def start(self, command: RemoteCommand, stdin: bytes | Iterable[bytes] = b"") -> CommandSession:
         """Start a command whose output is read in chunks of bytes.
@@ -157,7 +162,10 @@ class SshHost:
         Raises:
             ConnectError: The connection was lost, or the server rejects further sessions.
         """
-        link, channel = self._channel()
+        return self._start(command, stdin, WINDOW_BYTES)
+
+    def _start(self, command: RemoteCommand, stdin: bytes | Iterable[bytes], window_bytes: int) -> CommandSession:
+        link, channel = self._channel(window_bytes)
         session = CommandSession(
             link,
             channel,
@@ -326,7 +334,7 @@ class SshHost:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _channel(self) -> tuple[Link, OrderlyChannel]:
+    def _channel(self, window_bytes: int) -> tuple[Link, OrderlyChannel]:
         """Open a session channel, on another connection if the server's limit is reached (OpenSSH: 10 per connection).
 
         Raises:
@@ -337,7 +345,7 @@ class SshHost:
             if link.channels >= _SESSIONS:
                 continue
             try:
-                return link, link.open_session(timeout=_CHANNEL_TIMEOUT_S)
+                return link, link.open_session(timeout=_CHANNEL_TIMEOUT_S, window_bytes=window_bytes)
             except RefusedChannel:
                 continue
             except LOST as err:

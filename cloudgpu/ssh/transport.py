@@ -16,7 +16,8 @@ from cloudgpu.ssh.channel import HANDLERS, OrderlyChannel
 LOST = (paramiko.SSHException, EOFError, OSError)
 """Exceptions that paramiko raises when a connection cannot be opened or is lost."""
 
-_WINDOW_BYTES = 16 << 20
+WINDOW_BYTES = 16 << 20
+"""Receive window of a channel by default, for transfers over networks with long delays."""
 _PACKET_BYTES = 1 << 15
 _LARGE_BYTES = 1 << 12
 _LONGEST_GREETING = 1 << 16
@@ -100,7 +101,7 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
     def __init__(self, opened: socket.socket | paramiko.Channel, *, without_keys: Sequence[str] = ()) -> None:
         super().__init__(
             opened,
-            default_window_size=_WINDOW_BYTES,
+            default_window_size=WINDOW_BYTES,
             default_max_packet_size=_PACKET_BYTES,
             disabled_algorithms={"keys": list(without_keys)},
             packetizer_class=_CountingPackets,
@@ -124,15 +125,17 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         """Number of channels that are open or being opened."""
         return len(self._channels)
 
-    def open_session(self, *, timeout: float) -> OrderlyChannel:
-        """Open a channel for one command.
+    def open_session(self, *, timeout: float, window_bytes: int = WINDOW_BYTES) -> OrderlyChannel:
+        """Open a channel for one command. The server sends at most `window_bytes` before they are read.
 
         Raises:
             RefusedChannel: The server refuses another channel on this connection. Open channels are unaffected.
         """
-        return self.open("session", timeout=timeout)
+        return self.open("session", timeout=timeout, window_bytes=window_bytes)
 
-    def open(self, kind: str, to: tuple[str, int] | None = None, *, timeout: float) -> OrderlyChannel:
+    def open(
+        self, kind: str, to: tuple[str, int] | None = None, *, timeout: float, window_bytes: int = WINDOW_BYTES
+    ) -> OrderlyChannel:
         """Open a channel of any kind; `to` is the destination of a `direct-tcpip` channel.
 
         Raises:
@@ -140,7 +143,9 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
                 unaffected.
         """
         try:
-            channel: OrderlyChannel = self.open_channel(kind, to, ("127.0.0.1", 0) if to else None, timeout=timeout)
+            channel: OrderlyChannel = self.open_channel(
+                kind, to, ("127.0.0.1", 0) if to else None, window_size=window_bytes, timeout=timeout
+            )
         except paramiko.SSHException as err:
             # Paramiko stores only one exception per connection. If two opens fail at the same time, one thread gets the
             # exception, and the other gets a generic exception with this text.

@@ -107,6 +107,17 @@ def test_abandoned_stream_does_not_block_connection(host: SshHost) -> None:
     assert host.run(RemoteCommand("echo", "on")).stdout == "on\n"
 
 
+def test_output_that_is_not_read_yet_stays_on_the_node(host: SshHost) -> None:
+    stream = host.stream(RemoteCommand("sh", "-c", "yes | head -c 20000000"))
+    lines = stream.lines()
+    assert next(lines) == "y"
+    received = stream._session._channel.in_buffer
+    until(lambda: len(received) > 1_500_000)
+    assert host.run(RemoteCommand("echo", "on")).stdout == "on\n"
+    assert len(received) <= 2 << 20
+    assert sum(1 for _ in lines) == 9_999_999
+
+
 def test_closing_stream_from_another_thread_ends_iteration(host: SshHost) -> None:
     stream = host.stream(RemoteCommand("sh", "-c", "echo up; exec sleep 60"))
     lines = stream.lines()
