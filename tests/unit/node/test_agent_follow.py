@@ -1,8 +1,12 @@
+import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloudgpu.node.agent import proc
 from cloudgpu.node.agent.gang import follow
 from cloudgpu.node.agent.gang.follow import LogReader
 from cloudgpu.run.verdict import Chunk
@@ -71,3 +75,33 @@ def test_line_over_one_mebibyte_is_split_between_characters(tmp_path: Path) -> N
 
 def test_missing_log_file_yields_no_messages(tmp_path: Path) -> None:
     assert LogReader(str(tmp_path / "log"), 0, 0).next(whole=False) is None
+
+
+class EndingCaller(follow.Caller):
+    """Keeps how long `follow` waits, and ends the run at the first time that it waits at all."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self.waits: list[float] = []
+        self._end = end
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        if seconds:
+            self._end()
+
+
+def test_output_of_a_rank_that_prints_fast_is_sent_without_pauses(tmp_path: Path) -> None:
+    def save(state: str) -> None:
+        agent = {"pid": os.getpid(), "started": proc.start_mark(os.getpid()), "boot": proc.boot_id()}
+        ranks = [{"rank": 0, "ended_utc": None}]
+        status = {"state": state, "ranks": ranks, "agent": agent, "node_index": 0, "lost_s": 60, "first_failure": None}
+        Path(follow.status.status_path(str(tmp_path))).write_text(json.dumps(status))
+
+    log = tmp_path / "rank-0.log"
+    log.write_bytes(b"a line of ten bytes or more\n" * 150_000)
+    save("running")
+    caller, sent = EndingCaller(lambda: save("succeeded")), []
+    follow._follow(str(tmp_path), {0: LogReader(str(log), 0, 0)}, sent.append, caller)
+    assert sum(message.get("bytes", 0) for message in sent) == log.stat().st_size
+    assert len(sent) == 6
+    assert caller.waits == [0, 0, 0, 0, 0.05]

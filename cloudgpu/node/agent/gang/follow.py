@@ -143,14 +143,23 @@ def _follow(folder: str, readers: dict[int, LogReader], emit: Emit, caller: Call
             emit({"status": known})
             return
         if not run_ended:
-            caller.wait(_BUSY_S if any(delivered) else _IDLE_S)
+            caller.wait(_pause_s(delivered))
 
 
-def _deliver(reader: LogReader, emit: Emit, *, whole: bool) -> bool:
+def _pause_s(delivered: list[int]) -> float:
+    """Return how long to wait after messages of these sizes: not at all if a rank has probably printed more."""
+    if max(delivered, default=0) > _BATCH_BYTES // 2:
+        return 0
+    return _BUSY_S if any(delivered) else _IDLE_S
+
+
+def _deliver(reader: LogReader, emit: Emit, *, whole: bool) -> int:
+    """Send the next output of a rank, and return its size in bytes."""
     message = reader.next(whole=whole)
-    if message is not None:
-        emit(message)
-    return message is not None
+    if message is None:
+        return 0
+    emit(message)
+    return int(message["bytes"])
 
 
 def _cut(data: bytes, *, whole: bool) -> int:
