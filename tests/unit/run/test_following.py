@@ -2,6 +2,8 @@
 
 import json
 import threading
+import time
+import tracemalloc
 from datetime import UTC, datetime
 
 import pytest
@@ -312,3 +314,52 @@ def test_key_rejection_does_not_hide_an_earlier_rank_failure(gather):
     refused = ScriptedResult(error=AuthRefusedError("refused the key"))
     _, verdict = gather(agent(0, lines(failed(node=0, rank=0))), agent(1, refused))
     assert verdict.rank == 0
+
+
+class FastStream:
+    """An agent that sends 50 chunks of 1 MB as fast as they are read."""
+
+    exit_code = 0
+    stderr = ""
+    sent = 0
+
+    def lines(self, timeout_s=None):
+        text = "x" * 999_999 + "\n"
+        for number in range(50):
+            self.sent = number + 1
+            yield json.dumps(piece(text, number * len(text)))
+        yield json.dumps(DONE)
+
+    def renew(self):
+        pass
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def allocated():
+    """Return the largest number of bytes that were allocated at once since the start of the test."""
+    was_tracing = tracemalloc.is_tracing()
+    tracemalloc.start()
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    yield lambda: tracemalloc.get_traced_memory()[1] - before
+    if not was_tracing:
+        tracemalloc.stop()
+
+
+def test_a_fast_rank_is_read_no_faster_than_its_output_is_handled(tmp_path, clock, allocated):
+    """The reader may hold one chunk and the queue four, beside the one in the follower's hands."""
+    fast, stream = agent(0), FastStream()
+    fast.host.stream = lambda *_args, **_options: stream
+    handled, ahead = 0, []
+    for item in follow([fast], {0: [0]}, {0: "/run"}, LogStore(RunPaths(tmp_path)), clock):
+        if isinstance(item, Chunk):
+            handled += 1
+            deadline = time.monotonic() + 30
+            while stream.sent < min(handled + 5, 50):
+                assert time.monotonic() < deadline
+            ahead.append(stream.sent - handled)
+    assert (handled, max(ahead)) == (50, 5)
+    assert allocated() < 16_000_000
