@@ -182,23 +182,36 @@ def _groups(
     charges that are not in the summary.
     """
     runs = _ONE_RUN if query.by == "run" else "COUNT(DISTINCT run_id)"
-    grouped = (
+    columns = (
         f"SELECT {chosen.key} AS name, simulated, SUM(micro_usd) AS micro_usd, SUM(node_ms) AS node_ms, "  # noqa: S608
         "SUM(idle_micro_usd) AS idle_micro_usd, MIN(day) AS first_day, MAX(day) AS last_day, "
-        f"SUM(unpriced + estimated) AS flags, {runs} AS runs FROM cost_summary {chosen.where} GROUP BY 1, 2"
+        f"SUM(unpriced + estimated) AS flags, {runs} AS runs FROM cost_summary {chosen.where}"
     )
     names = sorted({name for name, _ in sums})
     if query.limit is None or len(names) > _BATCH:
-        return read(grouped, chosen.parameters), ()
+        return read(f"{columns} GROUP BY 1, 2", chosen.parameters), ()
     batch = {f"name{number}": name for number, name in enumerate(names)}
     listed = ", ".join(f":{parameter}" for parameter in batch)
     inside, outside = (f"name IN ({listed})", f"name NOT IN ({listed})") if names else ("FALSE", "TRUE")
     order = "name DESC, simulated DESC" if query.by in PERIODS else "micro_usd DESC, name, simulated"
+    if query.by == "run":
+        # Every run is a group: only those that are shown are summed in full.
+        ranked = (
+            f"SELECT run AS name, simulated, SUM(micro_usd) AS micro_usd FROM cost_summary {chosen.where} GROUP BY 1, 2"  # noqa: S608
+        )
+        shown = (
+            f"{columns} AND (run IN (SELECT name FROM (SELECT * FROM grouped WHERE {outside} ORDER BY {order} "  # noqa: S608
+            f"LIMIT :limit) AS most_expensive) OR {f'run IN ({listed})' if names else 'FALSE'}) GROUP BY 1, 2"
+        )
+    else:
+        ranked = f"{columns} GROUP BY 1, 2"
+        shown = (
+            f"SELECT * FROM (SELECT * FROM grouped WHERE {outside} ORDER BY {order} LIMIT :limit) "  # noqa: S608
+            f"AS most_expensive UNION ALL SELECT * FROM grouped WHERE {inside}"
+        )
     # One statement, so that the database groups once. The rows without a name are the totals.
     rows = read(
-        f"WITH grouped AS ({grouped}) "  # noqa: S608
-        f"SELECT * FROM (SELECT * FROM grouped WHERE {outside} ORDER BY {order} LIMIT :limit) "
-        f"AS most_expensive UNION ALL SELECT * FROM grouped WHERE {inside} "
+        f"WITH grouped AS ({ranked}) {shown} "  # noqa: S608
         "UNION ALL SELECT NULL, simulated, SUM(micro_usd), 0, 0, '', '', 0, COUNT(*) FROM grouped GROUP BY simulated",
         {**chosen.parameters, **batch, "limit": query.limit},
     )
