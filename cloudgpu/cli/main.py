@@ -22,7 +22,7 @@ from cloudgpu.version import __version__
 
 COMMANDS = (
     LazyCommand("gpus", "gpus", "Compare GPUs by memory, speed and price."),
-    LazyCommand("containers", "images", "List framework containers and the GPUs they run on."),
+    LazyCommand("containers", "containers", "List framework containers and the GPUs they run on."),
     LazyCommand("recipe", "recipe", "Create, check, show and list recipes."),
     LazyCommand("plan", "plan", "Show what a recipe would do and cost."),
     LazyCommand("offers", "offers", "List the instance offers for a recipe in failover order."),
@@ -49,7 +49,7 @@ COMMANDS = (
     LazyCommand("image", "image", "Manage your own machine images for nodes."),
     LazyCommand("matrix", "matrix", "Show the results of run matrices."),
     LazyCommand("rehearsal", "rehearsal", "Manage the simulated AWS on this machine."),
-    LazyCommand("images", "images", "List framework containers and the GPUs they run on.", hidden=True),
+    LazyCommand("images", "containers", "List framework containers and the GPUs they run on.", hidden=True),
 )
 """The commands in the order in which the help lists them, which is the typical order of use."""
 FIRST_STEPS = """\b

@@ -5,19 +5,19 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from cloudgpu.app.planning.image_search import ImageQuery, containers
+from cloudgpu.app.planning.container_search import ContainerQuery, find_containers
 from cloudgpu.catalog import load
 from cloudgpu.catalog.compatibility import container_fit
 from cloudgpu.catalog.software import software as known_software
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render.images import image_rows_json, images_lines
+from cloudgpu.cli.render.containers import container_lines, containers_json
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.checks.software_container import image_support
 from tests.screens import screens
 
 
 def found(catalog, software, **sought):
-    return containers(ImageQuery(**sought), catalog, software)
+    return find_containers(ContainerQuery(**sought), catalog, software)
 
 
 @pytest.mark.parametrize(
@@ -25,14 +25,14 @@ def found(catalog, software, **sought):
     [("all", {}), ("on_t4", {"gpu": "t4"}), ("latest_for_v100", {"latest_for": "V100"})],
 )
 def test_images_output_matches_golden_file(catalog, software, golden, name, sought):
-    assert "\n".join(images_lines(found(catalog, software, **sought))) + "\n" == golden(f"images_{name}.txt")
+    assert "\n".join(container_lines(found(catalog, software, **sought))) + "\n" == golden(f"images_{name}.txt")
 
 
 def test_images_screens_match_golden_file(catalog, software, golden):
     tag = "public.example/nccl-tests:cuda12.8.1-efa1.43.2-ofiv1.16.3-ncclv2.27.7-1-testsv2.16.9-long-enough-to-fill"
     *most, last = software.images
     listing = found(catalog, replace(software, images=(*most, replace(last, image=tag))), gpu="A100")
-    assert screens(lambda width: images_lines(listing, width)) == golden("screens_images.txt")
+    assert screens(lambda width: container_lines(listing, width)) == golden("screens_images.txt")
 
 
 def test_gpu_option_lists_only_compatible_containers(catalog, software):
@@ -41,7 +41,7 @@ def test_gpu_option_lists_only_compatible_containers(catalog, software):
         "PyTorch",
         "nccl-tests",
     ]
-    assert images_lines(found(catalog, software, gpu="K80")) == ["no known container runs on K80"]
+    assert container_lines(found(catalog, software, gpu="K80")) == ["no known container runs on K80"]
 
 
 def test_framework_option_ignores_case_and_suggests_names(catalog, software):
@@ -59,7 +59,7 @@ def test_gpu_and_latest_for_are_mutually_exclusive(catalog, software):
 
 
 def test_images_json_has_all_container_fields(catalog, software):
-    document = image_rows_json(found(catalog, software, latest_for="V100"))
+    document = containers_json(found(catalog, software, latest_for="V100"))
     assert (document["gpu"], document["latest"]) == ("V100", True)
     assert document["images"][1] == {
         "framework": "Caffe2",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cloudgpu.app.planning.image_search import ImageListing, MatchingImage
+from cloudgpu.app.planning.container_search import ContainerListing, MatchingContainer
 from cloudgpu.catalog.compatibility import month_of
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
@@ -19,7 +19,7 @@ _DETAILS = (
 )
 
 
-def images_lines(listing: ImageListing, width: int | None = None) -> list[str]:
+def container_lines(listing: ContainerListing, width: int | None = None) -> list[str]:
     """Return one line per container and a legend, or a single line if no container matches."""
     gpu = listing.gpu
     if not listing.containers:
@@ -30,7 +30,7 @@ def images_lines(listing: ImageListing, width: int | None = None) -> list[str]:
     return [*table.lines(width), "", *wrap_lines(list(_legend(listing)), width)]
 
 
-def image_rows_json(listing: ImageListing) -> dict[str, Any]:
+def containers_json(listing: ContainerListing) -> dict[str, Any]:
     """Return the containers as JSON; null means unknown."""
     return {
         "gpu": None if listing.gpu is None else listing.gpu.name,
@@ -39,7 +39,7 @@ def image_rows_json(listing: ImageListing) -> dict[str, Any]:
     }
 
 
-def _row(container: MatchingImage) -> tuple[str, ...]:
+def _row(container: MatchingContainer) -> tuple[str, ...]:
     image, release, verdict = container.image, container.release, container.verdict
     drivers = UNKNOWN
     if release is not None:
@@ -57,7 +57,7 @@ def _row(container: MatchingImage) -> tuple[str, ...]:
     )
 
 
-def _code(container: MatchingImage) -> str:
+def _code(container: MatchingContainer) -> str:
     """Format the architectures and compute capabilities with native code, such as `Volta to Ampere (7.0 to 8.6)`."""
     image = container.image
     if image.lowest is None:
@@ -68,7 +68,7 @@ def _code(container: MatchingImage) -> str:
     return f"{span} ({built})"
 
 
-def _json(container: MatchingImage) -> dict[str, Any]:
+def _json(container: MatchingContainer) -> dict[str, Any]:
     image, release = container.image, container.release
     return {
         "framework": image.framework,
@@ -88,7 +88,7 @@ def _json(container: MatchingImage) -> dict[str, Any]:
     }
 
 
-def _legend(listing: ImageListing) -> Iterator[str]:
+def _legend(listing: ContainerListing) -> Iterator[str]:
     fits = {container.verdict.fit for container in listing.containers if container.verdict is not None}
     yield "native code: architectures, with compute capabilities in parentheses"
     yield "driver: branch that the CUDA version requires, with older branches for data-center GPUs in parentheses"

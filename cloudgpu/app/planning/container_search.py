@@ -11,7 +11,7 @@ from cloudgpu.recipe.name_suggestions import suggestion
 
 
 @dataclass(frozen=True)
-class ImageQuery:
+class ContainerQuery:
     """The options of `containers` as typed."""
 
     framework: str = ""
@@ -20,7 +20,7 @@ class ImageQuery:
 
 
 @dataclass(frozen=True)
-class MatchingImage:
+class MatchingContainer:
     """A container image with its contents and GPU compatibility."""
 
     image: FrameworkImage
@@ -33,15 +33,15 @@ class MatchingImage:
 
 
 @dataclass(frozen=True)
-class ImageListing:
+class ContainerListing:
     """The matching containers, and the GPU for which they were checked, if any."""
 
-    containers: tuple[MatchingImage, ...]
+    containers: tuple[MatchingContainer, ...]
     gpu: Gpu | None
     latest: bool
 
 
-def containers(query: ImageQuery, catalog: Catalog, software: Software) -> ImageListing:
+def find_containers(query: ContainerQuery, catalog: Catalog, software: Software) -> ContainerListing:
     """Return the matching containers in catalog order; if a GPU is given, only containers that run on it.
 
     Raises:
@@ -61,8 +61,10 @@ def containers(query: ImageQuery, catalog: Catalog, software: Software) -> Image
     for image in images:
         verdict = None if gpu is None else container_fit(image, gpu)
         if framework in ("", image.framework) and (verdict is None or verdict.fit != "no"):
-            matches.append(MatchingImage(image, release_of(image.image, software), _natives(catalog, image), verdict))
-    return ImageListing(tuple(matches), gpu, latest=bool(query.latest_for))
+            matches.append(
+                MatchingContainer(image, release_of(image.image, software), _natives(catalog, image), verdict)
+            )
+    return ContainerListing(tuple(matches), gpu, latest=bool(query.latest_for))
 
 
 def _natives(catalog: Catalog, image: FrameworkImage) -> tuple[Gpu, ...]:

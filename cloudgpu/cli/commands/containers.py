@@ -4,21 +4,21 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.planning.image_search import ImageQuery, containers
+from cloudgpu.app.planning.container_search import ContainerQuery, find_containers
 from cloudgpu.catalog.software import software
 from cloudgpu.cli import completion
 from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.render.images import image_rows_json, images_lines
+from cloudgpu.cli.render.containers import container_lines, containers_json
 
 
-def images(
+def containers(
     framework: Annotated[str, typer.Option("--framework", help="Show only this framework, such as pytorch.")] = "",
     gpu: Annotated[
         str,
         typer.Option(
             "--gpu",
-            help="Omit images that cannot run on this GPU, and show how well each image supports it.",
+            help="Omit containers that cannot run on this GPU, and show how well each container supports it.",
             autocompletion=completion.gpus,
         ),
     ] = "",
@@ -28,7 +28,7 @@ def images(
             "--latest-for",
             metavar="GPU",
             autocompletion=completion.gpus,
-            help="For each framework, show only the latest image that was compiled for this GPU.",
+            help="For each framework, show only the latest container that was compiled for this GPU.",
         ),
     ] = "",
     json: Json = False,
@@ -40,8 +40,8 @@ def images(
     machine images that nodes boot, use `cloudgpu image`.
     """
     context = command_context(json=json, quits=True)
-    listing = containers(ImageQuery(framework, gpu, latest_for), context.catalog, software())
+    listing = find_containers(ContainerQuery(framework, gpu, latest_for), context.catalog, software())
     if json:
-        context.screen.document(image_rows_json(listing))
+        context.screen.document(containers_json(listing))
     else:
-        context.screen.lines(images_lines(listing, context.screen.width))
+        context.screen.lines(container_lines(listing, context.screen.width))
