@@ -16,6 +16,7 @@ _gpu_names: Deferred[[], list[str]] = Deferred("cloudgpu.cli.known_names.gpu_nam
 _instance_type_names: Deferred[[], list[str]] = Deferred("cloudgpu.cli.known_names.instance_type_names")
 _host_names: Deferred[[], list[str]] = Deferred("cloudgpu.cli.known_names.host_names")
 _bundled_folder: Deferred[[str], Path] = Deferred("cloudgpu.paths.bundled_folder")
+_parameter_names: Deferred[[str], list[str]] = Deferred("cloudgpu.cli.known_names.parameter_names")
 _field_names: Deferred[[str], list[str]] = Deferred("cloudgpu.cli.known_names.field_names")
 
 Complete = Callable[[typer.Context, str], list[str]]
@@ -80,11 +81,16 @@ def hosts(_ctx: typer.Context, _incomplete: str) -> Iterable[str]:
 
 
 @_completion
-def assignments(_ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return recipe fields as `FIELD=` and sections as `SECTION.`; after `=`, the GPUs or instance types."""
+def assignments(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Return parameters of the recipe and its fields as `NAME=`, and sections as `SECTION.`.
+
+    After `=`, return the GPUs or instance types if the field is one.
+    """
     name, assigned, _ = incomplete.partition("=")
     section, _, field = name.rpartition(".")
     if not assigned:
-        return _field_names(section)
+        # The option that is being typed has no value yet, which ends the parsing before the arguments are read.
+        recipe = str(ctx.params.get("recipe") or next(iter(ctx.args), ""))
+        return [*_field_names(section), *(_parameter_names(recipe) if recipe and not section else ())]
     values = {"instance_type": _instance_type_names, "gpu": _gpu_names}
     return [f"{name}={value}" for value in values[field]()] if field in values else []

@@ -4,8 +4,12 @@ import os
 from pathlib import Path
 
 from cloudgpu.catalog import catalog
+from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.loading import load as load_hosts
+from cloudgpu.paths import bundled_folder
 from cloudgpu.recipe.fields import names_at
+from cloudgpu.recipe.loading.loader import find
+from cloudgpu.recipe.loading.loader import load as load_recipe
 from cloudgpu.settings import load
 
 
@@ -27,6 +31,15 @@ def host_names() -> list[str]:
     """
     settings = load(flags={}, environ=os.environ, cwd=Path.cwd())
     return [host.name for host in load_hosts(settings.hosts, user="", catalog=catalog.load()).hosts]
+
+
+def parameter_names(recipe: str) -> list[str]:
+    """Return the parameters of a recipe as `NAME=`; nothing if the recipe does not exist or is invalid."""
+    try:
+        loaded = load_recipe(find(recipe, roots=(Path("recipes"), bundled_folder("recipes"))))
+    except CloudGpuError:
+        return []
+    return [f"{name}=" for name in loaded.recipe.params]
 
 
 def field_names(section: str) -> list[str]:

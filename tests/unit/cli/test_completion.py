@@ -67,6 +67,10 @@ def complete(line: str, **environ: str) -> list[str]:
         ("cloudgpu containers --gpu V1", ["V100"]),
         ("cloudgpu train quickstart --set resources.instance_t", ["resources.instance_type="]),
         ("cloudgpu train quickstart --set reso", ["resources."]),
+        ("cloudgpu train quickstart --set ep", ["epochs="]),
+        ("cloudgpu train --yes quickstart --set seed=1 --set ep", ["epochs="]),
+        ("cloudgpu plan quickstart --set resources.ep", []),
+        ("cloudgpu plan resnet --set reso", ["resources."]),  # the recipe is invalid
         ("cloudgpu plan quickstart --set resources.instance_type=p4de", ["resources.instance_type=p4de.24xlarge"]),
         ("cloudgpu im", ["image"]),  # the former name `images` is not offered
     ],
