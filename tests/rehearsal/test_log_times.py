@@ -16,16 +16,20 @@ SCRIPT = """
 """
 
 
-def lines(workspace, *options):
-    """Return rank, word, and how many seconds after the line was printed its time is."""
+def read(output):
+    """Return rank, word, how many seconds after the line was printed its time is, and the time."""
     found = []
-    for text in workspace.run("logs", "--json", *options).stdout.splitlines():
+    for text in output:
         line = json.loads(text)
         word, printed = line["line"].split()
         written = datetime.fromisoformat(line["time"])
         assert written.utcoffset() == timedelta()
         found.append((line["rank"], word, written.timestamp() - float(printed), written))
     return found
+
+
+def lines(workspace, *options):
+    return read(workspace.run("logs", "--json", *options).stdout.splitlines())
 
 
 def test_times_of_a_live_and_of_a_finished_run(workspace):
@@ -39,8 +43,10 @@ def test_times_of_a_live_and_of_a_finished_run(workspace):
     since = (max(written for *_, written in before) + timedelta(milliseconds=1)).isoformat()
     assert workspace.run("logs", "--no-follow", "--since", since).stdout == ""
 
+    follower = workspace.popen("logs", "--json", "--follow")
+    assert sorted(read(follower.stdout.readline() for _ in range(2))) == sorted(before)
     workspace.run("exec", cluster, "--", "touch", f"{folder}/go")
-    followed = lines(workspace, "--follow", "--since", since)
+    followed = read(follower.communicate(timeout=60)[0].splitlines())
     assert sorted((rank, word) for rank, word, *_ in followed) == [(0, "after"), (1, "after")]
 
     workspace.json("attach", run["run_id"])

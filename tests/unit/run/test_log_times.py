@@ -38,9 +38,11 @@ def store(tmp_path: Path) -> LogStore:
 
 def shown(store: LogStore, start: int = 0) -> list[tuple[float | None, str]]:
     """Return the lines with their seconds after START."""
+    groups = list(store.timed_blocks(0, start))
+    assert all(lines for _, lines in groups)
     return [
         (None if written_at is None else (written_at - START).total_seconds(), line)
-        for written_at, lines in store.timed_blocks(0, start)
+        for written_at, lines in groups
         for line in lines
     ]
 
