@@ -25,20 +25,21 @@ _GRAVITY = ("failed", "cancelled", "lost")
 class Chunk:
     """Part of a rank's log, and its offset in the log file.
 
-    Bytes that are not UTF-8 are kept in `text` as surrogate escapes, so that the local copy is exact.
+    The log is kept as bytes, because bytes that are not UTF-8 must reach the local copy, and non-ASCII text takes long
+    to decode and encode.
     """
 
     rank: int
     offset: int
     size: int
-    text: str
+    raw: bytes
     times: tuple[tuple[int, int], ...] = ()
     """End offsets and UTC milliseconds: see `log_times.Times`. Empty if unknown, or else for all of the bytes."""
 
     @property
-    def raw(self) -> bytes:
-        """The log bytes."""
-        return self.text.encode(errors="surrogateescape")
+    def text(self) -> str:
+        """The log as text, with surrogate escapes for bytes that are not UTF-8."""
+        return self.raw.decode(errors="surrogateescape")
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "Chunk":
@@ -49,7 +50,7 @@ class Chunk:
         """
         try:
             rank, offset, size = (bounds.checked_count(answer[name]) for name in ("rank", "offset", "bytes"))
-            chunk = cls(rank, offset, size, _log_text(answer, size), parse_times(answer, offset, size))
+            chunk = cls(rank, offset, size, _log_bytes(answer, size), parse_times(answer, offset, size))
             size = len(chunk.raw)
         except (KeyError, TypeError, ValueError, OverflowError, zlib.error) as err:
             raise RemoteCommandError(f"the agent sent a malformed log chunk: {err!r}"[:500]) from err
@@ -65,20 +66,19 @@ class Chunk:
         if not rest:
             return None
         times = tuple((end, at) for end, at in self.times if end > offset)
-        return Chunk(self.rank, offset, len(rest), rest.decode(errors="surrogateescape"), times)
+        return Chunk(self.rank, offset, len(rest), rest, times)
 
     def by_time(self) -> Iterator[tuple[datetime | None, bytes]]:
         """Yield the chunk's lines in groups that were written by the same time; None if it is unknown."""
         return split_by_time([self.raw], self.offset, iter(self.times))
 
 
-def _log_text(answer: Mapping[str, Any], size: int) -> str:
-    """Return the text of a log message. A compressed text is decompressed only up to the announced size."""
+def _log_bytes(answer: Mapping[str, Any], size: int) -> bytes:
+    """Return the log bytes of a message. Compressed bytes are decompressed only up to the announced size."""
     if "zlib" not in answer:
-        return str(answer["data"])
+        return str(answer["data"]).encode(errors="surrogateescape")
     packed = base64.b64decode(answer["zlib"], validate=True)
-    data = zlib.decompressobj().decompress(packed, min(size, _LARGEST_CHUNK) + 1)
-    return data.decode(errors="surrogateescape")
+    return zlib.decompressobj().decompress(packed, min(size, _LARGEST_CHUNK) + 1)
 
 
 @dataclass(frozen=True)

@@ -159,5 +159,6 @@ def stops_on_interrupt(recipe: Recipe) -> bool:
 
 
 def _without(chunk: Chunk, services: tuple[RunService, ...]) -> Chunk:
-    text = mask_tokens(chunk.text, services)
-    return chunk if text == chunk.text else replace(chunk, text=text)
+    if not services:
+        return chunk
+    return replace(chunk, raw=mask_tokens(chunk.text, services).encode(errors="surrogateescape"))

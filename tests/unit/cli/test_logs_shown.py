@@ -33,7 +33,7 @@ def nodes(tmp_path, monkeypatch, run):
         def add(self, rank, text, written_at=None):
             start, end = store.offset(rank), store.offset(rank) + len(text)
             times = () if written_at is None else ((end, int(written_at.timestamp() * 1000)),)
-            store.add(Chunk(rank, start, len(text), text, times))
+            store.add(Chunk(rank, start, len(text), text.encode(), times))
 
         def age(self, **ago):
             at = (datetime.now(UTC) - timedelta(**ago)).timestamp()

@@ -281,10 +281,10 @@ def test_concurrent_followers_share_a_log_and_both_see_every_line(tmp_path, cloc
 
 def test_truncated_local_log_is_not_appended_to(tmp_path):
     store = LogStore(RunPaths(tmp_path))
-    store.add(Chunk(0, 0, 4, "abc\n"))
+    store.add(Chunk(0, 0, 4, b"abc\n"))
     (tmp_path / "logs" / "rank-0.log").write_text("")
     with pytest.raises(Exception, match="was truncated"):
-        store.add(Chunk(0, 4, 2, "d\n"))
+        store.add(Chunk(0, 4, 2, b"d\n"))
 
 
 def test_most_informative_verdict_takes_precedence():

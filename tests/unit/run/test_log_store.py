@@ -11,7 +11,7 @@ from cloudgpu.run.verdict import Chunk, Verdict
 
 def chunks(raw: bytes, size: int) -> list[Chunk]:
     parts = [(at, raw[at : at + size]) for at in range(0, len(raw), size)]
-    return [Chunk(0, at, len(part), part.decode("utf-8", "surrogateescape")) for at, part in parts]
+    return [Chunk(0, at, len(part), part) for at, part in parts]
 
 
 @given(raw=st.binary(max_size=300), size=st.integers(1, 40), again=st.integers(0, 10))
@@ -27,7 +27,7 @@ def test_local_log_is_identical_after_repeated_chunks(tmp_path_factory, raw, siz
 
 def test_repeated_chunk_is_not_reported_as_new(tmp_path):
     store = LogStore(RunPaths(tmp_path))
-    chunk = Chunk(1, 0, 6, "hello\n")
+    chunk = Chunk(1, 0, 6, b"hello\n")
     assert store.add(chunk)
     assert not store.add(chunk)
     assert list(store.lines(1)) == ["hello"]
@@ -38,7 +38,7 @@ def test_repeated_chunk_is_not_reported_as_new(tmp_path):
 def test_last_lines_are_read_once_whatever_the_size_of_a_block(tmp_path_factory, raw, count, block):
     store = LogStore(RunPaths(tmp_path_factory.mktemp("run")))
     if raw:
-        store.add(Chunk(0, 0, len(raw), raw))
+        store.add(Chunk(0, 0, len(raw), raw.encode()))
     original, log_store._LONGEST_LINE_BYTES = log_store._LONGEST_LINE_BYTES, block
     try:
         start = store.start_of_last(0, count)

@@ -28,7 +28,7 @@ def ms(seconds: float) -> int:
 
 def chunk(offset: int, text: str, *times: tuple[int, float]) -> Chunk:
     """Return a chunk; each time is a number of bytes of the text and the second by which they were written."""
-    return Chunk(0, offset, len(text), text, tuple((offset + end, ms(seconds)) for end, seconds in times))
+    return Chunk(0, offset, len(text), text.encode(), tuple((offset + end, ms(seconds)) for end, seconds in times))
 
 
 @pytest.fixture

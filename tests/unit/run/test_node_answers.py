@@ -78,6 +78,13 @@ def test_compressed_log_chunk_is_restored_exactly(raw):
     assert Chunk.of(message).raw == raw
 
 
+def test_short_log_chunk_is_restored_exactly():
+    raw = b"\xff\xc3 \xe2\x82\xac\n"
+    message = {"rank": 3, "offset": 7, "bytes": len(raw), **_encoded(raw)}
+    assert "data" in message
+    assert Chunk.of(json.loads(json.dumps(message))).raw == raw
+
+
 @pytest.mark.parametrize(
     "value",
     [packed(b"abc"), packed(b"a" * 1_000_000), packed(b""), "@@@", "", 7, None, base64.b64encode(b"not zlib").decode()],

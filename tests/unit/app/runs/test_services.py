@@ -247,7 +247,7 @@ def test_service_tokens_are_masked_in_logs_byte_for_byte(workspace):
     with workspace.serving(recipe(8888), None) as services:
         (service,) = services.services
         text = f"listening ?token={service.token} ü\n"
-        chunk = Chunk(0, 0, len(text.encode()), text)
+        chunk = Chunk(0, 0, len(text.encode()), text.encode())
         assert services.shown(chunk).text == f"listening ?token={'*' * 40} ü\n"
         logs = services.logs(workspace.context.home.run("web-1"))
         assert logs.add(chunk)
