@@ -17,6 +17,8 @@ from .log_times import line_times, modified_ms
 
 _BATCH_BYTES = 1 << 20
 """Maximum bytes of one message. A longer line is split."""
+_USUAL_BYTES = 1 << 18
+"""Maximum bytes of a message that has a whole line. Larger ones would be no faster and take the caller more memory."""
 _COMPRESSED_BYTES = 1 << 14
 """Minimum bytes of a chunk that is sent compressed."""
 _MOST_TIMES = 4096
@@ -42,7 +44,9 @@ class LogReader:
         available = self._size()
         if available <= self._offset or (whole and available == self._unfinished_size):
             return None
-        data = os.pread(self._open(), _BATCH_BYTES, self._offset)
+        data = os.pread(self._open(), _USUAL_BYTES, self._offset)
+        if len(data) == _USUAL_BYTES and b"\n" not in data:
+            data = os.pread(self._open(), _BATCH_BYTES, self._offset)
         size = _cut(data, whole=whole)
         if not size:
             # An unfinished line is not read again until it has grown.
@@ -148,7 +152,7 @@ def _follow(folder: str, readers: dict[int, LogReader], emit: Emit, caller: Call
 
 def _pause_s(delivered: list[int]) -> float:
     """Return how long to wait after messages of these sizes: not at all if a rank has probably printed more."""
-    if max(delivered, default=0) > _BATCH_BYTES // 2:
+    if max(delivered, default=0) > _USUAL_BYTES // 2:
         return 0
     return _BUSY_S if any(delivered) else _IDLE_S
 
