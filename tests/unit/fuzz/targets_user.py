@@ -7,7 +7,7 @@ import json
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from unittest import mock
@@ -50,6 +50,7 @@ from cloudgpu.recipe.units import DurationS, SizeGib
 from cloudgpu.run.agent import Agent, AgentReply, _answers, _lines, require_shape
 from cloudgpu.run.containers.images import _node_image, _read
 from cloudgpu.run.containers.requests import NodeImage
+from cloudgpu.run.log_times import append_times, first_offset_since, stored_times
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.node_health import Health, _ready
 from cloudgpu.run.transport import NodeTransport, describe_transport
@@ -204,6 +205,18 @@ def _manifest(content: bytes) -> None:
     for name, digest in datasets.read_manifest(written("SHA256SUMS", content)).items():
         assert re.fullmatch("[0-9a-f]{64}", digest)
         assert name
+
+
+def _times_file(content: bytes) -> None:
+    path = written("rank-0.times", content)
+    last = 3
+    for end, at in stored_times(path, last):
+        assert end > last
+        assert at is None or at > 0
+        last = end
+    assert first_offset_since(path, datetime(2026, 11, 27, tzinfo=UTC), 20) in (None, *range(21))
+    append_times(path, 12, [(14, 1795770729000)])
+    assert path.stat().st_size % 31 == 0
 
 
 def _chunk(value: Any) -> None:
@@ -431,6 +444,12 @@ TARGETS = (
     Target("tunnel ports", words("8888", "9000:8888"), _ports),
     Target("node numbers", words("0,2-3", "1"), _indices),
     Target("moment of an extension", words("2026-11-22T18:00Z", "2026-11-22 18:00 UTC"), _until),
+    Target(
+        "times of a log",
+        spoiled("0000000000000006 1795770720000\n0000000000000008?1795770720000\n0000000000000012 1795770726000\n"),
+        _times_file,
+        (),
+    ),
     Target("checksum manifest", spoiled("0" * 64 + "  a/b\n" + "1" * 64 + " *./c\n"), _manifest),
     Target(
         "network message",
