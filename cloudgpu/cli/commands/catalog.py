@@ -115,4 +115,4 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
         previous, current = (
             f"snapshot {shown}" if shown else "the catalog bundled with cloudgpu" for shown in (before, after)
         )
-        context.screen.line(f"{target}: {current} is in use again (previously: {previous})")
+        context.screen.wrapped([f"{target}: {current} is in use again (previously: {previous})"])

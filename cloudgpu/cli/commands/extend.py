@@ -59,7 +59,7 @@ def extend(
     if json:
         context.screen.document(extension_json(extended))
     else:
-        context.screen.lines(extension_lines(extended, context.clock.now()))
+        context.screen.wrapped(extension_lines(extended, context.clock.now()))
 
 
 def _usd(text: str) -> Decimal | None:

@@ -57,7 +57,9 @@ def bake(  # noqa: PLR0917
     if json:
         context.screen.document({**baked.as_json(), "stages": stages.as_json()})
     else:
-        context.screen.lines(["", *baked_lines(baked, recipe)])
+        *prose, use, delete = baked_lines(baked, recipe)
+        context.screen.wrapped(["", *prose])
+        context.screen.lines([use, delete])  # commands to copy
 
 
 @app.command("list")

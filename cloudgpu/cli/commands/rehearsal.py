@@ -46,8 +46,8 @@ def start(json: Json = False) -> None:
     if json:
         context.screen.document({"endpoint": cloud.url, "region": cloud.region, "pid": cloud.pid})
     else:
-        context.screen.line(
-            f"rehearsal cloud (simulated AWS) at {cloud.url}, process {cloud.pid}; no AWS calls, no charges"
+        context.screen.wrapped(
+            [f"rehearsal cloud (simulated AWS) at {cloud.url}, process {cloud.pid}; no AWS calls, no charges"]
         )
 
 

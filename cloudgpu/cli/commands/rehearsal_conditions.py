@@ -133,8 +133,8 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     else:
         context.screen.line(f"the simulated nodes' clock moved {'back' if back else 'forward'} by {DurationS(seconds)}")
         if not back:
-            context.screen.line(
-                "  nodes launched later also use this clock; to move it back, repeat the command with --back"
+            context.screen.wrapped(
+                ["  nodes launched later also use this clock; to move it back, repeat the command with --back"]
             )
 
 

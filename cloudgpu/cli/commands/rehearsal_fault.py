@@ -69,7 +69,7 @@ def show(name: Name, json: Json = False) -> None:
     if json:
         context.screen.document(script_json(script))
     else:
-        context.screen.lines(script_lines(script))
+        context.screen.wrapped(script_lines(script))
 
 
 @app.command("clear")

@@ -93,7 +93,7 @@ def create(  # noqa: PLR0917
     if json:
         context.screen.document(created_json(created, monthly_usd))
     else:
-        context.screen.lines(created_lines(created, price, monthly_usd))
+        context.screen.wrapped(created_lines(created, price, monthly_usd))
 
 
 @app.command("list")

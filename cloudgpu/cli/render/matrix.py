@@ -110,7 +110,15 @@ def _more_time(needed_s: float, cluster: ClusterRecord | None) -> str:
 def outcome_lines(outcome: MatrixOutcome, width: int | None = None) -> list[str]:
     """Return the table of results, the reasons for missing results, the cost and the remaining resources."""
     table = _table(outcome).lines(width)
-    return ["", _title(outcome), "", *table, "", *wrap_lines(list(_reasons(outcome)), width), *_figures(outcome)]
+    return [
+        "",
+        _title(outcome),
+        "",
+        *table,
+        "",
+        *wrap_lines(list(_reasons(outcome)), width),
+        *wrap_lines(list(_figures(outcome)), width),
+    ]
 
 
 def _title(outcome: MatrixOutcome) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.loading.loader import display_path
 from cloudgpu.recipe.summary import Summary
 from cloudgpu.text import command
 
@@ -56,7 +57,7 @@ def check_lines(checked: Sequence[CheckedRecipe]) -> list[str]:
         for result in checked
         if not result.problems
         for line in (
-            f"{result.path}: {result.name} is a valid recipe",
+            f"{display_path(result.path)}: {result.name} is a valid recipe",
             *(f"  warning: {warning}" for warning in result.warnings),
         )
     ]

@@ -12,6 +12,7 @@ from cloudgpu.cli.render.error import detail_lines, error_json
 from cloudgpu.cli.terminal.json_text import json_text
 from cloudgpu.cli.terminal.output import ColoredText, Line, Output, ProgressStyle, ProgressView, suspend_region
 from cloudgpu.cli.terminal.panel import Mood, Row, framed_panel, plain_panel
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.errors import CloudGpuError
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ class Screen:
     def lines(self, texts: Iterable[Line]) -> None:
         """Write several lines of text."""
         self._out.lines(texts)
+
+    def wrapped(self, texts: Sequence[str]) -> None:
+        """Write several lines of prose, wrapped to the width of the terminal."""
+        self._out.lines(wrap_lines(texts, self.width))
 
     def block(self, lines: Sequence[str], prefix: str = "") -> None:
         """Write many uncolored lines, each with the same prefix."""

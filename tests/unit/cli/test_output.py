@@ -132,3 +132,12 @@ def test_block_of_lines_equals_the_same_lines_one_by_one(lines, prefix):
     Output(one_by_one, colour=False).lines(f"{prefix}{line}" for line in lines)
     Output(block, colour=False).block(lines, prefix)
     assert block.getvalue() == one_by_one.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"), [(20, "one two three four\n  five six\n"), (None, "one two three four five six\n")]
+)
+def test_prose_is_wrapped_on_a_terminal_only(monkeypatch, capsys, width, shown):
+    monkeypatch.setattr(Screen, "width", width)
+    Screen().wrapped(["one two three four five six"])
+    assert capsys.readouterr().out == shown

@@ -92,3 +92,8 @@ def test_shown_recipe_is_yaml_that_can_be_checked(recipes, capsys, tmp_path):
     (tmp_path / "shown.yaml").write_text(capsys.readouterr().out)
     assert "\nparams:\n  epochs: 5\n" in (tmp_path / "shown.yaml").read_text()
     assert main(["recipe", "check", "shown.yaml"]) == 0
+
+
+def test_checked_recipe_is_named_by_its_path_from_the_working_directory(recipes, capsys):
+    assert main(["recipe", "check", "first"]) == 0
+    assert capsys.readouterr().out == "recipes/first/recipe.yaml: first is a valid recipe\n"
