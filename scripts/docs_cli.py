@@ -23,66 +23,19 @@ installs completion for your shell.
 See also: the output of `--json` in [the JSON reference](json.md), the meaning of [exit
 codes](exit-codes.md), and defaults for options in [the settings](settings.md).
 """
-EXAMPLES: Mapping[str, str] = {
-    "gpus": "cloudgpu gpus --count 8 --min-memory 32GB",
-    "gpus show": "cloudgpu gpus show V100",
-    "containers": "cloudgpu containers --latest-for V100",
-    "plan": "cloudgpu plan quickstart --set resources.nodes=4",
-    "up": "cloudgpu up quickstart --name lab --on rehearsal",
-    "train": "cloudgpu train quickstart --on rehearsal --yes --set epochs=5",
-    "attach": "cloudgpu attach quickstart-k3fz8w",
-    "status": "cloudgpu status --refresh",
-    "logs": "cloudgpu logs --since 10m --timestamps",
-    "cancel": "cloudgpu cancel quickstart-k3fz8w",
-    "extend": "cloudgpu extend lab --by 2h",
-    "down": "cloudgpu down lab",
-    "sweep": "cloudgpu sweep --yes",
-    "cost": "cloudgpu cost --by day --since 2026-11-01 --until 2026-11-30",
-    "ssh": "cloudgpu ssh lab 1 -- nvidia-smi",
-    "exec": "cloudgpu exec lab -- nvidia-smi -L",
-    "tunnel": "cloudgpu tunnel lab 6006",
-    "ssh-config": "cloudgpu ssh-config lab",
-    "config": "cloudgpu config",
-    "doctor": "cloudgpu doctor --region us-west-2",
-    "offers": "cloudgpu offers quickstart --all-regions",
-    "quota": "cloudgpu quota --gpu V100 --all-regions",
-    "catalog refresh": "cloudgpu catalog refresh --region us-east-1",
-    "catalog show": "cloudgpu catalog show",
-    "catalog history": "cloudgpu catalog history",
-    "catalog revert": "cloudgpu catalog revert",
-    "hosts list": "cloudgpu hosts list",
-    "hosts check": "cloudgpu hosts check dgx1 dgx2",
-    "hosts scan": "cloudgpu hosts scan --trust dgx1=SHA256:jv2UE6xOw9GZ2Ye0hs1KxlcX3kTyXQ0gEVXrrNzgTno",
-    "hosts prepare": "cloudgpu hosts prepare dgx1 --install python3-venv",
-    "storage create": "cloudgpu storage create sets --kind lustre --size 1200 --zone us-east-1c --linked s3://my-sets",
-    "storage list": "cloudgpu storage list --region us-west-2",
-    "storage delete": "cloudgpu storage delete sets --delete-data",
-    "image bake": "cloudgpu image bake quickstart --name lab-base",
-    "image list": "cloudgpu image list --region us-west-2",
-    "image delete": "cloudgpu image delete lab-base",
-    "recipe new": "cloudgpu recipe new my-run --gpu V100-32GB:8 --nodes 2",
-    "recipe check": "cloudgpu recipe check recipes/quickstart",
-    "recipe show": "cloudgpu recipe show quickstart --on rehearsal",
-    "recipe list": "cloudgpu recipe list",
-    "matrix list": "cloudgpu matrix list",
-    "matrix show": "cloudgpu matrix show",
-    "matrix csv": "cloudgpu matrix csv --out results.csv",
-    "recipe schema": "cloudgpu recipe schema > recipe.schema.json",
-    "rehearsal start": "cloudgpu rehearsal start",
-    "rehearsal status": "cloudgpu rehearsal status --json",
-    "rehearsal stop": "cloudgpu rehearsal stop",
-    "rehearsal reset": "cloudgpu rehearsal reset --yes",
-    "rehearsal env": 'eval "$(cloudgpu rehearsal env)" && aws ec2 describe-instances',
-    "rehearsal capacity": "cloudgpu rehearsal capacity 'us-east-1c/p3dn.24xlarge/*=0'",
-    "rehearsal quota": "cloudgpu rehearsal quota 'us-east-1/p/on-demand=96'",
-    "rehearsal prices": "cloudgpu rehearsal prices 'us-east-1/p3dn.24xlarge/on-demand=29.5'",
-    "rehearsal fault rules": "cloudgpu rehearsal fault rules faults.json",
-    "rehearsal fault apply": "cloudgpu rehearsal fault apply zone-dry slow-terminate --set zone=us-east-1d",
-    "rehearsal fault list": "cloudgpu rehearsal fault list",
-    "rehearsal fault show": "cloudgpu rehearsal fault show spot-withdrawn",
-    "rehearsal fault clear": "cloudgpu rehearsal fault clear",
-    "rehearsal advance": "cloudgpu rehearsal advance 2h",
+OUTPUTS = PAGE.parent / "cli-output"
+"""Examples with output: one file for each command, written by `python -m tests.rehearsal.cli_examples`."""
+
+EXAMPLES: Mapping[str, tuple[str, str]] = {
+    "tunnel": ("runs until Ctrl-C", "cloudgpu tunnel lab 6006"),
+    "hosts check": ("needs your own hosts", "cloudgpu hosts check dgx1 dgx2"),
+    "hosts scan": (
+        "needs your own hosts",
+        "cloudgpu hosts scan --trust dgx1=SHA256:jv2UE6xOw9GZ2Ye0hs1KxlcX3kTyXQ0gEVXrrNzgTno",
+    ),
+    "hosts prepare": ("needs your own hosts", "cloudgpu hosts prepare dgx1 --install python3-venv"),
 }
+"""Examples without output, with the reason why they are not run."""
 
 
 def markdown() -> str:
@@ -110,7 +63,13 @@ def _commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa:
 def _section(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401
     yield f"## cloudgpu {name}\n"
     yield f"{_help_markdown(command.help)}\n"
-    yield f"```\n{EXAMPLES[name]}\n```\n"
+    output = OUTPUTS / f"{name.replace(' ', '-')}.txt"
+    if name in EXAMPLES:
+        reason, line = EXAMPLES[name]
+        yield f"<!-- not run: {reason} -->\n```\n{line}\n```\n"
+    else:
+        text = output.read_text(encoding="utf-8")
+        yield f"<!-- tested by tests/rehearsal/test_cli_examples.py -->\n```\n{text}```\n"
     rows = [_row(param) for param in command.params if not getattr(param, "hidden", False)]
     if rows:
         yield "| | |\n|---|---|"
@@ -123,7 +82,7 @@ def _help_markdown(text: str) -> str:
     paragraphs = inspect.cleandoc(text).split("\n\n")
     marked = [paragraph.removeprefix("\b\n") for paragraph in paragraphs]
     blocks = [
-        f"```\n{unmarked}\n```" if paragraph != unmarked else unmarked
+        f"<!-- tested by tests/unit/cli/test_docs.py -->\n```\n{unmarked}\n```" if paragraph != unmarked else unmarked
         for paragraph, unmarked in zip(paragraphs, marked, strict=True)
     ]
     return "\n\n".join(blocks)

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from textwrap import dedent, indent
@@ -22,6 +22,7 @@ import pytest
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
+from tests.pseudo_terminal import PseudoTerminal
 from tests.rehearsal.forking.forked import ForkedPopen, fork_server
 
 COMMAND_S = 120
@@ -57,10 +58,12 @@ class Workspace:
     home: Home
     work: Path
     start: type[subprocess.Popen] = subprocess.Popen
+    home_is_default: bool = False
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "CLOUDGPU_HOME": str(self.home.root), "PYTHONUNBUFFERED": "1"}
+        own = {} if self.home_is_default else {"CLOUDGPU_HOME": str(self.home.root)}
+        return {**os.environ, **own, "PYTHONUNBUFFERED": "1"}
 
     def popen(self, *args: str, **more) -> subprocess.Popen:
         environment = {**self.environment, **more.pop("env", {})}
@@ -94,6 +97,29 @@ class Workspace:
     @property
     def cloud(self) -> client.RehearsalClient:
         return client.ensure_running(self.home, SystemClock())
+
+    def on_terminal(self, *args: str, columns: int = 80, question: str = "") -> tuple[int, str]:
+        """Run a command on a terminal; return its exit code and what it leaves there, with long lines unbroken.
+
+        Args:
+            args: The arguments of the command.
+            columns: Width of the terminal.
+            question: The prompt that is answered with yes, if there is one.
+        """
+        terminal = PseudoTerminal(
+            [sys.executable, "-m", "cloudgpu", *args],
+            environ={**self.environment, "TERM": "xterm-256color"},
+            columns=columns,
+            cwd=self.work,
+        )
+        terminal.screen.resize(24, 400)
+        try:
+            if question:
+                terminal.until(lambda text: question in text)
+                terminal.write("y\n")
+            return terminal.end()
+        finally:
+            terminal.close()
 
     def until_held(self, process: subprocess.Popen) -> None:
         """Wait until the endpoint holds a call of this process."""
@@ -133,12 +159,26 @@ class Workspace:
 
 
 @contextmanager
-def workspace_in(folder: Path, start: type[subprocess.Popen] = subprocess.Popen) -> Iterator[Workspace]:
+def workspace_in(
+    folder: Path, start: type[subprocess.Popen] = subprocess.Popen, home: str = "home"
+) -> Iterator[Workspace]:
     work = folder / "work"
     work.mkdir()
-    made = Workspace(Home(folder / "home").ensure(), work, start)
+    made = Workspace(Home(folder / home).ensure(), work, start)
     yield made
     client.stop(made.home)
+
+
+@contextmanager
+def user_workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    """A workspace of a user whose home directory is `folder`, with the state home in its default place."""
+    monkeypatch.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")))
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("CLOUDGPU_OWNER", "ann")
+    for name in ("CLOUDGPU_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with workspace_in(folder, home=".local/share/cloudgpu") as made:
+        yield replace(made, home_is_default=True)
 
 
 @pytest.fixture(scope="session")

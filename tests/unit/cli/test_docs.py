@@ -15,11 +15,12 @@ from cloudgpu.cli.render.rehearsal import status_json
 from cloudgpu.cli.render.status import run_rows
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalStatus
+from tests.documentation import blocks_for
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "recipes/README.md"]
 COMMAND = typer.main.get_command(app)
-TYPED = re.compile(r"^(?:\S+=\S+ )?cloudgpu ([^#\n]*)", re.MULTILINE)
+TYPED = re.compile(r"^(?:\$ )?(?:\S+=\S+ )?cloudgpu ([^#\n]*)", re.MULTILINE)
 FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -34,6 +35,13 @@ def test_cli_reference_page_is_up_to_date():
     assert (ROOT / "docs/reference/cli.md").read_text() == docs_cli().markdown(), "run scripts/docs_cli.py"
 
 
+def test_examples_in_the_help_of_commands_exist():
+    lines = [line for block in blocks_for(__file__, "docs/reference/cli.md") for line in block.splitlines()]
+    assert lines
+    for line in lines:
+        require_known(line[line.index("cloudgpu ") + len("cloudgpu ") :])
+
+
 def typed():
     for page in PAGES:
         for block in FENCE.findall(page.read_text()):
@@ -44,6 +52,11 @@ def typed():
 
 @pytest.mark.parametrize(("page", "words"), sorted(set(typed())))
 def test_commands_shown_in_docs_exist_with_their_options(page, words):
+    require_known(words)
+
+
+def require_known(words):
+    """Fail for a command or an option that does not exist."""
     argv = shlex.split(words.partition(" > ")[0].partition(" && ")[0].rstrip(')"'))
     command = COMMAND
     while argv and hasattr(command, "commands") and not argv[0].startswith("-"):
