@@ -16,9 +16,17 @@ _HEAD = """\
 money. A finding names its check in brackets, describes the problem, and suggests a fix if there is
 one:
 
+<!-- run -->
 ```
-error: 2 x p3dn.24xlarge need 192 vCPUs in us-east-1, and Running On-Demand P instances (L-417A185B) allow 96 [quota]
-    fix: --set resources.nodes=1, or ask for 192 at https://us-east-1.console.aws.amazon.com/servicequotas/...
+$ cloudgpu rehearsal quota 'us-east-1/p/on-demand=96'
+...
+$ cloudgpu plan quickstart
+...
+error: 2 x p3dn.24xlarge need 192 vCPUs in us-east-1, but Running On-Demand P
+  instances (L-417A185B) allow only 96 [quota]
+    fix: --set resources.regions=us-west-2  (2 x p3dn.24xlarge (8 x V100 32 GiB)
+      in us-west-2, worst case 62.48 USD)
+...
 ```
 
 | severity | meaning |

@@ -18,10 +18,11 @@ recipe by its path, or by its bare name if it is in `./recipes` or bundled with 
 fields are errors. Sizes and durations have a unit (`300GiB`, `90s`, `8h`, `1h30m`); money is in
 USD.
 
+<!-- run -->
 ```
-cloudgpu recipe check NAME            # lists every problem with file, line and field
-cloudgpu recipe show NAME --set a=b   # shows the recipe as it would run
-cloudgpu recipe schema                # prints the JSON Schema, for editors
+cloudgpu recipe check quickstart                # lists every problem with file, line and field
+cloudgpu recipe show quickstart --set epochs=5  # shows the recipe as it would run
+cloudgpu recipe schema                          # prints the JSON Schema, for editors
 ```
 
 `--set name=value` changes a parameter; the value is converted to the type of the parameter's
@@ -81,10 +82,11 @@ this setup alone. If the script fails, the run fails and shows its last lines.
 
 `train` and `plan` set variables of the ranks and of `setup` for one run:
 
+<!-- run -->
 ```
-cloudgpu train NAME --env WANDB_NAME=first --env-file my.env
-cloudgpu train NAME --secret HF_TOKEN                    # from your environment, or typed at a prompt
-cloudgpu train NAME --secret HF_TOKEN=@~/.hf-token       # from a file
+cloudgpu train my-run --yes --env WANDB_NAME=first --env-file my.env
+cloudgpu train my-run --yes --secret HF_TOKEN               # from your environment, or typed at a prompt
+cloudgpu train my-run --yes --secret HF_TOKEN=@~/.hf-token  # from a file
 ```
 
 `--env` overrides `--env-file`, and both override `environment.env`. `--secret` adds a name to

@@ -6,15 +6,18 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+from local_backend import LocalBackend
 
 from cloudgpu.backends.base import Backend, Context
 from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.clock import SystemClock
 from cloudgpu.errors import BusyError, CloudGpuError, LedgerError, PlanError, StateError, UsageError
 from cloudgpu.launch.inventory import ALIVE_STATES
 from cloudgpu.plan.plan import Finding, Plan
 from cloudgpu.ssh.command import RemoteCommand
 from tests.backends.harness import REGION, Files, Harness, Killed, WatchedLedger, kill, with_expiry
+from tests.documentation import blocks_for
 
 
 @pytest.fixture
@@ -328,3 +331,23 @@ def test_optional_feature_works_or_is_rejected_by_name(case, method):
         OPTIONAL[method](backend, case)
     assert FEATURES[method] in caught.value.message
     assert backend.description in caught.value.message
+
+
+@pytest.mark.main_path
+def test_python_on_the_backends_page_creates_a_cluster(open_harness):
+    (code,) = blocks_for(__file__, "docs/explanation/backends.md")
+    local = open_harness("local")
+    values = {
+        "root": local.root,
+        "ledger": local.files.ledger,
+        "records": local.files.records,
+        "home": local.files.home,
+        "plan": local.files.plan(local.backend()),
+        "requester": local.files.requester,
+    }
+    exec(code, {"Context": Context, "LocalBackend": LocalBackend, "SystemClock": SystemClock} | values)
+    try:
+        assert len(list(local.root.glob("*@lab"))) == 2
+    finally:
+        local.files.context(local.backend().for_deletion()).clusters.delete("lab", REGION)
+    assert local.left("lab") == []

@@ -1,7 +1,6 @@
 """Run the manual `pulumi up` commands of docs/guides/pulumi.md."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.rehearsal import client
+from tests.documentation import blocks_for
 
 pytestmark = [
     pytest.mark.pulumi,
@@ -18,14 +18,8 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def blocks() -> list[str]:
-    page = (ROOT / "docs" / "guides" / "pulumi.md").read_text()
-    section = page.partition("**By hand.**")[2].partition("\n## ")[0]
-    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-
-
 def test_manual_pulumi_up_matches_direct_engine_and_destroy_cleans_up(place, tmp_path):
-    up, destroy = blocks()
+    up, destroy = blocks_for(__file__, "docs/guides/pulumi.md")
     (tmp_path / "infra").symlink_to(ROOT / "infra")
     ssh = tmp_path / ".ssh"
     ssh.mkdir()

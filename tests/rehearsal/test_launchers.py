@@ -3,17 +3,17 @@
 TensorFlow workers with mirrored variables are tested in `recipes/test_other_recipes.py`.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from tests.documentation import blocks, blocks_for
 from tests.rehearsal.conftest import Workspace
 
-PAGE = (Path(__file__).parents[2] / "docs/reference/launchers.md").read_text()
-KVSTORE = PAGE.partition("```python\n")[2].partition("```")[0]
+PAGE = "docs/reference/launchers.md"
+(KVSTORE,) = blocks_for(__file__, PAGE)
 """The Python example in the launchers reference."""
 
 SERVERS = """
@@ -52,7 +52,6 @@ FAILS = """
     time.sleep(600)
 """
 
-RECIPES = re.findall(r"<!-- recipe -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
 TENSORFLOW = '{python: {requirements: ["tensorflow-cpu==2.15.1"]}, env: {TF_CPP_MIN_LOG_LEVEL: "2"}}'
 
 
@@ -88,7 +87,7 @@ def test_command_runs_on_every_node_or_on_the_head_only(cluster: Workspace) -> N
 
 
 def test_mxnet_kvstore_sums_over_its_servers(cluster: Workspace) -> None:
-    (text,) = (one for one in RECIPES if "name: store" in one)
+    (text,) = (block.text for block in blocks(PAGE) if "\nname: store\n" in block.text)
     folder = cluster.work / "recipes/store"
     folder.mkdir()
     (folder / "recipe.yaml").write_text(text)

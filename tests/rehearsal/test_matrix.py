@@ -4,14 +4,13 @@ import csv
 import io
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
+from tests.documentation import blocks_for, same_output
+
 pytestmark = pytest.mark.rehearsal
 
-PAGE = Path(__file__).parents[2] / "docs/tutorials/matrix.md"
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPEEDS = """
     import os, pathlib, sys, time
 
@@ -30,26 +29,19 @@ SPEED = r"{pattern: 'speed=(?P<value>\d+)', unit: x/s, better: higher, take: mea
 MATRIX = ("--matrix", "way=first,second", "--matrix", "size=1,2")
 
 
-def example():
-    """Return the recipe and the script from the documentation, and the command that runs them."""
-    blocks = BLOCK.findall(PAGE.read_text())
-    recipe = next(text for kind, text in blocks if kind == "yaml")
-    script = next(text for kind, text in blocks if kind == "python")
-    command = next(text for kind, text in blocks if text.startswith("cloudgpu train summing"))
-    return recipe, script, shlex.split(command)[1:]
-
-
 def test_documented_matrix_example_runs_and_reports_results(workspace):
-    recipe, script, command = example()
+    recipe, script, command, shown = blocks_for(__file__, "docs/tutorials/matrix.md")
     folder = workspace.work / "recipes/summing"
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(recipe)
     (folder / "train.py").write_text(script)
-    done = workspace.run(*command, "--csv", "results.csv")
+    done = workspace.run(*shlex.split(command)[1:], "--csv", "results.csv")
     title = re.search(
         r"^matrix (summing-[0-9a-f]{6}): 4 of 4 combinations have a result \(simulated\)$", done.stdout, re.M
     )
     table = done.stdout[title.start() :]
+    figures = (r"summing-[0-9a-z]{6}", r"[\d.]+e\+\d+( \*)?", r"\$[\d.]+", r"\S*results\.csv")
+    assert same_output(shown, table, figures), table
     assert re.search(r"^  way   step    state      numbers_per_s \[numbers/s\]", table, re.M)
     assert len(re.findall(r"^  (?:loop|sum ) ", table, re.M)) == 4
     # Adding up in C beats a loop, on any machine.

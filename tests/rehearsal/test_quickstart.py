@@ -12,6 +12,7 @@ import boto3
 import pytest
 
 from cloudgpu.rehearsal import client
+from tests.documentation import blocks_for, same_output
 from tests.pseudo_terminal import PseudoTerminal
 
 pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal, pytest.mark.timeout(1200)]
@@ -51,10 +52,13 @@ class Trained:
         return self.told["metrics"]["accuracy"]["value"]
 
 
+def cached() -> dict[str, str]:
+    return {"CLOUDGPU_ENV_CACHE": os.environ.get("CLOUDGPU_ENV_CACHE", str(ROOT / ".cache" / "envs"))}
+
+
 def train(workspace) -> Trained:
-    cache = {"CLOUDGPU_ENV_CACHE": os.environ.get("CLOUDGPU_ENV_CACHE", str(ROOT / ".cache" / "envs"))}
     process = workspace.popen(
-        "train", str(ROOT / "recipes/quickstart"), "--on", "rehearsal", "--yes", "--json", env=cache
+        "train", str(ROOT / "recipes/quickstart"), "--on", "rehearsal", "--yes", "--json", env=cached()
     )
     try:
         out, err = process.communicate(timeout=INSTALLING_S)
@@ -101,12 +105,31 @@ def test_quickstart_gives_the_same_result_twice_in_the_same_home(workspace):
 
 
 @pytest.mark.slow
+def test_quickstart_prints_the_lines_of_the_tutorial(workspace):
+    """The tutorial shows the most important lines, and ` ...` for the others."""
+    (shown,) = blocks_for(__file__, "docs/tutorials/first-run.md")
+    process = workspace.popen("train", str(ROOT / "recipes/quickstart"), "--on", "rehearsal", "--yes", env=cached())
+    try:
+        out, err = process.communicate(timeout=INSTALLING_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    figures = (
+        r"torch \d\S*",
+        r"\b(loss|accuracy|images_per_s)[= ][\d.]+",
+        r"\$[\d.]+(?= \(simulated)",
+        r"(?<=in total: ).*?(?= network )",
+        r"\S*(?=/runs/)",
+    )
+    assert same_output(shown, out, figures), out
+
+
+@pytest.mark.slow
 def test_quickstart_fits_on_a_terminal(workspace, request):
     """At most 25 lines: the plan, the stages that took a while, and the summary. The log has the rest."""
-    cache = {"CLOUDGPU_ENV_CACHE": os.environ.get("CLOUDGPU_ENV_CACHE", str(ROOT / ".cache" / "envs"))}
     terminal = PseudoTerminal(
         [sys.executable, "-m", "cloudgpu", "train", "recipes/quickstart", "--on", "rehearsal", "--yes"],
-        environ={**workspace.environment, **cache, "TERM": "xterm-256color"},
+        environ={**workspace.environment, **cached(), "TERM": "xterm-256color"},
         columns=100,
         rows=40,
         cwd=ROOT,

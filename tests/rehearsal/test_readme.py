@@ -1,80 +1,115 @@
-"""Run the documented commands: the fenced blocks that are marked `<!-- run -->`."""
+"""Run the documented commands: the fenced blocks that are marked `<!-- run -->`, each page in a home of its own."""
 
-import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from cloudgpu.rehearsal import client
+from tests.documentation import PAGES, blocks, commands, same_output
+from tests.rehearsal.conftest import user_workspace
 
 pytestmark = pytest.mark.rehearsal
 
 
 @pytest.fixture
-def workspace(cold_workspace):
-    """Run every command in a new interpreter, as for a user."""
-    return cold_workspace
+def workspace(tmp_path, monkeypatch):
+    """Run every command in a new interpreter, with the state home in its default place, as for a user."""
+    with user_workspace(tmp_path, monkeypatch) as made:
+        yield made
 
 
-ROOT = Path(__file__).parents[2]
-MARKED = re.compile(r"^<!-- run -->\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def lines(page: str) -> list[str]:
-    found = MARKED.findall((ROOT / page).read_text())
-    assert found, f"{page} has no block that is marked for running"
-    return [line.partition("#")[0].strip() for block in found for line in block.splitlines() if line.strip()]
-
-
-def run_all(workspace, commands: list[str]) -> list[str]:
-    told = []
-    for command in commands:
-        program, *arguments = shlex.split(command)
-        assert program == "cloudgpu"
-        told.append(workspace.run(*arguments).stdout)
-    return told
+def run_page(workspace, page: str) -> list[str]:
+    """Run the commands of a page in their order, compare the output that it shows, and return all outputs."""
+    found = blocks(page)
+    assert any(block.mark == "run" for block in found), f"{page} has no block that is marked for running"
+    outputs = []
+    for block in found:
+        if block.mark.startswith("file: "):
+            workspace.work.joinpath(block.mark.removeprefix("file: ")).write_text(block.text)
+        if block.mark == "run":
+            for command, shown in commands(block.text):
+                program, *arguments = shlex.split(command)
+                assert program == "cloudgpu"
+                if shown:
+                    _, real = workspace.on_terminal(*arguments)
+                    assert same_output(shown, real), f"{block}: {command}\n{real}"
+                elif arguments[0] in {"up", "train"} and "--yes" not in arguments:
+                    code, real = workspace.on_terminal(*arguments, question="Go ahead?")
+                    assert code == 0, real
+                else:
+                    real = workspace.run(*arguments).stdout
+                outputs.append(real)
+    return outputs
 
 
 def test_readme_commands_run_as_documented(workspace):
-    *told, cost, stopped = run_all(workspace, lines("README.md"))
-    assert "quickstart" in told[0]
-    assert "cluster lab is running (simulated)" in told[2]
-    assert "is deleted, verified by tag search; 2 instances terminated" in told[-1]
-    assert "simulated $" in cost
-    assert "stopped" in stopped
+    outputs = run_page(workspace, "README.md")
+    assert "quickstart" in outputs[0]
+    assert "cluster lab is running (simulated)" in outputs[2]
+    assert "is deleted, verified by tag search; 2 instances terminated" in outputs[6]
+    assert "simulated $" in outputs[7]
+    assert "stopped" in outputs[8]
+    assert "recipes/my-run/train.py" in outputs[10]
+    assert "1 node p3dn.24xlarge" in outputs[11]
+    assert "succeeded (simulated)" in outputs[12]
+    assert workspace.left() == {}
+
+
+NEW_RECIPE = "recipe new my-run --gpu V100-32GB:8"
+BEFORE = {
+    "docs/explanation/planning.md": [NEW_RECIPE],
+    "docs/guides/machine-images.md": [NEW_RECIPE],
+    "docs/guides/troubleshooting.md": [f"{NEW_RECIPE} --nodes 2", "up my-run --name lab --yes"],
+    "docs/reference/recipe.md": [NEW_RECIPE],
+}
+"""What a page expects its reader to have done."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("page", "shown"),
+    ("page", "last"),
     [
         ("docs/guides/choosing.md", "succeeded (simulated)"),
         ("docs/guides/doctor.md", '"Effect": "Allow"'),
         ("docs/guides/storage.md", "storage sets is deleted, verified by tag search"),
         ("docs/guides/machine-images.md", "image lab-base (ami-"),
         ("docs/guides/catalog-refresh.md", "Running On-Demand P instances (L-417A185B)"),
+        ("docs/guides/troubleshooting.md", "no cluster resources in 17 regions"),
         ("docs/explanation/planning.md", "succeeded (simulated)"),
+        ("docs/reference/catalog.md", "A100 does not come with 60 GB"),
+        ("docs/reference/checks.md", "[quota]"),
+        ("docs/reference/recipe.md", "succeeded (simulated)"),
+        ("docs/reference/software.md", "[retired]"),
     ],
 )
-def test_commands_of_a_page_run_as_documented(workspace, page, shown):
-    commands = lines(page)
-    if not any(command.startswith("cloudgpu recipe new") for command in commands):
-        workspace.run("recipe", "new", "my-run", "--gpu", "V100-32GB:8")
-    assert shown in run_all(workspace, commands)[-1]
+def test_commands_of_a_page_run_as_documented(workspace, monkeypatch, page, last):
+    for line in BEFORE.get(page, []):
+        workspace.run(*shlex.split(line))
+    monkeypatch.setenv("HF_TOKEN", "hf_from_the_environment")
+    (workspace.work.parent / ".hf-token").write_text("hf_from_a_file")
+    (workspace.work / "my.env").write_text("WANDB_NAME=second\nWANDB_MODE=offline\n")
+    assert last in run_page(workspace, page)[-1]
     assert workspace.left() == {}
 
 
+def test_every_page_with_commands_has_a_test():
+    pages = {page for page in PAGES if any(block.mark == "run" for block in blocks(page))}
+    (slow,) = [mark for mark in test_commands_of_a_page_run_as_documented.pytestmark if mark.name == "parametrize"]
+    others = {"README.md", "docs/guides/faults.md", "docs/tutorials/first-run.md"}
+    assert pages == {page for page, _ in slow.args[1]} | others
+
+
 def test_fault_guide_commands_run_as_documented(workspace):
-    told = run_all(workspace, lines("docs/guides/faults.md"))
+    told = run_page(workspace, "docs/guides/faults.md")
     assert any("us-east-1c/p3dn.24xlarge/* = 0" in one for one in told)
+    assert any("simulated faults: 4 rules" in one for one in told)
     assert client.find_running(workspace.home) is not None
     limits = client.script(workspace.cloud)["capacity"], client.faults(workspace.cloud)["rules"]
     assert limits == ({}, [])
 
 
 def test_first_run_tutorial_commands_run_as_documented(workspace):
-    *told, stopped = run_all(workspace, lines("docs/tutorials/first-run.md"))
+    *told, stopped = run_page(workspace, "docs/tutorials/first-run.md")
     listed, begun, planned, trained, logged, cost, created, host, reused, status, ended = told
     assert "p3dn.24xlarge" in listed
     assert "recipes/my-run/train.py" in begun

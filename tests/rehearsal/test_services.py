@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.documentation import blocks_for
 from tests.rehearsal.conftest import Workspace
 
 pytestmark = pytest.mark.rehearsal
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/guides/services.md").read_text()
 WAIT_S = 60
 
 SERVE = """
@@ -260,13 +260,12 @@ def test_tunnel_reports_its_ports_and_errors(lab, watch):
 
 def test_services_guide_commands_run_as_documented(lab, tmp_path):
     """Run the documented recipe and commands; the OpenSSH host names are removed by `down`."""
-    (recipe,) = re.findall(r"^<!-- recipe -->\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    recipe, block = blocks_for(__file__, "docs/guides/services.md")
     folder = lab.work / "page" / "recipes" / "web"
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(recipe)
     here = replace(lab, work=lab.work / "page")
     person = {"HOME": str(tmp_path)}
-    (block,) = re.findall(r"^<!-- run -->\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     told = {}
     for line in (one.partition("#")[0].strip() for one in block.splitlines()):
         program, *words = shlex.split(line.replace("lab", "page"))

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.documentation import blocks_for
+
 pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).parents[2]
@@ -238,6 +240,17 @@ def test_aws_cli_lists_same_nodes(ann: Person, going: Going, aws: Aws):
     }
     (cluster,) = ann.json("status", "--refresh")["clusters"]
     assert {(one["id"], one["state"]) for one in cluster["instances"]} == {row[:2] for row in seen(theirs)}
+
+
+def test_aws_commands_of_the_fault_guide_list_and_reach_the_nodes(ann: Person, going: Going, aws: Aws, tmp_path: Path):
+    (block,) = blocks_for(__file__, "docs/guides/faults.md")
+    (tmp_path / "cloudgpu").write_text(f'#!/bin/sh\nexec {sys.executable} -m cloudgpu "$@"\n')
+    (tmp_path / "cloudgpu").chmod(0o755)
+    (tmp_path / "aws").symlink_to(aws.program)
+    script = block.replace(" lab ", f" {going.cluster} ")
+    listed = ann.ran("bash", "-euc", script, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert [node["instance_id"] for node in ann.nodes() if node["instance_id"] not in listed] == []
+    assert listed.count("running") == 2
 
 
 def test_aws_cli_finds_exactly_journaled_resources_by_tag(ann: Person, going: Going, aws: Aws):

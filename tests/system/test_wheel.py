@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.documentation import blocks_for
+
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +27,8 @@ CARRIED = (
     "cloudgpu/images/README.md",
 )
 INSTALLING_S = 600
+(SHOWN,) = blocks_for(__file__, "README.md")
+BUILD, INSTALL, COMPLETE = SHOWN.splitlines()
 DATA = {".json", ".yaml", ".toml", ".csv", ".sh", ".txt", ".gz"}
 
 
@@ -41,9 +45,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
-    built = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", built], cwd=source, check=True)
-    (found,) = built.glob("*.whl")
+    # Without isolation, the build uses the hatchling of this environment instead of downloading it.
+    shell(BUILD, source, Path(sys.executable).parent, PIP_NO_BUILD_ISOLATION="1")
+    (found,) = (source / "dist").glob("*.whl")
     return found
 
 
@@ -52,17 +56,32 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the wheel and its dependencies, in the locked versions, into a new virtual environment."""
     home = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "install", "--quiet", "--no-compile"]
-    done = subprocess.run(
+    shell(
+        INSTALL,
+        wheel.parents[1],
+        Path(sys.executable).parent,
+        PIP_PYTHON=str(home / "bin" / "python"),
         # Hashes cannot be asked for here: a constraint has none, and the wheel is new each time.
-        [*pip, "--disable-pip-version-check", "--constraint", versions(home.parent), wheel],
+        PIP_CONSTRAINT=str(versions(home.parent)),
+        PIP_NO_COMPILE="1",
+    )
+    return home
+
+
+def shell(line: str, cwd: Path, programs: Path, **variables: str) -> None:
+    """Run a line of the README in a shell that finds `programs` first."""
+    env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PIP_DISABLE_PIP_VERSION_CHECK": "1"} | variables
+    done = subprocess.run(
+        ["bash", "-c", f"{line} || exit"],  # no `exec` of the only command: its parent must be a shell
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
         timeout=INSTALLING_S,
     )
-    assert done.returncode == 0, done.stderr
-    return home
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def versions(folder: Path) -> Path:
@@ -119,6 +138,13 @@ def test_installed_wheel_runs_outside_checkout(installed: Path, tmp_path: Path):
         check=True,
     )
     assert Path(where.stdout.strip()).is_relative_to(installed)
+
+
+def test_completion_is_installed_as_the_readme_says(installed: Path, tmp_path: Path):
+    shell(COMPLETE, tmp_path, installed / "bin", HOME=str(tmp_path))
+    assert "cloudgpu" in (tmp_path / ".bashrc").read_text()
+    (script,) = (tmp_path / ".bash_completions").iterdir()
+    assert "_CLOUDGPU_COMPLETE" in script.read_text()
 
 
 def test_installed_wheel_finds_bundled_recipes_and_pulumi_program(installed: Path, tmp_path: Path):

@@ -5,11 +5,13 @@ Recipes whose framework exists only in a container are listed by name; they must
 
 import csv
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.documentation import blocks_for
 from tests.rehearsal.recipes.carried import INSTALLING_S, ROOT, Trained, cache, cached
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(1200)]
@@ -27,10 +29,11 @@ NOT_RUN = {
 
 def test_mxnet_imagenet_trains_with_every_kvstore_and_compression(lab):
     """Run a matrix of kvstore types and compression on one cluster, with one table of results."""
-    table = lab.work / "table.csv"
-    recipe = str(ROOT / "recipes/mxnet-imagenet")
-    matrix = ("--matrix", "kvstore=dist_sync,dist_async", "--matrix", "compression=none,2bit")
-    process = lab.popen("train", recipe, "--on", "rehearsal", "--yes", *matrix, "--csv", str(table), env=cached())
+    (documented,) = blocks_for(__file__, "docs/guides/matrix.md")
+    (first_page,) = blocks_for(__file__, "README.md")
+    assert documented.startswith(first_page.rstrip())
+    table = lab.work / "kvstore.csv"
+    process = lab.popen(*shlex.split(documented)[1:], "--yes", env=cached())
     try:
         out, err = process.communicate(timeout=INSTALLING_S)
     finally:

@@ -1,20 +1,18 @@
 """Run the commands of docs/tutorials/own-hosts.md unchanged on this machine."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.documentation import blocks_for
 from tests.hosts.lab import missing_tools
-
-PAGE = Path(__file__).parents[3] / "docs/tutorials/own-hosts.md"
 
 
 def commands() -> str:
-    return "\n".join(re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+    return "\n".join(blocks_for(__file__, "docs/tutorials/own-hosts.md"))
 
 
 def test_own_hosts_tutorial_commands_work(tmp_path: Path):

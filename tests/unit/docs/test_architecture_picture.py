@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.documentation import blocks_for
+
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
-PICTURE = PAGE.partition("<!-- layers:")[2].partition("```\n")[2].partition("```")[0]
+(PICTURE,) = blocks_for(__file__, "docs/explanation/architecture.md")
 ROWS = {names: what for names, what in re.findall(r"^  ([a-z]\w*(?:, \w+)*)(?:  +(.*))?$", PICTURE, re.MULTILINE)}
 
 

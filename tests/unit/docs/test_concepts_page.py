@@ -8,10 +8,11 @@ import typer
 
 from cloudgpu.cli.main import app
 from cloudgpu.settings.loading import load
+from tests.documentation import blocks_for
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/explanation/concepts.md").read_text(encoding="utf-8")
-PICTURE = PAGE.partition("<!-- picture -->\n```\n")[2].partition("```")[0]
+(PICTURE,) = blocks_for(__file__, "docs/explanation/concepts.md")
 ROWS = {
     cells[0]: cells[1:]
     for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*", PAGE, re.M))

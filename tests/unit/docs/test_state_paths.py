@@ -8,6 +8,7 @@ import platformdirs.unix
 import pytest
 
 from cloudgpu.paths import Home
+from tests.documentation import blocks_for
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "recipes").rglob("*.md"))]
@@ -36,3 +37,12 @@ def test_state_files_page_names_the_default_of_each_platform(monkeypatch: pytest
     for directories in (platformdirs.unix.Unix, platformdirs.macos.MacOS):
         path = directories("cloudgpu").user_data_dir
         assert f"`{path.replace('/home/me', '~')}`" in page
+
+
+def test_files_listed_on_the_architecture_page_exist_and_are_on_the_page_about_state_files():
+    (listing,) = blocks_for(__file__, "docs/explanation/architecture.md")
+    names = re.findall(r"^([\w.-]+)(?:/(\S*))? {2,}\S", listing, re.MULTILINE)
+    assert len(names) == len(listing.splitlines())
+    assert {name for name, _ in names} <= NAMES | {"live"}  # written by scripts/live only
+    page = (ROOT / "docs/reference/state-files.md").read_text(encoding="utf-8")
+    assert [name for name, _ in names if f"`{name}" not in page] == []

@@ -1,6 +1,5 @@
 """Every recipe in the launchers documentation is valid and can be launched."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -9,11 +8,12 @@ import yaml
 from cloudgpu.launch.launchers.registry import launch
 from cloudgpu.recipe.loading.loader import validate_recipe
 from cloudgpu.recipe.rules.reserved_names import LAUNCHER_VARIABLES
+from tests.documentation import blocks_for
 from tests.unit.launch.test_every_launcher import CONTAINED
 from tests.unit.launch.test_torchrun import nodes
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/launchers.md").read_text()
-RECIPES = re.findall(r"<!-- recipe -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
+RECIPES = blocks_for(__file__, "docs/reference/launchers.md")
 
 
 @pytest.mark.parametrize("text", RECIPES, ids=lambda text: text.split("name: ")[1].split()[0])

@@ -17,6 +17,7 @@ from cloudgpu.rehearsal.faults.conditions import Conditions
 from cloudgpu.rehearsal.faults.node_faults import NodeFault, NodeFaultKind, node_fault_from, node_fault_json
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.faults import FaultInjector
+from tests.documentation import blocks_for
 
 
 def spec(number: int, *, spot: bool = False, zone: str = "us-east-1c", gpu: str = "V100", gpus: int = 8) -> NodeSpec:
@@ -189,6 +190,18 @@ DIFFERENCES = (ROOT / "docs/reference/rehearsal.md").read_text(encoding="utf-8")
 def test_faults_page_documents_every_builtin_fault(script):
     given = ", ".join(f"`{name}={value}`" for name, value in script.parameters.items()) or "-"
     assert f"| `{script.name}` | {script.description} | {given} |\n" in PAGE
+
+
+def test_fault_script_on_the_faults_page_has_every_part_and_can_be_applied():
+    (text,) = blocks_for(__file__, "docs/reference/faults.md")
+    script = scripts.parse_script("page", text)
+    assert set(script.parameters) == {"zone", "looks"}
+    applied = scripts.combine_scripts([script], {"zone": "us-east-1c", "looks": "2"})
+    assert {"capacity", "quotas", "cloud", "nodes", "rules"} <= set(applied)
+    assert applied["capacity"] == {"us-east-1c/*/*": 0}
+    assert applied["cloud"] == {"terminate_looks": 2}
+    for fault in applied["nodes"]:
+        node_fault_from(fault)
 
 
 def test_faults_page_documents_every_condition_and_node_fault():

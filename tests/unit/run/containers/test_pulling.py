@@ -123,5 +123,5 @@ def test_container_start_message_is_parsed_and_validated():
 
 
 def test_documented_container_recipe_is_valid():
-    (text,) = re.findall(r"<!-- recipe -->\n```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", DOCS.read_text(), re.DOTALL | re.MULTILINE)
     assert Recipe.model_validate(YAML(typ="safe").load(text)).environment.container.password == "NGC_API_KEY"
