@@ -66,6 +66,10 @@ class PseudoTerminal:
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.screen.resize(rows, columns)
 
+    def widen(self, columns: int) -> None:
+        """Show lines that are wider than the process's terminal as single lines, without telling the process."""
+        self.screen.resize(self.screen.lines, columns)
+
     def end(self) -> tuple[int, str]:
         """Read to the end; return the exit code and what is left on the screen and above it."""
         while self._read():

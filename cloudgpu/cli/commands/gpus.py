@@ -121,10 +121,11 @@ def show(
             autocompletion=completion.gpus,
         ),
     ],
+    sources: Annotated[bool, typer.Option("--sources", help="Also show where every value comes from.")] = False,
     on: On = None,
     json: Json = False,
 ) -> None:
-    """Show everything known about one GPU, with sources.
+    """Show everything known about one GPU.
 
     Shows its specifications, the drivers, CUDA versions, containers and PyTorch wheels that support it, the instance
     types that have it, and possible replacements.
@@ -134,4 +135,5 @@ def show(
     if json:
         context.screen.document(profile_json(gpu_profile))
     else:
-        context.screen.lines(profile_lines(gpu_profile, context.clock.now().date(), context.screen.width))
+        today = context.clock.now().date()
+        context.screen.lines(profile_lines(gpu_profile, today, context.screen.width, sources=sources))

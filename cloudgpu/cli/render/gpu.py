@@ -53,8 +53,11 @@ _TYPE = (
 _REPLACEMENT = (Column(), Column(), Column(), Column(priority=2), Column(priority=3))
 
 
-def profile_lines(profile: Profile, today: date, width: int | None = None) -> list[str]:
-    """Return blocks for a GPU's hardware, software, containers, wheels, types, replacements, sources and next steps."""
+def profile_lines(profile: Profile, today: date, width: int | None = None, *, sources: bool = False) -> list[str]:
+    """Return blocks for a GPU's hardware, software, containers, wheels, types, replacements and next steps.
+
+    With `sources`, also return where the values come from.
+    """
     gpu = profile.gpu
     return [
         f"{gpu.name}: {gpu.architecture}, compute capability {gpu.compute_capability} (sm_{gpu.sm})",
@@ -76,8 +79,8 @@ def profile_lines(profile: Profile, today: date, width: int | None = None) -> li
             width,
         ),
         *_table("replacements", Table(_REPLACEMENT, _replacements(profile), "  "), width),
-        *_sources(profile, min(width or _WIDTH, _WIDTH)),
-        *_next(profile, width),
+        *(_sources(profile, min(width or _WIDTH, _WIDTH)) if sources else ()),
+        *_next(profile, width, sources=sources),
     ]
 
 
@@ -247,7 +250,7 @@ def _replacement_json(replacement: Replacement) -> dict[str, Any]:
     }
 
 
-def _next(profile: Profile, width: int | None) -> Iterator[str]:
+def _next(profile: Profile, width: int | None, *, sources: bool) -> Iterator[str]:
     best = next(
         (candidate for candidate in profile.offers if candidate.obtainable and candidate.hourly_usd is not None), None
     )
@@ -264,6 +267,9 @@ def _next(profile: Profile, width: int | None) -> Iterator[str]:
         about = "create a recipe for it" if best is not None else "create a recipe for a replacement"
         create = command("cloudgpu", "recipe", "new", "my-run", "--gpu", use.spec, "--region", str(use.region))
         rows.append((create, about))
+    if not sources:
+        show = command("cloudgpu", "gpus", "show", spec_name(profile.gpu.name), "--sources")
+        rows.append((show, "where these values come from"))
     yield from definition_lines(rows, width)
 
 

@@ -20,7 +20,7 @@ TODAY = date(2026, 11, 21)
 @pytest.mark.parametrize("name", ["V100", "K80", "B200"])
 def test_gpu_profile_output_matches_golden_file(catalog, software, golden, name):
     found = profile(catalog, software, name, home_region="us-east-1")
-    assert "\n".join(profile_lines(found, TODAY)) + "\n" == golden(f"show_{name}.txt")
+    assert "\n".join(profile_lines(found, TODAY, sources=True)) + "\n" == golden(f"show_{name}.txt")
 
 
 def test_gpu_profile_screens_match_golden_file(catalog, software, golden):
@@ -85,7 +85,7 @@ def test_every_catalog_gpu_has_a_complete_profile(name):
     document = profile_json(found)
     assert json.loads(json.dumps(document)) == document
     assert document["gpu"] == name
-    text = "\n".join(profile_lines(found, TODAY))
+    text = "\n".join(profile_lines(found, TODAY, sources=True))
     assert "None" not in text
     assert all(len(line) <= 200 for line in text.splitlines())
     assert found.gpu.sources
