@@ -31,10 +31,13 @@ class ServiceModelFiles(JSONFileLoader):
 
 
 def _without_documentation(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object without its documentation. A shape's member may have this name too; it is an object."""
+    """Return a JSON object with empty documentation. A shape's member may have this name too; it is an object.
+
+    The key stays, because botocore requires it for some objects, such as the context parameters of S3.
+    """
     known = dict(members)
     if isinstance(known.get("documentation"), str):
-        del known["documentation"]
+        known["documentation"] = ""
     return known
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 from botocore.loaders import Loader
 
@@ -13,12 +14,11 @@ MODELS = ("ec2", "efs", "fsx", "iam", "pricing", "s3", "scheduler", "service-quo
 
 
 def without_texts(value: Any) -> Any:
-    """Return JSON without the texts named `documentation`."""
+    """Return JSON in which every text named `documentation` is empty."""
     if isinstance(value, dict):
         return {
-            name: without_texts(item)
+            name: "" if name == "documentation" and isinstance(item, str) else without_texts(item)
             for name, item in value.items()
-            if name != "documentation" or not isinstance(item, str)
         }
     return [without_texts(item) for item in value] if isinstance(value, list) else value
 
@@ -35,7 +35,7 @@ def test_a_member_named_documentation_is_kept(tmp_path: Path) -> None:
     model = {"members": {"documentation": {"shape": "String", "documentation": "text"}}, "documentation": "text"}
     (tmp_path / "service-2.json").write_text(json.dumps(model))
     loaded = ServiceModelFiles().load_file(str(tmp_path / "service-2"))
-    assert loaded == {"members": {"documentation": {"shape": "String"}}}
+    assert loaded == {"members": {"documentation": {"shape": "String", "documentation": ""}}, "documentation": ""}
 
 
 def test_clients_of_a_session_have_no_documentation() -> None:
@@ -43,6 +43,17 @@ def test_clients_of_a_session_have_no_documentation() -> None:
     client = session.client("ec2")
     assert client.meta.service_model.operation_model("RunInstances").documentation == ""
     assert client.meta.endpoint_url == "https://ec2.us-east-1.amazonaws.com"
+
+
+@pytest.mark.parametrize("service", MODELS)
+def test_parameters_whose_documentation_botocore_requires_can_be_read(service: str) -> None:
+    """S3's calls read them, and botocore fails if one has no documentation."""
+    session = open_boto_session(aws_access_key_id="key", aws_secret_access_key="secret", region_name="us-east-1")
+    plain = boto3.Session(aws_access_key_id="key", aws_secret_access_key="secret", region_name="us-east-1")
+    model, expected = (one.client(service).meta.service_model for one in (session, plain))
+    names = [parameter.name for parameter in expected.client_context_parameters]
+    assert [parameter.name for parameter in model.client_context_parameters] == names
+    assert bool(names) is (service == "s3")
 
 
 def test_there_is_no_model_of_an_unknown_service() -> None:
