@@ -121,7 +121,12 @@ SESSION = (
         "storage create",
         varies=(r"mount name: \w+",),
     ),
-    Step("cloudgpu storage list", "storage list"),
+    # Which columns fit depends on the digits of the age.
+    Step(
+        "cloudgpu storage list",
+        "storage list",
+        varies=(r"^.*(?=\$168\.00 a month)",),
+    ),
     Step("cloudgpu storage delete sets --delete-data --yes", "storage delete"),
     Step(
         "cloudgpu image bake my-run --name lab-base --yes",
