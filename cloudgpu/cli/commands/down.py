@@ -91,7 +91,7 @@ def _delete_one(context: CliContext, cluster: str, stages: Stages, *, json: bool
     if json:
         context.screen.document(deletion_json(ended, stages))
     else:
-        context.screen.lines(deletion_lines(ended))
+        context.screen.wrapped(deletion_lines(ended))
 
 
 def _delete_several(context: CliContext, clusters: tuple[str, ...], stages: Stages, *, json: bool) -> None:
@@ -111,7 +111,7 @@ def _delete_several(context: CliContext, clusters: tuple[str, ...], stages: Stag
                 context.emit,
             )
         if not json:
-            context.screen.lines(deletions_lines(results))
+            context.screen.wrapped(deletions_lines(results))
         failure = results.error()
         if failure is not None:
             raise failure

@@ -74,7 +74,7 @@ def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> N
     if json:
         context.screen.document(scanned_json(results, {}))
     else:
-        context.screen.lines(check_lines(results))
+        context.screen.wrapped(check_lines(results))
     if any(result.problem or result.differs for result in results):
         raise typer.Exit(UnfitError.exit_code)
 
@@ -108,7 +108,7 @@ def scan(
     if json:
         context.screen.document(scanned_json(results, added))
     else:
-        context.screen.lines(scan_lines(results, added, inventory.path))
+        context.screen.wrapped(scan_lines(results, added, inventory.path))
     if any(result.problem for result in results):
         raise typer.Exit(UnfitError.exit_code)
 

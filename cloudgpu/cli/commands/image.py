@@ -93,4 +93,4 @@ def delete(name: Name, on: On = None, region: OneRegion = None, yes: Yes = False
     if json:
         context.screen.document(deleted_json(deleted, name, region_name))
     else:
-        context.screen.lines(deleted_lines(deleted, name))
+        context.screen.wrapped(deleted_lines(deleted, name))

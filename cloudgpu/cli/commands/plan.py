@@ -88,7 +88,7 @@ def plan(
         save(out, planned, world, sets=assigned, region=context.settings.region, now=now)
         if not json:
             apply = command("cloudgpu", "train", "--plan", str(out))
-            context.screen.lines(["", f"plan saved to {out}; to apply it: {apply}"])
+            context.screen.wrapped(["", f"plan saved to {out}; to apply it: {apply}"])
 
 
 def _resources_json(forecasts: "Sequence[ResourceForecast] | None") -> dict[str, Any]:

@@ -95,10 +95,10 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
     else:
         checked = [_checked_with_problems(path, sets or []) for path in paths]
         if any(result.problems for result in checked):
-            context.screen.lines(check_lines(checked))
+            context.screen.wrapped(check_lines(checked))
             raise invalid_recipes_error(checked)
     if not json:
-        context.screen.lines(check_lines(checked))
+        context.screen.wrapped(check_lines(checked))
     elif len(paths) == 1:
         context.screen.document(
             {"recipe": checked[0].name, "path": str(checked[0].path), "ok": True, "warnings": list(checked[0].warnings)}

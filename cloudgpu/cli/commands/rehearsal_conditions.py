@@ -60,7 +60,7 @@ def capacity(rows: CapacityRows = None, json: Json = False) -> None:
     if json:
         context.screen.document({"simulated": True, "capacity": table})
     else:
-        context.screen.lines(limit_lines("capacity", table))
+        context.screen.wrapped(limit_lines("capacity", table))
 
 
 def quota(rows: QuotaRows = None, json: Json = False) -> None:
@@ -75,7 +75,7 @@ def quota(rows: QuotaRows = None, json: Json = False) -> None:
     if json:
         context.screen.document({"simulated": True, "quota": table})
     else:
-        context.screen.lines(limit_lines("quota", table))
+        context.screen.wrapped(limit_lines("quota", table))
 
 
 def prices(rows: PriceRows = None, json: Json = False) -> None:

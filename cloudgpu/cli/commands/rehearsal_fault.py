@@ -42,7 +42,7 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
     if json:
         context.screen.document({"simulated": True, **now})
     else:
-        context.screen.lines(active_fault_lines(now))
+        context.screen.wrapped(active_fault_lines(now))
 
 
 @app.command("list")
@@ -84,7 +84,7 @@ def clear(json: Json = False) -> None:
     if json:
         context.screen.document({"simulated": True, **now})
     else:
-        context.screen.lines(active_fault_lines(now))
+        context.screen.wrapped(active_fault_lines(now))
 
 
 def read_given(rows: list[str]) -> dict[str, str]:

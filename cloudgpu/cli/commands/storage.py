@@ -111,7 +111,7 @@ def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
         context.screen.document({"storage": [row.as_json() for row in rows], "damaged": sorted(damaged)})
     else:
         context.screen.lines(storage_lines(rows, context.clock.now(), context.screen.width))
-        context.screen.lines([damaged_line(name, damaged) for name in damaged])
+        context.screen.wrapped([damaged_line(name, damaged) for name in damaged])
 
 
 @app.command("delete")
@@ -145,4 +145,4 @@ def delete(
     if json:
         context.screen.document(deleted_json(deleted))
     else:
-        context.screen.lines(deleted_lines(deleted))
+        context.screen.wrapped(deleted_lines(deleted))

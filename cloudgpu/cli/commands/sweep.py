@@ -58,7 +58,7 @@ def sweep(
                 swept = sweeping.delete_clusters(plan)
                 swept = swept.combined_with(sweeping.delete_storage(plan, swept))
         if not json:
-            screen.lines(swept_lines(plan, swept, yes=yes))
+            screen.wrapped(swept_lines(plan, swept, yes=yes))
         failure = sweep_error(plan, swept)
         if failure is not None:
             if yes:

@@ -85,5 +85,5 @@ def tunnel(
                 authorize_caller=login.authorize_caller,
             )
         except KeyboardInterrupt:
-            context.screen.lines(["", "tunnel closed; processes on the node keep running"])
+            context.screen.wrapped(["", "tunnel closed; processes on the node keep running"])
             raise typer.Exit(_INTERRUPTED) from None

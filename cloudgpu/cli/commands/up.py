@@ -82,13 +82,13 @@ def _ask_about_cluster(context: CliContext, cluster: str, choice: str, *, create
     """
     record = context.records.cluster(cluster)
     if record is None:
-        context.screen.lines(["", "interrupted before any resource was created; nothing is left"])
+        context.screen.wrapped(["", "interrupted before any resource was created; nothing is left"])
     elif (created or record.state != "up") and _is_to_be_deleted(context, choice, record):
         deleted = context.deletion_context_of(cluster).clusters.delete(cluster, record.placement.region)
-        context.screen.lines(deletion_lines(deleted))
+        context.screen.wrapped(deletion_lines(deleted))
     else:
         state = "is running" if record.state == "up" else "may be incomplete"
-        context.screen.lines(
+        context.screen.wrapped(
             [
                 "",
                 f"cluster {cluster} {state}; its nodes power off at {record.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC",

@@ -95,7 +95,9 @@ def catalog_status_lines(status: CatalogStatus, now: datetime, width: int | None
     simulated = "  [simulated]" if status.simulated else ""
     lines = []
     if status.entry is None:
-        lines.append(f"{status.target}: no data has been read yet; to read it: {_refresh(status.target)}")
+        lines += wrap_lines(
+            [f"{status.target}: no data has been read yet; to read it: {_refresh(status.target)}"], width
+        )
     else:
         read = f"snapshot {status.entry.number}, read {format_time(status.entry.at)} by account {status.entry.account}"
         lines += [*wrap_lines([f"{status.target}: {read}{simulated}"], width), ""]

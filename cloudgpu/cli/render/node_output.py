@@ -14,9 +14,9 @@ def line_printer(screen: Screen) -> OnLine:
     def shown(index: int, error: bool, line: str) -> None:
         text = f"[node {index}] {line}"
         if error:
-            screen.remark(text)
+            screen.error_lines([text])
         else:
-            screen.line(text)
+            screen.lines([text])
 
     return shown
 
@@ -29,8 +29,7 @@ def show_outcomes(outcomes: Sequence[NodeOutcome], screen: Screen) -> None:
             _raw(outcome, screen)
         else:
             screen.lines(indented_block(nodes, outcome.stdout))
-            for line in indented_block(f"{nodes}, standard error", outcome.stderr):
-                screen.remark(line)
+            screen.error_lines(indented_block(f"{nodes}, standard error", outcome.stderr))
         for line in failure_lines(nodes, outcome):
             screen.remark(line)
 
@@ -76,5 +75,4 @@ def failure_lines(nodes: str, outcome: NodeOutcome) -> list[str]:
 def _raw(outcome: NodeOutcome, screen: Screen) -> None:
     """Write the output of a single node, unchanged if stdout is a pipe or a file."""
     screen.raw(outcome.stdout)
-    for line in outcome.stderr.splitlines():
-        screen.remark(line)
+    screen.error_lines(outcome.stderr.splitlines())

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 from cloudgpu.cli.lazy import Deferred
 from cloudgpu.cli.render.error import detail_lines, error_json
 from cloudgpu.cli.terminal.json_text import json_text
-from cloudgpu.cli.terminal.output import ColoredText, Line, Output, ProgressStyle, ProgressView, suspend_region
+from cloudgpu.cli.terminal.output import (
+    Color,
+    ColoredText,
+    Line,
+    Output,
+    ProgressStyle,
+    ProgressView,
+    suspend_region,
+)
 from cloudgpu.cli.terminal.panel import Mood, Row, framed_panel, plain_panel
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.text import printable
 
 if TYPE_CHECKING:
     from cloudgpu.backends.events import ProgressEvent
@@ -81,21 +90,21 @@ class Screen:
                 self._progress = _open_progress(self._out, self._stream, style)
             return self._progress
 
-    def line(self, text: Line = "") -> None:
-        """Write one line of text."""
-        self._out.lines([text])
+    def line(self, text: str = "") -> None:
+        """Write one sentence, wrapped to the width of the terminal."""
+        self.wrapped([text])
 
     def raw(self, text: str) -> None:
         """Write command output or data for another program: unchanged to a pipe, as printable lines to a terminal."""
         self._out.raw(text)
 
     def lines(self, texts: Iterable[Line]) -> None:
-        """Write several lines of text."""
+        """Write lines that must not be wrapped, or that already are."""
         self._out.lines(texts)
 
     def wrapped(self, texts: Sequence[str]) -> None:
         """Write several lines of prose, wrapped to the width of the terminal."""
-        self._out.lines(wrap_lines(texts, self.width))
+        self._out.lines(wrap_lines([printable(text) for text in texts], self.width))
 
     def block(self, lines: Sequence[str], prefix: str = "") -> None:
         """Write many uncolored lines, each with the same prefix."""
@@ -120,17 +129,23 @@ class Screen:
         # `json_text` escapes all characters but printable ASCII, so `Output` does not change these lines.
         Output(sys.stdout, quits=self._quits).lines(json_text(value).split("\n"))
 
-    def remark(self, text: Line) -> None:
-        """Write one line to stderr."""
+    def remark(self, text: str) -> None:
+        """Write one sentence to stderr, wrapped to the width of the terminal."""
         suspend_region()
-        Output(sys.stderr).lines([text])
+        out = Output(sys.stderr)
+        out.lines(_wrapped(out, text))
+
+    def error_lines(self, lines: Iterable[str]) -> None:
+        """Write lines of another program to stderr, which must not be wrapped."""
+        suspend_region()
+        Output(sys.stderr).lines(lines)
 
     def hint(self, text: str) -> None:
         """Write a hint about the next command to stderr. Writes nothing if stderr is not a terminal."""
         out = Output(sys.stderr)
         if out.is_terminal:
             suspend_region()
-            out.lines([_hint(text)])
+            out.lines(_labeled(out, "hint:", "cyan", text))
 
     def error(self, err: CloudGpuError) -> None:
         """Write an error with its details and hint to stderr and, in `json_mode`, as a JSON document to stdout."""
@@ -144,8 +159,10 @@ class Screen:
     def trouble(self, message: str, details: Sequence[str] = (), hint: str = "") -> None:
         """Write an error's message, details and hint to stderr."""
         suspend_region()
-        lines: list[Line] = [(ColoredText("error:", "red"), f" {message}"), *(f"  {line}" for line in details)]
-        Output(sys.stderr).lines([*lines, _hint(hint)] if hint else lines)
+        out = Output(sys.stderr)
+        lines = _labeled(out, "error:", "red", message)
+        lines += [wrapped for line in details for wrapped in _wrapped(out, f"  {line}")]
+        out.lines([*lines, *_labeled(out, "hint:", "cyan", hint)] if hint else lines)
 
 
 def _are_read_together(one: TextIO, other: TextIO) -> bool:
@@ -156,5 +173,10 @@ def _are_read_together(one: TextIO, other: TextIO) -> bool:
         return False
 
 
-def _hint(text: str) -> Line:
-    return (ColoredText("hint:", "cyan"), f" {text}")
+def _wrapped(out: Output, text: str) -> list[str]:
+    return wrap_lines([printable(text)], out.columns if out.is_terminal else None)
+
+
+def _labeled(out: Output, label: str, colour: Color, text: str) -> list[Line]:
+    first, *more = _wrapped(out, f"{label} {text}")
+    return [(ColoredText(label, colour), first.removeprefix(label)), *more]

@@ -7,9 +7,11 @@ import pytest
 
 from cloudgpu.cli.render.error import detail_lines, error_json
 from cloudgpu.cli.render.run import show_outcome
+from cloudgpu.cli.terminal.output import Output
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import PlanError, RecipeError, RemoteCommandError
 from cloudgpu.run.progress import RankLine, RankOutput
+from tests.unit.cli.hostile import without_our_colours
 
 
 def test_details_that_the_message_contains_at_its_end_are_not_repeated() -> None:
@@ -78,3 +80,32 @@ def test_traceback_that_was_not_printed_is_shown(outcome, capsys) -> None:
     screen.emit(RankLine(0, FAILED[-1]))
     show_outcome(failed(outcome, FAILED), screen)
     assert "rank 1 failed first (exit code 1) on node 0; last lines of its output:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_errors_are_wrapped_on_a_terminal_but_commands_stay_whole(
+    is_terminal: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Output, "is_terminal", is_terminal)
+    monkeypatch.setattr(Output, "columns", 40)
+    error = RecipeError(
+        "the field resources.gpu expects a model and a count, for example V100:8",
+        hint="available recipes: plain, quickstart; or list the fields: cloudgpu recipe show recipes/plain/recipe.yaml",
+        problems=["resources.gpu: expected a GPU model and a count per node"],
+    )
+    Screen().error(error)
+    lines = without_our_colours(capsys.readouterr().err).splitlines()
+    if not is_terminal:
+        assert len(lines) == 3
+        return
+    assert lines == [
+        "error: the field resources.gpu expects a",
+        "  model and a count, for example V100:8",
+        "  resources.gpu: expected a GPU model",
+        "    and a count per node",
+        "hint: available recipes: plain,",
+        "  quickstart; or list the fields:",
+        "  cloudgpu recipe show recipes/plain/recipe.yaml",
+    ]

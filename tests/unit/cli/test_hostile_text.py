@@ -118,8 +118,9 @@ def test_every_screen_method_escapes_control_characters(streams):
     shown = streams()
     screen = Screen()
     screen.line(HOSTILE)
-    screen.line((ColoredText(HOSTILE, "red"), HOSTILE))
-    screen.lines([HOSTILE, HOSTILE])
+    screen.lines([HOSTILE, (ColoredText(HOSTILE, "red"), HOSTILE)])
+    screen.wrapped([HOSTILE, HOSTILE])
+    screen.error_lines([HOSTILE])
     screen.block([HOSTILE, HOSTILE], "[rank 0] ")
     screen.records([json.dumps({"line": HOSTILE})])
     screen.remark(HOSTILE)
@@ -138,6 +139,8 @@ def test_all_public_screen_methods_are_covered():
     tried = {
         "line",
         "lines",
+        "wrapped",
+        "error_lines",
         "block",
         "records",
         "remark",
