@@ -174,10 +174,14 @@ def _largest_that_helps(
 
 
 def _hardware(plan: Plan) -> str:
-    """Format the first candidate, such as `2 x g4dn.metal (8 x T4 16 GiB)`; empty if there are no candidates."""
+    """Format the first candidate, such as `2 x g4dn.metal (8 x T4 16 GiB)`; empty if there are no candidates.
+
+    The account's quotas were read only in the regions of the recipe, so a change to another region says so.
+    """
     if not plan.candidates:
         return ""
     first = plan.candidates[0]
     gpus = f"{first.gpus_per_node} x {first.gpu} {first.gpu_memory_gib.normalize():f} GiB"
     where = f" in {first.region}" if first.region else ""
-    return f"{plan.nodes} x {first.instance_type} ({gpus}){where}"
+    unread = any(finding.check == "quota" and finding.severity == "unknown" for finding in plan.findings)
+    return f"{plan.nodes} x {first.instance_type} ({gpus}){where}{', quota unknown' if unread else ''}"

@@ -162,6 +162,17 @@ def test_number_of_trial_plans_is_bounded():
     assert len(tried) < 250
 
 
+def test_suggested_region_whose_quota_was_not_read_says_so():
+    refused = recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 2, "regions": ["us-east-1"]})
+    headroom = {("us-east-1", "L-417A185B"): VcpuHeadroom(0, 0)}
+    with_quota = {**headroom, ("us-west-2", "L-417A185B"): VcpuHeadroom(960, 0)}
+    for quotas, ending in ((headroom, "in us-west-2, quota unknown"), (with_quota, "in us-west-2")):
+        question = asked(refused, quotes=Quotes(live=True, quotas=quotas))
+        plan = suggestions.with_remedies(planner.plan_with_findings(question), question, planner.plan_with_findings)
+        (elsewhere,) = [remedy for remedy in plan.remedies if remedy.command == "--set resources.regions=us-west-2"]
+        assert elsewhere.gets.endswith(ending)
+
+
 def test_set_options_are_extracted_from_fix_text():
     found = list(edits_in_fixes(["--set budget.max_usd=5.10, or --set budget.expiry=1h", "ask for more", "--set a.b="]))
     assert [one.sets for one in found] == [(("budget.max_usd", "5.10"),), (("budget.expiry", "1h"),), (("a.b", ""),)]
