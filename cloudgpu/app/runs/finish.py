@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
+from cloudgpu.app.runs.datasets import has_checkpoint
 from cloudgpu.app.runs.final_status import with_final_status
 from cloudgpu.app.runs.follow import FollowedRun, FollowResult
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
@@ -90,6 +91,8 @@ class RunFinisher:
             lost = self._lost(record, collected, cluster)
             outcome = replace(self._closed(record, kept, (*collected.notes, *lost)), lost=lost)
         outcome = replace(outcome, skipped=collected.skipped)
+        if outcome.lost_nodes:
+            outcome = replace(outcome, has_checkpoint=has_checkpoint(outcome.record, self._context.backend))
         return outcome if followed is None else replace(outcome, measured=followed.measured, tail=followed.tail)
 
     def _lost(self, record: RunRecord, collected: Collected, cluster: ClusterRecord | None) -> tuple[str, ...]:

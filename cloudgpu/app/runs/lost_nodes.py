@@ -32,17 +32,29 @@ def terminated_node_lines(
     )
 
 
-def what_is_lost(record: RunRecord) -> str:
-    """Return what a run loses with its nodes, and the command that continues the run or starts it again."""
-    checkpoint = _section(record, "checkpoint")
-    uploaded = str(checkpoint.get("to") or "")
+def checkpoint_url(record: RunRecord) -> str:
+    """Return the URL to which the run uploads its checkpoints, or an empty string."""
+    return str(_section(record, "checkpoint").get("to") or "").replace("{run}", record.run_id)
+
+
+def what_is_lost(record: RunRecord, *, uploaded: bool | None) -> str:
+    """Return what a run loses with its nodes, and the command that continues the run or starts it again.
+
+    Args:
+        record: The run.
+        uploaded: Whether a checkpoint was uploaded, or None if that is unknown.
+    """
+    checkpoint, to = _section(record, "checkpoint"), checkpoint_url(record)
     train = ("cloudgpu", "train", record.recipe_path)
-    if uploaded:
+    if to and uploaded is not False:
         # The next run finds checkpoints by itself, unless the URL contains the run ID.
-        resume = uploaded.replace("{run}", record.run_id)
-        options = ("--set", f"checkpoint.resume={resume}") if resume != uploaded else ()
-        return f"its outputs are lost; checkpoints are in {resume}; resume with: {command(*train, *options)}"
-    lost = "its outputs and checkpoints are lost" if checkpoint else "its outputs are lost"
+        options = ("--set", f"checkpoint.resume={to}") if to != checkpoint["to"] else ()
+        where = (
+            f"checkpoints are in {to}; " if uploaded else f"it is unknown whether {to} contains checkpoints; if so, "
+        )
+        return f"its outputs are lost; {where}resume with: {command(*train, *options)}"
+    lost = "its outputs and checkpoints are lost" if checkpoint and not to else "its outputs are lost"
+    lost += f"; no checkpoint was uploaded to {to}" if to else ""
     market = ("--set", "resources.market=on-demand") if _section(record, "resources").get("market") == SPOT else ()
     return f"{lost}; start again with: {command(*train, *market)}"
 

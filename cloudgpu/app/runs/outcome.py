@@ -30,6 +30,7 @@ class RunOutcome:
         interrupted: Whether Ctrl-C interrupted the command.
         unfetched: Reasons why outputs are still on the nodes, one line per node; `attach` downloads the outputs.
         lost: Reasons why outputs can no longer be downloaded, one line each.
+        has_checkpoint: For a run that lost nodes, whether a checkpoint was uploaded; None if unknown.
         skipped: Files that match the recipe's outputs but were not downloaded.
     """
 
@@ -50,12 +51,20 @@ class RunOutcome:
     interrupted: bool = False
     unfetched: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    has_checkpoint: bool | None = None
     skipped: "tuple[SkippedOutput, ...]" = ()
 
     @property
     def tried(self) -> tuple[str, ...]:
         """One line for each candidate that was tried and could not be launched."""
         return self.record.tried
+
+    @property
+    def lost_nodes(self) -> bool:
+        """Whether the run did not succeed because nodes were lost with their data."""
+        lines = (*self.lost, *self.notes)
+        lost = self.record.state != "succeeded" and any("is terminated and its data is lost" in line for line in lines)
+        return bool(self.record.ranks) and (self.record.state == "lost" or lost)
 
     @property
     def seconds(self) -> float:

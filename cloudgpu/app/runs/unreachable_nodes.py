@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Mapping
 
+from cloudgpu.app.runs.datasets import has_checkpoint
 from cloudgpu.app.runs.lost_nodes import PROBABLY_SPOT, is_spot, node_words, what_is_lost
 from cloudgpu.backends.base import Context
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
@@ -33,7 +34,8 @@ class UnreachableNodes:
         state = self._states().get(node.instance_id, "")
         if state and state not in ALIVE_STATES:
             what = f"{node_words(self._cluster())} {node.index} ({node.instance_id}) is {state}"
-            raise ConnectError(f"{what}{self._why()}", hint=what_is_lost(self._record))
+            hint = what_is_lost(self._record, uploaded=has_checkpoint(self._record, self._context.backend))
+            raise ConnectError(f"{what}{self._why()}", hint=hint)
         self._context.emit(Note(f"not responding, retrying: {trouble.message}", node.index))
 
     def all_terminated(self) -> bool:

@@ -166,8 +166,8 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
     if outcome.record.state == "running":
         yield "finish", command("cloudgpu", "attach", run_id)
         yield "cancel", command("cloudgpu", "cancel", run_id)
-    if outcome.record.ranks and (outcome.record.state == "lost" or _lost_nodes(outcome)):
-        yield "continue", what_is_lost(outcome.record)
+    if outcome.lost_nodes:
+        yield "continue", what_is_lost(outcome.record, uploaded=outcome.has_checkpoint)
     if outcome.unfetched:
         yield "not downloaded", "; ".join(outcome.unfetched)
         yield "download", command("cloudgpu", "attach", run_id)
@@ -187,12 +187,6 @@ def _is_judged(measured: Measured) -> bool:
     """Return True for a metric with a target or a reference, which gets a row of its own."""
     metric = measured.metric
     return any(limit is not None for limit in (metric.at_least, metric.at_most, metric.reference))
-
-
-def _lost_nodes(outcome: RunOutcome) -> bool:
-    """Return True if a run did not succeed because nodes were lost with their data."""
-    lines = (*outcome.lost, *outcome.notes)
-    return outcome.record.state != "succeeded" and any("is terminated and its data is lost" in line for line in lines)
 
 
 def _metric(measured: Measured) -> str:

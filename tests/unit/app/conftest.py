@@ -18,13 +18,13 @@ from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.engine.base import AppliedStack
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.errors import BadRequestError, CloudGpuError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.data.files import S3Service
+from cloudgpu.run.data.files import RemoteFile, S3Service
 from cloudgpu.run.progress import Note
 from cloudgpu.state.record_store import RecordStore
 from tests.fake_host import FakeHost, ScriptedResult
@@ -108,6 +108,8 @@ class ScriptedCloud:
     ends: dict = field(default_factory=dict)
     """Instance id -> end time, if the cloud provides it; None for an instance that is no longer listed."""
     network: list = field(default_factory=list)
+    stored: dict = field(default_factory=dict)
+    """S3 URL -> number of objects, or the error of a listing."""
     previewed: tuple = ()
     drifted: tuple = ()
     cidr: object = "127.0.0.1/32"
@@ -129,7 +131,12 @@ class ScriptedCloud:
         return 0
 
     def objects(self, url, *, expires_s):
-        return []
+        found = self.stored.get(url)
+        if isinstance(found, Exception):
+            raise found
+        if found == 0:
+            raise BadRequestError(f"there are no objects under {url}", code="NoSuchKey")
+        return [RemoteFile(f"{url}/{index}", str(index), 1, None) for index in range(found or 0)]
 
     def bucket_service(self, url):
         return S3Service()

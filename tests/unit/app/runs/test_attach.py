@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.app.runs.attach import find_run, read_stored_output, require_rank
+from cloudgpu.cli.render.run import outcome_rows
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.run.progress import LogFolder, RankOutput
 
@@ -20,6 +21,21 @@ def test_attach_after_expiry_closes_the_run_without_connecting(workspace, gang, 
     assert outcome.left == ()
     assert workspace.records.clusters() == []
     assert [run.state for run in workspace.ledger.runs()] == ["lost"]
+
+
+@pytest.mark.parametrize("stored", [1, 0])
+def test_lost_run_claims_a_checkpoint_only_if_one_was_uploaded(workspace, training, watching, stored):
+    run = training(detach=True).record
+    checkpoint = {"path": "ckpt", "to": "s3://bucket/runs/{run}"}
+    workspace.records.save_run(replace(run, resolved={**run.resolved, "checkpoint": checkpoint}))
+    url = f"s3://bucket/runs/{run.run_id}"
+    workspace.cloud.alive = dict.fromkeys(workspace.cloud.alive, "terminated")
+    workspace.cloud.stored = {url: stored}
+    outcome = watching.attach(run.run_id)
+    assert (outcome.record.state, outcome.has_checkpoint) == ("lost", bool(stored))
+    advice = dict(outcome_rows(outcome))["continue"]
+    assert (f"checkpoints are in {url}; resume with: " in advice) == bool(stored)
+    assert (f"no checkpoint was uploaded to {url}; start again with: " in advice) != bool(stored)
 
 
 def test_attach_continues_with_the_remaining_nodes(workspace, gang, training, watching):

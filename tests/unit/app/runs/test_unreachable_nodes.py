@@ -4,9 +4,10 @@ import shutil
 
 import pytest
 
+from cloudgpu.app.runs.datasets import has_checkpoint
 from cloudgpu.app.runs.lost_nodes import what_is_lost
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
-from cloudgpu.errors import CloudError, ConnectError
+from cloudgpu.errors import BadRequestError, CloudError, ConnectError
 from cloudgpu.state.run_record import RunRecord
 
 TROUBLE = ConnectError("no route to host")
@@ -69,6 +70,7 @@ def test_nodes_are_queried_even_without_a_cluster_record(workspace, silence):
 
 
 def test_lost_spot_node_names_interruption_loss_and_next_command(workspace, make):
+    workspace.cloud.stored = {"s3://b/r-1": 1}
     record = workspace.provisioning.up(make.plan(make.candidate(market="spot")), "demo").record
     (node, _) = workspace.cloud.inventory(record, record.placement.instance_ids, None).nodes
     workspace.cloud.alive[node.instance_id] = "terminated"
@@ -89,21 +91,43 @@ def test_lost_spot_node_names_interruption_loss_and_next_command(workspace, make
 
 
 @pytest.mark.parametrize(
-    ("resolved", "text"),
+    ("resolved", "stored", "text"),
     [
         (
             {"checkpoint": {"to": "s3://b/c"}},
+            1,
             "its outputs are lost; checkpoints are in s3://b/c; resume with: cloudgpu train r.yaml",
         ),
         (
+            {"checkpoint": {"to": "s3://b/{run}"}, "resources": {"market": "spot"}},
+            0,
+            "its outputs are lost; no checkpoint was uploaded to s3://b/r-1; start again with: "
+            "cloudgpu train r.yaml --set resources.market=on-demand",
+        ),
+        (
+            {"checkpoint": {"to": "s3://b/{run}"}},
+            CloudError("no answer"),
+            "its outputs are lost; it is unknown whether s3://b/r-1 contains checkpoints; if so, resume with: "
+            "cloudgpu train r.yaml --set checkpoint.resume=s3://b/r-1",
+        ),
+        (
+            {"checkpoint": {"to": "s3://b/{run}"}},
+            BadRequestError("there is no bucket b", code="NoSuchBucket"),
+            "its outputs are lost; it is unknown whether s3://b/r-1 contains checkpoints; if so, resume with: "
+            "cloudgpu train r.yaml --set checkpoint.resume=s3://b/r-1",
+        ),
+        (
             {"checkpoint": {"path": "c"}, "resources": {"market": "spot"}},
+            1,
             "its outputs and checkpoints are lost; start again with: "
             "cloudgpu train r.yaml --set resources.market=on-demand",
         ),
-        ({}, "its outputs are lost; start again with: cloudgpu train r.yaml"),
+        ({}, 1, "its outputs are lost; start again with: cloudgpu train r.yaml"),
     ],
 )
-def test_what_is_lost_depends_on_checkpoints(workspace, resolved, text):
+def test_what_is_lost_depends_on_checkpoints(workspace, resolved, stored, text):
     started = workspace.clock.now()
     run = RunRecord("r-1", "demo", "quickstart", "r.yaml", "ann", "", "rehearsal", started, resolved=resolved)
-    assert what_is_lost(run) == text
+    url = resolved.get("checkpoint", {}).get("to", "").replace("{run}", "r-1")
+    workspace.cloud.stored = {url: stored}
+    assert what_is_lost(run, uploaded=has_checkpoint(run, workspace.context.backend)) == text
