@@ -7,7 +7,11 @@ from importlib import import_module
 from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.exceptions import TyperException
+
+from cloudgpu.errors import UsageError
+from cloudgpu.text import command
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +40,40 @@ class Deferred(Generic[P, R]):
         return loaded
 
 
+class StrictOptions:
+    """Rejects a repeated option that takes one value. Typer would silently keep the last value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer keeps its classes private
+        """Parse the arguments of the command.
+
+        Raises:
+            UsageError: An option that takes one value was given more than once.
+        """
+        try:
+            if not ctx.resilient_parsing:
+                self._refuse_repeated_options(ctx, args)
+            return cast("Any", super()).parse_args(ctx, args)  # type: ignore[no-any-return]
+        except TyperException as err:
+            if getattr(err, "ctx", self) is None:
+                # The parser does not say which command's option lacks a value. The hint names that command's help.
+                vars(err)["ctx"] = ctx
+            raise
+
+    def _refuse_repeated_options(self, ctx: Any, args: list[str]) -> None:  # noqa: ANN401 - typer keeps its classes private
+        _, _, given = cast("Any", self).make_parser(ctx).parse_args(args=list(args))
+        for param in given:
+            if isinstance(param, TyperOption) and not (param.is_flag or param.multiple or param.count):
+                times = given.count(param)
+                if times > 1:
+                    name = max(param.opts, key=len)
+                    message = f"{name} takes one value, but it was given {times} times"
+                    raise UsageError(message, hint=command(*ctx.command_path.split(), "--help"))
+
+
+class StrictCommand(StrictOptions, TyperCommand):
+    """A command that rejects repeated options."""
+
+
 class LazyCommand(NamedTuple):
     """A command or command group that its parent can list without importing the command's module.
 
@@ -56,9 +94,11 @@ class LazyCommand(NamedTuple):
         module = import_module(f"{COMMANDS_PACKAGE}.{self.module}")
         parent = typer.Typer(rich_markup_mode=None)
         if hasattr(module, "app"):
+            for info in module.app.registered_commands:
+                info.cls = StrictCommand
             parent.add_typer(module.app, name=self.name)
         else:
-            parent.command(self.name)(getattr(module, self.module))
+            parent.command(self.name, cls=StrictCommand)(getattr(module, self.module))
         return typer.main.get_group(parent).commands[self.name]
 
 
@@ -72,7 +112,7 @@ class _Commands(UserDict[str, Any]):
         return command
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(StrictOptions, TyperGroup):
     """A command group that imports a command's module only when that command is called.
 
     The group shows its help, suggests names for misspelled commands and completes command names without importing the

@@ -11,6 +11,7 @@ from cloudgpu.catalog.software import software
 from cloudgpu.cli import completion
 from cloudgpu.cli.commands.options import Json, On, integer_parser
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.lazy import StrictOptions
 from cloudgpu.cli.render.gpu import profile_json, profile_lines
 from cloudgpu.cli.render.gpus import gpu_search_json, gpu_search_lines
 from cloudgpu.errors import UsageError
@@ -28,7 +29,7 @@ All data about one GPU:            cloudgpu gpus show V100
 """
 
 
-class Gpus(TyperGroup):
+class Gpus(StrictOptions, TyperGroup):
     """A command group that rejects `gpus V100` and suggests `gpus show V100`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer keeps its classes private

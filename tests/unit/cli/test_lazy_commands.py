@@ -127,6 +127,39 @@ def test_command_imports_only_its_own_modules(arguments, modules, home):
     assert run(arguments, CLOUDGPU_HOME=str(home.root))[0] == modules
 
 
+@pytest.mark.parametrize(
+    ("words", "rest", "option"),
+    [
+        ("cost", "--by user --by=recipe --csv", "--by"),
+        ("train", "quickstart --on rehearsal --set a=1 --set b=2 --on aws", "--on"),
+        ("storage create", "sets --kind s3 --kind ebs", "--kind"),
+        ("recipe new", "mine --gpu T4 --gpu V100", "--gpu"),
+        ("gpus", "--count 8 --count 4", "--count"),
+    ],
+)
+def test_repeated_option_with_one_value_is_a_usage_error(words, rest, option, capsys):
+    """Regression: `cost --by user --by recipe` silently ignored `--by user`."""
+    assert main([*words.split(), *rest.split()]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: {option} takes one value, but it was given 2 times",
+        f"hint: cloudgpu {words} --help",
+    ]
+
+
+def test_repeated_flag_is_accepted(home, capsys):
+    assert main(["config", "--json", "--json"]) == 0
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "option"), [("train", "--cluster"), ("storage create", "--kind")])
+def test_option_without_its_value_names_the_help_of_the_command(words, option, capsys):
+    assert main([*words.split(), option]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: option '{option}' requires an argument",
+        f"hint: cloudgpu {words} --help",
+    ]
+
+
 def test_registered_commands_are_listed_before_table_commands():
     class Few(LazyGroup):
         table = (LazyCommand("show-config", "config", "Show the settings and the source of each."),)
