@@ -50,8 +50,8 @@ OnLine = Callable[[Mapping[str, Any]], None]
 class AgentReplyError(RemoteCommandError):
     """An agent returned an error. `code` is the reason, such as `port-in-use`, `disk-full` or `checksum`."""
 
-    def __init__(self, message: str, *, code: str = "", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, code: str = "", hint: str = "", tail: Sequence[str] = ()) -> None:
+        super().__init__(message, tail=tail, hint=hint)
         self.code = code
 
 
@@ -133,8 +133,10 @@ class Agent:
     def _checked(self, verb: str, answer: dict[str, Any]) -> dict[str, Any]:
         node = self.host.node
         if "error" in answer:
-            message = f"node {node.index} ({node.instance_id}): {_text_field(answer, 'error')}"
-            raise AgentReplyError(message, code=_text_field(answer, "code"), hint=_text_field(answer, "hint"))
+            what, output = _split_output(str(answer["error"])[:_MAX_TEXT])
+            message = f"node {node.index} ({node.instance_id}): {what}"
+            code, hint = _text_field(answer, "code"), _text_field(answer, "hint")
+            raise AgentReplyError(message, code=code, hint=hint, tail=output)
         if not answer:
             message = f"node {node.index} ({node.instance_id}): the agent exited without a response to `{verb}`"
             raise RemoteCommandError(message, hint="check that the node has python3")
@@ -155,6 +157,15 @@ class AgentReply(dict[str, Any]):
 def _text_field(answer: Mapping[str, Any], name: str) -> str:
     """Return a text field of a response, bounded in length and safe to print."""
     return printable(str(answer.get(name, ""))[:_MAX_TEXT])
+
+
+def _split_output(text: str) -> tuple[str, list[str]]:
+    """Split an agent's error into a one-line message and the output of the tool that failed, both safe to print.
+
+    If the first line ends with a colon, the message ends with the last line of the output, which states the cause.
+    """
+    first, *output = [printable(line.rstrip()) for line in text.split("\n") if line.strip()] or [""]
+    return (f"{first} {output[-1].strip()}" if output and first.endswith(":") else first), output
 
 
 def install_agent(host: Host) -> Agent:

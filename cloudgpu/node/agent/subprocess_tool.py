@@ -32,7 +32,7 @@ class ToolOptions:
 
     cwd: str | None = None
     mask: Callable[[bytes], bytes] = bytes
-    hint: str = "to find the cause, install the same requirements manually on the node"
+    hint: str = ""
 
 
 _DEFAULTS = ToolOptions()
@@ -72,8 +72,15 @@ def run(
     with tool:
         last_lines = _show(tool, what, progress, options.mask)
     if tool.returncode:
+        # The caller shows several lines as details below the message.
+        separator = ":\n" if len(last_lines) > 1 else ": "
         raise AgentError(
-            f"{what} failed ({argv[0].rpartition('/')[2]}: exit code {tool.returncode}): " + "\n".join(last_lines),
+            separator.join(
+                [
+                    f"{what} failed ({argv[0].rpartition('/')[2]}: exit code {tool.returncode})",
+                    "\n".join(last_lines),
+                ]
+            ),
             code="tool",
             hint=_hint("\n".join(last_lines), options.hint),
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.node.agent.environments import environment, setup
+from cloudgpu.node.agent.environments.environment import EnvironmentRequest, provide_environment
 from cloudgpu.node.agent.environments.setup import SetupRequest, provide_setup
 from cloudgpu.node.agent.errors import AgentError
 
@@ -66,7 +67,7 @@ def test_files_of_the_run_are_neither_changed_nor_brought_back(node: Node) -> No
 def test_failed_script_is_not_cached_and_its_last_lines_are_in_the_error(node: Node) -> None:
     with pytest.raises(AgentError) as caught:
         node.run("echo one; echo two >&2; false | cat; echo three")
-    assert caught.value.message == "setup failed (bash: exit code 1): one\ntwo"
+    assert caught.value.message == "setup failed (bash: exit code 1):\none\ntwo"
     assert "correct `setup` in the recipe" in caught.value.hint
     assert node.run("echo repaired > ok")
     assert node.files("run-1") == {"ok": "repaired\n", "train.py": "train"}
@@ -130,3 +131,16 @@ def test_invalid_request_is_rejected_without_its_values(change: dict) -> None:
     with pytest.raises(AgentError, match=r"^setup: "):
         setup._read({**GOOD, **change})
     assert repr(setup._read({**GOOD, "secrets": {"A": "hidden"}})) == f"SetupRequest(digest='{DIGEST}')"
+
+
+def test_missing_package_is_named_and_the_hint_names_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    request = EnvironmentRequest(("no-such-package",), None, str(tmp_path / "envs"))
+    with pytest.raises(AgentError) as caught:
+        provide_environment(request, lambda _: None)
+    first, *output = caught.value.message.splitlines()
+    assert first == "installing the requirements failed (python: exit code 1):"
+    assert output[-1] == "ERROR: No matching distribution found for no-such-package"
+    assert caught.value.hint.startswith("check the names and versions in environment.python.requirements")

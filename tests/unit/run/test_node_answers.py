@@ -7,10 +7,11 @@ import zlib
 import pytest
 
 from cloudgpu import bounds
+from cloudgpu.cli.render.error import detail_lines
 from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.agent.gang.follow import _encoded
-from cloudgpu.run.agent import AgentReplyError, _lines, count_field
+from cloudgpu.run.agent import Agent, AgentReplyError, _lines, _split_output, count_field
 from cloudgpu.run.start import secret_values
 from cloudgpu.run.verdict import Chunk, Verdict
 
@@ -22,6 +23,26 @@ ODD = [True, "5", 5.0, -1, 10**30, [5], float("inf")]
 def test_invalid_number_from_agent_is_an_agent_error(value):
     with pytest.raises(AgentReplyError, match="the agent sent an invalid value for bytes"):
         count_field({"bytes": value}, "bytes")
+
+
+class NodeHost:
+    node = NODE
+
+
+def test_output_of_a_failed_tool_is_shown_as_lines():
+    """Regression: the newlines between the lines were shown as replacement characters in one long message."""
+    answer = {"error": "installing the requirements failed (pip: exit code 1):\nLooking in links\n\x1b[31mERROR: no x"}
+    with pytest.raises(AgentReplyError) as caught:
+        Agent(NodeHost(), "agent.py", "/home/u").answered("environment", answer, Stream())
+    assert caught.value.message == (
+        "node 0 (i-0): installing the requirements failed (pip: exit code 1): \ufffd[31mERROR: no x"
+    )
+    assert detail_lines(caught.value) == ["Looking in links"]
+
+
+@pytest.mark.parametrize("error", ["", "busy", "cannot read x: denied"])
+def test_error_of_one_line_is_the_message(error):
+    assert _split_output(error) == (error, [])
 
 
 def test_missing_number_uses_its_default():
@@ -45,6 +66,8 @@ def test_malformed_status_is_rejected(field, value):
 
 
 class Stream:
+    exit_code = 0
+
     def lines(self, timeout_s=None):
         return iter(["[" * 100_000, '{"a": NaN}', "banner", json.dumps({"a": 1})])
 

@@ -30,6 +30,10 @@ _CHECK_S = 60.0
 _BACKEND = re.compile(r"cu\d{2,3}")
 _UV = "uv>=0.7.14"
 """Requirement for uv: the first version in which `--torch-backend` is stable."""
+_INSTALL = subprocess_tool.ToolOptions(
+    hint="check the names and versions in environment.python.requirements, and that the node can reach the package "
+    "index"
+)
 
 
 @dataclass(frozen=True)
@@ -195,7 +199,8 @@ def _build(request: EnvironmentRequest, base: str, folder: str, progress: Callab
 
     def run(what: str, argv: list[str], settings: dict[str, str]) -> None:
         progress(what)
-        subprocess_tool.run(argv, what, progress, holds=lock, env={**installer.clean_environment(), **settings})
+        environment = {**installer.clean_environment(), **settings}
+        subprocess_tool.run(argv, what, progress, holds=lock, env=environment, options=_INSTALL)
 
     try:
         _write_lines(requirements_file, request.requirements)
@@ -246,7 +251,7 @@ def _make(request: EnvironmentRequest, base: str, folder: str, requirements_file
         if not installed_uv or request.torch_backend is not None:
             raise
         # The user did not choose uv, so fall back to pip for packages that only pip can install.
-        run("installing the requirements with pip because uv failed", [*_pip(python), "-r", requirements_file], {})
+        run("installing the requirements with pip instead of uv", [*_pip(python), "-r", requirements_file], {})
 
 
 def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[str | None, dict[str, str]]:
