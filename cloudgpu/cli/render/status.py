@@ -118,7 +118,8 @@ def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
     team = f", team {identity.team}" if identity.team else ""
     where = placement.zone or "no zone yet"
     expiry = f"{format_time(lifecycle.expires_at)}, {relative_time(lifecycle.expires_at, now)}"
-    yield f"{record.name}  {cluster.state}{'  (simulated)' if record.simulated else ''}"
+    state = "creating" if cluster.state == "making" else cluster.state
+    yield f"{record.name}  {state}{'  (simulated)' if record.simulated else ''}"
     yield f"  {placement.nodes} x {placement.instance_type} in {where}, owner {identity.owner}{team}"
     yield f"  {_money(cluster)}; expires {expiry}"
     if lifecycle.confirmed_expires_at is not None:
@@ -142,6 +143,9 @@ def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
 
 def _money(cluster: ClusterStatus) -> str:
     hourly = money(cluster.hourly_usd)
+    if cluster.state == "making" and not cluster.record.placement.instance_ids:
+        charges = "AWS would charge " if cluster.record.simulated else ""
+        return f"{charges}{hourly} an hour; no instances recorded yet"
     if cluster.record.simulated:
         return f"AWS would charge {hourly} an hour, {money(cluster.spent_usd)} so far"
     unknown = () if traits(cluster.record.identity.target).launches else unpriced(cost_items(cluster.record))

@@ -44,6 +44,17 @@ def test_status_from_records_shows_age_and_refresh_hint(standing_status, now):
     ]
 
 
+@pytest.mark.parametrize(
+    ("target", "money"), [("rehearsal", "AWS would charge $62.42 an hour"), ("aws", "$62.42 an hour")]
+)
+def test_cluster_without_instances_yet_is_being_created_and_has_no_cost_so_far(standing_status, target, money, now):
+    """Regression: `status` showed $1.06 so far for a cluster whose creation was cancelled within a second."""
+    record = changed(standing_status.record, target=target, state="making", instance_ids=())
+    lines = status_lines([replace(standing_status, record=record, state="making")], now)
+    assert lines[0].split()[1] == "creating"
+    assert lines[2] == f"  {money}; no instances recorded yet; expires 2026-11-21 04:20 UTC, in 50 min"
+
+
 def test_status_of_refreshed_cluster_shows_nodes_and_runs(standing_status, run, now):
     record = changed(standing_status.record, target="aws", team="")
     live = replace(run, state="running", ended_at=None)
