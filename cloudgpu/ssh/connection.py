@@ -351,7 +351,8 @@ class SshHost:
             except LOST as err:
                 link.hang_up()
                 raise ConnectError(
-                    f"lost the connection to {node_label(self.node)}: {err}", hint=lost_connection_hint(self.node)
+                    f"lost the connection to {node_label(self.node)}: {str(err) or 'the other end closed it'}",
+                    hint=lost_connection_hint(self.node),
                 ) from err
         raise ConnectError(
             f"{node_label(self.node)} does not accept any more sessions", hint="close some open sessions"

@@ -198,7 +198,9 @@ class CommandSession:
 
     def _lost(self, err: BaseException | None) -> ConnectError:
         self._link.hang_up()
-        return ConnectError(f"lost the connection to {self.who}: {err or 'the other end closed it'}", hint=self.hint)
+        return ConnectError(
+            f"lost the connection to {self.who}: {str(err or '') or 'the other end closed it'}", hint=self.hint
+        )
 
     def _feed(self, pieces: Iterable[bytes]) -> None:
         """Send standard input and then end of file.

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import paramiko
 import pytest
 
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError
+from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.channel import OrderlyChannel
+from cloudgpu.ssh.command import RemoteCommand
+from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.failure_text import TimeLimitError
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits
 from tests.manual_clock import ManualClock
@@ -25,6 +29,7 @@ class Wire:
         self.sent: list[str] = []
         self.before: Callable[[], None] = lambda: None
         self.up = True
+        self.cause: Exception | None = None
 
     def _send_user_message(self, message: paramiko.Message) -> None:
         before, self.before = self.before, lambda: None
@@ -40,8 +45,8 @@ class Wire:
     def get_log_channel(self) -> str:
         return "cloudgpu.ssh"
 
-    def get_exception(self) -> None:
-        return None
+    def get_exception(self) -> Exception | None:
+        return self.cause
 
     def is_active(self) -> bool:
         return self.up
@@ -124,15 +129,34 @@ def test_channel_closed_without_exit_code_yields_255() -> None:
     assert wire.up
 
 
-def test_lost_connection_raises_instead_of_ending_the_command() -> None:
+@pytest.mark.parametrize("cause", [None, EOFError()])
+def test_lost_connection_raises_instead_of_ending_the_command(cause: Exception | None) -> None:
     channel, wire = opened()
+    wire.cause = cause
     running = session(channel, wire)
     feed(channel, b"half a li")
     channel._unlink()  # what paramiko does to every channel when the connection is gone
     output = running.output()
     assert next(output) == b"half a li"
-    with pytest.raises(ConnectError, match="lost the connection to node 0"):
+    with pytest.raises(ConnectError, match=r"lost the connection to node 0: the other end closed it$"):
         next(output)
+
+
+class LostLink(Wire):
+    """A connection that is lost when a session is opened; paramiko then raises an EOFError without a message."""
+
+    channels = 0
+
+    def open_session(self, *, timeout: float, window_bytes: int) -> OrderlyChannel:
+        raise EOFError
+
+
+def test_lost_connection_without_a_message_names_a_cause() -> None:
+    node = Node(0, "i-0", "127.0.0.1", 1, "lea", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "z", "V100", 1, True)
+    host = SshHost(node, Path("key"), clock=SystemClock(), timeout_s=1, via=None, keepalive=KeepaliveLimits())
+    host._links = [LostLink()]
+    with pytest.raises(ConnectError, match=r"lost the connection to node 0 .*: the other end closed it$"):
+        host.run(RemoteCommand("true"), timeout_s=1)
 
 
 def test_exit_code_without_end_of_output_raises_connect_error() -> None:
