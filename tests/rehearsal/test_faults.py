@@ -220,6 +220,22 @@ def test_node_lost_during_training_is_named_within_seconds(workspace, keep):
     assert workspace.json("status")["clusters"] == []
 
 
+def test_run_that_loses_one_of_two_spot_nodes_is_lost_and_says_so_once(workspace):
+    workspace.recipe(resources="{instance_type: p3dn.24xlarge, nodes: 2, regions: [us-east-1], market: spot}")
+    process, _ = started_ranks(workspace, "--set", "hang=yes")
+    client.put_script(workspace.cloud, {"nodes": [{"do": "spot-notice", "count": 1, "seconds": 1}]})
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 5, (process.returncode, out, err)
+    (run,) = workspace.json("status", "--all")["runs"]
+    assert run["state"] == "lost", (out, err)
+    panel = " ".join(out.split("reason  ", 1)[1].split())
+    assert re.match(r"spot node [01] \(i-\w+\) is terminated, most likely a spot interruption", panel), (out, err)
+    assert panel.count("is terminated and its data is lost") == 1, out
+    assert "failed first" not in out
+    assert not re.search(r": $", err, re.MULTILINE), err
+    assert workspace.left() == {}
+
+
 def test_run_ends_as_lost_when_every_node_is_terminated(workspace):
     """The expiry ends all nodes during the run, so the state is read from the cloud."""
     workspace.recipe()

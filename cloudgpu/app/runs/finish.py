@@ -89,7 +89,7 @@ class RunFinisher:
         else:
             # Build the lines before the cluster is deleted, because they describe its current state.
             lost = self._lost(record, collected, cluster)
-            outcome = replace(self._closed(record, kept, (*collected.notes, *lost)), lost=lost)
+            outcome = replace(self._closed(record, kept, tuple(dict.fromkeys((*collected.notes, *lost)))), lost=lost)
         outcome = replace(outcome, skipped=collected.skipped)
         if outcome.lost_nodes:
             outcome = replace(outcome, has_checkpoint=has_checkpoint(outcome.record, self._context.backend))

@@ -320,7 +320,7 @@ class FollowedRun:
                 raise
             verdict = Verdict("lost", reason=err.message)
         ran_s = verdict.ran_s
-        verdict = services.judged(verdict)
+        verdict = services.judged(unreachable.judged(verdict, [agent.host.node for agent in self._agents]))
         tail = () if verdict.rank is None else tuple(logs.tail(verdict.rank))
         return FollowResult(verdict, metrics.measured(), tail, network.name, ran_s)
 

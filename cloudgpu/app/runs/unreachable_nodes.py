@@ -1,7 +1,8 @@
 """Query the cloud about nodes that do not respond during a run, to find out whether they still exist."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from cloudgpu.app.runs.datasets import has_checkpoint
 from cloudgpu.app.runs.lost_nodes import PROBABLY_SPOT, is_spot, node_words, what_is_lost
@@ -9,6 +10,7 @@ from cloudgpu.backends.base import Context
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import ALIVE_STATES, Node
 from cloudgpu.run.progress import Note
+from cloudgpu.run.verdict import Verdict
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.run_record import RunRecord
 
@@ -43,6 +45,29 @@ class UnreachableNodes:
         states = self._states()
         return bool(states) and not any(state in ALIVE_STATES for state in states.values())
 
+    def judged(self, verdict: Verdict, nodes: Sequence[Node]) -> Verdict:
+        """Return the final status. A run that failed while spot nodes were interrupted is lost.
+
+        When a node disappears, the ranks on the other nodes fail, so their exit codes are not the reason.
+
+        Args:
+            verdict: The final status as the nodes reported it.
+            nodes: The nodes that were running when the run was followed. A node that was terminated before then may
+                have been interrupted after the run failed.
+        """
+        cluster = self._current()
+        if verdict.state != "failed" or cluster is None or not is_spot(cluster) or cluster.state == "ending":
+            return verdict
+        if cluster.lifecycle.expires_at <= self._context.clock.now():
+            return verdict
+        states = self._states()
+        lost = [node for node in nodes if states.get(node.instance_id, "running") not in ALIVE_STATES]
+        if not lost:
+            return verdict
+        names = [f"{node.index} ({node.instance_id})" for node in lost]
+        what = f"spot node {names[0]} is" if len(names) == 1 else f"spot nodes {', '.join(names)} are"
+        return replace(verdict, state="lost", reason=f"{what} terminated, {PROBABLY_SPOT}")
+
     def _states(self) -> Mapping[str, str]:
         """Return the state of each instance, or an empty mapping if the cloud cannot be queried."""
         cluster = self._cluster()
@@ -56,9 +81,14 @@ class UnreachableNodes:
             return {}
 
     def _cluster(self) -> ClusterRecord | None:
-        with contextlib.suppress(CloudGpuError):
-            self._known = self._context.records.cluster(self._record.cluster) or self._known
+        self._known = self._current() or self._known
         return self._known
+
+    def _current(self) -> ClusterRecord | None:
+        """Return the stored record; None if the cluster is deleted or the record cannot be read."""
+        with contextlib.suppress(CloudGpuError):
+            return self._context.records.cluster(self._record.cluster)
+        return None
 
     def _why(self) -> str:
         cluster = self._cluster()

@@ -84,7 +84,8 @@ def failure_lines(outcome: RunOutcome, *, printed: bool = False) -> list[str]:
     node = next((node for node, ranks in record.ranks.items() if record.failed_rank in ranks), "")
     where = f" on node {node}" if node else ""
     # A service that never became ready has no exit code.
-    how = "" if record.exit_code is None else f" failed first (exit code {record.exit_code})"
+    failed = "failed when the run lost a node" if record.state == "lost" else "failed first"
+    how = "" if record.exit_code is None else f" {failed} (exit code {record.exit_code})"
     head = f"rank {record.failed_rank}{how}{where}"
     if printed:
         return ["", f"{head}; the last lines of its output are above"]
@@ -103,7 +104,8 @@ def report_final_state(run_id: str, followed: "FollowResult", screen: Screen) ->
     if verdict.exit_code is not None:
         where += f" with exit code {verdict.exit_code}"
     reason = f"; {verdict.reason}" if verdict.reason else ""
-    screen.line(f"final state of the run: {verdict.state}{where}{reason}")
+    why = f"{reason}{where}" if verdict.state == "lost" else f"{where}{reason}"
+    screen.line(f"final state of the run: {verdict.state}{why}")
     screen.line(f"to download the outputs and delete the cluster: {attach}")
     return RemoteCommandError.exit_code
 
@@ -151,7 +153,8 @@ def _figures(outcome: RunOutcome) -> Iterator[Row]:
     if record.outputs:
         yield "outputs", f"{plural(len(record.outputs), 'file')} in {_short_path(outcome.outputs)}"
     for note in outcome.notes:
-        yield "note", note
+        if note not in outcome.lost:  # these have a row of their own
+            yield "note", note
 
 
 def _short_path(path: str) -> str:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.app.runs.follow import FollowResult
 from cloudgpu.cli.render.error import detail_lines, error_json
-from cloudgpu.cli.render.run import show_outcome
+from cloudgpu.cli.render.run import report_final_state, show_outcome
 from cloudgpu.cli.terminal.output import Output
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import PlanError, RecipeError, RemoteCommandError
 from cloudgpu.run.progress import RankLine, RankOutput
+from cloudgpu.run.verdict import Verdict
 from tests.unit.cli.hostile import without_our_colours
 
 
@@ -73,6 +75,19 @@ def test_traceback_that_was_just_printed_is_not_repeated(outcome, capsys, others
     shown = capsys.readouterr().out
     assert shown.count("ValueError: the shape is wrong") == 1 + again
     assert ("its output are above" in shown) is not again
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "line"),
+    [
+        ("failed", "exit code 1", "failed; rank 0 failed with exit code 1; exit code 1\n"),
+        ("lost", "spot node 1 is terminated", "lost; spot node 1 is terminated; rank 0 failed with exit code 1\n"),
+    ],
+)
+def test_final_state_of_a_lost_run_names_the_lost_node_before_the_rank(capsys, state: str, reason: str, line: str):
+    followed = FollowResult(Verdict(state, 1, 0, 0, reason), (), ())
+    assert report_final_state("r-1", followed, Screen()) == 5
+    assert f"final state of the run: {line}" in capsys.readouterr().out
 
 
 def test_traceback_that_was_not_printed_is_shown(outcome, capsys) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.app.runs.attach import find_run, read_stored_output, require_rank
-from cloudgpu.cli.render.run import outcome_rows
+from cloudgpu.cli.render.run import failure_lines, outcome_rows
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.run.progress import LogFolder, RankOutput
 
@@ -48,6 +48,42 @@ def test_attach_continues_with_the_remaining_nodes(workspace, gang, training, wa
     assert (outcome.record.state, outcome.record.reason) == ("failed", "lost contact with node 1")
     assert outcome.notes == ("node 1 (i-us-east-1c-1) is terminated and its data is lost",)
     assert outcome.left == ()
+
+
+@pytest.fixture
+def interrupted(workspace, gang, training, make):
+    """Train on spot nodes of which node 1 is taken while the run is followed, so that rank 0 fails."""
+
+    def train(**request):
+        gang.tell("failed", rank=0, exit_code=1, node_index=0, reason="exit code 1")
+        gang.before["follow"] = lambda: workspace.cloud.alive.update({"i-us-east-1c-1": "terminated"})
+        return training(make.candidate(market="spot"), **request)
+
+    return train
+
+
+def test_lost_spot_node_is_the_reason_and_not_the_rank_that_failed_because_of_it(workspace, interrupted):
+    outcome = interrupted(sections={"outputs": ["outputs/metrics.json"]})
+    record, gone = outcome.record, "node 1 (i-us-east-1c-1) is terminated"
+    assert (record.state, record.failed_rank, record.exit_code) == ("lost", 0, 1)
+    assert record.reason == f"spot {gone}, most likely a spot interruption: AWS needed the capacity"
+    assert [run.state for run in workspace.ledger.runs()] == ["lost"]
+    assert failure_lines(outcome)[1].startswith("rank 0 failed when the run lost a node (exit code 1) on node 0")
+    lost = f"spot {gone} and its data is lost"
+    assert (outcome.lost, outcome.notes.count(lost), workspace.notes.count(lost)) == ((lost,), 1, 1)
+    assert [row for row in outcome_rows(outcome) if lost in row[1]] == [("lost", lost)]
+
+
+@pytest.mark.parametrize("market", ["spot", "on-demand"])
+def test_run_that_failed_before_its_spot_node_was_taken_stays_failed(workspace, gang, training, watching, make, market):
+    run = training(make.candidate(market=market), detach=True).record
+    gang.tell("failed", rank=0, exit_code=1, node_index=0, reason="exit code 1")
+    if market == "spot":
+        workspace.cloud.alive["i-us-east-1c-1"] = "terminated"
+    else:
+        gang.before["follow"] = lambda: workspace.cloud.alive.update({"i-us-east-1c-1": "terminated"})
+    record = watching.attach(run.run_id).record
+    assert (record.state, record.reason) == ("failed", "exit code 1")
 
 
 def test_attach_to_finished_run_keeps_its_result_without_nodes(workspace, training, watching):
