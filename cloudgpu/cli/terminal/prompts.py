@@ -125,7 +125,7 @@ class Prompts:
                 return False
             try:
                 self._screen.remark("")  # end the line on which the terminal printed ^C
-                return ask(f"{what} {state}. Delete it now?", default=default)
+                return ask(f"{what} {state}. Delete the cluster now?", default=default)
             except typer.Abort:
                 return False  # a second Ctrl-C does not confirm the deletion
 

@@ -246,7 +246,7 @@ def test_prompt_after_ctrl_c_has_the_default_of_what_is_running(monkeypatch, def
     monkeypatch.setattr("typer.confirm", lambda question, **named: asked.append((question, named["default"])) or True)
     decide = command_context().prompts.delete_on_interrupt("ask", "was created", default=default)
     assert decide("cluster s1")
-    assert asked == [("cluster s1 was created. Delete it now?", default)]
+    assert asked == [("cluster s1 was created. Delete the cluster now?", default)]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def asked(tmp_path, monkeypatch, cluster, now):
 def test_new_cluster_is_offered_for_deletion(asked, state, what):
     asked.cluster(state=state)
     _ask_about_cluster(command_context(), "s1", "ask", created=True)
-    assert asked.questions == [(f"cluster s1 {what}. Delete it now?", True)]
+    assert asked.questions == [(f"cluster s1 {what}. Delete the cluster now?", True)]
     assert asked.deleted == ["s1"]
 
 
