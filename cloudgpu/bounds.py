@@ -42,7 +42,8 @@ _TAG_MOMENT: Final = "%Y-%m-%dT%H:%M:%SZ"
 _DURATION: Final = re.compile(r"(?:[0-9]{1,12}[ \t]*[dhms][ \t]*)+")
 _PART: Final = re.compile(r"([0-9]+)[ \t]*([dhms])")
 _UNIT_S: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_SIZE: Final = re.compile(r"([0-9]{1,12})[ \t]*(GiB|TiB)")
+_SIZE: Final = re.compile(r"([0-9]{1,12})[ \t]*(GiB|TiB|GB|TB)")
+_UNIT_BYTES: Final = {"GiB": 2**30, "TiB": 2**40, "GB": 10**9, "TB": 10**12}
 _MAX_NAME: Final = 60
 _SHOWN: Final = 60
 
@@ -217,16 +218,20 @@ def parse_time_or_age(text: str, now: datetime) -> datetime:
     return parse_age(text, now) if _DURATION.fullmatch(text) else parse_time(text)
 
 
-def size_gib(text: object, most: int = MAX_SIZE_GIB) -> int:
-    """Read a size such as `300GiB` or `2TiB` and return it in GiB.
+def size_gib(text: object, most: int = MAX_SIZE_GIB, *, round_down: bool = False) -> int:
+    """Read a size such as `300GiB`, `2TiB` or `300GB` (10**9 bytes) and return it in GiB.
+
+    A size in GB or TB is rounded up, so that what it describes fits; with `round_down` it is rounded down, but not to
+    zero.
 
     Raises:
         ValueError: The text is not a size, has no unit, is zero, or exceeds `most`.
     """
     match = _SIZE.fullmatch(text.strip(" \t")) if isinstance(text, str) else None
-    gib = int(match[1]) * (1024 if match[2] == "TiB" else 1) if match else 0
+    size_bytes = int(match[1]) * _UNIT_BYTES[match[2]] if match else 0
+    gib = max(1, size_bytes // 2**30) if round_down and size_bytes else -(-size_bytes // 2**30)
     if not gib:
-        message = "expected a size with its unit, for example 300GiB"
+        message = "expected a size with its unit (GiB, TiB, GB or TB), for example 300GiB"
         raise ValueError(message)
     if gib > most:
         message = f"expected a size of at most {most}GiB, got {_shown(text)}"

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints, field_validator
 
 from cloudgpu.bounds import MAX_PORT
 from cloudgpu.recipe.sections.section import Section
-from cloudgpu.recipe.units import SizeGib, Usd
+from cloudgpu.recipe.units import MemoryGib, Usd
 
 HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 _GPUS = re.compile(r"(?P<model>[A-Za-z0-9][A-Za-z0-9 .-]*?)(?:-(?P<size>[0-9]{1,4})Gi?B)?:(?P<count>[0-9]{1,2})")
@@ -34,7 +34,7 @@ class Shared(Section):
     """Private key without a passphrase. Default: the setting `ssh_key`."""
     gpus: str | None = None
     """GPU model and count, for example `V100:8`, or `V100-32GB:8` if the model has several memory sizes."""
-    memory: SizeGib | None = None
+    memory: MemoryGib | None = None
     """Main memory of the host, for example `256GiB`."""
     network_interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,15}$")
     """Network interface that has the private address, for example `ib0`."""

@@ -15,8 +15,8 @@ _INTRODUCTION = """# The recipe file
 
 A recipe describes a run. It is a directory with a `recipe.yaml`, or a single YAML file. Refer to a
 recipe by its path, or by its bare name if it is in `./recipes` or bundled with cloudgpu. Unknown
-fields are errors. Sizes and durations have a unit (`300GiB`, `90s`, `8h`, `1h30m`); money is in
-USD.
+fields are errors. Sizes and durations have a unit (`300GiB`, `90s`, `8h`, `1h30m`); the units of
+sizes are GiB, TiB, GB and TB, where 1 GB is 10^9 bytes. Money is in USD.
 
 <!-- run -->
 ```

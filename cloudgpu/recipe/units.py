@@ -13,7 +13,7 @@ _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 class SizeGib(int):
-    """A size in GiB, written `300GiB` or `2TiB`."""
+    """A size in GiB, written `300GiB`, `2TiB` or, in units of 10**9 bytes, `300GB`."""
 
     @classmethod
     def parse(cls, value: object) -> "SizeGib":
@@ -35,7 +35,7 @@ class SizeGib(int):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe the value as a string with a pattern, for editors."""
-        return {"type": "string", "pattern": r"^[0-9]+\s*(GiB|TiB)$", "examples": ["300GiB"]}
+        return {"type": "string", "pattern": r"^[0-9]+\s*(GiB|TiB|GB|TB)$", "examples": ["300GiB"]}
 
 
 class DurationS(int):
@@ -69,6 +69,10 @@ class DurationS(int):
         return {"type": "string", "pattern": r"^([0-9]+\s*[dhms]\s*)+$", "examples": ["90s", "8h"]}
 
 
+def _rounded_down(value: object) -> SizeGib:
+    return value if isinstance(value, SizeGib) else SizeGib(bounds.size_gib(value, round_down=True))
+
+
 def _volume(size: SizeGib) -> SizeGib:
     if size > bounds.MAX_VOLUME_GIB:
         message = f"expected at most {bounds.MAX_VOLUME_GIB}GiB, the largest gp3 volume, got {size}"
@@ -89,6 +93,8 @@ def _positive(value: Decimal) -> Decimal:
 
 VolumeGib = Annotated[SizeGib, AfterValidator(_volume)]
 """A size that an EBS volume can have."""
+MemoryGib = Annotated[SizeGib, BeforeValidator(_rounded_down)]
+"""A size of memory. GB are rounded down to GiB: a GPU sold with 24 GB has 22.35 GiB."""
 Usd = Annotated[Decimal, BeforeValidator(bounds.usd), WithJsonSchema({"type": "number", "minimum": 0})]
 """An amount in USD, from 0 to a billion."""
 PositiveUsd = Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cloudgpu.recipe.sections.section import Section
-from cloudgpu.recipe.units import SizeGib, VolumeGib
+from cloudgpu.recipe.units import MemoryGib, SizeGib, VolumeGib
 
 Prefer = Literal["order", "price", "speed", "region", "spot"]
 
@@ -19,8 +19,8 @@ class Resources(Section):
     """Several GPUs (`V100:8`) or instance types (`p3dn.24xlarge`), in order of preference."""
     instance_type: str | None = None
     """One instance type, for example `p3dn.24xlarge`."""
-    gpu_memory: SizeGib | None = None
-    """Minimum memory per GPU, for example `24GiB`; instance types with less are excluded."""
+    gpu_memory: MemoryGib | None = None
+    """Minimum memory per GPU, for example `24GiB` or `24GB`; instance types with less are excluded."""
     nodes: int = Field(default=1, ge=1, le=1000, strict=True)
     """Number of identical nodes. They are launched together or not at all."""
     market: Literal["on-demand", "spot", "reservation", "capacity-block"] = "on-demand"

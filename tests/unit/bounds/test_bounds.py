@@ -152,7 +152,9 @@ def test_durations_and_ages_are_parsed():
 def test_sizes_are_parsed_and_bounded():
     assert (bounds.size_gib("300GiB"), bounds.size_gib("2 TiB")) == (300, 2048)
     assert bounds.size_gib("1024TiB") == bounds.MAX_SIZE_GIB
-    for text in ("1025TiB", "99999999999999999GiB", "300", "300GB", "٣GiB", "0GiB"):
+    assert (bounds.size_gib("300GB"), bounds.size_gib("2 TB"), bounds.size_gib("1GB")) == (280, 1863, 1)
+    assert [bounds.size_gib(text, round_down=True) for text in ("24GB", "1GB", "24GiB")] == [22, 1, 24]
+    for text in ("1025TiB", "99999999999999999GiB", "300", "300MB", "٣GiB", "0GiB", "0GB"):
         with pytest.raises(ValueError, match="expected a size"):
             bounds.size_gib(text)
 

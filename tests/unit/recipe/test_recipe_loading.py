@@ -28,6 +28,13 @@ def test_valid_recipe_loads_with_its_base_directory(write):
     assert loaded.recipe.resources.nodes == 1
 
 
+def test_sizes_in_gb_round_so_that_gpus_match_and_disks_suffice(write):
+    """Regression: `gpu_memory: 32GB` was refused, although `gpus --min-memory 32GB` works."""
+    text = GOOD.replace("gpu: V100:8", "gpu: V100:8\n  gpu_memory: 24GB\n  disk: 200GB")
+    resources = loader.load(write(text)).recipe.resources
+    assert (resources.gpu_memory, resources.disk) == (22, 187)
+
+
 def test_all_problems_are_reported_with_line_field_and_suggestion(problems):
     text = """\
 schema: 1
@@ -59,7 +66,7 @@ budgt: {max_usd: 3}
         f'{SHOWN}:5: resources.node: unknown field; did you mean "nodes"?',
         f"{SHOWN}:6: resources.market: expected on-demand, spot, reservation or capacity-block, got spto; "
         'did you mean "spot"?',
-        f"{SHOWN}:7: resources.disk: expected a size with its unit, for example 300GiB",
+        f"{SHOWN}:7: resources.disk: expected a size with its unit (GiB, TiB, GB or TB), for example 300GiB",
         f"{SHOWN}:9: launch.with: expected torchrun, mpirun, deepspeed, kvstore, tf-config, each-node, head-only or "
         'service, got torchrum; did you mean "torchrun"?',
         f"{SHOWN}:14: metrics.accuracy.better: expected higher or lower, got up",
