@@ -128,9 +128,11 @@ class MatrixRecords:
         known = self.all()[0]
         record = self.matrix(name) if name else known[-1] if known else None
         if record is None:
-            near = suggestion(name, [record.name for record in known]) if name else ""
-            message = f"there is no matrix {name}{near}" if name else "there is no matrix yet"
-            raise UsageError(message, hint="list matrices with `cloudgpu matrix list`")
+            if not known:
+                message = f"there is no matrix {name}: no matrix has been run" if name else "there is no matrix yet"
+                raise UsageError(message, hint="run one: cloudgpu train RECIPE --matrix PARAMETER=VALUE,VALUE")
+            near = suggestion(name, [record.name for record in known])
+            raise UsageError(f"there is no matrix {name}{near}", hint="list matrices with `cloudgpu matrix list`")
         return record
 
     def save(self, record: MatrixRecord) -> MatrixRecord:

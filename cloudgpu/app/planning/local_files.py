@@ -14,6 +14,7 @@ from cloudgpu.plan.named_resources import FileIssue
 from cloudgpu.recipe import template
 from cloudgpu.recipe.loading.loader import LoadedRecipe
 from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.name_suggestions import nearest_name
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
@@ -31,6 +32,8 @@ _STARTED: Final = re.compile(
 _REQUIRED: Final = re.compile(r"(?:^|\s)(?:-r|--requirement)[\s=]+(?P<file>[A-Za-z0-9_][A-Za-z0-9_./-]*\.txt)\b")
 _CREATES: Final = re.compile(r"\b(?:cd|pushd|git|curl|wget|tar|unzip|cp|mv|ln|tee|touch|aws|rsync|make)\b|>")
 """Commands after which a file may exist that is not in the work directory."""
+_MOST: Final = 1000
+"""Maximum number of files that are compared with a name, because a work directory may contain many."""
 _FIX: Final = "add it to the work directory, or correct the name"
 
 
@@ -156,9 +159,16 @@ def _missing(
     elif (root / normal).exists():
         yield FileIssue(path, f"{name} is not sent to the nodes: an ignore file excludes it", _FIX, certain=certain)
     else:
-        yield FileIssue(
-            path, f"{name} does not exist in the work directory {root.resolve().name}", _FIX, certain=certain
-        )
+        message = f"{name} does not exist in the work directory {root.resolve().name}{_similar(named, sent)}"
+        yield FileIssue(path, message, _FIX, certain=certain)
+
+
+def _similar(named: PurePosixPath, sent: Collection[str]) -> str:
+    """Return a suggestion of a file with the same suffix, or an empty string. The suffix itself is not compared."""
+    suffix = named.suffix
+    stems = sorted(file.removesuffix(suffix) for file in sent if file.endswith(suffix))[:_MOST]
+    near = nearest_name(str(named).removesuffix(suffix), stems)
+    return f'; did you mean "{near}{suffix}"?' if near else ""
 
 
 def workdir_listing(recipe: Recipe, base: Path) -> FileListing | None:

@@ -164,4 +164,5 @@ def _read_since(text: str | None, now: datetime) -> datetime | None:
         return bounds.parse_time_or_age(text, now)
     except ValueError:
         message = f"--since {text}: expected a duration such as 10m or 2h, or a UTC time such as 2026-11-27T09:12Z"
-        raise UsageError(message, hint="use a time after 1999: --since 10m, or --since 2026-11-27T09:12Z") from None
+        hint = "a duration needs a unit, and a time its date: --since 10m, or --since 2026-11-27T09:12Z"
+        raise UsageError(message, hint=hint) from None

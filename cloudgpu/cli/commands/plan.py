@@ -1,6 +1,7 @@
 """`cloudgpu plan`: show what a recipe would do and cost, without changing anything."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.offers import explanation_json, explanation_lines
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.cli.terminal.progress import resource_words
-from cloudgpu.errors import UsageError
+from cloudgpu.errors import AuthError, UsageError
 from cloudgpu.plan.candidates import explain as explanations
 from cloudgpu.text import command
 
@@ -63,7 +64,8 @@ def plan(
         require_launches(context.settings.target, "--out, --resources and --explain")
     assigned = [*changes.assignments, *environment.assignments]
     secrets = secrets_in_files(environment.secrets)
-    planned = plan_recipe(context, recipe, assigned, offline=offline, secrets=secrets)
+    with _offline_hint():
+        planned = plan_recipe(context, recipe, assigned, offline=offline, secrets=secrets)
     forecasts = (
         context.backend().preview(planned.plan, planned.plan.recipe.name, preview_requester(context))
         if resources
@@ -89,6 +91,17 @@ def plan(
         if not json:
             apply = command("cloudgpu", "train", "--plan", str(out))
             context.screen.wrapped(["", f"plan saved to {out}; to apply it: {apply}"])
+
+
+@contextmanager
+def _offline_hint() -> Iterator[None]:
+    """Add to the hint for missing credentials that a plan needs none with --offline."""
+    try:
+        yield
+    except AuthError as err:
+        if err.code == "NoCredentials":
+            err.hint = f"{err.hint}; to plan with the catalog alone, add --offline"
+        raise
 
 
 def _resources_json(forecasts: "Sequence[ResourceForecast] | None") -> dict[str, Any]:

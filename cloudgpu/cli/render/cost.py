@@ -53,7 +53,8 @@ def _moment(option: str, text: str | None, now: datetime) -> datetime | None:
         return bounds.parse_time_or_age(text, now)
     except ValueError:
         message = f"{option} {text}: expected a date such as 2026-11-01, or an age such as 7d, 12h or 30m"
-        raise UsageError(message, hint=f"use a time after 1999: {option} 2026-11-01, or {option} 7d") from None
+        hint = f"an age needs a unit, and a date a year from 2000 on: {option} 7d, or {option} 2026-11-01"
+        raise UsageError(message, hint=hint) from None
 
 
 def report_json(report: CostReport) -> dict[str, Any]:

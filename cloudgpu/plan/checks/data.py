@@ -57,7 +57,9 @@ def datasets_exist(case: CheckInput) -> Iterator[Issue]:
     """Report datasets that are missing or could not be checked."""
     for name, dataset in case.question.quotes.survey.datasets.items():
         if dataset.presence == "missing":
-            yield Issue(f"dataset {name}: {dataset.why}", "upload it, or correct `from`")
+            no_bucket = dataset.why.startswith("there is no bucket")
+            fix = "create the bucket and upload the data" if no_bucket else "upload it"
+            yield Issue(f"dataset {name}: {dataset.why}", f"{fix}, or correct `from`")
         elif dataset.presence == "unknown":
             yield Issue(f"cannot tell whether dataset {name} exists: {dataset.why}", severity="unknown")
 

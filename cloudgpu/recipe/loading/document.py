@@ -22,6 +22,8 @@ MAX_ALIASES = 16
 MAX_VALUES = 10_000
 
 _TOO_MANY = f"more than {MAX_VALUES} values"
+NOT_YAML = "not valid YAML"
+"""Start of the text of every syntax error."""
 _KIND = "tag:yaml.org,2002:"
 
 
@@ -64,10 +66,10 @@ def parse(text: str) -> Document:
     except _UnfitError as unfit:
         return Document(None, {}, ((unfit.line, Problem((), unfit.message)),))
     except MarkedYAMLError as err:
-        return Document(None, {}, ((_line(err), Problem((), f"not valid YAML: {_reason(err)}")),))
+        return Document(None, {}, ((_line(err), Problem((), f"{NOT_YAML}: {_reason(err)}")),))
     except YAMLError as err:
         reason = str(err).splitlines()[0]
-        return Document(None, {}, ((_line_of_reader_error(text, err), Problem((), f"not valid YAML: {reason}")),))
+        return Document(None, {}, ((_line_of_reader_error(text, err), Problem((), f"{NOT_YAML}: {reason}")),))
     return Document(value, builder.lines, tuple(builder.problems))
 
 

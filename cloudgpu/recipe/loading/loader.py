@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from cloudgpu.errors import RecipeError
 from cloudgpu.files import read_bytes
 from cloudgpu.recipe.loading import files, validation_errors
-from cloudgpu.recipe.loading.document import parse
+from cloudgpu.recipe.loading.document import NOT_YAML, parse
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import Problem
 from cloudgpu.recipe.rules import registry as rules
@@ -163,7 +163,10 @@ def _text(path: Path, shown: str) -> str:
 def _refused(shown: str, problems: Sequence[tuple[int, Problem]]) -> RecipeError:
     lines = [f"{shown}:{line}: {problem.text}" for line, problem in sorted(problems, key=lambda item: item[0])]
     count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
-    return RecipeError(f"{shown} has {count}", problems=lines, hint="see all fields: cloudgpu recipe schema")
+    hint = "docs/reference/recipe.md describes all fields"
+    if any(problem.text.startswith(NOT_YAML) for _, problem in problems):
+        hint = "correct the YAML syntax; text that contains a colon and a space needs quotes"
+    return RecipeError(f"{shown} has {count}", problems=lines, hint=hint)
 
 
 def _is_path(name: str) -> bool:

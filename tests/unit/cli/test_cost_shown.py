@@ -147,6 +147,15 @@ def test_impossible_periods_are_rejected(since, until, message):
         read_period(since, until, NOW)
 
 
+def test_hint_of_a_malformed_date_shows_the_accepted_forms():
+    """Regression: `--since monday` got the hint to use a time after 1999."""
+    with pytest.raises(UsageError) as caught:
+        read_period("monday", None, NOW)
+    assert caught.value.hint == (
+        "an age needs a unit, and a date a year from 2000 on: --since 7d, or --since 2026-11-01"
+    )
+
+
 def test_csv_and_json_exclude_each_other(home, capsys):
     assert main(["cost", "--csv", "--json"]) == 2
     assert "--csv and --json are mutually exclusive" in capsys.readouterr().err

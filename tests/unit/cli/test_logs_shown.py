@@ -258,3 +258,5 @@ def test_invalid_since_is_rejected(timed, capsys, since):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert f"--since {since}: expected a duration such as 10m or 2h, or a UTC time such as" in shown.err
+    hint = "a duration needs a unit, and a time its date: --since 10m, or --since 2026-11-27T09:12Z"
+    assert shown.err.splitlines()[-1] == f"hint: {hint}"

@@ -65,5 +65,8 @@ def test_matrix_commands_report_when_no_matrix_exists(capsys):
     assert json.loads(capsys.readouterr().out) == {"matrices": [], "damaged": []}
     for verb in ("show", "csv"):
         assert main(["matrix", verb]) == 2
-        assert "there is no matrix yet" in capsys.readouterr().err
+        assert capsys.readouterr().err.splitlines() == [
+            "error: there is no matrix yet",
+            "hint: run one: cloudgpu train RECIPE --matrix PARAMETER=VALUE,VALUE",
+        ]
     assert main(["matrix", "show", "../x"]) == 2

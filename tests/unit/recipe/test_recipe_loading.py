@@ -35,6 +35,20 @@ def test_sizes_in_gb_round_so_that_gpus_match_and_disks_suffice(write):
     assert (resources.gpu_memory, resources.disk) == (22, 187)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (GOOD + "nodes: 2\n", "docs/reference/recipe.md describes all fields"),
+        (GOOD + "a: b: c\n", "correct the YAML syntax; text that contains a colon and a space needs quotes"),
+    ],
+)
+def test_hint_names_the_page_of_fields_or_the_syntax(write, text, hint):
+    """Regression: every error, also of the syntax, led to 1,560 lines of JSON Schema."""
+    with pytest.raises(RecipeError) as caught:
+        loader.load(write(text))
+    assert caught.value.hint == hint
+
+
 def test_all_problems_are_reported_with_line_field_and_suggestion(problems):
     text = """\
 schema: 1

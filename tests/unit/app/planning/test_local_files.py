@@ -88,6 +88,12 @@ def test_missing_programs_are_named(base: Path, sections: dict, field: str) -> N
     assert certain
 
 
+def test_misspelled_program_gets_a_suggestion(base: Path) -> None:
+    assert issues(base, **command("trian.py")) == [
+        (f'launch.command: trian.py does not exist in the work directory {base.name}; did you mean "train.py"?', True)
+    ]
+
+
 def test_a_parameter_can_be_the_program(base: Path) -> None:
     assert issues(base, **command("python {which}.py")) == [
         (f"launch.command: other.py does not exist in the work directory {base.name}", True)

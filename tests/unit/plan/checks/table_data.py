@@ -93,7 +93,15 @@ DATA = (
         data(DatasetSeen("there", size_bytes=1)),
         fails(
             data(DatasetSeen("missing", "there is no bucket buckett")),
-            ("error", "dataset images: there is no bucket buckett", "upload it, or correct `from`"),
+            (
+                "error",
+                "dataset images: there is no bucket buckett",
+                "create the bucket and upload the data, or correct `from`",
+            ),
+        ),
+        fails(
+            data(DatasetSeen("missing", "there are no objects under s3://bucket/images/")),
+            ("error", "dataset images: there are no objects under s3://bucket/images/", "upload it, or correct `from`"),
         ),
         fails(
             data(DatasetSeen("unknown", "not allowed to list s3://bucket/images/")),
