@@ -10,7 +10,10 @@ from cloudgpu.text import command
 
 
 def cancel(run: RunName = "", json: Json = False) -> None:
-    """Cancel a run and keep its cluster running."""
+    """Cancel a run and keep its cluster running.
+
+    Downloads no outputs: they stay on the nodes until the cluster is deleted.
+    """
     context = command_context(json=json)
     record = find_run(context.records, run)
     report_clusters_on_signal(context.records, record.cluster)
