@@ -58,6 +58,7 @@ def test_readme_commands_run_as_documented(workspace):
 NEW_RECIPE = "recipe new my-run --gpu V100-32GB:8"
 BEFORE = {
     "docs/explanation/planning.md": [NEW_RECIPE],
+    "docs/guides/costs.md": [NEW_RECIPE],
     "docs/guides/machine-images.md": [NEW_RECIPE],
     "docs/guides/troubleshooting.md": [f"{NEW_RECIPE} --nodes 2", "up my-run --name lab --yes"],
     "docs/reference/recipe.md": [NEW_RECIPE],
@@ -70,6 +71,7 @@ BEFORE = {
     ("page", "last"),
     [
         ("docs/guides/choosing.md", "succeeded (simulated)"),
+        ("docs/guides/costs.md", "\nmy-run,true,"),
         ("docs/guides/doctor.md", '"Effect": "Allow"'),
         ("docs/guides/storage.md", "storage sets is deleted, verified by tag search"),
         ("docs/guides/machine-images.md", "image lab-base (ami-"),
