@@ -42,7 +42,8 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
     if json:
         context.screen.document({"simulated": True, **now})
     else:
-        context.screen.wrapped(active_fault_lines(now))
+        # The server's answer lacks the parameters of node faults, such as `seconds`.
+        context.screen.wrapped(active_fault_lines({**now, **combined}))
 
 
 @app.command("list")

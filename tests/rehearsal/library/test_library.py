@@ -162,5 +162,11 @@ def test_fault_commands_apply_show_and_clear_faults(stage):
     assert stage.ok("rehearsal", "fault", "clear").out == "simulated faults: none\n"
     now = stage.in_force()
     assert not any(now[part] for part in ("names", "rules", "capacity", "quotas", "cloud", "nodes"))
+    noticed = stage.ok("rehearsal", "fault", "apply", "spot-withdrawn", "--set", "seconds=30")
+    assert noticed.out.splitlines() == [
+        "simulated faults: spot-withdrawn",
+        "  nodes:",
+        '    {"do": "spot-notice", "seconds": 30}',
+    ]
     wrong = stage.run("rehearsal", "fault", "apply", "zone-dyr")
     assert (wrong.code, 'did you mean "zone-dry"' in wrong.err) == (2, True), wrong.shown
