@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
 from cloudgpu.errors import UsageError
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,7 +66,7 @@ class StrictOptions:
                 times = given.count(param)
                 if times > 1:
                     name = max(param.opts, key=len)
-                    message = f"{name} takes one value, but it was given {times} times"
+                    message = f"{name} takes one value, but it was given {plural(times, 'time')}"
                     raise UsageError(message, hint=command(*ctx.command_path.split(), "--help"))
 
 

@@ -33,8 +33,6 @@ from cloudgpu.catalog.memory_text import parse_gib
 from cloudgpu.cli.commands.extend import _parse_expiry
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.decoding import decode_as
-from cloudgpu.engine.direct.program.project import Project, read_project
-from cloudgpu.engine.plugin.configuration import read_configuration
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
@@ -410,17 +408,6 @@ def _key(content: bytes) -> None:
     assert read_public(written("id", content)).fingerprint.startswith("SHA256:")
 
 
-def _project(content: bytes) -> None:
-    written("project/__main__.py", b"")
-    conforms(Project, read_project(written("project/Pulumi.yaml", content).parent))
-
-
-def _provider(value: Any) -> None:
-    environ = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
-    if isinstance(value, Mapping):
-        conforms(dict[str, str], read_configuration(value, environ).tags)
-
-
 RECIPE_TEXT = "schema: 1\nname: demo\nresources: {gpus: 'V100:8'}\nlaunch:\n  launcher: torchrun\n  command: train.py\n"
 TARGETS = (
     Target("recipe of a run record", values(RECIPE), _run_recipe),
@@ -499,13 +486,4 @@ TARGETS = (
     Target(
         "private key", spoiled("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"), _key
     ),
-    Target(
-        "pulumi project",
-        st.one_of(
-            spoiled("name: a\nruntime: python\nconfig: {aws:region: us-east-1}\n"),
-            files({"name": "a", "runtime": {"name": "python"}, "config": {"b": {"value": 1}}}),
-        ),
-        _project,
-    ),
-    Target("provider settings", values({"region": "us-east-1", "defaultTags": '{"tags": {"a": "b"}}'}), _provider),
 )

@@ -18,7 +18,7 @@ LONGEST_FILE = {"cloudgpu": 400, "infra": 400, "tests": 500}
 # contain what it forbids.
 FORBIDDEN = re.compile(
     r"(?<![\w.\]})*-])/"
-    + "(?:work/(?:main|shared)|home/(?!ubuntu|me\\b)\\w+|Users)/"
+    + "(?:work/(?:main|shared)|home/(?!ubuntu|me\\b|ann\\b)\\w+|Users)/"
     + r"|py"
     + r"pi\.org|files\.python"
     + "hosted|/opt/"
