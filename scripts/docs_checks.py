@@ -25,7 +25,7 @@ $ cloudgpu plan quickstart
 error: 2 x p3dn.24xlarge need 192 vCPUs in us-east-1, but Running On-Demand P
   instances (L-417A185B) allow only 96 [quota]
     fix: --set resources.regions=us-west-2  (2 x p3dn.24xlarge (8 x V100 32 GiB)
-      in us-west-2, worst case 62.48 USD)
+      in us-west-2, quota unknown, worst case 62.48 USD)
 ...
 ```
 
