@@ -98,7 +98,12 @@ def masked(text: str, workspace) -> str:
 def shown(workspace, columns: int, words: list[str]) -> tuple[int, str]:
     """Run a command on a terminal; return its exit code and the lines that it leaves."""
     changed = {"HOME": str(workspace.work), "TERM": "xterm-256color", "CLOUDGPU_TARGET": "rehearsal", "USER": "ann"}
-    environ = {**workspace.environment, **changed}
+    kept = {
+        name: value
+        for name, value in workspace.environment.items()
+        if name == "CLOUDGPU_HOME" or not name.startswith("CLOUDGPU_")
+    }
+    environ = {**kept, **changed}
     terminal = PseudoTerminal(
         [sys.executable, "-m", "cloudgpu", *words], environ=environ, columns=columns, rows=50, cwd=workspace.work
     )
