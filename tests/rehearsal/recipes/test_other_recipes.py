@@ -28,10 +28,11 @@ NOT_RUN = {
 
 
 def test_mxnet_imagenet_trains_with_every_kvstore_and_compression(lab):
-    """Run a matrix of kvstore types and compression on one cluster, with one table of results."""
+    """Run a matrix of recipes/mxnet-imagenet: kvstore types and compression on one cluster, one table of results."""
     (documented,) = blocks_for(__file__, "docs/guides/matrix.md")
     (first_page,) = blocks_for(__file__, "README.md")
     assert documented.startswith(first_page.rstrip())
+    assert " mxnet-imagenet " in documented
     table = lab.work / "kvstore.csv"
     process = lab.popen(*shlex.split(documented)[1:], "--yes", env=cached())
     try:
