@@ -1,9 +1,10 @@
-"""The service-linked roles that AWS services need in an account, and the command that creates each."""
+"""The service-linked roles that AWS services need in an account, and the commands and permission that create them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.plan.named_resources import SPOT_ROLE
@@ -52,3 +53,15 @@ def service_role_names(clients: Clients) -> Sequence[str]:
     with convert_response_errors("listing the service-linked roles"):
         pages = clients.client("iam").get_paginator("list_roles").paginate(PathPrefix=_PATH)
         return tuple(str(role["RoleName"]) for page in pages for role in page["Roles"])
+
+
+SPOT_GRANTS: tuple[Grant, ...] = (
+    Grant(
+        "MakeSpotRole",
+        "create the service-linked role of spot",
+        ("iam:CreateServiceLinkedRole",),
+        (service_role_arns(SPOT.service),),
+        {"StringEquals": {"iam:AWSServiceName": SPOT.service}},
+    ),
+)
+"""Permission for the first spot launch of an account. A policy of its own, because the main one is full."""

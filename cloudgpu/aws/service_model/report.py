@@ -1,4 +1,4 @@
-"""Record differences from the service models in a file, so that no caller can swallow them.
+"""Compare requests with the service models, and record differences in a file, so that no caller can swallow them.
 
 The checks are off unless the environment variable names a file. The tests set it and fail if the file is not empty.
 """
@@ -6,9 +6,9 @@ The checks are off unless the environment variable names a file. The tests set i
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from cloudgpu.aws.service_model.values import Mismatch
+from cloudgpu.aws.service_model.values import Mismatch, find_mismatches
 from cloudgpu.files import open_descriptor
 
 REPORT_VARIABLE: Final = "CLOUDGPU_SERVICE_MODEL_REPORT"
@@ -37,3 +37,15 @@ def record_mismatches(report: Path, call: str, mismatches: Iterable[Mismatch]) -
         os.write(descriptor, "".join(f"{text}\n" for text in shown).encode("ascii", "backslashreplace"))
     finally:
         os.close(descriptor)
+
+
+def check_requests(client: Any, report: Path) -> None:  # noqa: ANN401 - a boto3 client
+    """Record every difference between the client's requests and the input shapes of their operations."""
+
+    def check(params: Mapping[str, Any], model: Any, **_: object) -> None:  # noqa: ANN401 - botocore's model
+        if model.input_shape is not None:
+            mismatches = find_mismatches(model.input_shape, params)
+            record_mismatches(report, f"request {model.service_model.service_name} {model.name}", mismatches)
+
+    # Last, because botocore's own handlers complete the parameters: client tokens, encoded user data.
+    client.meta.events.register_last("before-parameter-build", check)

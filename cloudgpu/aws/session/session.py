@@ -10,8 +10,7 @@ from typing import Any, Protocol
 import boto3
 from botocore.config import Config
 
-from cloudgpu.aws.service_model.report import report_file
-from cloudgpu.aws.service_model.requests import check_requests
+from cloudgpu.aws.service_model.report import check_requests, report_file
 from cloudgpu.aws.session.boto_session import open_boto_session
 from cloudgpu.aws.session.credentials import CredentialSource, add_renewal_hint, check_configuration, open_chain
 from cloudgpu.aws.session.errors import convert_errors

@@ -14,8 +14,8 @@ from cloudgpu.aws.iam import dry_runs
 from cloudgpu.aws.iam.grants import Grant, actions_for, policy
 from cloudgpu.aws.iam.grants import granted_actions as granted_by
 from cloudgpu.aws.iam.permissions import GRANTS, IMPLIED, OPTIONAL
+from cloudgpu.aws.iam.service_roles import SPOT_GRANTS
 from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
-from cloudgpu.aws.iam.spot_permissions import SPOT_GRANTS
 from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS, STORAGE_IMPLIED
 
 ROOT = Path(__file__).parents[4]
