@@ -41,7 +41,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """
     requested, record = parse_requested_files(spec), Record(spec)
     progress = Progress(lambda done: emit({"done": done}))
-    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, parse_peer(spec), progress)
+    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, progress, parse_peer(spec))
     with closing(downloads.web), ThreadPoolExecutor(_THREADS) as pool:
         present_flags = list(pool.map(downloads.has_requested_content, requested))
         missing = [file for file, is_present in zip(requested, present_flags) if not is_present]
@@ -65,11 +65,9 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 class Downloads:
     """A set of downloads that run in several threads. The first failure stops all of them."""
 
-    def __init__(
-        self, attempts: int, record: Record, peer: Peer | None = None, progress: Progress | None = None
-    ) -> None:
+    def __init__(self, attempts: int, record: Record, progress: Progress, peer: Peer | None = None) -> None:
         self.bytes = 0
-        self.progress = progress or Progress(lambda _done: None)
+        self.progress = progress
         self.failure: AgentError | None = None
         self._record = record
         self._max_attempts = attempts
