@@ -32,7 +32,7 @@ def run(argv: Sequence[str], limit_s: float, environment: Mapping[str, str] | No
         except subprocess.TimeoutExpired:
             if tool.stdout is not None:
                 tool.stdout.close()
-            # Whoever waits for it must not be this process. The thread ends with the tool, or with this process.
+            # A thread waits for the tool, so that this process does not. It ends with the tool, or with this process.
             threading.Thread(target=tool.wait, name=REAPER, daemon=True).start()
         return TIMED_OUT, f"no response within {limit_s:.0f} s"
     return tool.returncode, output.decode("utf-8", "replace")

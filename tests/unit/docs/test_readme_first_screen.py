@@ -1,4 +1,4 @@
-"""What stands above the first heading of the README can be read in a minute."""
+"""The text above the first heading of the README can be read in a minute."""
 
 import re
 from pathlib import Path

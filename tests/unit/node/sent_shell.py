@@ -129,7 +129,7 @@ NOT_SENT: Final = {
 
 
 def find_places() -> set[str]:
-    """Return where shell text stands in the code: `FILE` of a shell file, or `FILE: NAME` of a text in Python."""
+    """Return the places of shell text in the code: `FILE` of a shell file, or `FILE: NAME` of a text in Python."""
     found = {str(path.relative_to(ROOT)) for folder in ("cloudgpu", "infra") for path in (ROOT / folder).rglob("*.sh")}
     for folder in ("cloudgpu", "infra"):
         for path in (ROOT / folder).rglob("*.py"):

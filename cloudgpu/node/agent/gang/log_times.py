@@ -1,6 +1,6 @@
 """When the ranks' output was written. Ranks append to their logs themselves, so the supervisor watches the logs grow.
 
-A times file stands beside a log and has an entry for every second in which the log grew: `END MILLISECONDS`, a byte
+Each log has a times file, with an entry for every second in which the log grew: `END MILLISECONDS`, a byte
 offset in the log and a UTC time. The bytes before END that no earlier entry covers were written by that time, and after
 the time of the earlier entry. Entries have a fixed width, so that they can be found by bisection. The client keeps a
 file in the same format beside its copy of a log.
