@@ -5,6 +5,7 @@ import hashlib
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
@@ -45,7 +46,7 @@ def claim_free_address(directory: Path, preferred: str, used: set[str]) -> Bound
     Raises:
         RehearsalError: No address is free, or binding failed for another reason.
     """
-    for address in (*((preferred,) if preferred else ()), *_candidates(directory)):
+    for address in chain((preferred,) if preferred else (), _candidates(directory)):
         if address in used:
             continue
         try:
