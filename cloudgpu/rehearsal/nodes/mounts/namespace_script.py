@@ -109,6 +109,9 @@ _OVERLAY = "mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work,i
 # From the second boot on, the disk may contain symlinks that the node created. Following a symlink out of `merged`
 # would create files on the machine, so nothing is created or mounted on a path that contains a symlink.
 _STRAIGHT = """\
+folder() {
+    [ -d "$1" ] || mkdir -p "$1"
+}
 straight() {
     walked=merged rest=${1#/}
     while [ -n "$rest" ]; do
@@ -119,13 +122,12 @@ straight() {
 }
 shared() {
     straight "$2" || return 0
-    if [ -d "$1" ]; then mkdir -p "merged$2"; else mkdir -p "merged${2%/*}"; [ -e "merged$2" ] || : > "merged$2"; fi
-    mount --bind "$1" "merged$2"
-    if [ "$3" = ro ]; then mount -o remount,bind,ro "merged$2"; fi
+    if [ -d "$1" ]; then folder "merged$2"; else folder "merged${2%/*}"; [ -e "merged$2" ] || : > "merged$2"; fi
+    mount -o "bind,$3" "$1" "merged$2"
 }
 hidden() {
     straight "$1" || return 0
-    mkdir -p "merged$1"
+    folder "merged$1"
     mount -t tmpfs -o mode=755,nosuid,nodev tmpfs "merged$1"
 }"""
 
@@ -153,8 +155,8 @@ def _own_mounts() -> list[str]:
     lines = [
         "mount -t proc -o nosuid,nodev,noexec proc merged/proc",
         *(
-            f"if [ -e merged/proc/{name} ]; then mount --bind merged/proc/{name} merged/proc/{name}; "
-            f"mount -o remount,bind,ro,nosuid,nodev,noexec merged/proc/{name}; fi"
+            f"if [ -e merged/proc/{name} ]; then "
+            f"mount -o bind,ro,nosuid,nodev,noexec merged/proc/{name} merged/proc/{name}; fi"
             for name in _READ_ONLY_PROC
         ),
         *(f"if [ -e merged/proc/{name} ]; then mount --bind /dev/null merged/proc/{name}; fi" for name in _EMPTY_PROC),
