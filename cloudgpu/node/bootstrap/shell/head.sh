@@ -10,11 +10,19 @@ log=$state_dir/bootstrap.log
 most_reboots=2
 rebooting=75
 order=
-began=$(date +%s)
 export DEBIAN_FRONTEND=noninteractive
 export PATH="${PATH:-/usr/sbin:/usr/bin:/sbin:/bin}"
 umask 022
 mkdir -p "$state_dir/steps" || exit 1
+
+# Reads the clock into epoch_s and utc.
+clock() {
+  # shellcheck disable=SC2046 # two words
+  set -- $(date -u '+%s %Y-%m-%dT%H:%M:%SZ')
+  epoch_s=$1 utc=$2
+}
+clock
+began=$epoch_s
 # Two concurrent runs would interfere: the second run waits for the first and then finds every step done.
 exec 9>"$state_dir/bootstrap.lock"
 flock 9
@@ -38,10 +46,11 @@ timings() {
   done
 }
 
-# report STATE STEP ERROR: replaces the file atomically, so that readers never see a partial file.
+# report STATE STEP ERROR: replaces the file atomically, so that readers never see a partial file. The caller has read the
+# clock.
 report() {
   printf '{"state":"%s","step":"%s","error":"%s","steps":[%s],"began_epoch_s":%s,"utc":"%s"}\n' \
-    "$1" "$2" "$(plain "$3")" "$(timings)" "$began" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >"$state_file.new" &&
+    "$1" "$2" "$(plain "$3")" "$(timings)" "$began" "$utc" >"$state_file.new" &&
     mv -f "$state_file.new" "$state_file"
 }
 
@@ -60,6 +69,7 @@ run() {
 }
 
 fail() {
+  clock
   report failed "$1" "$2"
   echo "cloudgpu bootstrap: step $1 failed: $2 (see $log)" >&2
   exit 1
@@ -68,9 +78,10 @@ fail() {
 # step NAME: does nothing if check_NAME succeeds; otherwise runs do_NAME, after which check_NAME must succeed.
 step() {
   order="$order $1"
-  began=$(date +%s)
+  clock
+  began=$epoch_s
   report running "$1" ""
-  echo "== $1 $(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$log"
+  echo "== $1 $utc" >>"$log"
   run "check_$1"
   code=$?
   if [ "$code" -eq 0 ]; then
@@ -79,7 +90,8 @@ step() {
   fi
   run "do_$1"
   code=$?
-  seconds=$(($(date +%s) - began))
+  clock
+  seconds=$((epoch_s - began))
   if [ "$code" -eq "$rebooting" ]; then
     took "$1" rebooting "$seconds"
     boot_again "$1"
@@ -105,6 +117,7 @@ boot_again() {
     fail "$1" "it requests another reboot after $most_reboots reboots"
   fi
   echo "$reboots" >"$state_dir/reboots"
+  clock
   report rebooting "$1" ""
   echo "cloudgpu bootstrap: rebooting for step $1"
   sync
@@ -113,6 +126,7 @@ boot_again() {
 }
 
 finish() {
+  clock
   report 'done' "" ""
   echo "cloudgpu bootstrap: done"
 }
