@@ -139,3 +139,17 @@ def test_screens_of_all_commands(workspace, columns, tmp_path):
     actual.write_text("\n".join(blocks))
     assert actual.read_text() == expected.read_text(), f"copy {actual} to {expected} if it is meant"
     assert workspace.left() == {}
+
+
+def test_up_keeps_every_progress_message_in_the_folder_of_the_cluster_and_names_it_if_it_fails(workspace):
+    workspace.recipe()
+    workspace.run("rehearsal", "fault", "apply", "cuda-fails")
+    code, text = shown(workspace, 100, ["up", "plain", "--yes"])
+    path = workspace.home.cluster("plain").root / "progress.log"
+    assert code != 0, text
+    assert f"note: every progress message is in {path}" in re.sub(r"\s*\n\s*", " ", text)
+    log = path.read_text()
+    assert re.findall(r"^\S+Z ==> (\w+)", log, re.MULTILINE)[:3] == ["provision", "connect", "gate"], log
+    assert "security group sg-" in log
+    workspace.run("down", "plain", "--yes")
+    assert not path.exists()

@@ -1,7 +1,7 @@
 """`cloudgpu cancel`: cancel a run without deleting its cluster."""
 
 from cloudgpu.app.runs.attach import RunWatcher, find_run
-from cloudgpu.cli.commands.options import Json, RunName
+from cloudgpu.cli.commands.options import Json, RunName, Verbose
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.terminal.interruption import print_on_interrupt
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
@@ -9,12 +9,12 @@ from cloudgpu.targets import as_target
 from cloudgpu.text import command
 
 
-def cancel(run: RunName = "", json: Json = False) -> None:
+def cancel(run: RunName = "", verbose: Verbose = False, json: Json = False) -> None:
     """Cancel a run and keep its cluster running.
 
     Downloads no outputs: they stay on the nodes until the cluster is deleted.
     """
-    context = command_context(json=json)
+    context = command_context(json=json, verbose=verbose)
     record = find_run(context.records, run)
     report_clusters_on_signal(context.records, record.cluster)
     again = f"the run may still be running; to cancel it: {command('cloudgpu', 'cancel', record.run_id)}"

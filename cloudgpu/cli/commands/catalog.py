@@ -7,7 +7,7 @@ import typer
 from cloudgpu.app.planning.catalog_age import read_catalog_status
 from cloudgpu.app.planning.catalog_refresh import CatalogRefresh
 from cloudgpu.catalog import load
-from cloudgpu.cli.commands.options import Json, On, integer_parser
+from cloudgpu.cli.commands.options import Json, On, Verbose, integer_parser
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.catalog import (
     catalog_status_json,
@@ -39,14 +39,20 @@ Number = Annotated[
 
 
 @app.command("refresh")
-def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = None, json: Json = False) -> None:
+def refresh(
+    regions: Regions = None,
+    all_regions: AllRegions = False,
+    on: On = None,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
     """Refresh types, zones, prices, images and quotas.
 
     Reads the data from the target's cloud and stores it in CLOUDGPU_HOME. Later plans for the same target use the new
     data. Prints the changes; to undo them, use `catalog revert`. If a region or source cannot be read, keeps its
     previous data and exits 8.
     """
-    context = command_context(json=json, target=on)
+    context = command_context(json=json, verbose=verbose, target=on)
     selected = [] if all_regions else regions or [context.settings.region]
     source = context.backend().catalog_source()
     refreshing = CatalogRefresh(source, context.catalog_snapshots, load(), context.clock, context.emit)

@@ -9,7 +9,7 @@ from cloudgpu.app.clusters.delete_many import ClusterSelection, TeardownResults,
 from cloudgpu.app.clusters.deletion_reasons import deletion_reasons
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.options import Json, On, OneRegion, Yes
+from cloudgpu.cli.commands.options import Json, On, OneRegion, Verbose, Yes
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.render.cluster import deletion_json, deletion_lines, deletions_json, deletions_lines, unfinished_json
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
@@ -44,6 +44,7 @@ def down(  # noqa: PLR0917
     on: On = None,
     region: OneRegion = None,
     yes: Yes = False,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Delete clusters and confirm that nothing is left.
@@ -54,7 +55,7 @@ def down(  # noqa: PLR0917
     not recorded on this machine is searched for in the configured region and in the ledger's regions; to search every
     region, use `cloudgpu sweep`.
     """
-    context = command_context(json=json, needs_disk=False, target=on, region=region)
+    context = command_context(json=json, verbose=verbose, needs_disk=False, target=on, region=region)
     stages = Stages(context.clock, context.emit)
     if names or every or mine or run:
         owner = context.settings.owner if mine else None

@@ -8,7 +8,7 @@ import typer
 
 from cloudgpu import bounds
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.options import Json, option_seconds
+from cloudgpu.cli.commands.options import Json, Verbose, option_seconds
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.expiry_extension import extension_json, extension_lines
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
@@ -36,6 +36,7 @@ def extend(
     max_usd: Annotated[
         str, typer.Option("--max-usd", metavar="USD", help="Budget that replaces the recipe's budget.max_usd.")
     ] = "",
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Extend a cluster's expiry.
@@ -48,7 +49,7 @@ def extend(
             "specify either --by or --until", hint="for example: cloudgpu extend --by 2h, or --until 2026-11-21T18:00Z"
         )
     longer, expiry, cap = timedelta(seconds=option_seconds(by, "--by")), _parse_expiry(until), _usd(max_usd)
-    context = command_context(json=json)
+    context = command_context(json=json, verbose=verbose)
     name = cluster or context.only_cluster()
     if not name:
         raise UsageError("no cluster is running", hint="list clusters: cloudgpu status")

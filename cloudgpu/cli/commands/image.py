@@ -8,7 +8,7 @@ from cloudgpu.app.images.bake import ImageBaker, bake_cluster_name, delete_image
 from cloudgpu.app.planning.planner import plan_error
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.billing.lenient_ledger import check_ledger
-from cloudgpu.cli.commands.options import Json, On, OneRegion, RecipeName, Region, Sets, Yes
+from cloudgpu.cli.commands.options import Json, On, OneRegion, RecipeName, Region, Sets, Verbose, Yes
 from cloudgpu.cli.commands.plan_request import plan_recipe
 from cloudgpu.cli.commands.requester import requester
 from cloudgpu.cli.context import command_context
@@ -36,6 +36,7 @@ def bake(  # noqa: PLR0917
     on: On = None,
     region: Region = None,
     yes: Yes = False,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Bootstrap a node and create a machine image from it.
@@ -44,7 +45,7 @@ def bake(  # noqa: PLR0917
     node, removes its keys, creates an image and terminates the node. Nodes that boot from the image skip the bootstrap
     steps.
     """
-    context = command_context(json=json, target=on, region=region)
+    context = command_context(json=json, verbose=verbose, target=on, region=region)
     planned = plan_recipe(context, recipe, [*(sets or []), "resources.nodes=1"], offline=False)
     context.screen.lines(plan_lines(planned.plan, "", context.screen.width))
     if planned.plan.errors:
@@ -77,13 +78,20 @@ def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
 
 
 @app.command("delete")
-def delete(name: Name, on: On = None, region: OneRegion = None, yes: Yes = False, json: Json = False) -> None:
+def delete(
+    name: Name,
+    on: On = None,
+    region: OneRegion = None,
+    yes: Yes = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
     """Delete an image and its snapshots.
 
     Running clusters are not affected, but new nodes cannot boot from the image. If `image bake` was interrupted, also
     terminates the node that it launched.
     """
-    context = command_context(json=json, needs_disk=False, target=on, region=region)
+    context = command_context(json=json, verbose=verbose, needs_disk=False, target=on, region=region)
     region_name = context.settings.region
     context.prompts.confirm(f"Delete image {name} in {region_name}?", yes=yes)
     deletion = context.deletion_context()

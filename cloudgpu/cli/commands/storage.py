@@ -7,7 +7,7 @@ import typer
 from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
 from cloudgpu.backends.aws.existing_resources import storage_program_config
 from cloudgpu.bounds import MAX_SIZE_GIB
-from cloudgpu.cli.commands.options import Json, On, OneRegion, Owner, Team, Yes, integer_parser
+from cloudgpu.cli.commands.options import Json, On, OneRegion, Owner, Team, Verbose, Yes, integer_parser
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.status import damaged_line
 from cloudgpu.cli.render.storage import (
@@ -73,6 +73,7 @@ def create(  # noqa: PLR0917
     region: OneRegion = None,
     owner: Owner = None,
     team: Team = None,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Create storage that outlives clusters.
@@ -80,7 +81,7 @@ def create(  # noqa: PLR0917
     Storage costs money until you delete it with `storage delete`. If storage with this name and the same options
     already exists, makes no changes. If creation fails, deletes the incomplete storage immediately.
     """
-    context = command_context(json=json, target=on, region=region, owner=owner, team=team)
+    context = command_context(json=json, verbose=verbose, target=on, region=region, owner=owner, team=team)
     typed = StorageOptions(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
     storage_request = make_storage_request(typed, context.settings.region, storage_program_config(context.settings))
     price, monthly_usd = request_price(storage_request, kind)
@@ -115,7 +116,7 @@ def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
 
 
 @app.command("delete")
-def delete(
+def delete(  # noqa: PLR0917
     name: Name,
     delete_data: Annotated[
         bool,
@@ -124,6 +125,7 @@ def delete(
     on: On = None,
     yes: Yes = False,
     region: OneRegion = None,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Delete storage and its data, and confirm the deletion.
@@ -131,7 +133,7 @@ def delete(
     Fails if instances are using the storage. Requires --delete-data unless the storage was created with --disposable.
     Exits 6 if a resource could not be deleted.
     """
-    context = command_context(json=json, needs_disk=False, target=on, region=region)
+    context = command_context(json=json, verbose=verbose, needs_disk=False, target=on, region=region)
     record = next((record for record in context.storage_records.all() if record.name == name), None)
     target = as_target(record.target) if record else context.settings.target
     storage = context.backend(target).storage(context.storage_context(target), context.settings.team)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.backends.sweep.plan import SweepRequest, SweepResult, sweep_error
-from cloudgpu.cli.commands.options import Json, On
+from cloudgpu.cli.commands.options import Json, On, Verbose
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.render.sweep import sweep_json, sweep_plan_lines, swept_lines
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
@@ -15,7 +15,7 @@ from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
 
-def sweep(
+def sweep(  # noqa: PLR0917
     regions: Annotated[
         list[str] | None, typer.Option("--region", help="Search only this region, and not IAM. Repeatable.")
     ] = None,
@@ -28,6 +28,7 @@ def sweep(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete the leftovers. Default: only list them.")] = False,
     on: On = None,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Find tagged clusters in the account and delete leftovers.
@@ -38,7 +39,7 @@ def sweep(
     unexpired clusters. Also lists storage and machine images, but deletes only disposable storage whose cluster is
     deleted. Exits 6 if a resource remains or a region could not be searched.
     """
-    context = command_context(json=json, needs_disk=False, target=on)
+    context = command_context(json=json, verbose=verbose, needs_disk=False, target=on)
     settings, screen = context.settings, context.screen
     deletion = context.deletion_context()
     sweeping = deletion.backend.sweep(deletion, settings.region)

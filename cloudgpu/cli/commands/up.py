@@ -20,6 +20,7 @@ from cloudgpu.cli.render.cluster import (
 )
 from cloudgpu.cli.terminal.interruption import reporting_partial_result
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
+from cloudgpu.run.progress import LogFolder
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.text import command
@@ -59,6 +60,7 @@ def up(
     stages = Stages(context.clock, context.emit)
     report_clusters_on_signal(context.records, cluster)
     existed = context.records.last_known(cluster) is not None
+    context.emit(LogFolder(context.home.cluster(cluster).root))
     with reporting_partial_result(lambda: unfinished_json(cluster, context.records.last_known(cluster), stages)):
         try:
             with stages.stage("provision"):

@@ -5,16 +5,21 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Final, TextIO
 
 from cloudgpu.backends.events import ProgressEvent, StageChange
+from cloudgpu.cli import failure_notes
 from cloudgpu.cli.lazy import Deferred
+from cloudgpu.cli.terminal import progress_log
 from cloudgpu.cli.terminal.live_view import LiveView
 from cloudgpu.cli.terminal.output import Output, ProgressStyle, ProgressView, Region, set_shown_region
 from cloudgpu.cli.terminal.progress import ProgressPrinter, rank_prefix
 from cloudgpu.cli.terminal.progress_log import ProgressLog
 from cloudgpu.clock import SystemClock
 from cloudgpu.run.progress import LogFolder, RankLine, RankOutput, ServiceAddress
+from cloudgpu.text import command
 
 _open_display: Deferred[[Output, TextIO, LiveView], Region] = Deferred(
     "cloudgpu.cli.terminal.live_display.open_display"
@@ -46,6 +51,8 @@ class ProgressDisplay:
         """Show a progress event, and keep it in the progress log."""
         if isinstance(event, LogFolder):
             self._log.open(event.path)
+            if self._view is not None:  # in a pipe and with `verbose`, every message is shown
+                failure_notes.add("progress", partial(_progress_log_note, event.path / progress_log.NAME))
         # The logs of the run keep the output of ranks, and the address of a service contains its token.
         elif not isinstance(event, RankLine | RankOutput | ServiceAddress):
             self._log.add(self._logged.lines(event))
@@ -100,3 +107,8 @@ class ProgressDisplay:
                 else:
                     self._display.stop()
                     set_shown_region(None)
+
+
+def _progress_log_note(path: Path) -> str:
+    """Return where every message of a failed command is; empty if the log was not written, or deleted meanwhile."""
+    return f"every progress message is in {command(str(path))}" if path.exists() else ""

@@ -1,5 +1,6 @@
 """Help, JSON document and exit code of every command."""
 
+import inspect
 import io
 import json
 import re
@@ -54,6 +55,21 @@ def test_help_text_contains_no_function_names(path, command):
     for text in (command.help or "", *(param.help or "" for param in command.params)):
         prose = re.sub(r"`[^`]*`|\S*[/.]\S*|known_hosts", "", text)
         assert re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", prose) == [], " ".join(path)
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=lambda value: value if type(value) is str else "")
+def test_every_command_that_shows_progress_in_place_has_verbose(path, command):
+    if hasattr(command, "commands"):
+        return
+    source = inspect.getsource(command.callback)
+    in_place = re.search(r"\.working\(|\bStages\(|\bRunWatcher\(|\b_run_training\(", source) is not None
+    if re.search(r"command_context\([^)]*quits=True", source):  # such as `logs`, which shows the output as lines
+        in_place = False
+    verbose = [(param.opts, param.help) for param in command.params if param.name == "verbose"]
+    options = [(["--verbose", "-v"], "On a terminal, keep every progress message and all output of ranks.")]
+    assert verbose == (options if in_place else [])
+    # The context gets the option, or the module that carries out the command passes it on.
+    assert "verbose=verbose" in source or not in_place or path == ("train",)
 
 
 def test_command_without_arguments_shows_help(capsys):
