@@ -28,6 +28,7 @@ class RunRecord:
         image: Container image that the ranks run in, by digest; empty if the ranks run without a container.
         transport: Network between the nodes as NCCL named it, such as `efa` or `tcp`, or `unknown`; empty if it was not
             watched, as for one node, nodes without GPUs, and runs of earlier versions.
+        options: Options of `train` that start the same run again, such as `--set` and `lr=0.1`; empty in old records.
         collected: Whether all outputs on the nodes were downloaded; None before the first attempt, and in old records.
     """
 
@@ -45,6 +46,7 @@ class RunRecord:
     tried: tuple[str, ...] = ()
     resolved: Mapping[str, Any] = field(default_factory=dict)
     recipe_digest: str = ""
+    options: tuple[str, ...] = ()
     image: str = ""
     ranks: Mapping[Annotated[str, bounds.parse_whole_number], tuple[int, ...]] = field(default_factory=dict)
     stages: tuple[tuple[str, float], ...] = ()
@@ -74,8 +76,9 @@ class RunRecord:
 
 def _stored(record: RunRecord) -> dict[str, Any]:
     fields = asdict(record)
-    if not record.transport:
-        del fields["transport"]  # a file that an earlier version wrote stays the same
+    for added in ("transport", "options"):
+        if not fields[added]:
+            del fields[added]  # a file that an earlier version wrote stays the same
     return fields
 
 

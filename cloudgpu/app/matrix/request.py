@@ -44,6 +44,7 @@ class MatrixRequest:
     environ: Mapping[str, str] = field(default_factory=dict)
     delete_on_interrupt: Callable[[str], bool] = lambda _what: False
     sharing: Sharing = "refuse"
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,15 @@ def _typical_s(record: MatrixRecord, records: RecordStore) -> float | None:
 
 def train_request(request: MatrixRequest, run: PlannedRun) -> TrainRequest:
     """Return the `train` request for one combination."""
-    return TrainRequest(run.plan, request.recipe_path, request.base, environ=request.environ, sharing=request.sharing)
+    values = (word for name, value in run.combination.values for word in ("--set", f"{name}={value}"))
+    return TrainRequest(
+        run.plan,
+        request.recipe_path,
+        request.base,
+        environ=request.environ,
+        sharing=request.sharing,
+        options=(*request.options, *values),
+    )
 
 
 def has_result(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:

@@ -45,18 +45,30 @@ def what_is_lost(record: RunRecord, *, uploaded: bool | None) -> str:
         uploaded: Whether a checkpoint was uploaded, or None if that is unknown.
     """
     checkpoint, to = _section(record, "checkpoint"), checkpoint_url(record)
-    train = ("cloudgpu", "train", record.recipe_path)
     if to and uploaded is not False:
         # The next run finds checkpoints by itself, unless the URL contains the run ID.
-        options = ("--set", f"checkpoint.resume={to}") if to != checkpoint["to"] else ()
+        resume = {"checkpoint.resume": to} if to != checkpoint["to"] else {}
         where = (
             f"checkpoints are in {to}; " if uploaded else f"it is unknown whether {to} contains checkpoints; if so, "
         )
-        return f"its outputs are lost; {where}resume with: {command(*train, *options)}"
+        return f"its outputs are lost; {where}resume with: {_train_again(record, resume)}"
     lost = "its outputs and checkpoints are lost" if checkpoint and not to else "its outputs are lost"
     lost += f"; no checkpoint was uploaded to {to}" if to else ""
-    market = ("--set", "resources.market=on-demand") if _section(record, "resources").get("market") == SPOT else ()
-    return f"{lost}; start again with: {command(*train, *market)}"
+    market = {"resources.market": "on-demand"} if _section(record, "resources").get("market") == SPOT else {}
+    return f"{lost}; start again with: {_train_again(record, market)}"
+
+
+def _train_again(record: RunRecord, sets: Mapping[str, str]) -> str:
+    """Return the command that starts a run with the same options, except for these fields of the recipe."""
+    words, options = list[str](), iter(record.options)
+    for word in options:
+        if word == "--set":
+            assignment = next(options, "")
+            words += [] if assignment.partition("=")[0].strip() in sets else [word, assignment]
+        else:
+            words.append(word)
+    changed = (word for name, value in sets.items() for word in ("--set", f"{name}={value}"))
+    return command("cloudgpu", "train", record.recipe_path, *words, *changed)
 
 
 def _section(record: RunRecord, name: str) -> Mapping[str, Any]:

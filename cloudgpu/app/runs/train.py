@@ -43,6 +43,7 @@ class TrainRequest:
             run created. Its argument describes what is still running.
         delete_unstarted: The same, for the time before any rank has started; by default, the same function.
         sharing: What to do if another run is in progress on the nodes.
+        options: Options of `train` that start the same run again, for the record.
         run_id: ID that the caller has already recorded for the run; if empty, a new ID is generated.
     """
 
@@ -58,6 +59,7 @@ class TrainRequest:
     delete_on_interrupt: Callable[[str], bool] = lambda _what: False
     delete_unstarted: Callable[[str], bool] | None = None
     sharing: Sharing = "refuse"
+    options: tuple[str, ...] = ()
     run_id: str = ""
 
 
@@ -186,6 +188,7 @@ class TrainingRun:
             keep_on_failure=request.keep_on_failure,
             resolved=recipe.model_dump(mode="json", by_alias=True),
             recipe_digest=request.plan.recipe_digest,
+            options=request.options,
         )
 
     def _cluster_name(self, request: TrainRequest, run_id: str) -> str:

@@ -13,6 +13,8 @@ from cloudgpu.files import SETTINGS_BYTES, read_bytes
 from cloudgpu.recipe.loading.env_file import read_env_file
 from cloudgpu.text import command
 
+SECRETS: Final = "environment.secrets+="
+"""Start of the assignment that adds the names of secrets to a recipe."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -68,7 +70,7 @@ class EnvironmentOptions:
         names = ",".join(dict.fromkeys(secret.name for secret in self.secrets))
         return [
             *(f"environment.env.{name}={value}" for name, value in variables.items()),
-            *([f"environment.secrets+={names}"] if names else []),
+            *([f"{SECRETS}{names}"] if names else []),
         ]
 
 

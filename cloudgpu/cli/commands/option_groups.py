@@ -1,10 +1,12 @@
 """Groups of options that several commands share, and the decorator that passes a group to a command as one value."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from typing import Any, TypedDict, get_type_hints
+
+from typer.models import OptionInfo
 
 from cloudgpu.cli.commands.options import (
     EngineOption,
@@ -94,6 +96,29 @@ class ProvisionOptions:
             "engine": self.engine,
             "install_pulumi": "true" if self.install_pulumi else None,
         }
+
+
+def option_words(group: Any, without: Collection[str] = ()) -> tuple[str, ...]:  # noqa: ANN401 - any dataclass of options
+    """Return the command line of the options that differ from their defaults.
+
+    Args:
+        group: A dataclass of options. Its fields may be dataclasses.
+        without: Names of fields to leave out. Arguments are always left out.
+    """
+    hints, words = get_type_hints(type(group), include_extras=True), list[str]()
+    for field in fields(group):
+        value = getattr(group, field.name)
+        if field.name in without:
+            continue
+        if is_dataclass(value):
+            words += option_words(value, without)
+            continue
+        (option,) = hints[field.name].__metadata__
+        if isinstance(option, OptionInfo) and value != field.default:
+            name = str(option.default)  # in an annotation, the first argument is a name
+            for each in value if isinstance(value, list) else [value]:
+                words += [name] if each is True else [name, str(each)]
+    return tuple(words)
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from cloudgpu.app.planning import plan_files
 from cloudgpu.app.planning.planner import Planned, plan_error
-from cloudgpu.cli.commands.environment_options import EnvironmentOptions, secrets_in_files
-from cloudgpu.cli.commands.option_groups import PlanOptions
+from cloudgpu.cli.commands.environment_options import SECRETS, EnvironmentOptions, secrets_in_files
+from cloudgpu.cli.commands.option_groups import PlanOptions, option_words
 from cloudgpu.cli.commands.plan_request import plan_recipe, running_cluster
+from cloudgpu.cli.commands.train_options import TrainOptions
 from cloudgpu.cli.context import CliContext
 from cloudgpu.cli.render.plan import plan_lines, plan_summary
 from cloudgpu.cli.render.running_plan import running_plan_lines
@@ -53,6 +54,26 @@ class PlanSource:
         words = [word for name, value in options.items() if value for word in (name, value)]
         sets = [word for assignment in self.sets for word in ("--set", assignment)]
         return command("cloudgpu", "plan", self.recipe, *words, *sets)
+
+
+def repeated_options(options: TrainOptions, source: PlanSource) -> tuple[str, ...]:
+    """Return the options that start the same run again. For a saved plan, they contain what the plan was made from.
+
+    The axes of a matrix are left out: each of its runs adds its own values.
+    """
+    # These options select nothing that a later run has to repeat: the plan file may no longer apply by then.
+    once = {"plan", "matrix", "yes", "detach", "on_interrupt", "install_pulumi", "verbose", "json"}
+    if source.file is None:
+        return option_words(options, once)
+    given = {secret.name for secret in options.environment.secrets}
+    words = ["--on", source.target or "", "--region", source.region or ""]
+    for assignment in source.sets:
+        if assignment.startswith(SECRETS):  # a second assignment would replace it
+            names = assignment.removeprefix(SECRETS).split(",")
+            words += [word for name in names if name not in given for word in ("--secret", name)]
+        else:
+            words += ["--set", assignment]
+    return (*words, *option_words(options, once))
 
 
 def select_plan_source(

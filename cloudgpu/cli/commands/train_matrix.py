@@ -14,7 +14,7 @@ from cloudgpu.cli.commands.matrix import write_table
 from cloudgpu.cli.commands.plan_request import plan_recipe, recipe_roots
 from cloudgpu.cli.commands.requester import requester
 from cloudgpu.cli.commands.run_secrets import ask_for_secrets
-from cloudgpu.cli.commands.saved_plan import PlanSource, show_plan
+from cloudgpu.cli.commands.saved_plan import PlanSource, repeated_options, show_plan
 from cloudgpu.cli.commands.train_options import TrainOptions
 from cloudgpu.cli.context import CliContext
 from cloudgpu.cli.render.matrix import exit_code, outcome_lines, plan_lines
@@ -122,5 +122,6 @@ def _request(
         retry_s=options.provision.retry_s,
         environ=environ,
         sharing=options.sharing,
+        options=repeated_options(options, source),
         delete_on_interrupt=context.prompts.delete_on_interrupt(options.provision.on_interrupt),
     )

@@ -6,7 +6,7 @@ from cloudgpu.app.runs.train import TrainingRun, TrainRequest
 from cloudgpu.cli.commands.plan_request import find_reusable_cluster
 from cloudgpu.cli.commands.requester import requester
 from cloudgpu.cli.commands.run_secrets import ask_for_secrets
-from cloudgpu.cli.commands.saved_plan import select_plan_source, show_plan
+from cloudgpu.cli.commands.saved_plan import repeated_options, select_plan_source, show_plan
 from cloudgpu.cli.commands.train_matrix import check_matrix_options, train_matrix
 from cloudgpu.cli.commands.train_options import TrainOptions
 from cloudgpu.cli.context import command_context
@@ -57,6 +57,7 @@ def run_training(options: TrainOptions) -> None:
         retry_s=retry_s,
         environ=environ,
         sharing=options.sharing,
+        options=repeated_options(options, source),
         delete_on_interrupt=context.prompts.delete_on_interrupt(provision.on_interrupt),
         delete_unstarted=context.prompts.delete_on_interrupt(
             provision.on_interrupt, "was created, but nothing runs on it yet", default=True

@@ -7,7 +7,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cloudgpu.cli.commands.option_groups import AssignmentOptions, PlanOptions, ProvisionOptions, with_option_groups
+from cloudgpu.cli.commands.option_groups import (
+    AssignmentOptions,
+    PlanOptions,
+    ProvisionOptions,
+    option_words,
+    with_option_groups,
+)
 from cloudgpu.errors import UsageError
 
 
@@ -98,3 +104,13 @@ def test_provision_options_are_converted_to_settings():
     assert set(ProvisionOptions().settings.values()) == {None}
     with pytest.raises(UsageError, match="--retry-until-up soon"):
         _ = ProvisionOptions("soon").retry_s
+
+
+@pytest.mark.parametrize(
+    "given",
+    [(), ("--size", "5", "--word", "a", "--word", "b c"), ("--first", "--last", "--last")],
+)
+def test_option_words_are_the_options_that_were_given(called, given):
+    _, calls = called("x", *given)
+    assert option_words(calls[0][1]) == given
+    assert "--word" not in option_words(calls[0][1], {"words"})

@@ -126,6 +126,16 @@ def test_all_combinations_run_in_one_cluster_deleted_afterwards(harness):
     assert ledger == {row.run_id: ("succeeded", harness.record.cluster) for row in outcome.rows}
 
 
+def test_runs_record_their_values_for_the_command_that_repeats_them(harness):
+    harness.run(options=("--on", "rehearsal"))
+    runs = harness.workspace.context.records.runs()
+    expected = [
+        ("--on", "rehearsal", *(word for name, value in values for word in ("--set", f"{name}={value}")))
+        for values in COMBINATIONS
+    ]
+    assert sorted(run.options for run in runs) == sorted(expected)
+
+
 def test_result_table_is_written_to_state_home(harness):
     harness.run()
     rows = list(csv.DictReader(io.StringIO(harness.workspace.home.matrix(harness.record.name).table.read_text())))

@@ -1,6 +1,7 @@
 """Unreachable nodes: the instance state in the cloud decides whether to keep retrying."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -131,3 +132,17 @@ def test_what_is_lost_depends_on_checkpoints(workspace, resolved, stored, text):
     url = resolved.get("checkpoint", {}).get("to", "").replace("{run}", "r-1")
     workspace.cloud.stored = {url: stored}
     assert what_is_lost(run, uploaded=has_checkpoint(run, workspace.context.backend)) == text
+
+
+def test_command_that_continues_a_run_has_the_options_of_the_run(workspace):
+    options = ("--on", "aws", "--set", "lr=0.1", "--set", "checkpoint.resume=s3://b/r-0", "--env-file", "my env")
+    resolved = {"checkpoint": {"to": "s3://b/{run}"}}
+    run = RunRecord(
+        "r-1", "demo", "q", "r.yaml", "ann", "", "aws", workspace.clock.now(), resolved=resolved, options=options
+    )
+    assert what_is_lost(run, uploaded=True).endswith(
+        "; resume with: cloudgpu train r.yaml --on aws --set lr=0.1 --env-file 'my env' "
+        "--set checkpoint.resume=s3://b/r-1"
+    )
+    spot = replace(run, resolved={"resources": {"market": "spot"}}, options=("--set", "resources.market=spot"))
+    assert what_is_lost(spot, uploaded=False).endswith(": cloudgpu train r.yaml --set resources.market=on-demand")
