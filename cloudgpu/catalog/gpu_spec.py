@@ -84,6 +84,20 @@ def find_spec_mismatch(spec: str, catalog: Catalog) -> SpecMismatch | None:
     return _unknown_type(spec, catalog) if "." in spec else _gpu_misfit(spec, catalog)
 
 
+def why_no_such_gpu(spec: str, catalog: Catalog) -> str:
+    """Return why neither a cloud nor a self-managed host can have the GPU of a spec; empty if one can.
+
+    Counts are not checked, because a self-managed host may have any number of GPUs.
+    """
+    requested = parse_gpu_spec(spec)
+    if spec in catalog.types or "." in spec:
+        return ""
+    gpu = _gpu(requested, catalog)
+    if gpu is None or (requested.size_gb is not None and not _sizes(requested, gpu)):
+        return _gpu_misfit(spec, catalog).message
+    return ""
+
+
 def _gpu_misfit(spec: str, catalog: Catalog) -> SpecMismatch:
     requested = parse_gpu_spec(spec)
     gpu = _gpu(requested, catalog)

@@ -1,6 +1,6 @@
 """`cloudgpu recipe`: create, check, show and list recipes, and print their JSON Schema."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +9,8 @@ import typer
 from cloudgpu.app.planning.local_files import file_problems
 from cloudgpu.app.planning.planner import read_sets
 from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
+from cloudgpu.catalog import Catalog
+from cloudgpu.catalog.gpu_spec import why_no_such_gpu
 from cloudgpu.cli.commands.options import Json, On, RecipeName, Sets, integer_parser
 from cloudgpu.cli.commands.plan_request import recipe_roots
 from cloudgpu.cli.context import command_context
@@ -20,6 +22,8 @@ from cloudgpu.recipe.documentation import schema as recipe_schema
 from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.loading.document import as_yaml
 from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.problem import FieldPath, Problem
+from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.summary import summary
 from cloudgpu.targets import is_simulated
 
@@ -91,9 +95,9 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
     context = command_context(json=json)
     paths = loader.find_all(recipe, roots=recipe_roots())
     if len(paths) == 1:
-        checked = [_checked(paths[0], sets or [])]
+        checked = [_checked(paths[0], sets or [], context.catalog)]
     else:
-        checked = [_checked_with_problems(path, sets or []) for path in paths]
+        checked = [_checked_with_problems(path, sets or [], context.catalog) for path in paths]
         if any(result.problems for result in checked):
             context.screen.wrapped(check_lines(checked))
             raise invalid_recipes_error(checked)
@@ -144,26 +148,39 @@ def list_recipes(json: Json = False) -> None:
         context.screen.lines(list_lines(summaries, invalid, context.screen.width))
 
 
-def _checked(path: Path, sets: Sequence[str]) -> CheckedRecipe:
-    """Check a recipe and its local files, both as written and with its `rehearsal` section applied.
+def _checked(path: Path, sets: Sequence[str], catalog: Catalog) -> CheckedRecipe:
+    """Check a recipe, its GPUs and its local files, the files also with its `rehearsal` section applied.
 
     Raises:
-        RecipeError: The recipe is invalid, or a file that it needs is missing.
+        RecipeError: The recipe is invalid, a file that it needs is missing, or it requests GPUs that do not exist.
     """
     loaded = loader.load(path)
     failing, doubtful = file_problems(loaded, read_sets(sets))
-    if failing:
+    impossible = list(_gpu_problems(resolve(loaded, sets=read_sets(sets), rehearsal=False), catalog))
+    if impossible or failing:
         shown = loader.display_path(path)
-        count = "one problem" if len(failing) == 1 else f"{len(failing)} problems"
-        lines = loader.located(path, failing)
-        raise RecipeError(f"{shown} has {count}", problems=lines, hint="add the files, or correct their names")
+        problems = [*impossible, *failing]
+        count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
+        hint = "add the files, or correct their names" if failing else "to list GPUs with their memory: cloudgpu gpus"
+        raise RecipeError(f"{shown} has {count}", problems=loader.located(path, problems), hint=hint)
     return CheckedRecipe(loaded.path, loaded.recipe.name, warnings=loader.located(path, doubtful))
 
 
-def _checked_with_problems(path: Path, sets: Sequence[str]) -> CheckedRecipe:
+def _gpu_problems(recipe: Recipe, catalog: Catalog) -> Iterator[Problem]:
+    resources = recipe.resources
+    specs: dict[FieldPath, str] = {("resources", "any_of", index): spec for index, spec in enumerate(resources.any_of)}
+    if resources.gpu:
+        specs["resources", "gpu"] = resources.gpu
+    for field, spec in specs.items():
+        why = why_no_such_gpu(spec, catalog)
+        if why:
+            yield Problem(field, why)
+
+
+def _checked_with_problems(path: Path, sets: Sequence[str], catalog: Catalog) -> CheckedRecipe:
 
     try:
-        return _checked(path, sets)
+        return _checked(path, sets, catalog)
     except RecipeError as err:
         return CheckedRecipe(path, path.parent.name, err.problems or (err.message,))
 

@@ -97,3 +97,27 @@ def test_shown_recipe_is_yaml_that_can_be_checked(recipes, capsys, tmp_path):
 def test_checked_recipe_is_named_by_its_path_from_the_working_directory(recipes, capsys):
     assert main(["recipe", "check", "first"]) == 0
     assert capsys.readouterr().out == "recipes/first/recipe.yaml: first is a valid recipe\n"
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("A100-32GB:8", "A100 does not come with 32 GB of memory; available sizes: 40 GB, 80 GB"),
+        ("V10:8", 'unknown GPU V10; did you mean "V100"?'),
+    ],
+)
+def test_recipe_check_reports_gpus_that_do_not_exist(recipes, capsys, spec, why):
+    recipes("wrong", GOOD.replace("any_of: [V100-32GB:8, p4d.24xlarge]", f"gpu: {spec!r}"))
+    recipes("late", GOOD.replace("p4d.24xlarge]", f"{spec!r}]"))
+    for name, field in (("wrong", "resources.gpu"), ("late", "resources.any_of[1]")):
+        assert main(["recipe", "check", name]) == 2
+        shown = capsys.readouterr().err
+        assert f"recipes/{name}/recipe.yaml:4: {field}: {why}\n" in shown
+        assert shown.endswith("hint: to list GPUs with their memory: cloudgpu gpus\n")
+    assert main(["recipe", "check", "first", "--set", f"resources.any_of={spec}"]) == 2
+    assert main(["recipe", "check", "recipes"]) == 2
+
+
+def test_recipe_check_accepts_gpus_that_only_own_hosts_have(recipes):
+    recipes("own", GOOD.replace("any_of: [V100-32GB:8, p4d.24xlarge]", "gpu: 'M40:3'"))
+    assert main(["recipe", "check", "own"]) == 0
