@@ -9,14 +9,18 @@ from typing import Any
 
 from cloudgpu.backends.base import Backend, Context
 from cloudgpu.backends.billing.cost_ledger import CostLedger
-from cloudgpu.backends.billing.costs import cluster_hourly_usd, entry_from_record, running_hourly_usd, spent_usd
+from cloudgpu.backends.billing.costs import (
+    billed_usd,
+    cluster_hourly_usd,
+    entry_from_record,
+    running_hourly_usd,
+    spent_usd,
+)
 from cloudgpu.backends.billing.missing_rows import missing_nodes, rows_of
 from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError
 from cloudgpu.launch.inventory import ALIVE_STATES
-from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import LedgerEntry
-from cloudgpu.plan.costs import CENT
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.run_record import RunRecord
@@ -146,8 +150,7 @@ def _billed(cluster: ClusterStatus, now: datetime, ledger: CostLedger | None) ->
             ledger_rows = rows_of(ledger, record.name, record.identity.token)
             unbilled = missing_nodes(record, ledger_rows)
             rows = rows if unbilled else ledger_rows
-    spent = sum((entry_usd(row, now) for row in rows), Decimal(0)).quantize(CENT)
-    return replace(cluster, spent_usd=spent, unbilled=unbilled)
+    return replace(cluster, spent_usd=billed_usd(rows, now), unbilled=unbilled)
 
 
 def _damage(records: RecordStore, record: ClusterRecord) -> str:

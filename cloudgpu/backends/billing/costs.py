@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 
+from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import OUTLASTING_PARTS, LedgerEntry, Spending, Surcharge
 from cloudgpu.plan import costs
 from cloudgpu.plan.costs import CostItem
@@ -46,6 +47,11 @@ def spent_usd(record: ClusterRecord, seconds: float) -> Decimal:
     """Return the cost in USD after this many seconds, rounded to the cent."""
     hourly = cluster_hourly_usd(record)
     return (hourly * Decimal(str(max(0.0, seconds))) / costs.HOUR_S).quantize(costs.CENT)
+
+
+def billed_usd(rows: Iterable[LedgerEntry], now: datetime) -> Decimal:
+    """Return the cost so far of a cluster with these ledger rows, rounded to the cent, for `status` and `sweep`."""
+    return sum((entry_usd(row, now) for row in rows), Decimal(0)).quantize(costs.CENT)
 
 
 def spending_of(record: ClusterRecord, at: datetime) -> Spending:

@@ -38,7 +38,8 @@ class ClusterResources:
         expires_at: Expiry, or None if the tag is missing or invalid.
         since: Creation time of the oldest resource, or None if unknown.
         hourly_usd: Cost per hour, or None if the price of an instance is unknown.
-        spent_usd: Cost so far of the remaining resources, or None if a creation time or an instance's price is unknown.
+        spent_usd: Cost so far: by the ledger if it has the cluster's rows, otherwise of the remaining resources. None
+            if a creation time or an instance's price is unknown.
         unreadable_expiry: Value of an invalid expiry tag, or empty.
         unpriced: Resource kinds, other than instances, with an unknown price. The totals exclude them.
         billed_in: Regions of the cluster's open ledger rows if no resource was found, otherwise empty.

@@ -105,7 +105,7 @@ def _block(cluster: ClusterResources, decision: SweepDecision, now: datetime) ->
         yield f"  no resources in the cloud, but its ledger rows in {_places(cluster.billed_in)} are open"
     else:
         yield f"  {_machines(cluster)} in {_places(cluster.regions)}, {since}"
-        yield f"  {_costs(cluster)}"
+        yield f"  {_costs(cluster, now)}"
     others = Counter(thing.kind for thing in cluster.things if thing.kind != "instance")
     if others:
         yield f"  and {', '.join(plural(count, _noun(kind)) for kind, count in sorted(others.items()))}"
@@ -132,12 +132,15 @@ def _machines(cluster: ClusterResources) -> str:
     return ", ".join(f"{count} x {instance_type} {market}" for (instance_type, market), count in sorted(counts.items()))
 
 
-def _costs(cluster: ClusterResources) -> str:
+def _costs(cluster: ClusterResources, now: datetime) -> str:
+    """Return the costs, per month only if no expiry ends them."""
     more = f"{', '.join(f'{_noun(kind)}s' for kind in cluster.unpriced)} at unknown prices" if cluster.unpriced else ""
     if cluster.hourly_usd == 0:
         return f"costs nothing except {more}" if more else "costs nothing"
     hourly, spent, monthly = (_money(usd) for usd in (cluster.hourly_usd, cluster.spent_usd, cluster.monthly_usd))
-    return f"{hourly} an hour, {spent} so far, {monthly} a month if not deleted{f', and {more}' if more else ''}"
+    expires = cluster.expires_at is not None and cluster.expires_at > now
+    parts = [f"{hourly} an hour", f"{spent} so far", *([] if expires else [f"{monthly} a month if not deleted"])]
+    return ", ".join([*parts, *([f"and {more}"] if more else [])])
 
 
 def _money(usd: Decimal | None) -> str:

@@ -63,7 +63,8 @@ def seen(clusters):
 
 
 def test_sweep_plan_wraps_on_a_narrow_terminal(seen, now):
-    lines = sweep_plan_lines(seen, now, simulated=True, width=80)
+    later = now + timedelta(days=1)  # after every expiry, so that the cost of a month is shown
+    lines = sweep_plan_lines(seen, later, simulated=True, width=80)
     assert [line for line in lines if len(line) > 80] == []
     assert lines[3:5] == [
         "  $62.42 an hour, $124.84 so far, $45,569.52 a month if not deleted, and volumes",
@@ -76,7 +77,7 @@ def test_sweep_plan_is_shown_as_text(seen, now):
         "3 clusters in 2 regions (simulated)",
         "lab  owner ann, team vision; expires 2026-11-21 05:30 UTC, in 2 h",
         "  2 x p3dn.24xlarge on-demand in us-east-1 and IAM, for 2 h",
-        "  $62.42 an hour, $124.84 so far, $45,569.52 a month if not deleted, and volumes at unknown prices",
+        "  $62.42 an hour, $124.84 so far, and volumes at unknown prices",
         "  and 1 role, 2 volumes",
         "  kept: yours, up",
         "old  owner unknown; expiry unknown",

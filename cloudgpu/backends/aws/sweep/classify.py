@@ -1,12 +1,13 @@
 """Decide which clusters, storage and images a sweep may delete, and why. No I/O."""
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, GLOBAL, TOKEN_TAG
 from cloudgpu.backends.aws.sweep.findings import LocalCluster, SweepFindings
-from cloudgpu.backends.aws.sweep.ledger_only import SearchCoverage, clusters_without_resources
+from cloudgpu.backends.aws.sweep.ledger_only import SearchCoverage, cluster_token, clusters_without_resources
+from cloudgpu.backends.billing.costs import billed_usd
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources, group_by_cluster
 from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan, SweepRequest
 from cloudgpu.backends.sweep.retained_resources import RetainedResource
@@ -38,7 +39,10 @@ def classify(findings: SweepFindings, request: SweepRequest, catalog: Catalog, n
     resources = [resource for search in searches for resource in search.tagged]
     clusters = tuple(
         (cluster, decide_on_cluster(cluster, findings.local.get(cluster.cluster), request, now))
-        for cluster in (*group_by_cluster(resources, catalog, now), *_ledger_only(findings, resources, searched))
+        for cluster in (
+            *_billed(group_by_cluster(resources, catalog, now), findings, now),
+            *_ledger_only(findings, resources, searched),
+        )
         if request.covers(cluster)
     )
     deleted = {cluster.cluster for cluster, decision in clusters if decision.may_delete}
@@ -52,6 +56,24 @@ def classify(findings: SweepFindings, request: SweepRequest, catalog: Catalog, n
         retained=tuple((resource, decide_on_resource(resource, users, request)) for resource in retained),
         unseen=tuple((search.region, search.denied) for search in searches if search.denied),
     )
+
+
+def _billed(clusters: Iterable[ClusterResources], findings: SweepFindings, now: datetime) -> Iterator[ClusterResources]:
+    """Take the cost so far from the ledger, as `status` does, if it has a row for every running instance.
+
+    Otherwise, for example if another state home created the cluster, the cost is estimated from the resources.
+    """
+    for cluster in clusters:
+        rows = [
+            row
+            for row in findings.rows
+            if (row.spending.cluster, cluster_token(row)) == (cluster.cluster, cluster.token)
+        ]
+        known = {instance_id for row in rows for instance_id in row.instance_ids}
+        if rows and all(instance.id in known for instance in cluster.instances):
+            yield replace(cluster, spent_usd=billed_usd(rows, now))
+        else:
+            yield cluster
 
 
 def decide_on_cluster(

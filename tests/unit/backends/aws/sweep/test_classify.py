@@ -314,3 +314,19 @@ def test_every_plan_spares_busy_clusters_protected_data_and_images(found, named,
         assert seen.storage_to_delete == ()
     if named:
         assert {resource.owner for resource, _ in (*seen.clusters, *seen.retained)} <= named
+
+
+@pytest.mark.parametrize(
+    ("instance_ids", "spent"),
+    [(("instance-0", "instance-1"), Decimal("124.00")), (("instance-0",), Decimal("31.22"))],
+)
+def test_cost_so_far_is_the_ledgers_if_it_has_a_row_for_every_running_instance(instance_ids, spent):
+    ledger_row = replace(row(), instance_ids=instance_ids, launched_at=NOW - 2 * HOUR)
+    found = [replace(resource(number), since=NOW - HOUR / 2) for number in range(2)]
+    search = RegionSearch(REGION, found)
+    plan = classify(SweepFindings((REGION,), False, (search,), rows=(ledger_row,)), SweepRequest("ann"), CATALOG, NOW)
+    ((cluster, _),) = plan.clusters
+    assert cluster.spent_usd == spent
+    of_another = replace(ledger_row, spending=replace(ledger_row.spending, entry_id="other/us-east-1"))
+    plan = classify(SweepFindings((REGION,), False, (search,), rows=(of_another,)), SweepRequest("ann"), CATALOG, NOW)
+    assert plan.clusters[0][0].spent_usd == Decimal("31.22")

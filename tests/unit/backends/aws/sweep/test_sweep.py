@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.app.clusters.status import list_cluster_statuses
 from cloudgpu.backends.aws.sweep.sweep import AccountSweep
 from cloudgpu.backends.sweep.plan import SweepRequest, sweep_error
 from cloudgpu.engine.lease import ClusterLease
@@ -204,3 +205,18 @@ def test_failed_region_listing_fails_the_sweep(account):
     account.cloud.regions = regions
     with pytest.raises(CloudError):
         look(account)
+
+
+def test_sweep_and_status_show_the_same_cost_so_far(account, make):
+    account.provisioning.up(make.plan(make.candidate()), "demo")
+    record = account.records.cluster("demo")
+    account.clock.sleep(4321)
+    now = account.clock.now()
+    tags = {"cloudgpu:cluster": "demo", "cloudgpu:owner": "ann", "cloudgpu:token": record.identity.token}
+    account.cloud.orphans = [
+        Thing("instance", instance_id, "us-east-1", tags, since=now - timedelta(minutes=5))
+        for instance_id in record.placement.instance_ids
+    ]
+    (status,) = list_cluster_statuses(account.context.records, now, account.ledger)
+    (found,) = [cluster for cluster, _ in look(account).clusters if cluster.cluster == "demo"]
+    assert found.spent_usd == status.spent_usd > 0
