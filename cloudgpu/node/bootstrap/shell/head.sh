@@ -46,9 +46,14 @@ timings() {
   done
 }
 
-# report STATE STEP ERROR: replaces the file atomically, so that readers never see a partial file. The caller has read the
-# clock.
+# report STATE STEP ERROR: records the state at the current time.
 report() {
+  clock
+  write_report "$@"
+}
+
+# write_report STATE STEP ERROR: replaces the file atomically, so that readers never see a partial file.
+write_report() {
   printf '{"state":"%s","step":"%s","error":"%s","steps":[%s],"began_epoch_s":%s,"utc":"%s"}\n' \
     "$1" "$2" "$(plain "$3")" "$(timings)" "$began" "$utc" >"$state_file.new" &&
     mv -f "$state_file.new" "$state_file"
@@ -69,7 +74,6 @@ run() {
 }
 
 fail() {
-  clock
   report failed "$1" "$2"
   echo "cloudgpu bootstrap: step $1 failed: $2 (see $log)" >&2
   exit 1
@@ -80,7 +84,7 @@ step() {
   order="$order $1"
   clock
   began=$epoch_s
-  report running "$1" ""
+  write_report running "$1" ""
   echo "== $1 $utc" >>"$log"
   run "check_$1"
   code=$?
@@ -117,7 +121,6 @@ boot_again() {
     fail "$1" "it requests another reboot after $most_reboots reboots"
   fi
   echo "$reboots" >"$state_dir/reboots"
-  clock
   report rebooting "$1" ""
   echo "cloudgpu bootstrap: rebooting for step $1"
   sync
@@ -126,7 +129,6 @@ boot_again() {
 }
 
 finish() {
-  clock
   report 'done' "" ""
   echo "cloudgpu bootstrap: done"
 }
