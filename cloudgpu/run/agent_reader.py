@@ -12,7 +12,7 @@ from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.transport import NodeTransport
-from cloudgpu.run.verdict import Chunk, Verdict
+from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict
 from cloudgpu.ssh.base import Stream
 from cloudgpu.ssh.handshake import AuthRefusedError
 
@@ -43,7 +43,7 @@ class Contact:
     trouble: ConnectError | None
 
 
-Item = Chunk | Verdict | NodeTransport | Contact | BaseException
+Item = Chunk | Verdict | NodeTransport | SpotNotice | Contact | BaseException
 OnUnreachable = Callable[[Node, ConnectError | RemoteCommandError], None]
 """Called periodically while a node is unreachable. Raises ConnectError if the node was terminated, to stop retries."""
 
@@ -92,6 +92,8 @@ class Reader(threading.Thread):
         clock: Clock,
         feed: Feed,
         on_unreachable: OnUnreachable = keep_retrying,
+        *,
+        spot: bool = False,
     ) -> None:
         super().__init__(name=f"follow-{agent.host.node.index}", daemon=True)
         self._agent = agent
@@ -100,6 +102,7 @@ class Reader(threading.Thread):
         self._clock = clock
         self._feed = feed
         self._on_unreachable = on_unreachable
+        self._spot = spot
         self._stream: Stream | None = None
         self._contact_at = 0.0
         self._reported_at = 0.0
@@ -198,7 +201,8 @@ class Reader(threading.Thread):
             RemoteCommandError: The agent sent an error or a malformed message.
         """
         offsets = {str(rank): offset for rank, offset in self._offsets.items()}
-        self._stream = stream = self._agent.stream("follow", {"run_dir": self._run_dir, "offsets": offsets})
+        request = {"run_dir": self._run_dir, "offsets": offsets, **({"spot": True} if self._spot else {})}
+        self._stream = stream = self._agent.stream("follow", request)
         answers = self._agent.answers(stream, "follow", self._record_contact)
         return any(self._feed.ended.is_set() or self._process(answer) for answer in answers)
 
@@ -209,6 +213,8 @@ class Reader(threading.Thread):
             return True
         if "transport" in answer:
             self._feed.put(NodeTransport.of(self._agent.host.node.index, answer["transport"]))
+        elif "interruption" in answer:
+            self._feed.put(SpotNotice.of(self._agent.host.node.index, answer["interruption"]))
         elif "rank" in answer:
             chunk = Chunk.of(answer)
             expected = self._offsets.get(chunk.rank)

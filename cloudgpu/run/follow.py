@@ -11,7 +11,7 @@ from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.agent_reader import Contact, Feed, OnUnreachable, Reader, keep_retrying
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.transport import NodeTransport
-from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts, credible_verdicts
+from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict, combine_verdicts, credible_verdicts
 from cloudgpu.ssh.handshake import AuthRefusedError
 
 _WAITING_CHUNKS: Final = 4
@@ -27,11 +27,14 @@ def follow(
     logs: LogStore,
     clock: Clock,
     on_unreachable: OnUnreachable = keep_retrying,
-) -> Iterator[Chunk | NodeTransport | Verdict]:
+    *,
+    spot: bool = False,
+) -> Iterator[Chunk | NodeTransport | SpotNotice | Verdict]:
     """Yield new log chunks of every rank and the nodes' networks as they arrive, then the final status.
 
-    `ranks` and `run_dirs` are keyed by node index. Abandoning the iterator has no effect on the nodes. `on_unreachable`
-    is called on the reader threads.
+    If `spot` is set, the agents also watch for notices of spot interruptions. A node repeats its notice when the
+    connection to it was lost. `ranks` and `run_dirs` are keyed by node index. Abandoning the iterator has no effect on
+    the nodes. `on_unreachable` is called on the reader threads.
 
     Raises:
         ConnectError: A node was unreachable for three minutes, was terminated or rejected the login, and no other node
@@ -49,6 +52,7 @@ def follow(
             clock,
             feed,
             on_unreachable,
+            spot=spot,
         )
         for agent in agents
     ]
@@ -93,7 +97,7 @@ def copy_output(
 
 def _merged(
     feed: Feed, readers: int, logs: LogStore, clock: Clock, ranks: Mapping[int, Sequence[int]]
-) -> Iterator[Chunk | NodeTransport | Verdict]:
+) -> Iterator[Chunk | NodeTransport | SpotNotice | Verdict]:
     """Merge the readers until every node has finished or is unreachable.
 
     After a node has failed, do not wait for nodes that send no data.
@@ -112,7 +116,7 @@ def _merged(
         if isinstance(item, Chunk):
             logs.add(item)
             yield item
-        elif isinstance(item, NodeTransport):
+        elif isinstance(item, NodeTransport | SpotNotice):
             yield item
         elif isinstance(item, Contact):
             lost.pop(item.node, None)

@@ -1,4 +1,4 @@
-"""The messages that agents send during a run: log chunks and the final status."""
+"""The messages that agents send during a run: log chunks, spot interruptions and the final status."""
 
 import base64
 import zlib
@@ -15,6 +15,7 @@ from cloudgpu.text import printable
 
 _UNFINISHED = frozenset({"starting", "running", "stopping"})
 _LONGEST_STATE, _LONGEST_REASON = 20, 2000
+_ACTIONS = ("terminate", "stop", "hibernate")
 _SIGNALS, _CODES = 64, 255
 _LARGEST_CHUNK = 1 << 24
 _GRAVITY = ("failed", "cancelled", "lost")
@@ -79,6 +80,37 @@ def _log_bytes(answer: Mapping[str, Any], size: int) -> bytes:
         return str(answer["data"]).encode(errors="surrogateescape")
     packed = base64.b64decode(answer["zlib"], validate=True)
     return zlib.decompressobj().decompress(packed, min(size, _LARGEST_CHUNK) + 1)
+
+
+@dataclass(frozen=True)
+class SpotNotice:
+    """The notice that AWS will interrupt a spot node.
+
+    Attributes:
+        node: Index of the node.
+        action: What AWS does: `terminate`, `stop` or `hibernate`.
+        at: When AWS does it at the earliest; None if the notice has no valid time.
+    """
+
+    node: int
+    action: str
+    at: datetime | None
+
+    @classmethod
+    def of(cls, node: int, answer: object) -> "SpotNotice":
+        """Parse an agent's message. The content is untrusted, because the node may be compromised.
+
+        Raises:
+            RemoteCommandError: The message is malformed.
+        """
+        if not isinstance(answer, dict):
+            raise RemoteCommandError("the agent sent a malformed interruption notice")
+        action = answer.get("action")
+        try:
+            at = bounds.parse_time(str(answer.get("time")))
+        except ValueError:
+            at = None
+        return cls(node, str(action) if action in _ACTIONS else "terminate", at)
 
 
 @dataclass(frozen=True)

@@ -236,6 +236,29 @@ def test_run_that_loses_one_of_two_spot_nodes_is_lost_and_says_so_once(workspace
     assert workspace.left() == {}
 
 
+def test_announced_spot_interruption_is_shown_and_kept_before_the_node_ends(workspace):
+    workspace.recipe(resources="{instance_type: p3dn.24xlarge, nodes: 2, regions: [us-east-1], market: spot}")
+    process, _ = started_ranks(workspace, "--set", "hang=yes", "--on", "rehearsal")
+    client.put_script(workspace.cloud, {"nodes": [{"do": "spot-notice", "count": 1, "seconds": 120}]})
+    announced = next(line for line in process.stdout if "spot interruption announced" in line)
+    found = re.fullmatch(
+        r"    node ([01]): spot interruption announced: AWS terminates this node at [0-9:]{8} UTC, in \d+ s, "
+        r"and the run ends as lost; the recipe has no checkpoints",
+        announced.rstrip("\n"),
+    )
+    assert found, announced
+    client.advance(workspace.cloud, 121)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 5, (process.returncode, out, err)
+    assert "spot interruption announced" not in out, out  # once for a node
+    (run,) = workspace.json("status", "--all")["runs"]
+    log = (workspace.home.run(run["run_id"]).root / "progress.log").read_text()
+    assert log.count(f"node {found[1]}: spot interruption announced: AWS terminates this node") == 1
+    again = r"start again with: cloudgpu train \S+ --on rehearsal --set hang=yes --set resources.market=on-demand"
+    assert re.search(again, " ".join((out + err).split())), (out, err)
+    assert workspace.left() == {}
+
+
 def test_run_ends_as_lost_when_every_node_is_terminated(workspace):
     """The expiry ends all nodes during the run, so the state is read from the cloud."""
     workspace.recipe()

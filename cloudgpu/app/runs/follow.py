@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloudgpu.app.runs.busy_nodes import BusyNodes
-from cloudgpu.app.runs.lost_nodes import terminated_node_lines
+from cloudgpu.app.runs.lost_nodes import Interruptions, is_spot, terminated_node_lines
 from cloudgpu.app.runs.run_network import RunNetwork
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.app.runs.sending_lock import only_sender
@@ -40,7 +40,7 @@ from cloudgpu.run.progress import MetricValue, Note, RankOutput
 from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
 from cloudgpu.run.transport import NodeTransport
-from cloudgpu.run.verdict import Chunk, Verdict
+from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
@@ -304,16 +304,23 @@ class FollowedRun:
         unreachable = UnreachableNodes(self._context, record)
         alone = sum(map(len, record.ranks.values())) == 1
         network = RunNetwork(self._context, record, self._inventory)
+        interruptions = Interruptions(self._context, record)
         try:
             for item in follow(
-                self._agents, self._ranks(record), self._run_dirs(record), logs, self._context.clock, unreachable
+                self._agents,
+                self._ranks(record),
+                self._run_dirs(record),
+                logs,
+                self._context.clock,
+                unreachable,
+                spot=is_spot(self._context.records.last_known(record.cluster)),
             ):
                 if isinstance(item, Chunk):
                     self._emit_lines(services.shown(item), metrics, alone=alone)
-                elif isinstance(item, NodeTransport):
-                    network.add(item)
-                else:
+                elif isinstance(item, Verdict):
                     verdict = item
+                else:
+                    _take_report(item, network, interruptions)
         except ConnectError as err:
             # As long as a node is running, the run may continue.
             if not unreachable.all_terminated():
@@ -375,6 +382,13 @@ class FollowedRun:
 
     def _run_dirs(self, record: RunRecord) -> dict[int, str]:
         return {agent.host.node.index: f"{agent.home}/.cloudgpu/runs/{record.run_id}" for agent in self._agents}
+
+
+def _take_report(report: NodeTransport | SpotNotice, network: RunNetwork, interruptions: Interruptions) -> None:
+    if isinstance(report, NodeTransport):
+        network.add(report)
+    else:
+        interruptions.add(report)
 
 
 def _bootstrap_log(agent: Agent) -> str:

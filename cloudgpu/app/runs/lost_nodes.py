@@ -1,8 +1,12 @@
 """What is lost with the nodes of a run, and the command with which the user continues."""
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any
 
+from cloudgpu.backends.base import Context
+from cloudgpu.run.progress import Note
+from cloudgpu.run.verdict import SpotNotice
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.run_record import RunRecord
 from cloudgpu.text import command
@@ -30,6 +34,38 @@ def terminated_node_lines(
         for index, instance_id in instance_ids.items()
         if index not in connected
     )
+
+
+class Interruptions:
+    """The spot interruptions that a run's nodes report. Shows each node's once."""
+
+    def __init__(self, context: Context, record: RunRecord) -> None:
+        self._context = context
+        self._record = record
+        self._announced = set[int]()
+
+    def add(self, notice: SpotNotice) -> None:
+        """Process a node's message."""
+        if notice.node not in self._announced:
+            self._announced.add(notice.node)
+            text = describe_notice(notice, self._record, self._context.clock.now())
+            self._context.emit(Note(text, notice.node))
+
+
+def describe_notice(notice: SpotNotice, record: RunRecord, now: datetime) -> str:
+    """Return what AWS announced about a spot node, when the node ends, and what happens to the checkpoints."""
+    does = {"stop": "stops", "hibernate": "hibernates"}.get(notice.action, "terminates")
+    left_s = 0 if notice.at is None else max(0, round((notice.at - now).total_seconds()))
+    when = "within two minutes" if notice.at is None else f"at {notice.at:%H:%M:%S} UTC, in {left_s} s"
+    to, head = checkpoint_url(record), notice.node == 0
+    if to:
+        often = ", and looks for them every second until then" if head else ""
+        fate = f"node 0 uploads complete checkpoints to {to}{often}"
+    elif _section(record, "checkpoint"):
+        fate = "its checkpoints are lost, because the recipe does not set checkpoint.to"
+    else:
+        fate = "the recipe has no checkpoints"
+    return f"spot interruption announced: AWS {does} this node {when}, and the run ends as lost; {fate}"
 
 
 def checkpoint_url(record: RunRecord) -> str:

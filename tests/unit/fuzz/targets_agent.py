@@ -282,6 +282,14 @@ def _metadata_token(content: bytes) -> None:
     assert found is None or isinstance(found, str)
 
 
+def _notice(content: bytes) -> None:
+    with _metadata_service(b"token", content):
+        notice = aws_role.read_spot_notice()
+    assert notice is not None
+    assert set(notice) == {"action", "time"}
+    assert all(isinstance(value, str) and len(value) <= 40 for value in notice.values())
+
+
 class _EngineAnswer:
     def __init__(self, status: int, body: bytes) -> None:
         self.status, self._body = status, io.BytesIO(body)
@@ -432,6 +440,7 @@ TARGETS = (
     Target("gpu rows", spoiled_text("GPU-0, 0\nGPU-1, 1\n", "GPU-0, 4711, 500\n"), _gpu_rows, (AgentError,)),
     Target("fetch request", values(FETCH), _fetch, (AgentError,)),
     Target("role keys", documents(KEYS), _metadata, (AgentError,)),
+    Target("spot notice", documents({"action": "terminate", "time": "2026-11-21T12:02:00Z"}), _notice, (OSError,)),
     Target("metadata token", spoiled(b"AQAEAKY2lNo3=="), _metadata_token, (OSError,)),
     Target("engine pull", lines(*PULLING), _pulled, (AgentError,)),
     Target(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from cloudgpu.app.access.execute import parse_node_indices
 from cloudgpu.app.access.tunnels import parse_port_forwards
 from cloudgpu.app.runs import datasets
+from cloudgpu.app.runs.lost_nodes import describe_notice
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.backends.hosts import backend, create, scan
 from cloudgpu.backends.hosts.agent_messages import (
@@ -28,7 +29,7 @@ from cloudgpu.backends.hosts.agent_messages import (
 )
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.catalog.gpu_spec import find_spec_mismatch, types_for_spec
+from cloudgpu.catalog.gpu_spec import find_spec_mismatch, types_for_spec, why_no_such_gpu
 from cloudgpu.catalog.memory_text import parse_gib
 from cloudgpu.cli.commands.extend import _parse_expiry
 from cloudgpu.cli.terminal.number_format import duration
@@ -52,13 +53,14 @@ from cloudgpu.run.log_times import append_times, first_offset_since, stored_time
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.node_health import Health, _ready
 from cloudgpu.run.transport import NodeTransport, describe_transport
-from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts
+from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict, combine_verdicts
 from cloudgpu.settings import load as load_settings
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.keys import read_public
 from cloudgpu.ssh.transfer import glob, ignore, patterns, transfer
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, RefusedError, take_entries
 from cloudgpu.ssh.transfer.receive import SkippedDownload
+from cloudgpu.state.run_record import RunRecord
 from tests.fake_host import FakeHost
 from tests.manual_clock import ManualClock
 from tests.unit.fuzz.conformity import conforms
@@ -173,6 +175,7 @@ def _gpu_spec(text: str) -> None:
     catalog = load_catalog()
     types_for_spec(text, catalog)
     find_spec_mismatch(text, catalog)
+    why_no_such_gpu(text, catalog)
 
 
 def _memory(text: str) -> None:
@@ -240,6 +243,14 @@ def _transport(value: Any) -> None:
     conforms(NodeTransport, reported)
     assert reported.name
     assert len(describe_transport(reported.name, "p4d.24xlarge", "auto")) < 200
+
+
+def _spot_notice(value: Any) -> None:
+    notice = SpotNotice.of(0, value)
+    conforms(SpotNotice, notice)
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    record = RunRecord("r", "c", "q", "r", "me", "", "aws", now)
+    assert len(describe_notice(notice, record, now)) < 300
 
 
 class _Stream:
@@ -442,6 +453,12 @@ TARGETS = (
         "network message",
         values({"name": "tcp", "line": "Using network Socket", "why": "NET/Plugin: Could not find: libnccl-net.so"}),
         _transport,
+        (RemoteCommandError,),
+    ),
+    Target(
+        "interruption message",
+        values({"action": "terminate", "time": "2026-11-21T12:02:00Z"}),
+        _spot_notice,
         (RemoteCommandError,),
     ),
     Target(

@@ -1,8 +1,10 @@
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +12,7 @@ from cloudgpu.node.agent import proc
 from cloudgpu.node.agent.gang import follow
 from cloudgpu.node.agent.gang.follow import LogReader
 from cloudgpu.run.verdict import Chunk
+from tests.lying.server import answer, lying
 
 TEXT = st.lists(st.sampled_from([b"a", b"\n", "ä".encode(), "€".encode(), "😀".encode(), b"\xff", b"\r"]), max_size=60)
 
@@ -91,18 +94,56 @@ class EndingCaller(follow.Caller):
             self._end()
 
 
-def test_output_of_a_rank_that_prints_fast_is_sent_without_pauses(tmp_path: Path) -> None:
-    def save(state: str) -> None:
-        agent = {"pid": os.getpid(), "started": proc.start_mark(os.getpid()), "boot": proc.boot_id()}
-        ranks = [{"rank": 0, "ended_utc": None}]
-        status = {"state": state, "ranks": ranks, "agent": agent, "node_index": 0, "lost_s": 60, "first_failure": None}
-        Path(follow.status.status_path(str(tmp_path))).write_text(json.dumps(status))
+def save_status(folder: Path, state: str) -> None:
+    agent = {"pid": os.getpid(), "started": proc.start_mark(os.getpid()), "boot": proc.boot_id()}
+    ranks = [{"rank": 0, "ended_utc": None}]
+    status = {"state": state, "ranks": ranks, "agent": agent, "node_index": 0, "lost_s": 60, "first_failure": None}
+    Path(follow.status.status_path(str(folder))).write_text(json.dumps(status))
 
+
+def test_output_of_a_rank_that_prints_fast_is_sent_without_pauses(tmp_path: Path) -> None:
     log = tmp_path / "rank-0.log"
     log.write_bytes(b"a line of ten bytes or more\n" * 150_000)
-    save("running")
-    caller, sent = EndingCaller(lambda: save("succeeded")), []
+    save_status(tmp_path, "running")
+    caller, sent = EndingCaller(lambda: save_status(tmp_path, "succeeded")), []
     follow._follow(str(tmp_path), {0: LogReader(str(log), 0, 0)}, sent.append, caller)
     assert sum(message.get("bytes", 0) for message in sent) == log.stat().st_size
     assert max(message.get("bytes", 0) for message in sent) <= 1 << 18
     assert caller.waits == [0] * 16 + [0.05]
+
+
+@pytest.mark.parametrize(
+    ("document", "notice"),
+    [
+        (
+            '{"action": "terminate", "time": "2026-11-21T12:02:00Z"}',
+            {"action": "terminate", "time": "2026-11-21T12:02:00Z"},
+        ),
+        ('{"action": ["x"], "time": 5}', {"action": "", "time": ""}),
+        ("<html>", {"action": "", "time": ""}),
+    ],
+)
+def test_notice_of_a_spot_interruption_is_sent_once(tmp_path: Path, monkeypatch, document, notice) -> None:
+    requests, seen = [], threading.Event()
+
+    def metadata(request):
+        if request.path != "/latest/meta-data/spot/instance-action":
+            return [answer(body=b"token")]
+        requests.append(request)
+        if len(requests) == 1:  # first there is no notice
+            return [answer("404 Not Found")]
+        seen.set()
+        return [answer(body=document.encode())]
+
+    save_status(tmp_path, "running")
+    with lying(metadata) as server:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
+        spot = follow.SpotNotice(every_s=0.001)
+        assert seen.wait(10)
+        spot.thread.join(10)
+    sent: list[dict] = []
+    waits = iter(range(3))
+    caller = EndingCaller(lambda: next(waits, None) is None and save_status(tmp_path, "succeeded"))
+    follow._follow(str(tmp_path), {}, sent.append, caller, spot)
+    assert [message for message in sent if "status" not in message] == [{"interruption": notice}]
+    assert len(requests) == 2

@@ -15,7 +15,7 @@ from cloudgpu.run import agent_reader
 from cloudgpu.run.agent import Agent, SilentAgentError
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts
+from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict, combine_verdicts
 from cloudgpu.ssh.failure_text import TimeLimitError
 from cloudgpu.ssh.handshake import AuthRefusedError
 from tests.fake_host import FakeHost, ScriptedResult
@@ -363,3 +363,22 @@ def test_a_fast_rank_is_read_no_faster_than_its_output_is_handled(tmp_path, cloc
             ahead.append(stream.sent - handled)
     assert (handled, max(ahead)) == (50, 5)
     assert allocated() < 16_000_000
+
+
+@pytest.mark.parametrize("spot", [True, False])
+def test_notices_of_spot_interruptions_are_asked_for_and_yielded(tmp_path, spot):
+    announced = {"interruption": {"action": "stop", "time": "2026-11-21T12:02:00Z"}}
+    odd = {"interruption": {"action": "\x1b[2J", "time": "soon"}}
+    agents = [agent(0, lines(announced, odd, DONE))]
+    items = list(
+        follow(agents, {0: [0]}, {0: "/run"}, LogStore(RunPaths(tmp_path)), ManualClock(datetime.now(UTC)), spot=spot)
+    )
+    at = datetime(2026, 11, 21, 12, 2, tzinfo=UTC)
+    assert items[:2] == [SpotNotice(0, "stop", at), SpotNotice(0, "terminate", None)]
+    (request,) = [json.loads(sent.stdin) for sent in agents[0].host.sent]
+    assert request.get("spot", False) is spot
+
+
+def test_malformed_notice_of_an_interruption_is_rejected():
+    with pytest.raises(RemoteCommandError, match="malformed interruption notice"):
+        SpotNotice.of(0, "terminate")

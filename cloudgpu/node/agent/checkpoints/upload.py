@@ -24,10 +24,9 @@ from typing import Any, Callable, Dict
 from .. import files
 from ..errors import AgentError
 from ..gang import status
-from .aws_role import read_metadata
+from .aws_role import read_spot_notice
 from .bucket import CheckpointBucket, FileChangedError
 
-_NOTICE = "/latest/meta-data/spot/instance-action"
 _NEVER_STARTED_S = 900.0
 _NAMES = {"keep": "checkpoint", "outputs": "output"}
 """Names of the two uploads that a run can have, and the terms for their files in messages."""
@@ -190,7 +189,7 @@ def _run_has_ended(folder: str, name: str) -> bool:
 
 def _interruption_announced() -> bool:
     with suppress(OSError):
-        return read_metadata(_NOTICE) is not None
+        return read_spot_notice() is not None
     return False
 
 

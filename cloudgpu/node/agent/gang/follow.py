@@ -6,9 +6,13 @@ import base64
 import os
 import select
 import sys
+import threading
+import time
 import zlib
+from contextlib import suppress
 from typing import Any, Callable, Dict
 
+from ..checkpoints.aws_role import read_spot_notice
 from ..errors import AgentError
 from ..masking import Mask
 from ..untrusted_data import MALFORMED
@@ -24,6 +28,8 @@ _COMPRESSED_BYTES = 1 << 14
 _MOST_TIMES = 4096
 """Maximum times of one message, some 100 KB."""
 _BUSY_S, _IDLE_S = 0.05, 0.15
+_NOTICE_S = 5.0
+"""Seconds between two looks for a notice, as AWS recommends: "Spot Instance interruption notices", EC2 User Guide."""
 
 Emit = Callable[[Dict[str, Any]], None]
 
@@ -87,6 +93,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
     With `once`, only the output that exists now is sent, and the last message is `{"copied": true}`.
     A message has the `times` of its bytes as pairs `[END_OFFSET, UTC_MILLISECONDS]`, unless they were not recorded.
+    With `spot`, `{"interruption": {"action": ..., "time": ...}}` is sent when AWS announces to interrupt the node.
     `{"transport": {...}}` is sent whenever the network that the run uses between nodes becomes known or changes.
 
     Raises:
@@ -102,7 +109,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     if spec.get("once"):
         _copy(readers, emit)
     else:
-        _follow(folder, readers, emit, Caller())
+        _follow(folder, readers, emit, Caller(), SpotNotice() if spec.get("spot") else None)
 
 
 class Caller:
@@ -122,6 +129,30 @@ class Caller:
             raise BrokenPipeError("the caller disconnected")
 
 
+class SpotNotice:
+    """The notice that AWS will interrupt this spot node, which a thread reads from the instance metadata service."""
+
+    def __init__(self, every_s: float = _NOTICE_S) -> None:
+        self._every_s = every_s
+        self._notice: dict[str, str] | None = None
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+        self.thread.start()
+
+    def take(self) -> dict[str, str] | None:
+        """Return the notice if it was announced since the last call."""
+        notice, self._notice = self._notice, None
+        return notice
+
+    def _watch(self) -> None:
+        notice = None
+        while notice is None:
+            with suppress(OSError):  # the service is briefly unavailable at times
+                notice = read_spot_notice()
+            if notice is None:
+                time.sleep(self._every_s)
+        self._notice = notice
+
+
 def _copy(readers: dict[int, LogReader], emit: Emit) -> None:
     for reader in readers.values():
         while _deliver(reader, emit, whole=True):
@@ -129,7 +160,9 @@ def _copy(readers: dict[int, LogReader], emit: Emit) -> None:
     emit({"copied": True})
 
 
-def _follow(folder: str, readers: dict[int, LogReader], emit: Emit, caller: Caller) -> None:
+def _follow(
+    folder: str, readers: dict[int, LogReader], emit: Emit, caller: Caller, spot: SpotNotice | None = None
+) -> None:
     transport = None
     while True:
         known = status.read_status(folder)
@@ -138,6 +171,9 @@ def _follow(folder: str, readers: dict[int, LogReader], emit: Emit, caller: Call
         if known.get("transport") not in (None, transport):
             transport = known["transport"]
             emit({"transport": transport})
+        interruption = None if spot is None else spot.take()
+        if interruption is not None:
+            emit({"interruption": interruption})
         exited = {rank["rank"] for rank in known["ranks"] if rank["ended_utc"] is not None}
         # Logs are read after the status, so the log of a rank that has exited is complete.
         delivered = [

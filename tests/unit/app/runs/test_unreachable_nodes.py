@@ -2,13 +2,15 @@
 
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from cloudgpu.app.runs.datasets import has_checkpoint
-from cloudgpu.app.runs.lost_nodes import what_is_lost
+from cloudgpu.app.runs.lost_nodes import Interruptions, describe_notice, what_is_lost
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.errors import BadRequestError, CloudError, ConnectError
+from cloudgpu.run.verdict import SpotNotice
 from cloudgpu.state.run_record import RunRecord
 
 TROUBLE = ConnectError("no route to host")
@@ -146,3 +148,51 @@ def test_command_that_continues_a_run_has_the_options_of_the_run(workspace):
     )
     spot = replace(run, resolved={"resources": {"market": "spot"}}, options=("--set", "resources.market=spot"))
     assert what_is_lost(spot, uploaded=False).endswith(": cloudgpu train r.yaml --set resources.market=on-demand")
+
+
+AT = datetime(2026, 11, 21, 12, 2, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "notice", "text"),
+    [
+        (
+            {"path": "c", "to": "s3://b/{run}"},
+            SpotNotice(0, "terminate", AT),
+            "AWS terminates this node at 12:02:00 UTC, in 110 s, and the run ends as lost; "
+            "node 0 uploads complete checkpoints to s3://b/r-1, and looks for them every second until then",
+        ),
+        (
+            {"path": "c", "to": "s3://b/{run}"},
+            SpotNotice(1, "stop", AT - timedelta(hours=1)),
+            "AWS stops this node at 11:02:00 UTC, in 0 s, and the run ends as lost; "
+            "node 0 uploads complete checkpoints to s3://b/r-1",
+        ),
+        (
+            {"path": "c"},
+            SpotNotice(0, "terminate", None),
+            "AWS terminates this node within two minutes, and the run ends as lost; "
+            "its checkpoints are lost, because the recipe does not set checkpoint.to",
+        ),
+        (
+            None,
+            SpotNotice(0, "hibernate", AT),
+            "AWS hibernates this node at 12:02:00 UTC, in 110 s, and the run ends as lost; "
+            "the recipe has no checkpoints",
+        ),
+    ],
+)
+def test_announced_interruption_says_when_the_node_ends_and_what_becomes_of_checkpoints(checkpoint, notice, text):
+    resolved = {"checkpoint": checkpoint}
+    run = RunRecord("r-1", "demo", "q", "r.yaml", "ann", "", "aws", AT, resolved=resolved)
+    now = AT - timedelta(seconds=110)
+    assert describe_notice(notice, run, now) == f"spot interruption announced: {text}"
+
+
+def test_announced_interruption_is_shown_once_for_each_node(workspace):
+    run = RunRecord("r-1", "demo", "q", "r.yaml", "ann", "", "aws", AT)
+    interruptions = Interruptions(workspace.context, run)
+    for node in (0, 1, 0, 1, 0):
+        interruptions.add(SpotNotice(node, "terminate", AT))
+    assert [note.node for note in workspace.heard] == [0, 1]
+    assert not any(note.detail for note in workspace.heard)  # so it stays on the terminal
