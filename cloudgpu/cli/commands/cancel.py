@@ -12,7 +12,7 @@ from cloudgpu.text import command
 def cancel(run: RunName = "", verbose: Verbose = False, json: Json = False) -> None:
     """Cancel a run and keep its cluster running.
 
-    Downloads no outputs: they stay on the nodes until the cluster is deleted.
+    Does not download the outputs. They stay on the nodes until the cluster is deleted.
     """
     context = command_context(json=json, verbose=verbose)
     record = find_run(context.records, run)

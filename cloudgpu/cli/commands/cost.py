@@ -18,7 +18,7 @@ def cost(
     by: Annotated[By, typer.Option("--by", help="Group costs by this key. Days, weeks and months are in UTC.")] = "run",
     since: Annotated[str | None, typer.Option("--since", help="Start date (2026-11-01) or age (7d, 12h).")] = None,
     until: Annotated[
-        str | None, typer.Option("--until", help="Last date (2026-11-30, included), time, or age (7d, 12h).")
+        str | None, typer.Option("--until", help="Last date (2026-11-30, inclusive), time, or age (7d, 12h).")
     ] = None,
     limit: Annotated[
         int | None,

@@ -32,18 +32,22 @@ class EnvironmentOptions:
 
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="Set an environment variable of the ranks. Repeatable."),
+        typer.Option("--env", metavar="NAME=VALUE", help="Set an environment variable for every rank. Repeatable."),
     ] = None
     env_file: Annotated[
         list[Path] | None,
-        typer.Option("--env-file", metavar="FILE", help="Set the variables in this file. Repeatable; --env overrides."),
+        typer.Option(
+            "--env-file",
+            metavar="FILE",
+            help="Read environment variables for the ranks from this file. Repeatable; --env takes precedence.",
+        ),
     ] = None
     secret: Annotated[
         list[str] | None,
         typer.Option(
             "--secret",
             metavar="NAME[=@FILE]",
-            help="Pass a secret from your environment or from FILE; `train` prompts for a missing one. Repeatable.",
+            help="Pass a secret from your environment or from FILE; `train` prompts for a missing secret. Repeatable.",
         ),
     ] = None
 

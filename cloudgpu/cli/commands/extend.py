@@ -30,7 +30,7 @@ def extend(
         typer.Option(
             "--until",
             metavar="TIME",
-            help="New expiry, such as 2026-11-21T18:00Z. A time without a UTC offset is taken as UTC.",
+            help="New expiry, such as 2026-11-21T18:00Z. A time without a UTC offset is interpreted as UTC.",
         ),
     ] = "",
     max_usd: Annotated[

@@ -19,7 +19,7 @@ from cloudgpu.text import command
 
 HELP = """Compare GPUs by memory, speed and price.
 
-Shows one line for each instance type: a machine that AWS offers, with one or more GPUs of one model. Memory, memory
+Shows one line for each instance type, a kind of machine with one or more GPUs of the same model. Memory, memory
 bandwidth (TB/s) and FP16 rate (PFLOP/s) are nominal values for the whole machine. Prices come from the local
 catalog; no cloud calls are made. The last lines suggest what to run next.
 

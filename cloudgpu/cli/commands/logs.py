@@ -53,14 +53,15 @@ def logs(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Show only lines written since then: a duration before now (10m, 2h), or a UTC time "
+            help="Show only lines written since this time: a duration before now (10m, 2h) or a UTC time "
             "(2026-11-27T09:12Z).",
         ),
     ] = None,
     timestamps: Annotated[
         bool,
         typer.Option(
-            "--timestamps", help="Begin each line with the UTC time at which it was written, up to a second late."
+            "--timestamps",
+            help="Begin each line with the UTC time at which it was written. Times may be up to a second late.",
         ),
     ] = False,
     json: Annotated[

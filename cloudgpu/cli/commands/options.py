@@ -21,7 +21,12 @@ On = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout; progress goes to stderr.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="On a terminal, keep every progress message and all output of ranks.")
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Print every progress message and all rank output, instead of updating the display in place.",
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip confirmation prompts.")]
 Sets = Annotated[
@@ -82,8 +87,8 @@ OnInterrupt = Annotated[
     Literal["ask", "leave", "end"],
     typer.Option(
         "--on-interrupt",
-        help="After Ctrl-C: `leave` the cluster running, `end` (delete) the cluster, or `ask` which. "
-        "If there is no terminal, `ask` leaves the cluster running.",
+        help="After Ctrl-C: `leave` the cluster running, `end` (delete) the cluster, or `ask` what to do. "
+        "Without a terminal, `ask` leaves the cluster running.",
     ),
 ]
 RetryUntilUp = Annotated[
@@ -91,7 +96,7 @@ RetryUntilUp = Annotated[
     typer.Option(
         "--retry-until-up",
         metavar="[DURATION]",
-        help="If there is no capacity, keep retrying all candidates for this long: 24h if DURATION is omitted.",
+        help="If no candidate has capacity, keep retrying all candidates for DURATION, or for 24h if it is omitted.",
     ),
 ]
 RunName = Annotated[

@@ -30,7 +30,7 @@ from cloudgpu.targets import is_simulated
 app = typer.Typer(
     help="""Create, check, show and list recipes.
 
-    A recipe is a file that defines what to run, on which machines, for how long and up to what cost.
+    A recipe is a file that defines what to run, on which machines, for how long and at what maximum cost.
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -60,8 +60,9 @@ def new(  # noqa: PLR0917
         Literal["torchrun", "each-node", "head-only", "service", "script"],
         typer.Option(
             "--launcher",
-            help="One rank per GPU (torchrun), one process per node, one on the head node, a server, "
-            "or a shell script of several commands on every node.",
+            help="torchrun: one rank per GPU. each-node: one process per node. head-only: one process on the head "
+            "node. service: a server on the head node. script: a shell script that runs several commands on every "
+            "node.",
         ),
     ] = "torchrun",
     spot: Annotated[bool, typer.Option("--spot", help="Use spot instances, which AWS can reclaim.")] = False,

@@ -22,7 +22,8 @@ from cloudgpu.text import plural
 CapacityRows = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[ZONE/TYPE/MARKET=COUNT]...", help="Available instances. Wildcards (*) may be used before the =."
+        metavar="[ZONE/TYPE/MARKET=COUNT]...",
+        help="Number of available instances. Wildcards (*) may be used before the =.",
     ),
 ]
 QuotaRows = Annotated[

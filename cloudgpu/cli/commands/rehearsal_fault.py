@@ -27,8 +27,9 @@ Given = Annotated[
 
 @app.command("apply")
 def apply(names: Names, given: Given = None, json: Json = False) -> None:
-    """Apply faults, effective immediately.
+    """Apply faults to the simulated AWS.
 
+    Most faults take effect immediately; boot faults, such as `driver-late`, affect a node only when it next boots.
     Replaces all previously applied faults, including limits on capacity and quotas. Starts the rehearsal cloud if
     necessary.
     """

@@ -31,7 +31,7 @@ def ssh_config(
 ) -> None:
     """Add a cluster's nodes to ~/.ssh for ssh, scp and editors.
 
-    Writes ~/.ssh/cloudgpu.d/NAME and, if there is none yet, an Include line at the top of ~/.ssh/config. The nodes are
+    Writes ~/.ssh/cloudgpu.d/NAME and, if it is missing, an Include line at the top of ~/.ssh/config. The nodes are
     named NAME-0, NAME-1 and so on; NAME alone is the head node. Host keys are pinned. `down` removes the entries.
     """
     context = command_context()

@@ -21,7 +21,7 @@ def status(
 ) -> None:
     """List running clusters and their runs.
 
-    Lists every cluster in this machine's records whose deletion is not confirmed, with the age of each record.
+    Lists every cluster that is recorded on this machine and not confirmed deleted, with the age of its record.
     """
     context = command_context(json=json, needs_disk=False)
     now = context.clock.now()

@@ -17,11 +17,14 @@ from cloudgpu.text import command
 
 def sweep(  # noqa: PLR0917
     regions: Annotated[
-        list[str] | None, typer.Option("--region", help="Search only this region, and not IAM. Repeatable.")
+        list[str] | None, typer.Option("--region", help="Search only this region, and skip IAM. Repeatable.")
     ] = None,
     owners: Annotated[
         list[str] | None,
-        typer.Option("--owner", help="Include only this owner's resources, even unexpired ones. Repeatable."),
+        typer.Option(
+            "--owner",
+            help="Consider only this owner's resources. With --yes, also deletes unexpired ones. Repeatable.",
+        ),
     ] = None,
     all_mine: Annotated[
         bool, typer.Option("--all-mine", help="With --yes: also delete your own running clusters.")
@@ -37,7 +40,8 @@ def sweep(  # noqa: PLR0917
     of each cluster. With --yes, deletes every expired cluster, and your own clusters unless this machine's
     records list them as running. With --owner, considers only that owner's resources, and --yes then deletes even
     unexpired clusters. Also lists storage and machine images, but deletes only disposable storage whose cluster is
-    deleted. Exits 6 if a resource remains or a region could not be searched.
+    deleted. Exits 6 if a deletion failed or a region could not be searched; resources that are only listed do not
+    affect the exit code.
     """
     context = command_context(json=json, verbose=verbose, needs_disk=False, target=on)
     settings, screen = context.settings, context.screen

@@ -59,10 +59,10 @@ class TrainOptions:
         ),
     ] = ""
     wait: Annotated[
-        bool, typer.Option("--wait", help="If another run is in progress on the cluster, start when it has ended.")
+        bool, typer.Option("--wait", help="If another run is in progress on the cluster, start after that run ends.")
     ] = False
     share: Annotated[
-        bool, typer.Option("--share", help="Start even if another run is in progress; both then share the GPUs.")
+        bool, typer.Option("--share", help="Start even if another run is in progress; both runs share the GPUs.")
     ] = False
     source: PlanOptions = field(default_factory=PlanOptions)
     environment: EnvironmentOptions = field(default_factory=EnvironmentOptions)

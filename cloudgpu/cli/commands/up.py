@@ -36,7 +36,7 @@ def up(
     yes: Yes = False,
     no_wait: Annotated[
         bool,
-        typer.Option("--no-wait", help="Return as soon as the instances run. Needs no SSH access from this machine."),
+        typer.Option("--no-wait", help="Return as soon as the instances are running. Requires no SSH access."),
     ] = False,
     provision: ProvisionOptions,
     verbose: Verbose = False,
@@ -44,7 +44,7 @@ def up(
 ) -> None:
     """Create a cluster from a recipe and keep it running.
 
-    Waits until the bootstrap of every node is done, and checks the hardware. If the cluster already exists, verifies
+    Waits until every node has finished its bootstrap, then checks the hardware. If the cluster already exists, verifies
     that it matches the recipe and makes no changes, but still waits for nodes that no command has checked yet.
     """
     chosen = select_plan_source(source, recipe, on=on, region=provision.region)

@@ -66,7 +66,8 @@ def test_every_command_that_shows_progress_in_place_has_verbose(path, command):
     if re.search(r"command_context\([^)]*quits=True", source):  # such as `logs`, which shows the output as lines
         in_place = False
     verbose = [(param.opts, param.help) for param in command.params if param.name == "verbose"]
-    options = [(["--verbose", "-v"], "On a terminal, keep every progress message and all output of ranks.")]
+    text = "Print every progress message and all rank output, instead of updating the display in place."
+    options = [(["--verbose", "-v"], text)]
     assert verbose == (options if in_place else [])
     # The context gets the option, or the module that carries out the command passes it on.
     assert "verbose=verbose" in source or not in_place or path == ("train",)
