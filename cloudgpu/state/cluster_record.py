@@ -142,6 +142,13 @@ class ClusterRecord:
         """True if the cluster exists only in the rehearsal cloud."""
         return is_simulated(self.identity.target)
 
+    def ended_with_cloud(self, stopped_at: datetime | None) -> bool:
+        """Return True if all of its nodes ended at this time, when the whole cloud was stopped; None if it never was.
+
+        A stop of the rehearsal cloud terminates all of its nodes.
+        """
+        return stopped_at is not None and self.identity.created_at <= stopped_at
+
     def in_state(self, state: ClusterState) -> "ClusterRecord":
         """Return a copy of the record with another state."""
         return replace(self, lifecycle=replace(self.lifecycle, state=state))

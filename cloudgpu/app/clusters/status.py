@@ -50,11 +50,15 @@ class ClusterStatus:
     problem: str = ""
     unbilled: tuple[str, ...] = ()
     """Nodes in the record that have no ledger row."""
+    stopped_at: datetime | None = None
+    """When the simulated cloud was stopped, which terminated all nodes; None if it was not."""
 
     @property
     def hourly_usd(self) -> Decimal:
-        """The exact cost per hour in USD: of the running nodes if the cloud was queried, else of all nodes."""
-        return running_hourly_usd(self.record, self.running) if self.nodes else cluster_hourly_usd(self.record)
+        """The exact cost per hour in USD: of the running nodes if their state is known, else of all nodes."""
+        if self.nodes or self.stopped_at is not None:
+            return running_hourly_usd(self.record, self.running)
+        return cluster_hourly_usd(self.record)
 
     @property
     def running(self) -> int:
@@ -64,6 +68,8 @@ class ClusterStatus:
     @property
     def _recorded_state(self) -> str:
         """State of each node if the cloud was not queried. Known only if the cluster is recorded as running."""
+        if self.stopped_at is not None:
+            return "terminated"
         return "running" if self.state == "up" else "unknown"
 
     def as_json(self) -> dict[str, Any]:
@@ -93,6 +99,7 @@ class ClusterStatus:
             "extension_unfinished": record.lifecycle.confirmed_expires_at is not None,
             "age_s": round(self.age_s, 1),
             "problem": self.problem,
+            "stopped_at": None if self.stopped_at is None else self.stopped_at.isoformat(),
             "unbilled": list(self.unbilled),
             "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
         }
@@ -105,6 +112,7 @@ class ClusterStatus:
             "state": self.state,
             **dict.fromkeys((*texts, *values)),
             "extension_unfinished": False,
+            "stopped_at": None,
             "instances": [],
             "age_s": round(self.age_s, 1),
             "problem": self.problem or "its record cannot be read",
@@ -114,21 +122,42 @@ class ClusterStatus:
 
 
 def list_cluster_statuses(
-    records: RecordStore, now: datetime, ledger: CostLedger | None = None
+    records: RecordStore,
+    now: datetime,
+    ledger: CostLedger | None = None,
+    stopped_at: Callable[[ClusterRecord], datetime | None] = lambda _record: None,
 ) -> tuple[ClusterStatus, ...]:
     """List every cluster in this state home from the records and the ledger, without network access.
 
     A damaged record is listed with the state `damaged`.
+
+    Args:
+        records: The records of this state home.
+        now: The current time.
+        ledger: The ledger, for the costs; None to compute them from the records.
+        stopped_at: Function that returns when a cluster's whole cloud was last stopped, without querying the cloud.
 
     Raises:
         StateError: The state home exists but cannot be read.
     """
     runs = records.runs()
     statuses = (
-        _status(record, [run for run in runs if run.cluster == record.name], now, _damage(records, record))
+        _with_stop(
+            _status(record, [run for run in runs if run.cluster == record.name], now, _damage(records, record)),
+            stopped_at(record),
+        )
         for record in records.clusters()
     )
     return with_costs(tuple(statuses), now, ledger)
+
+
+def _with_stop(cluster: ClusterStatus, stopped_at: datetime | None) -> ClusterStatus:
+    if cluster.state == "damaged" or not cluster.record.placement.instance_ids:
+        return cluster
+    if not cluster.record.ended_with_cloud(stopped_at):
+        return cluster
+    state = "expired" if cluster.state == "expired" else "terminated"
+    return replace(cluster, state=state, stopped_at=stopped_at)
 
 
 def with_costs(
@@ -184,14 +213,16 @@ def refresh(cluster: ClusterStatus, cloud: Backend, records: RecordStore, now: d
     running = sum(state in ALIVE_STATES for _, state in nodes)
     # An expired cluster is expected to have no nodes.
     whole = running == len(nodes) or cluster.state == "expired"
-    state = cluster.state if whole else "degraded" if running else "terminated"
+    recorded = "expired" if cluster.state == "expired" else cluster.record.state
+    state = recorded if whole else "degraded" if running else "terminated"
     # Read the record again, because `extend` may have changed it during the query.
     present = records.last_known(cluster.record.name) or cluster.record
     record = cluster.record
     if present.state == "up":
         with contextlib.suppress(StateError):  # a full disk must not hide the cloud's response
             record = records.save_cluster(present, now)
-    return replace(cluster, record=record, state=state, age_s=0.0, nodes=nodes)
+    stopped_at = None if running else cluster.stopped_at
+    return replace(cluster, record=record, state=state, age_s=0.0, nodes=nodes, stopped_at=stopped_at)
 
 
 def refresh_all(

@@ -8,7 +8,7 @@ from datetime import datetime
 from cloudgpu.app.runs.final_status import with_final_status
 from cloudgpu.app.runs.finish import RunFinisher, add_live_run_hint
 from cloudgpu.app.runs.follow import FollowedRun, FollowResult
-from cloudgpu.app.runs.lost_nodes import PROBABLY_SPOT, is_spot
+from cloudgpu.app.runs.lost_nodes import node_words, why_terminated
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
 from cloudgpu.app.runs.services import follow_stage
 from cloudgpu.app.runs.stages import Stages
@@ -163,8 +163,9 @@ class RunWatcher:
         if record.judged:
             return record
         expired = cluster.lifecycle.expires_at <= self._context.clock.now()
-        spot = f"all of its spot nodes are terminated, {PROBABLY_SPOT}" if is_spot(cluster) else _NO_NODE
-        reason = f"its nodes expired at {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC" if expired else spot
+        why = why_terminated(self._context.backend, cluster)
+        terminated = f"all of its {node_words(cluster)}s are terminated, {why}" if why else _NO_NODE
+        reason = f"its nodes expired at {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC" if expired else terminated
         return self._context.records.save_run(replace(record, state="lost", reason=reason))
 
     def _running(self, context: Context | None = None) -> FollowedRun:

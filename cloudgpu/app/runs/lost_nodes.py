@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.backends.base import Context
+from cloudgpu.backends.base import Backend, Context
 from cloudgpu.run.progress import Note
 from cloudgpu.run.verdict import SpotNotice
 from cloudgpu.state.cluster_record import ClusterRecord
@@ -12,7 +12,7 @@ from cloudgpu.state.run_record import RunRecord
 from cloudgpu.text import command
 
 SPOT = "spot"
-PROBABLY_SPOT = "most likely a spot interruption: AWS needed the capacity"
+_PROBABLY_SPOT = "most likely a spot interruption: AWS needed the capacity"
 
 
 def node_words(cluster: ClusterRecord | None) -> str:
@@ -23,6 +23,13 @@ def node_words(cluster: ClusterRecord | None) -> str:
 def is_spot(cluster: ClusterRecord | None) -> bool:
     """Return True if the cluster has spot nodes."""
     return cluster is not None and cluster.placement.market == SPOT
+
+
+def why_terminated(backend: Backend, cluster: ClusterRecord | None) -> str:
+    """Return why nodes of a cluster were terminated before its expiry, if that is known or likely; else empty."""
+    if cluster is not None and cluster.ended_with_cloud(backend.stopped_at):
+        return f"which ended with {backend.description} when it was stopped"
+    return _PROBABLY_SPOT if is_spot(cluster) else ""
 
 
 def terminated_node_lines(

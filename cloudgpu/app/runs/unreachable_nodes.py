@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cloudgpu.app.runs.datasets import has_checkpoint
-from cloudgpu.app.runs.lost_nodes import PROBABLY_SPOT, is_spot, node_words, what_is_lost
+from cloudgpu.app.runs.lost_nodes import is_spot, node_words, what_is_lost, why_terminated
 from cloudgpu.backends.base import Context
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import ALIVE_STATES, Node
@@ -66,7 +66,8 @@ class UnreachableNodes:
             return verdict
         names = [f"{node.index} ({node.instance_id})" for node in lost]
         what = f"spot node {names[0]} is" if len(names) == 1 else f"spot nodes {', '.join(names)} are"
-        return replace(verdict, state="lost", reason=f"{what} terminated, {PROBABLY_SPOT}")
+        why = why_terminated(self._context.backend, cluster)
+        return replace(verdict, state="lost", reason=f"{what} terminated, {why}")
 
     def _states(self) -> Mapping[str, str]:
         """Return the state of each instance, or an empty mapping if the cloud cannot be queried."""
@@ -93,5 +94,6 @@ class UnreachableNodes:
     def _why(self) -> str:
         cluster = self._cluster()
         if cluster is None or cluster.lifecycle.expires_at > self._context.clock.now():
-            return f", {PROBABLY_SPOT}" if is_spot(cluster) else ""
+            why = why_terminated(self._context.backend, cluster)
+            return f", {why}" if why else ""
         return f": the cluster expired at {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC"

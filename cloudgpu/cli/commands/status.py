@@ -25,7 +25,7 @@ def status(
     """
     context = command_context(json=json, needs_disk=False)
     now = context.clock.now()
-    clusters = list_cluster_statuses(context.records, now, context.readable_ledger())
+    clusters = list_cluster_statuses(context.records, now, context.readable_ledger(), context.stopped_at)
     if refresh:
         clusters = refresh_all(
             clusters,

@@ -127,18 +127,30 @@ def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
         again = command("cloudgpu", "extend", record.name, "--until", f"{lifecycle.expires_at:%Y-%m-%dT%H:%M:%SZ}")
         yield f"  an extension was interrupted: some nodes may expire at {at}; to complete it: {again}"
     yield from (f"  {node}  {state}" for node, state in cluster.nodes)
-    if cluster.state in ("degraded", "terminated"):
-        lost = "every node" if cluster.state == "terminated" else plural(len(cluster.nodes) - cluster.running, "node")
-        why = ", most likely interrupted because they are spot nodes" if placement.market == "spot" else ""
-        yield f"  {lost} of the cluster is lost{why}; delete what is left: {command('cloudgpu', 'down', record.name)}"
+    lost = _what_is_lost(cluster)
+    if lost:
+        yield f"  {lost}; delete what is left: {command('cloudgpu', 'down', record.name)}"
     yield from (
-        f"  run {run.run_id}  {run.state}, started {relative_time(run.started_at, now)}" for run in cluster.runs
+        f"  run {run.run_id}  {'ended with its nodes' if cluster.stopped_at else run.state}, "
+        f"started {relative_time(run.started_at, now)}"
+        for run in cluster.runs
     )
     cloud = "the cloud" if traits(record.identity.target).launches else "its hosts"
     if cluster.problem:
         yield f"  {cloud} could not be queried: {cluster.problem}"
     recorded = f"as recorded {age(cluster.age_s)} ago; to query {cloud}: --refresh"
     yield f"  {f'as reported by {cloud} just now' if cluster.nodes else recorded}"
+
+
+def _what_is_lost(cluster: ClusterStatus) -> str:
+    """Return which nodes are lost and why; empty if none is."""
+    if cluster.stopped_at is not None:
+        return f"the rehearsal cloud was stopped at {format_time(cluster.stopped_at)}, and its nodes ended with it"
+    if cluster.state not in ("degraded", "terminated"):
+        return ""
+    lost = "every node" if cluster.state == "terminated" else plural(len(cluster.nodes) - cluster.running, "node")
+    spot = cluster.record.placement.market == "spot"
+    return f"{lost} of the cluster is lost{', most likely interrupted because they are spot nodes' if spot else ''}"
 
 
 def _money(cluster: ClusterStatus) -> str:

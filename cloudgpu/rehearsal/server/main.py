@@ -240,6 +240,8 @@ class RehearsalServer:
                 _log.error("cannot save the last changes: %s", err.message)
         if self._terminate_nodes or self._cloud is None or not self._cloud.nodes():
             self._host.shutdown()
+        if self._terminate_nodes:
+            self._files.mark_stopped()
 
 
 def resident_mib() -> float:

@@ -3,9 +3,11 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 
+from cloudgpu.app.clusters.status import list_cluster_statuses, refresh
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.aws.clusters.create import ProvisionedCluster
 from cloudgpu.backends.lifecycle.results import DeletionResult
@@ -15,7 +17,9 @@ from cloudgpu.cli.render.rehearsal import status_lines as rehearsal_lines
 from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
 from cloudgpu.cli.terminal import panel
 from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.paths import Home
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalClient, RehearsalStatus
+from cloudgpu.state.record_store import RecordStore
 from tests.cluster_records import changed
 from tests.manual_clock import ManualClock
 
@@ -211,3 +215,33 @@ def test_rehearsal_status_shows_shifted_clock(now):
     behind = RehearsalStatus(cloud, clock_ahead=timedelta(minutes=-90))
     assert "is 1h30m behind; to reset it: cloudgpu rehearsal advance 1h30m" in rehearsal_lines(behind, now)[1]
     assert all("simulated time" not in line for line in rehearsal_lines(RehearsalStatus(cloud), now))
+
+
+def test_clusters_of_a_stopped_rehearsal_cloud_ended_with_it(tmp_path, cluster, run, now):
+    store = RecordStore(Home(tmp_path))
+    store.save_cluster(changed(cluster, market="spot"), now)
+    store.save_run(replace(run, cluster="s1", state="running", ended_at=None))
+    (before,) = list_cluster_statuses(store, now, None, lambda _: now - timedelta(hours=1))
+    assert (before.state, before.stopped_at) == ("up", None)
+    (ended,) = list_cluster_statuses(store, now, None, lambda _: now - timedelta(minutes=1))
+    lines = status_lines([ended], now)
+    assert lines[0] == "s1  terminated  (simulated)"
+    assert lines[2].startswith("  AWS would charge $0.00 an hour, ")
+    assert lines[3:5] == [
+        "  the rehearsal cloud was stopped at 2026-11-21 03:29 UTC, and its nodes ended with it; delete what is left: "
+        "cloudgpu down s1",
+        "  run quickstart-k3fz8w  ended with its nodes, started 3 min ago",
+    ]
+    told = ended.as_json()
+    assert {row["state"] for row in told["instances"]} == {"terminated"}
+    assert told["stopped_at"]
+    asked = SimpleNamespace(
+        account=lambda: cluster.identity.account,
+        endpoint=cluster.identity.endpoint,
+        instance_states=lambda _region, ids: dict.fromkeys(ids, "terminated"),
+    )
+    refreshed = refresh(ended, asked, store, now)
+    assert "spot" not in "\n".join(status_lines([refreshed], now))
+    asked.instance_states = lambda _region, ids: dict.fromkeys(ids, "running")
+    alive = refresh(ended, asked, store, now)  # the cloud knows better
+    assert (alive.state, alive.stopped_at) == ("up", None)
