@@ -28,11 +28,13 @@ class ToolOptions:
         cwd: Working directory; None for this process's.
         mask: Function that masks secrets in a line of output.
         hint: Hint for a failure of unknown cause.
+        program: Name of the program in the error of a failure; empty for the name of the tool.
     """
 
     cwd: str | None = None
     mask: Callable[[bytes], bytes] = bytes
     hint: str = ""
+    program: str = ""
 
 
 _DEFAULTS = ToolOptions()
@@ -70,14 +72,19 @@ def run(
     except OSError as error:
         raise AgentError(f"cannot run {argv[0]}: {error.strerror}") from error
     with tool:
-        last_lines = _show(tool, what, progress, options.mask)
+        try:
+            last_lines = _show(tool, what, progress, options.mask)
+        except BaseException:
+            # The caller has disconnected, so the result would not be used. Otherwise this would wait for the tool.
+            tool.kill()
+            raise
     if tool.returncode:
         # The caller shows several lines as details below the message.
         separator = ":\n" if len(last_lines) > 1 else ": "
         raise AgentError(
             separator.join(
                 [
-                    f"{what} failed ({argv[0].rpartition('/')[2]}: exit code {tool.returncode})",
+                    f"{what} failed ({options.program or argv[0].rpartition('/')[2]}: exit code {tool.returncode})",
                     "\n".join(last_lines),
                 ]
             ),
