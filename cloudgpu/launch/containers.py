@@ -54,6 +54,7 @@ def exec_line(
     pid_file: str = "",
     env_file: str = "",
     interactive: bool = False,
+    user: str = "",
 ) -> tuple[str, ...]:
     """Return the `docker exec` command line that runs a program in an existing container.
 
@@ -66,8 +67,9 @@ def exec_line(
         env_file: File on the node that lists the names of environment variables. The Docker client takes the values
             from its own environment, so that no value appears in a command line or on a disk.
         interactive: Whether to forward standard input.
+        user: User and group inside the container; empty for the container's user.
     """
-    options = ("--interactive",) if interactive else ()
+    options = (*(("--interactive",) if interactive else ()), *(("--user", user) if user else ()))
     names = ("--env-file", env_file) if env_file else ()
     entered = ("sh", "-c", _ENTER, "cloudgpu", pid_file) if pid_file else ()
     return (*engine.client, "exec", *options, "--workdir", workdir, *names, container, *entered, *argv)

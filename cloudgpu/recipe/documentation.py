@@ -78,6 +78,10 @@ script, `environment`, or a file or directory that the script names, here `requi
 `kernels`. With `environment.python`, `python` and `pip` are those of an environment that belongs to
 this setup alone. If the script fails, the run fails and shows its last lines.
 
+With `environment.container`, the script runs in the image, and what it installs there is kept on
+the node as a local image, in which the ranks run: see
+[Containers](../guides/containers.md#setup-in-the-image).
+
 ## Variables and secrets
 
 `train` and `plan` set variables of the ranks and of `setup` for one run:

@@ -99,7 +99,8 @@ class Recipe(Section):
     setup: str = ""
     """Shell script that runs once on every node before the ranks start, with `bash -eo pipefail` in a copy of the work
     directory, for example to compile an extension. Runs get the files that it creates. It runs again on a node if the
-    script, `environment` or a file that the script names has changed. Not with `environment.container`."""
+    script, `environment` or a file that the script names has changed. With `environment.container` it runs in the
+    image, and the ranks run in the local image that it makes."""
     launch: Launch
     """Launcher, command and number of ranks."""
     metrics: dict[str, Metric] = Field(default_factory=dict)

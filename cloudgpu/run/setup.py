@@ -3,9 +3,9 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 from cloudgpu.errors import StateError
 from cloudgpu.files import open_for_reading
@@ -48,34 +48,52 @@ def setup_digest(recipe: Recipe, base: Path) -> str:
 def run_setup(
     job: Job, agents: Sequence[Agent], digest: str, interpreters: Mapping[int, str], secrets: Mapping[str, str],
     report: Report,
-) -> bool:  # fmt: skip
-    """Run the setup on every node on which it has not run with this digest. Return True if it ran on any node.
+) -> None:  # fmt: skip
+    """Run the setup directly on every node on which it has not run with this digest.
 
     Raises:
         RemoteCommandError: The setup failed on a node; the message has its last lines.
         ConnectError: A node cannot be reached.
     """
-    if not digest:
-        return False
-    environment = job.recipe.environment
+    request_setup(
+        agents,
+        lambda agent: setup_request(job, agent, digest, secrets) | {"interpreter": interpreters[agent.host.node.index]},
+        report,
+    )
+
+
+def request_setup(agents: Sequence[Agent], request_for: Callable[[Agent], Mapping[str, Any]], report: Report) -> None:
+    """Send every node its request, and report if no node had to run the setup.
+
+    Raises:
+        RemoteCommandError: The setup failed on a node; the message has its last lines.
+        ConnectError: A node cannot be reached.
+    """
 
     def prepare(agent: Agent) -> bool:
-        request = {
-            "script": job.recipe.setup,
-            "digest": digest,
-            "interpreter": interpreters[agent.host.node.index],
-            "workdir": job.workdir(agent.home),
-            "root": f"{agent.home}/.cloudgpu/setup",
-            "env": dict(environment.env),
-            "secrets": {name: secrets[name] for name in environment.secrets},
-        }
-        return bool(agent.ask("setup", request, lambda line: relay(line, agent.host.node.index, report))["ran"])
+        answer = agent.ask("setup", request_for(agent), lambda line: relay(line, agent.host.node.index, report))
+        return bool(answer["ran"])
 
-    ran = run_on_agents(agents, prepare)
-    cached = sorted(index for index, new in ran.items() if not new)
-    if cached and len(cached) == len(ran):
+    if not any(run_on_agents(agents, prepare).values()):
         report(Note("setup already ran on every node with the same inputs"))
-    return any(ran.values())
+
+
+def setup_request(job: Job, agent: Agent, digest: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+    """Return the part of a node's request that is the same with and without a container."""
+    environment = job.recipe.environment
+    return {
+        "script": job.recipe.setup,
+        "digest": digest,
+        "workdir": job.workdir(agent.home),
+        "root": setup_root(agent.home),
+        "env": dict(environment.env),
+        "secrets": {name: secrets[name] for name in environment.secrets},
+    }
+
+
+def setup_root(home: str) -> str:
+    """Return the directory on a node that keeps the finished setups."""
+    return f"{home}/.cloudgpu/setup"
 
 
 def _named_files(script: str, root: Path) -> Iterator[str]:

@@ -57,6 +57,8 @@ def stage(
 ) -> Staged:
     """Restore the checkpoint, copy or mount the datasets, build the environment, and run the recipe's setup.
 
+    The setup of a recipe with a container runs later, in its image; see `run.containers.setup`.
+
     Call `send_workdir` first. `sent_bytes` is its result and becomes part of the returned value. `secrets` are the
     values of the recipe's secrets, for the setup.
 
@@ -69,7 +71,8 @@ def stage(
     data_bytes = sum(provide_dataset(dataset, job, agents, way) for dataset in job.recipe.data)
     digest = setup_digest(job.recipe, base)
     interpreters, built = _environment(job, agents, report, base, digest)
-    run_setup(job, agents, digest, interpreters, secrets, report)
+    if digest and job.recipe.environment.container is None:
+        run_setup(job, agents, digest, interpreters, secrets, report)
     data = {dataset.name: str(dataset.to) for dataset in job.recipe.data}
     return Staged(interpreters, data, sent_bytes, data_bytes, built)
 

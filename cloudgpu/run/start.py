@@ -15,7 +15,7 @@ from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
 from cloudgpu.launch.script import with_script
 from cloudgpu.launch.side_services import with_services
 from cloudgpu.run.agent import Agent, AgentReplyError
-from cloudgpu.run.containers.requests import NodeRunPaths, container_start_fields, exec_prefixes
+from cloudgpu.run.containers.requests import container_start_fields, exec_prefixes, node_run_paths
 from cloudgpu.run.inter_node_ssh import write_ssh_files
 from cloudgpu.run.job import Job
 from cloudgpu.run.stage import Staged
@@ -207,7 +207,7 @@ def _with_container(
     if container is None:
         return request
     container_fields = container_start_fields(
-        job, container, node, staged.images[node.index], _run_paths(job, agent, staged), launch
+        job, container, node, staged.images[node.index], node_run_paths(job, agent, staged.data), launch
     )
     ranks = [
         {**rank, **rank_fields} for rank, rank_fields in zip(request["ranks"], container_fields["ranks"], strict=True)
@@ -223,16 +223,9 @@ def container_line(job: Job, agents: Sequence[Agent], staged: Staged) -> str:
     agent = min(agents, key=lambda agent: agent.host.node.index)
     node, launch = agent.host.node, rank_launches(job, agents, staged)[0]
     image = staged.images[node.index]
-    container_request = container_start_fields(job, container, node, image, _run_paths(job, agent, staged), launch)[
-        "container"
-    ]
+    paths = node_run_paths(job, agent, staged.data)
+    container_request = container_start_fields(job, container, node, image, paths, launch)["container"]
     return f"node {node.index}: {shlex.join([image.engine.docker, *container_request['run']])}"
-
-
-def _run_paths(job: Job, agent: Agent, staged: Staged) -> NodeRunPaths:
-    storage = {storage.name: f"{agent.root}{storage.to}" for storage in job.recipe.storage}
-    data = {name: f"{agent.root}{path}" for name, path in staged.data.items()}
-    return NodeRunPaths(job.run_dir(agent.home), job.workdir(agent.home), data, storage)
 
 
 def _rank(rank: RankLaunch) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from cloudgpu.run.bootstrap_progress import REBOOT_S
 from cloudgpu.run.collect import Collected, collect
 from cloudgpu.run.containers.images import provide_image
 from cloudgpu.run.containers.logins import RegistryLogin
+from cloudgpu.run.containers.setup import ImageSetup
 from cloudgpu.run.data import uploads
 from cloudgpu.run.data.checkpoints import start_checkpoint_upload
 from cloudgpu.run.data.files import Files
@@ -37,6 +38,7 @@ from cloudgpu.run.follow import copy_output, follow
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.progress import MetricValue, Note, RankOutput
+from cloudgpu.run.setup import setup_digest
 from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
 from cloudgpu.run.transport import NodeTransport
@@ -217,7 +219,10 @@ class FollowedRun:
             container = job.recipe.environment.container
             if container is None or job.inventory.head.simulated:
                 return staged
-            return replace(staged, images=provide_image(container, self._agents, login, self._context.emit))
+            images = provide_image(container, self._agents, login, emit)
+            if digest := setup_digest(job.recipe, base):
+                images = ImageSetup(job, container, digest, staged.data, secrets).run(self._agents, images, emit)
+            return replace(staged, images=images)
 
     def ranks(self, job: Job, staged: Staged) -> dict[str, tuple[int, ...]]:
         """Return the ranks of each node by node index, without starting them.

@@ -1,4 +1,4 @@
-"""Build the `docker run` command that starts a run's container on a node."""
+"""Build the `docker run` commands that start a run's container, and the container of a setup, on a node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,6 +57,32 @@ def run_line(container: Container, hardware: Hardware, holding: ContainerLaunch)
     The command does not set the recipe's environment variables, because `docker exec` passes them to each rank.
     """
     return (
+        *_idle(container, hardware, holding),
+        *([f"--user={container.user}"] if container.user else []),
+        "--entrypoint=sleep",
+        *container.flags,
+        holding.image,
+        "infinity",
+    )
+
+
+def setup_line(container: Container, hardware: Hardware, holding: ContainerLaunch) -> tuple[str, ...]:
+    """Return the `docker` arguments that start an idle container for a setup, whose files become an image.
+
+    The user and the arguments of the container would become those of the image. So the user is set for the script
+    alone, and a shell without arguments keeps the container running: it waits for input that never comes.
+    """
+    return (
+        *_idle(container, hardware, holding),
+        "--interactive",
+        "--entrypoint=sh",
+        *container.flags,
+        holding.image,
+    )
+
+
+def _idle(container: Container, hardware: Hardware, holding: ContainerLaunch) -> Sequence[str]:
+    return (
         "run",
         "--detach",
         "--rm",  # removes the container when it exits, even if the node reboots
@@ -69,11 +95,6 @@ def run_line(container: Container, hardware: Hardware, holding: ContainerLaunch)
         *_gpus(hardware),
         *(f"--device={path}" for path in hardware.devices),
         *_mounts(holding, hardware),
-        *([f"--user={container.user}"] if container.user else []),
-        "--entrypoint=sleep",
-        *container.flags,
-        holding.image,
-        "infinity",
     )
 
 

@@ -148,11 +148,6 @@ def _command_problems(recipe: Recipe) -> Iterator[Problem]:
 
 def _setup_problems(recipe: Recipe) -> Iterator[Problem]:
     yield from setup_problems(recipe.setup, recipe, ("setup",))
-    if recipe.setup and recipe.environment.container is not None:
-        message = (
-            "runs outside the container, so the container lacks what it installs; use launch.run, or build an image"
-        )
-        yield Problem(("setup",), message)
     if recipe.rehearsal and recipe.rehearsal.setup:
         yield from setup_problems(recipe.rehearsal.setup, recipe, ("rehearsal", "setup"))
 
@@ -247,9 +242,7 @@ RULES = (
     _make_rule(_output_path_problems, "outputs", "checkpoint"),
     _make_rule(_param_name_problems, "params"),
     _make_rule(_command_problems, "launch", "params", "data", "storage", "checkpoint"),
-    _make_rule(
-        _setup_problems, "setup", "launch", "params", "data", "storage", "checkpoint", "environment", "rehearsal"
-    ),
+    _make_rule(_setup_problems, "setup", "launch", "params", "data", "storage", "checkpoint", "rehearsal"),
     _make_rule(
         argument_size_problems,
         "launch",

@@ -15,9 +15,23 @@ from cloudgpu.node.containers.mounts import BindMount
 from cloudgpu.node.containers.run_line import RDMA_FOLDER, ContainerLaunch, Hardware, run_line
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.environment import Container
+from cloudgpu.run.agent import Agent
 from cloudgpu.run.job import Job
 
-_AGENT_FILES = "container"
+AGENT_FILES = "container"
+"""Directory of the agent's files in the directory of a run or setup. It is mounted in the container."""
+
+
+@dataclass(frozen=True)
+class SetupImage:
+    """The local image that a recipe's setup made of its image on one node.
+
+    Attributes:
+        workdir: Directory on the node in which the setup ran. Installed packages may refer to it.
+    """
+
+    name: str
+    workdir: str
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,7 @@ class NodeImage:
         image_id: Image ID, which is the same on every node.
         entrypoint: Entry point of the image, prepended to every rank's command, as `docker run` would do.
         devices: RDMA devices of the node, and `/dev/gdrdrv` if it exists.
+        setup: The image that the setup made of it; None if the recipe has no setup.
     """
 
     image: str
@@ -39,6 +54,12 @@ class NodeImage:
     gpu_runtime: bool = False
     devices: tuple[str, ...] = ()
     huge_pages: bool = False
+    setup: SetupImage | None = None
+
+    @property
+    def to_run(self) -> str:
+        """Image that the ranks run in: the one that the setup made, if the recipe has a setup."""
+        return self.image if self.setup is None else self.setup.name
 
 
 @dataclass(frozen=True)
@@ -68,16 +89,34 @@ def container_hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware
     )
 
 
-def container_mounts(recipe: Recipe, paths: NodeRunPaths, launch: NodeLaunch) -> tuple[BindMount, ...]:
-    """Return the container's mounts: work directory, launcher files, datasets and storage."""
-    writable = {storage.name for storage in recipe.storage if storage.mode == "rw"}
+def node_run_paths(job: Job, agent: Agent, data: Mapping[str, str]) -> NodeRunPaths:
+    """Return the paths of a run on a node. `data` has the directory of each dataset, without the node's root prefix."""
+    storage = {storage.name: f"{agent.root}{storage.to}" for storage in job.recipe.storage}
+    rooted = {name: f"{agent.root}{path}" for name, path in data.items()}
+    return NodeRunPaths(job.run_dir(agent.home), job.workdir(agent.home), rooted, storage)
+
+
+def container_mounts(recipe: Recipe, paths: NodeRunPaths, image: NodeImage, launch: NodeLaunch) -> list[BindMount]:
+    """Return the mounts of the ranks' container: work directory, launcher files, datasets and storage.
+
+    If the recipe has a setup, its work directory is mounted too.
+    """
     launcher_paths = dict.fromkeys(PurePosixPath(file.path).parts[0] for file in launch.files)
-    return (
+    return [
         BindMount(paths.workdir),
+        *([] if image.setup is None else [BindMount(image.setup.workdir, read_only=True)]),
         *(BindMount(f"{paths.run_dir}/{name}", read_only=True) for name in launcher_paths),
+        *data_mounts(recipe, paths),
+    ]
+
+
+def data_mounts(recipe: Recipe, paths: NodeRunPaths) -> list[BindMount]:
+    """Return the mounts of the datasets and the storage."""
+    writable = {storage.name for storage in recipe.storage if storage.mode == "rw"}
+    return [
         *(BindMount(path, read_only=True) for path in paths.data.values()),
         *(BindMount(path, read_only=name not in writable) for name, path in paths.storage.items()),
-    )
+    ]
 
 
 def container_start_fields(
@@ -102,9 +141,8 @@ def container_order(
     node_hardware = container_hardware(job.recipe, node, image)
     name = container_name(job.run_id, node.index)
     labels = (("cloudgpu.run", job.run_id), ("cloudgpu.cluster", job.inventory.cluster))
-    holding = ContainerLaunch(
-        name, image.image, labels, container_mounts(job.recipe, paths, launch), f"{paths.run_dir}/{_AGENT_FILES}"
-    )
+    mounts = container_mounts(job.recipe, paths, image, launch)
+    holding = ContainerLaunch(name, image.to_run, labels, tuple(mounts), f"{paths.run_dir}/{AGENT_FILES}")
     return {
         "name": name,
         "image": container.image,

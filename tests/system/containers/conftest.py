@@ -310,11 +310,7 @@ class LocalStream:
         self.process.stdin.write(stdin)
         self.process.stdin.close()
         self.exit_code: int | None = None
-
-    @property
-    def stderr(self) -> str:
-        self.errors.seek(0)
-        return self.errors.read().decode()
+        self.stderr = ""
 
     def lines(self, timeout_s: float | None = None):
         for line in self.process.stdout:
@@ -327,6 +323,8 @@ class LocalStream:
     def close(self) -> None:
         self.process.stdout.close()
         self.process.wait(30)
+        self.errors.seek(0)
+        self.stderr = self.errors.read().decode()
         self.errors.close()
 
 
@@ -365,6 +363,7 @@ class Cluster:
             "resources": {"instance_type": "g5.xlarge", "nodes": len(self.nodes)},
             "launch": {"with": "torchrun", "command": command, "ranks_per_node": 1},
             "environment": environment,
+            "workdir": None,
             **sections,
         }
         run_id = f"plain-{secrets.token_hex(3)}"
@@ -378,6 +377,16 @@ class Cluster:
         from cloudgpu.run.containers.images import provide_image
 
         return provide_image(job.recipe.environment.container, self.agents, login, self.report)
+
+    def set_up(self, job: Job, **secrets: str):
+        """Run the setup on every node. Return the images that the ranks run in."""
+        from cloudgpu.run.containers.setup import ImageSetup
+        from cloudgpu.run.setup import setup_digest
+
+        recipe, images = job.recipe, self.images(job)
+        data = {one.name: str(one.to) for one in recipe.data}
+        setup = ImageSetup(job, recipe.environment.container, setup_digest(recipe, self.root), data, secrets)
+        return setup.run(self.agents, images, self.report)
 
     def start(self, job: Job, images=None, **values: str) -> None:
         from cloudgpu.run.start import start

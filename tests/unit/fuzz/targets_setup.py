@@ -21,6 +21,19 @@ SETUP = {
     "root": "/nonexistent/setup",
     "env": {"A": "b"},
     "secrets": {"TOKEN": "x"},
+    "container": {
+        "name": "cloudgpu-setup-x-0",
+        "image": "x@sha256:0",
+        "shown": "x:1",
+        "client": ["docker", "--host", "unix:///run/docker.sock"],
+        "run": ["run", "x"],
+        "gpus": False,
+        "devices": ["0"],
+        "own": ["/w"],
+        "script": "/setup.sh",
+        "run_script": ["docker", "exec"],
+        "recipe": "x",
+    },
 }
 
 

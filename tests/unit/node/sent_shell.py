@@ -20,6 +20,7 @@ from cloudgpu.node.bootstrap import bootstrap_script, image_cleanup_script, pack
 from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run import agent
+from cloudgpu.run.containers import setup
 from cloudgpu.run.data import copies
 from cloudgpu.ssh.base import Result
 from cloudgpu.ssh.transfer import transfer
@@ -109,6 +110,7 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "cloudgpu/node/mounts/command.py: _S3FS": tuple({o.argv[2] for o in ORDERS if o.argv[:2] == ("/bin/sh", "-c")}),
     "cloudgpu/run/agent.py: _MAKE": (agent._MAKE,),
     "cloudgpu/run/containers/requests.py: SCRIPT": (net_plugin.SCRIPT,),
+    "cloudgpu/run/containers/setup.py: _ENTER": (setup._ENTER,),
     "cloudgpu/run/agent.py: _PATHS_SCRIPT": (agent._PATHS_SCRIPT,),
     "cloudgpu/run/data/copies.py: '&& test -w'": recorded(copies.create_user_directory, "/data/sets of all"),
     "cloudgpu/run/data/copies.py: '&& sudo -n chown \"$(id -u):$(id -g)\"'": recorded(

@@ -81,6 +81,21 @@ def test_interrupted_script_runs_again(node: Node) -> None:
     assert node.files("run-2") == {"b": "2\n", "train.py": "train"}
 
 
+def test_script_ends_if_the_caller_has_disconnected(node: Node) -> None:
+    def write(text: str) -> None:
+        node.heard.append(text)
+        if text.isdigit():
+            raise BrokenPipeError
+
+    workdir, root = node.home / "run-1", node.home / "setup"
+    workdir.mkdir()
+    request = SetupRequest("echo $$; exec sleep 600", DIGEST, "python3", str(workdir), str(root))
+    with pytest.raises(BrokenPipeError):
+        provide_setup(request, write)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(node.heard[-1]), 0)
+
+
 def test_secrets_reach_the_script_but_neither_its_output_nor_the_disk(node: Node) -> None:
     with pytest.raises(AgentError) as caught:
         node.run('echo "token $TOKEN"; echo "${TOKEN}x" >&2; exit 3', secrets={"TOKEN": "hf_s3cr3t" * 60})
@@ -112,9 +127,29 @@ def test_environment_of_a_recipe_with_setup_is_its_own() -> None:
 GOOD = {"script": "true", "digest": DIGEST, "interpreter": "python3", "workdir": "/w", "root": "/r"}
 
 
+CONTAINER = {
+    "name": "cloudgpu-setup-plain-0",
+    "image": "x@sha256:0",
+    "shown": "x:1",
+    "client": ["docker", "--host", "unix:///run/docker.sock"],
+    "run": ["run", "x"],
+    "script": "/setup.sh",
+    "run_script": ["docker", "exec"],
+    "recipe": "plain",
+}
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        {"container": []},
+        {"container": {**CONTAINER, "image": ""}},
+        {"container": {**CONTAINER, "client": ["docker"]}},
+        {"container": {**CONTAINER, "run_script": []}},
+        {"container": {**CONTAINER, "run": ["a", 1]}},
+        {"container": {**CONTAINER, "script": "relative"}},
+        {"container": {**CONTAINER, "recipe": "../x"}},
+        {"env": {"A\nB": "x"}},
         {"script": None},
         {"script": "a\0b"},
         {"digest": "../../etc"},
@@ -131,6 +166,10 @@ def test_invalid_request_is_rejected_without_its_values(change: dict) -> None:
     with pytest.raises(AgentError, match=r"^setup: "):
         setup._read({**GOOD, **change})
     assert repr(setup._read({**GOOD, "secrets": {"A": "hidden"}})) == f"SetupRequest(digest='{DIGEST}')"
+
+
+def test_key_of_a_setup_in_a_container_begins_with_the_recipe() -> None:
+    assert setup._read({**GOOD, "container": CONTAINER}).key == f"plain-{DIGEST[:20]}"
 
 
 def test_missing_package_is_named_and_the_hint_names_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

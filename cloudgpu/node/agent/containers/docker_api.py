@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grp
 import http.client
+import json
 import os
 import pwd
 import shlex
@@ -22,6 +23,7 @@ _UNIX = "unix://"
 _TOOL_S = 30.0
 _CHUNK = 1 << 20
 _MISSING = 404
+_CONFLICT = 409
 _ERROR_STATUS = 400
 _OLDEST_API = (1, 41)
 """API version of Docker 20.10, the first version whose `exec` accepts an env file."""
@@ -76,16 +78,34 @@ class DockerApi:
             AgentError: The engine cannot be reached.
             DockerApiError: The engine returned an error.
         """
-        connection = self._open(timeout_s)
+        return self._answer("GET", path, None, _headers(auth), timeout_s)
+
+    def commit(self, container: str, name: str, config: dict[str, Any], *, timeout_s: float) -> None:
+        """Create an image from the files of a container. The engine merges the container's settings into `config`.
+
+        Raises:
+            AgentError: The engine cannot be reached.
+            DockerApiError: The engine returned an error.
+        """
+        repository, _, tag = name.partition(":")
+        path = "/commit?" + urlencode({"container": container, "repo": repository, "tag": tag})
+        headers = {"Content-Type": "application/json"}
+        self._answer("POST", path, json.dumps(config).encode(), headers, timeout_s)
+
+    def remove_image(self, name: str, *, timeout_s: float = _TOOL_S) -> bool:
+        """Remove an image by name. Return False if a container uses it; it is not an error if it does not exist.
+
+        Raises:
+            AgentError: The engine cannot be reached.
+            DockerApiError: The engine returned another error.
+        """
         try:
-            connection.request("GET", path, headers=_headers(auth))
-            answer = connection.getresponse()
-            body = answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise self._unreachable_error(error) from error
-        finally:
-            connection.close()
-        return _checked(answer.status, body)
+            self._answer("DELETE", f"/images/{quote(name, safe='/:@')}", None, {}, timeout_s)
+        except DockerApiError as error:
+            if error.status not in (_MISSING, _CONFLICT):
+                raise
+            return error.status == _MISSING
+        return True
 
     def tag(self, image_id: str, repository: str, tag: str) -> None:
         """Tag an image.
@@ -179,6 +199,18 @@ class DockerApi:
                     yield parse_json_object(line)
         finally:
             connection.close()
+
+    def _answer(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float) -> Any:  # noqa: ANN401 - JSON
+        connection = self._open(timeout_s)
+        try:
+            connection.request(method, path, body=body, headers=headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable_error(error) from error
+        finally:
+            connection.close()
+        return _checked(answer.status, content)
 
     def _open(self, timeout_s: float) -> _Connection:
         connection = _Connection(self._path, timeout_s)

@@ -1,4 +1,7 @@
-"""The container that runs a node's ranks: started before the gang forms, removed before the final status report."""
+"""A container in which the agent runs programs: those of a node's ranks, or a recipe's setup.
+
+The container of the ranks is started before the gang forms, and removed before the final status report.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ _START_S = 180.0
 """Time limit for starting a container, in seconds. The first container of an image with many layers starts slowly."""
 _REMOVE_S = 12.0
 """Time limit for removal, in seconds. It is shorter than `lost_s`, after which other nodes consider this node lost."""
-_LAST_TRIES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+LAST_TRIES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+"""Delays before attempts to remove what the engine may still be creating, in seconds."""
 _OWN_S = 8.0
 _TIMED_OUT = 124
 _SMI = ("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
@@ -34,8 +38,8 @@ _FAULTS = (
     ),
     (
         "no-shell",
-        r'exec: "?sleep"?: executable file not found',
-        "the image has no `sleep`",
+        r'exec: "?(?:sh|sleep)"?: executable file not found',
+        "the image has no `sh` or no `sleep`",
         "use an image that contains `sh` and `sleep`",
     ),
     (
@@ -69,7 +73,7 @@ _LIMITS = {
 
 
 class RankContainer:
-    """The container that runs a node's ranks. The watchdog can remove it too, because removal needs only the name."""
+    """A container of a node's ranks or setup. The watchdog can remove it too, because removal needs only the name."""
 
     def __init__(self, spec: ContainerSpec) -> None:
         self._spec = spec
@@ -97,7 +101,7 @@ class RankContainer:
         self._files = os.path.join(run_dir, "container")
         os.makedirs(self._files, exist_ok=True)
         os.chmod(self._files, 0o1777)  # noqa: S103 - programs run as any user and write PID files here
-        self._remove()  # an interrupted start may have left a container
+        self.remove_by_name()  # an interrupted start may have left a container
         self._made = True
         try:
             code, output = _run([*self._spec.client, *self._spec.run], _START_S)
@@ -130,8 +134,8 @@ class RankContainer:
         """Remove the container and kill its processes. Return False if Docker did not confirm the removal."""
         if not self._made:
             return True
-        self._restore_ownership()
-        removed = self._remove()
+        self.restore_ownership(_OWN_S)
+        removed = self.remove_by_name()
         self._made = not removed
         return removed
 
@@ -140,21 +144,22 @@ class RankContainer:
 
         Used by the watchdog.
         """
-        for wait_s in _LAST_TRIES_S:
+        for wait_s in LAST_TRIES_S:
             time.sleep(wait_s)
-            self._remove()
+            self.remove_by_name()
 
-    def _remove(self) -> bool:
+    def remove_by_name(self) -> bool:
+        """Remove the container, also one that another process started. Return False if Docker did not confirm it."""
         code, output = _run([*self._spec.client, "rm", "--force", "--volumes", self._spec.name], _REMOVE_S)
         return code == 0 or "No such container" in output
 
-    def _restore_ownership(self) -> None:
+    def restore_ownership(self, limit_s: float) -> None:
         """Change the owner of files created in the container to the node's user, so that this user can delete them."""
         if os.getuid() == 0 or not self._spec.own:
             return
         owner = f"{os.getuid()}:{os.getgid()}"
         inside = [*self._spec.client, "exec", "--user", "0", self._spec.name]
-        _run([*inside, "chown", "-R", "-h", owner, *self._spec.own], _OWN_S)
+        _run([*inside, "chown", "-R", "-h", owner, *self._spec.own], limit_s)
 
     def _check_gpus(self) -> None:
         """Check the container's GPUs, because without GPUs the run would silently train on the CPU.

@@ -1,4 +1,8 @@
-"""`setup`: run a recipe's setup script once on this node, and give the files that it created to every run."""
+"""`setup`: run a recipe's setup script once on this node, and give the files that it created to every run.
+
+With `container`, the script runs in a container of the recipe's image, and the container's files are kept as a local
+image.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,15 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Iterator
 
 from .. import files, subprocess_tool
+from ..containers import docker_group
+from ..containers.setup_image import SetupContainerSpec, SetupImage, remove_unused_image
 from ..errors import AgentError
+from ..gang.spec import ContainerSpec
 from ..masking import Mask
 from . import installer
 
@@ -21,7 +29,13 @@ Seen = Dict[str, Any]
 _MARKER = ".cloudgpu-complete.json"
 """File that is written last. A directory without this file was left by an interrupted setup."""
 _SCRIPT = "setup.sh"
+VARIABLES_FILE = "setup.names"
+"""File with the names of the variables that the script gets in a container."""
+_KEY_DIGITS = 20
+_KEPT_IMAGES = 1
+"""Number of images of older setups of a recipe that remain on a node."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_RECIPE = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _SHOWN = 3
 _HINT = "correct `setup` in the recipe and run the command again"
 
@@ -32,9 +46,10 @@ class SetupRequest:
 
     Attributes:
         digest: Digest of everything that the result depends on, except the interpreter.
-        interpreter: Python of the run; its directory comes first on the PATH.
+        interpreter: Python of the run; its directory comes first on the PATH. Not used in a container.
         workdir: The run's copy of the work directory.
         root: Directory that keeps the finished setups.
+        container: The container that runs the script; None to run it directly on this node.
     """
 
     script: str
@@ -44,9 +59,22 @@ class SetupRequest:
     root: str
     env: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
+    container: SetupContainerSpec | None = None
+
+    @property
+    def key(self) -> str:
+        """Name of the setup's directory, image and container."""
+        if self.container is not None:
+            return container_setup_key(self.container.recipe, self.digest)
+        return hashlib.sha256(f"{self.digest} {self.interpreter}".encode()).hexdigest()[:20]
 
     def __repr__(self) -> str:
         return f"SetupRequest(digest={self.digest!r})"
+
+
+def container_setup_key(recipe: str, digest: str) -> str:
+    """Return the key of a setup in a container. It begins with the name of the recipe."""
+    return f"{recipe}-{digest[:_KEY_DIGITS]}"
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
@@ -55,7 +83,10 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     Raises:
         AgentError: The request is invalid, or the script failed.
     """
-    emit({"ran": provide_setup(_read(spec), lambda text: emit({"progress": text}))})
+    request = _read(spec)
+    if request.container is not None:
+        docker_group.restart_with_docker_group(request.container.container.client[-1], "setup", spec)
+    emit({"ran": provide_setup(request, lambda text: emit({"progress": text}))})
 
 
 def provide_setup(request: SetupRequest, progress: Progress) -> bool:
@@ -64,10 +95,9 @@ def provide_setup(request: SetupRequest, progress: Progress) -> bool:
     Return True if this call ran the script.
 
     Raises:
-        AgentError: The script failed, or a file cannot be written.
+        AgentError: The script failed, its container or image cannot be created, or a file cannot be written.
     """
-    key = hashlib.sha256(f"{request.digest} {request.interpreter}".encode()).hexdigest()[:20]
-    folder = os.path.join(request.root, key)
+    folder = os.path.join(request.root, request.key)
     try:
         os.makedirs(request.root, mode=0o700, exist_ok=True)
         lock = os.open(folder + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -77,11 +107,17 @@ def provide_setup(request: SetupRequest, progress: Progress) -> bool:
         if not files.try_lock(lock):
             progress("waiting for another run of the same setup")
             files.wait_lock(lock)
-        created = _read_created(folder)
+        image = None if request.container is None else SetupImage(request.container, request.key, lock)
+        created = _read_created(folder) if image is None or image.exists() else None
         ran = created is None
         if created is None:
-            created = _run_once(request, folder, progress, lock)
+            created = _run_once(request, folder, progress, lock, image)
         _copy_created(created, os.path.join(folder, "work"), request.workdir)
+        if image is not None:
+            os.utime(os.path.join(folder, _MARKER))
+            _remove_old_images(request)
+    except BrokenPipeError:
+        raise  # the caller has disconnected
     except OSError as error:
         raise AgentError(f"setup: {error.strerror}: {error.filename}", hint="check the free disk space") from error
     finally:
@@ -89,30 +125,97 @@ def provide_setup(request: SetupRequest, progress: Progress) -> bool:
     return ran
 
 
-def _run_once(request: SetupRequest, folder: str, progress: Progress, lock: int) -> list[str]:
+def _run_once(request: SetupRequest, folder: str, progress: Progress, lock: int, image: SetupImage | None) -> list[str]:
     """Run the script in a copy of the work directory, which remains because installed packages may refer to it."""
-    if os.path.lexists(folder):
-        shutil.rmtree(folder)
     work = os.path.join(folder, "work")
-    os.makedirs(work, mode=0o700)
-    _copy(os.path.join(request.workdir, "."), work)
-    script = os.path.join(folder, _SCRIPT)
+    with _work_directory(work, image) as commit:
+        _copy(os.path.join(request.workdir, "."), work)
+        before = _list(work)
+        progress("running setup")
+        _run_script(request, folder, progress, lock)
+        if image is not None:
+            progress(f"saving the result as the local image {image.name}")
+        commit()
+        after = _list(work)
+        changed = sorted(path for path in before if path in after and after[path] != before[path])
+        if changed:
+            names = ", ".join(changed[:_SHOWN]) + (" ..." if len(changed) > _SHOWN else "")
+            progress(f"setup changed files of the work directory; runs do not get these changes: {names}")
+        created = _topmost(sorted(path for path in after if path not in before))
+        files.write_json(os.path.join(folder, _MARKER), {"created": created})
+    return created
+
+
+@contextmanager
+def _work_directory(work: str, image: SetupImage | None) -> Iterator[Callable[[], None]]:
+    """Provide an empty work directory, in the setup's container if there is one, and a function that commits it."""
+    folder = os.path.dirname(work)
+    if image is None:
+        if os.path.lexists(folder):
+            shutil.rmtree(folder)
+        os.makedirs(work, mode=0o700)
+        yield lambda: None
+        return
+    # The directory is mounted in the container, so only its content can be replaced.
+    os.makedirs(work, mode=0o700, exist_ok=True)
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(folder, _MARKER))
+    with image.container(folder) as commit:
+        for entry in os.scandir(work):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
+        yield commit
+
+
+def _run_script(request: SetupRequest, folder: str, progress: Progress, lock: int) -> None:
+    container = request.container
+    script = os.path.join(folder, _SCRIPT) if container is None else container.script
     with open(script, "w", encoding="utf-8") as stream:
         stream.write(request.script)
-    before = _list(work)
-    progress("running setup")
-    mask = Mask(request.secrets.values())
-    argv = ["bash", "-eo", "pipefail", script]
-    options = subprocess_tool.ToolOptions(work, mask, _HINT)
-    subprocess_tool.run(argv, "setup", progress, holds=lock, env=_environment(request), options=options)
-    after = _list(work)
-    changed = sorted(path for path in before if path in after and after[path] != before[path])
-    if changed:
-        names = ", ".join(changed[:_SHOWN]) + (" ..." if len(changed) > _SHOWN else "")
-        progress(f"setup changed files of the work directory; runs do not get these changes: {names}")
-    created = _topmost(sorted(path for path in after if path not in before))
-    files.write_json(os.path.join(folder, _MARKER), {"created": created})
-    return created
+    os.chmod(script, 0o644)  # programs in the container may run as any user
+    if container is None:
+        argv, environment = ["bash", "-eo", "pipefail", script], _environment(request)
+    else:
+        argv, environment = list(container.run_script), {**os.environ, **request.env, **request.secrets}
+        with open(os.path.join(folder, VARIABLES_FILE), "w", encoding="utf-8") as stream:
+            stream.writelines(f"{name}\n" for name in sorted({*request.env, *request.secrets}))
+    options = subprocess_tool.ToolOptions(os.path.join(folder, "work"), Mask(request.secrets.values()), _HINT, "bash")
+    subprocess_tool.run(argv, "setup", progress, holds=lock, env=environment, options=options)
+
+
+def _remove_old_images(request: SetupRequest) -> None:
+    """Remove the images of older setups of the recipe, except for the one that was used last before this one.
+
+    A setup that another process is using and an image that a container is using remain.
+    """
+    if request.container is None:
+        return
+    pattern = re.compile(rf"{re.escape(request.container.recipe)}-[0-9a-f]{{{_KEY_DIGITS}}}")
+    others = [
+        entry
+        for entry in os.scandir(request.root)
+        if pattern.fullmatch(entry.name) and entry.name != request.key and entry.is_dir()
+    ]
+    others.sort(key=lambda entry: _used_at(entry.path), reverse=True)
+    for entry in others[_KEPT_IMAGES:]:
+        lock = os.open(entry.path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # Whatever remains is removed by a later run.
+            with suppress(AgentError):
+                if files.try_lock(lock) and remove_unused_image(request.container, entry.name):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def _used_at(folder: str) -> float:
+    """Return the time at which a setup was last used; 0 if it has not finished."""
+    try:
+        return os.stat(os.path.join(folder, _MARKER)).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _read_created(folder: str) -> list[str] | None:
@@ -196,13 +299,33 @@ def _read(spec: dict[str, Any]) -> SetupRequest:
     for name, pairs in mappings.items():
         if not isinstance(pairs, dict) or not all(_is_variable(key, value) for key, value in pairs.items()):
             raise AgentError(f"setup: {name} must map names to text")
-    return SetupRequest(**texts, **mappings)  # type: ignore[arg-type]  # checked above
+    container = None if spec.get("container") is None else _read_container(spec["container"])
+    return SetupRequest(**texts, **mappings, container=container)  # type: ignore[arg-type]  # checked above
+
+
+def _read_container(spec: Any) -> SetupContainerSpec:  # noqa: ANN401 - unchecked input
+    if not isinstance(spec, dict):
+        raise AgentError("setup: container must be an object")
+    for name in ("name", "image", "shown", "script", "recipe"):
+        if not isinstance(spec.get(name), str) or not spec[name] or "\0" in spec[name]:
+            raise AgentError(f"setup: container.{name} must be text")
+    lists = {name: spec.get(name) or [] for name in ("client", "run", "run_script", "devices", "own")}
+    for name, words in lists.items():
+        if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
+            raise AgentError(f"setup: container.{name} must be a list of text")
+    if not _RECIPE.fullmatch(spec["recipe"]) or not os.path.isabs(spec["script"]):
+        raise AgentError("setup: container.recipe must be a recipe's name, and script an absolute path")
+    if len(lists["client"]) < 2 or not lists["run_script"]:  # noqa: PLR2004 - the client and the engine's address
+        raise AgentError("setup: container.client and run_script must not be empty")
+    client, run, run_script, devices, own = map(tuple, lists.values())
+    container = ContainerSpec(spec["name"], spec["shown"], client, run, bool(spec.get("gpus")), devices, own)
+    return SetupContainerSpec(spec["image"], container, spec["script"], run_script, spec["recipe"])
 
 
 def _is_variable(name: object, value: object) -> bool:
     return (
         isinstance(name, str)
         and bool(name)
-        and not set("=\0") & set(name)
+        and not set("=\0\n") & set(name)
         and (isinstance(value, str) and "\0" not in value)
     )

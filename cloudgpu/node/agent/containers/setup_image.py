@@ -1,0 +1,215 @@
+"""The local image that a recipe's setup makes of the recipe's image: its container, its commit, and its removal.
+
+The setup script runs in a container of the recipe's image. The files of this container become the local image, in which
+the ranks of later runs start. Nothing remains of a setup that fails or is interrupted, whatever interrupts it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator
+
+from ..errors import AgentError
+from ..gang.spec import ContainerSpec
+from ..untrusted_data import raise_malformed_as, require_object
+from .docker_api import DockerApi, DockerApiError, DockerEndpoint
+from .run_container import LAST_TRIES_S, RankContainer
+
+REPOSITORY = "cloudgpu-setup"
+"""Repository of the local images. The tag is the key of the setup."""
+CONTAINER = "cloudgpu-setup-"
+"""Prefix of the name of a setup's container. The key of the setup follows."""
+LABEL = "cloudgpu.recipe"
+"""Label of the local images, with the name of the recipe."""
+_COMMIT_S = 3600.0
+"""Time limit for a commit, in seconds. The engine sends nothing while it writes tens of gigabytes."""
+_OWN_S = 300.0
+_REMOVE_S = 120.0
+_PENDING, _SETTLED, _COMPLETE, _DISMISSED = b"p", b"s", b"c", b"d"
+"""States of a setup, for its guard: the engine may be about to create something; it is not; the image is complete; the
+container has been removed."""
+
+
+@dataclass(frozen=True)
+class SetupContainerSpec:
+    """The container that runs a setup.
+
+    Attributes:
+        image: Image that the container is started from, with the digest if it is known.
+        container: The container.
+        script: Path of the script on the node, in a directory that is mounted in the container.
+        run_script: Command that runs the script in the container.
+        recipe: Name of the recipe.
+    """
+
+    image: str
+    container: ContainerSpec
+    script: str
+    run_script: tuple[str, ...]
+    recipe: str
+
+
+class SetupImage:
+    """The local image of one setup.
+
+    The caller holds the setup's lock. If this process dies, a guard process removes the container and the image, and
+    releases the lock afterwards, so that no other attempt uses their names before that.
+    """
+
+    def __init__(self, spec: SetupContainerSpec, key: str, lock: int) -> None:
+        self._spec, self._lock = spec, lock
+        self.name = image_name(key)
+        self._engine = _engine(spec)
+        self._container = RankContainer(spec.container)
+
+    def exists(self) -> bool:
+        """Return True if the image is on this node.
+
+        Raises:
+            AgentError: The engine cannot be reached.
+        """
+        return self._engine.image(self.name) is not None
+
+    @contextmanager
+    def container(self, folder: str) -> Iterator[Callable[[], None]]:
+        """Run the container during the block, and provide a function that commits it as the image.
+
+        If the block fails, the image is removed too.
+
+        Args:
+            folder: Directory of the setup.
+
+        Raises:
+            AgentError: The container cannot be started.
+        """
+        self._remove_image()  # an interrupted setup may have left it
+        guard = _Guard(self._lock, self._clean_up)
+        try:
+            self._container.create(folder)
+            guard.tell(_SETTLED)
+            # An interrupted setup may have left files of another user in the work directory.
+            self._container.restore_ownership(_OWN_S)
+            yield lambda: self._commit(guard)
+            guard.tell(_COMPLETE)
+        except BaseException:
+            self._container.remove()
+            with suppress(AgentError):
+                self._remove_image()
+            raise
+        finally:
+            guard.close(dismissed=self._container.remove())
+
+    def _commit(self, guard: _Guard) -> None:
+        """Keep the container's files as the image, with the configuration of the image that it was started from.
+
+        Raises:
+            AgentError: The engine did not create the image.
+        """
+        self._container.restore_ownership(_OWN_S)
+        config = kept_config(self._engine.image(self._spec.image), self._spec.recipe)
+        guard.tell(_PENDING)
+        try:
+            self._engine.commit(self._spec.container.name, self.name, config, timeout_s=_COMMIT_S)
+        except DockerApiError as error:
+            hint = "use a larger disk: resources.disk" if "no space left" in str(error) else error.hint
+            raise AgentError(f"cannot save the setup as {self.name}: {error}", hint=hint) from error
+        guard.tell(_SETTLED)
+
+    def _remove_image(self) -> None:
+        self._engine.remove_image(self.name, timeout_s=_REMOVE_S)
+
+    def _clean_up(self, state: bytes) -> None:
+        """Remove the container, and the image unless it is complete, after the agent has died."""
+        for wait_s in LAST_TRIES_S:
+            time.sleep(wait_s)
+            removed = self._container.remove_by_name()
+            if state != _COMPLETE:
+                with suppress(AgentError):
+                    self._remove_image()
+            if removed and state != _PENDING:
+                return
+
+
+def image_name(key: str) -> str:
+    """Return the name of the local image of a setup."""
+    return f"{REPOSITORY}:{key}"
+
+
+def kept_config(image: dict[str, Any] | None, recipe: str) -> dict[str, Any]:
+    """Return the configuration of the local image: that of the recipe's image, and the label.
+
+    The engine takes what the configuration leaves out from the container. So an image without an entry point needs an
+    empty one, or it would get the one that keeps the container running.
+
+    Raises:
+        AgentError: The image no longer exists, or its description is malformed.
+    """
+    if image is None:
+        raise AgentError("the image of the setup was removed from this node", hint="run the command again")
+    with raise_malformed_as(lambda why: AgentError(f"unexpected image description from the Docker engine: {why}")):
+        config = require_object(image.get("Config") or {})
+        labels = require_object(config.get("Labels") or {})
+    return {**config, "Entrypoint": config.get("Entrypoint") or [], "Labels": {**labels, LABEL: recipe}}
+
+
+def remove_unused_image(spec: SetupContainerSpec, key: str) -> bool:
+    """Remove the image of another setup. Return False if a container uses it.
+
+    Raises:
+        AgentError: The engine cannot be reached or returned an error.
+    """
+    return _engine(spec).remove_image(image_name(key), timeout_s=_REMOVE_S)
+
+
+def _engine(spec: SetupContainerSpec) -> DockerApi:
+    return DockerApi(DockerEndpoint(spec.container.client[0], spec.container.client[-1]))
+
+
+class _Guard:
+    """A process that cleans up if this process dies. It holds the lock until then."""
+
+    def __init__(self, lock: int, clean_up: Callable[[bytes], None]) -> None:
+        read, self._write = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._write)
+            _run_guard(read, lock, clean_up)
+        os.close(read)
+
+    def tell(self, state: bytes) -> None:
+        """Tell the guard the state of the setup."""
+        with suppress(BrokenPipeError):
+            os.write(self._write, state)
+
+    def close(self, *, dismissed: bool) -> None:
+        """Let the guard exit. Unless it is dismissed, it cleans up first, and this process does not wait for it."""
+        if dismissed:
+            self.tell(_DISMISSED)
+        os.close(self._write)
+        if dismissed:
+            os.waitpid(self._pid, 0)
+
+
+def _run_guard(read: int, lock: int, clean_up: Callable[[bytes], None]) -> None:
+    """Run the guard. Never returns."""
+    try:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)  # the caller waits until its streams are closed
+        kept = sorted({2, read, lock})
+        for handle, following in zip(kept, [*kept[1:], 4096]):
+            os.closerange(handle + 1, following)
+        state = _PENDING
+        for data in iter(lambda: os.read(read, 4096), b""):
+            state = data[-1:]
+        if state != _DISMISSED:
+            clean_up(state)
+    finally:
+        os._exit(0)
