@@ -22,6 +22,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(daemon, "ensure_daemon_running", lambda *_: None)
     monkeypatch.setattr(termination, "stop_runs", lambda *_, **__: [])
     monkeypatch.setattr(termination, "remove_containers", lambda *_: [])
+    monkeypatch.setattr(termination, "remove_images", lambda *_: [])
     monkeypatch.setattr(mount, "unmount_all", lambda *_: [])
     monkeypatch.setenv("HOME", str(tmp_path / "later"))
     return tmp_path

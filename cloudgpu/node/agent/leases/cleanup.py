@@ -67,6 +67,7 @@ def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
         for pid in (*termination.stop_runs(home, grace_s=grace_s), *termination.kill_leftover_processes(home))
     ]
     left += [f"container {name}" for name in termination.remove_containers(home)]
+    left += [f"image {name}" for name in termination.remove_images(home)]
     left += [f"mount {path}" for path in mount.unmount_all(os.path.join(home, ".cloudgpu", "mounts"))]
     left += [f"mount {path}" for path in _unmounted(home)]
     if left:

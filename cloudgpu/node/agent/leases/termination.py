@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Iterator
 
 from .. import files, proc
+from ..containers.setup_image import CONTAINER, image_name
 from ..errors import AgentError
 from ..gang import status
 from ..gang.supervisor import REQUEST
@@ -113,25 +114,49 @@ def _daemon_pid(home: str) -> int:
 
 
 def remove_containers(home: str) -> list[str]:
-    """Remove the containers of a cluster's runs. Return the names of those that remain.
+    """Remove the containers of a cluster's runs and setups. Return the names of those that remain.
 
     A container is a child of the Docker engine, so it can outlive the run's processes.
     """
     docker = shutil.which("docker")
     if docker is None:
         return []
+    owner = f"{os.getuid()}:{os.getgid()}"
     for name in _containers(docker, home):
+        # A setup that was killed may have left files of root in the cluster's directory.
+        _docker([docker, "exec", "--user", "0", name, "chown", "-R", "-h", owner, home])
         _docker([docker, "rm", "--force", "--volumes", name])
     return _containers(docker, home)
 
 
+def remove_images(home: str) -> list[str]:
+    """Remove the local images that the setups of a cluster made. Return the names of those that remain."""
+    docker = shutil.which("docker")
+    if docker is None:
+        return []
+    for name in _images(docker, home):
+        _docker([docker, "rmi", name])
+    return _images(docker, home)
+
+
 def _containers(docker: str, home: str) -> list[str]:
     names: list[str] = []
-    for folder in run_dirs(home):
-        # launch/containers.py names a container after its run and node.
-        pattern = f"^/?cloudgpu-{re.escape(os.path.basename(folder))}-[0-9]+$"
+    # launch/containers.py names a container after its run and node.
+    patterns = [f"^/?cloudgpu-{re.escape(os.path.basename(folder))}-[0-9]+$" for folder in run_dirs(home)]
+    patterns += [f"^/?{CONTAINER}{re.escape(key)}$" for key in _setups(home)]
+    for pattern in patterns:
         names += _docker([docker, "ps", "--all", "--format", "{{.Names}}", "--filter", f"name={pattern}"])
     return names
+
+
+def _images(docker: str, home: str) -> list[str]:
+    line = [docker, "images", "--format", "{{.Repository}}:{{.Tag}}"]
+    return [name for key in _setups(home) for name in _docker([*line, image_name(key)])]
+
+
+def _setups(home: str) -> list[str]:
+    """Return the keys of a cluster's setups."""
+    return sorted(path.name for path in Path(home, ".cloudgpu", "setup").glob("*") if path.is_dir())
 
 
 def _docker(argv: list[str]) -> list[str]:
