@@ -53,3 +53,40 @@ def test_setup_runs_once_and_secrets_are_in_no_output_and_no_file_of_the_state_h
         if path.is_file() and not path.is_symlink() and TOKEN.encode() in path.read_bytes()
     ]
     assert holding == []
+
+
+BOXED = """\
+schema: 1
+name: boxed
+resources: {gpu: "T4:1", regions: [us-east-1]}
+environment:
+  container: {image: "nvcr.io/nvidia/pytorch:24.12-py3"}
+setup: |
+  echo "setup of the image"
+  touch made
+launch:
+  with: each-node
+  run: echo "found $(ls made)"
+budget: {expiry: 1h}
+"""
+
+
+def test_setup_of_a_container_is_not_run_on_a_node_without_containers(workspace):
+    folder = workspace.work / "recipes" / "boxed"
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(BOXED)
+    assert (
+        "note: setup runs once per node, in the container's image" in workspace.run("recipe", "check", "boxed").stdout
+    )
+    planned = workspace.run("plan", "boxed", "--on", "aws", "--offline").stdout
+    assert "setup runs once per node, in the container's image" in " ".join(planned.split())
+    planned = workspace.run("plan", "boxed").stdout
+    assert "setup and the command are not run" in " ".join(planned.split())
+    done = workspace.run("train", "boxed", "--yes", "--cluster", "c1", "--keep").stdout
+    assert "not run: needs nvcr.io/nvidia/pytorch:24.12-py3" in done
+    assert "setup of the image" not in done
+    (folder / "recipe.yaml").write_text(BOXED + "rehearsal: {environment: {env: {}}}\n")
+    done = workspace.run("train", "boxed", "--yes", "--cluster", "c1").stdout
+    assert "setup of the image" in done
+    assert "found made" in done
+    workspace.run("down", "c1")

@@ -18,6 +18,7 @@ from cloudgpu.cli.render.recipe import CheckedRecipe, check_lines, invalid_recip
 from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import RecipeError
+from cloudgpu.plan.checks.container import SETUP_IN_IMAGE, runs_setup_in_image
 from cloudgpu.recipe.documentation import schema as recipe_schema
 from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.loading.document import as_yaml
@@ -164,7 +165,8 @@ def _checked(path: Path, sets: Sequence[str], catalog: Catalog) -> CheckedRecipe
         count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
         hint = "add the files, or correct their names" if failing else "to list GPUs with their memory: cloudgpu gpus"
         raise RecipeError(f"{shown} has {count}", problems=loader.located(path, problems), hint=hint)
-    return CheckedRecipe(loaded.path, loaded.recipe.name, warnings=loader.located(path, doubtful))
+    notes = (SETUP_IN_IMAGE,) if runs_setup_in_image(loaded.recipe) else ()
+    return CheckedRecipe(loaded.path, loaded.recipe.name, warnings=loader.located(path, doubtful), notes=notes)
 
 
 def _gpu_problems(recipe: Recipe, catalog: Catalog) -> Iterator[Problem]:

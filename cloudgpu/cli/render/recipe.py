@@ -30,6 +30,7 @@ class CheckedRecipe:
     name: str
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the documented JSON form."""
@@ -51,7 +52,7 @@ def list_lines(summaries: Sequence[Summary], invalid: Sequence[CheckedRecipe], w
 
 
 def check_lines(checked: Sequence[CheckedRecipe]) -> list[str]:
-    """Return one line per valid recipe, each followed by its warnings."""
+    """Return one line per valid recipe, each followed by its warnings and notes."""
     return [
         line
         for result in checked
@@ -59,6 +60,7 @@ def check_lines(checked: Sequence[CheckedRecipe]) -> list[str]:
         for line in (
             f"{display_path(result.path)}: {result.name} is a valid recipe",
             *(f"  warning: {warning}" for warning in result.warnings),
+            *(f"  note: {note}" for note in result.notes),
         )
     ]
 

@@ -1,18 +1,36 @@
 """Check that the recipe's container can start and that no data or storage hides its files."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.recipe.rules.container_flags import flag_problems, hides_the_system
+from cloudgpu.recipe.schema import Recipe
+
+SETUP_IN_IMAGE: Final = "setup runs once per node, in the container's image; ranks run in the local image that it makes"
+
+
+def runs_setup_in_image(recipe: Recipe) -> bool:
+    """Return True if the recipe has a setup and a container."""
+    return bool(recipe.setup) and recipe.environment.container is not None
 
 
 @check("container", "warning", "Runs in a container are not started on nodes that cannot run containers.")
 def container_runs(case: CheckInput) -> Iterator[Issue]:
     """Report a container in a rehearsal, whose nodes cannot run containers."""
-    container = case.question.recipe.environment.container
+    recipe = case.question.recipe
+    container = recipe.environment.container
     if container is not None and case.question.rehearsed:
         fix = "add a rehearsal section with another environment to the recipe"
-        yield Issue(f"the command is not run, because rehearsal nodes cannot run containers: {container.image}", fix)
+        what = "setup and the command are" if recipe.setup else "the command is"
+        yield Issue(f"{what} not run, because rehearsal nodes cannot run containers: {container.image}", fix)
+
+
+@check("container-setup", "note", "The result of setup stays on the nodes as a local image.")
+def setup_runs_in_image(case: CheckInput) -> Iterator[Issue]:
+    """Report that setup runs in the image, and what becomes of its result."""
+    if runs_setup_in_image(case.question.recipe) and not case.question.rehearsed:
+        yield Issue(SETUP_IN_IMAGE)
 
 
 @check(

@@ -54,6 +54,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     budget.expiry_long_enough,
     budget.expiry_reaches,
     container.container_runs,
+    container.setup_runs_in_image,
     container.flags_fit,
     container.mounts_hide_nothing,
     environment.registry_login,

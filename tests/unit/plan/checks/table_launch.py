@@ -29,6 +29,31 @@ ENVIRONMENT = (
                 "add a rehearsal section with another environment to the recipe",
             ),
         ),
+        fails(
+            rehearsed(boxed("nvcr.io/nvidia/pytorch:24.12-py3", setup="pip install x")),
+            (
+                "warning",
+                "setup and the command are not run, because rehearsal nodes cannot run containers: "
+                "nvcr.io/nvidia/pytorch:24.12-py3",
+                "add a rehearsal section with another environment to the recipe",
+            ),
+        ),
+    ),
+    row(
+        "container-setup",
+        (
+            boxed("nvcr.io/nvidia/pytorch:24.12-py3"),
+            PlanInputs({"setup": "pip install x"}),
+            rehearsed(boxed("nvcr.io/nvidia/pytorch:24.12-py3", setup="pip install x")),
+        ),
+        fails(
+            boxed("nvcr.io/nvidia/pytorch:24.12-py3", setup="pip install x"),
+            (
+                "note",
+                "setup runs once per node, in the container's image; ranks run in the local image that it makes",
+                "",
+            ),
+        ),
     ),
     row(
         "container-flags",

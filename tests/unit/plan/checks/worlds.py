@@ -110,10 +110,17 @@ def quota(limit: int, used: int | None = 0, **wanted: Any) -> PlanInputs:
 
 
 def boxed(
-    image: str, *, disk: str = "200GiB", secrets: tuple[str, ...] = (), data: Sequence[Any] = (), **container: Any
+    image: str,
+    *,
+    disk: str = "200GiB",
+    secrets: tuple[str, ...] = (),
+    data: Sequence[Any] = (),
+    setup: str = "",
+    **container: Any,
 ) -> PlanInputs:
     around = {"container": {"image": image, **container}, "secrets": list(secrets)}
-    return PlanInputs({"environment": around, "resources": {**TWO, "disk": disk}, "data": list(data)})
+    resources = {**TWO, "disk": disk}
+    return PlanInputs({"environment": around, "resources": resources, "data": list(data), "setup": setup})
 
 
 def started(
