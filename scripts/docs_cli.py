@@ -20,8 +20,8 @@ INTRODUCTION = """<!-- Generated from cloudgpu/cli by scripts/docs_cli.py; edit 
 request IDs and does not truncate output, `--version` prints the version, `--install-completion`
 installs completion for your shell.
 
-See also: the output of `--json` in [the JSON reference](json.md), the meaning of [exit
-codes](exit-codes.md), and defaults for options in [the settings](settings.md).
+See also [the JSON reference](json.md) for the output of `--json`, [exit codes](exit-codes.md) for
+their meanings, and [settings](settings.md) for the defaults of options.
 """
 OUTPUTS = PAGE.parent / "cli-output"
 """Examples with output: one file for each command, written by `python -m tests.rehearsal.cli_examples`."""

@@ -42,7 +42,7 @@ def extend(
     """Extend a cluster's expiry.
 
     Updates the power-off timer of every node, the cluster's expiry schedule and the expected cost in the ledger. The
-    budget still applies, and no node can run for more than 14 days past its original expiry.
+    budget still applies, and the new expiry can be at most 14 days after the original expiry.
     """
     if bool(by) == bool(until):
         raise UsageError(

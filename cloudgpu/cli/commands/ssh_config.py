@@ -31,8 +31,9 @@ def ssh_config(
 ) -> None:
     """Add a cluster's nodes to ~/.ssh for ssh, scp and editors.
 
-    Writes ~/.ssh/cloudgpu.d/NAME and, if it is missing, an Include line at the top of ~/.ssh/config. The nodes are
-    named NAME-0, NAME-1 and so on; NAME alone is the head node. Host keys are pinned. `down` removes the entries.
+    Writes ~/.ssh/cloudgpu.d/NAME and adds an Include line at the top of ~/.ssh/config, unless the line already exists.
+    The nodes are named NAME-0, NAME-1 and so on; NAME alone is the head node. Host keys are pinned. `down` removes the
+    entries.
     """
     context = command_context()
     name = cluster or context.only_cluster()

@@ -21,7 +21,7 @@ def status(
 ) -> None:
     """List running clusters and their runs.
 
-    Lists every cluster that is recorded on this machine and not confirmed deleted, with the age of its record.
+    Lists the clusters recorded on this machine, except those whose deletion is confirmed, and the age of each record.
     """
     context = command_context(json=json, needs_disk=False)
     now = context.clock.now()

@@ -99,7 +99,7 @@ def create(  # noqa: PLR0917
 
 @app.command("list")
 def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
-    """List storage with its cost, age and the instances using it.
+    """List storage with its cost, age and attached instances.
 
     Queries the cloud for every owner's storage, in the configured region and in every region where this machine has
     created storage. Costs cover capacity only.
@@ -131,7 +131,7 @@ def delete(  # noqa: PLR0917
     """Delete storage and its data, and confirm the deletion.
 
     Fails if instances are using the storage. Requires --delete-data unless the storage was created with --disposable.
-    Exits 6 if a resource could not be deleted.
+    Exits 6 if the deletion could not be confirmed.
     """
     context = command_context(json=json, verbose=verbose, needs_disk=False, target=on, region=region)
     record = next((record for record in context.storage_records.all() if record.name == name), None)

@@ -40,8 +40,8 @@ def sweep(  # noqa: PLR0917
     of each cluster. With --yes, deletes every expired cluster, and your own clusters unless this machine's
     records list them as running. With --owner, considers only that owner's resources, and --yes then deletes even
     unexpired clusters. Also lists storage and machine images, but deletes only disposable storage whose cluster is
-    deleted. Exits 6 if a deletion failed or a region could not be searched; resources that are only listed do not
-    affect the exit code.
+    deleted. Exits 6 if a deletion failed, or if IAM or a region could not be searched; resources that are only listed
+    do not affect the exit code.
     """
     context = command_context(json=json, verbose=verbose, needs_disk=False, target=on)
     settings, screen = context.settings, context.screen
