@@ -1,5 +1,6 @@
 """All shell text that cloudgpu sends to nodes passes ShellCheck, and no place that sends some is missing here."""
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,9 @@ from tests.unit.node.test_bootstrap import CASES
 __all__ = ["machine"]
 
 
+@functools.cache
 def shellcheck(text: str) -> str:
-    """Return what ShellCheck finds in a POSIX script."""
+    """Return what ShellCheck finds in a POSIX script. Most places send the same whole bootstrap scripts."""
     checker = Path(sys.executable).with_name("shellcheck")
     return subprocess.run([checker, "--shell=sh", "-"], input=text, capture_output=True, text=True, check=False).stdout
 
