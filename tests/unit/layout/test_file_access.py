@@ -28,6 +28,8 @@ FUNCTIONS = {
 TEMPORARY = {"tempfile.mkstemp", "tempfile.NamedTemporaryFile"}
 LIBRARIES = {"from_path", "from_private_key_file", "load_system_host_keys", "load_host_keys", "load_verify_locations"}
 """Library methods that open a path themselves."""
+NAMES = {"open", *METHODS, *LIBRARIES, *(name.rpartition(".")[2] for name in FUNCTIONS)}
+"""The last part of all these names."""
 FOLDERS = {
     "node/agent/": "travels to the node as one bundle of the standard library, and opens the node's files",
     "rehearsal/nodes/programs/": "runs inside simulated nodes, on their files",
@@ -91,7 +93,10 @@ def modules() -> list[str]:
 
 def direct_opens(source: str) -> list[int]:
     """Return the lines that open a file without `cloudgpu.files`."""
-    return [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and _opens(node)]
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    # Only the few calls with such a name are written out as text.
+    named = (call for call in calls if {getattr(call.func, "id", ""), getattr(call.func, "attr", "")} & NAMES)
+    return [call.lineno for call in named if _opens(call)]
 
 
 def _opens(call: ast.Call) -> bool:

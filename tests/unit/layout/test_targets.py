@@ -15,9 +15,8 @@ def comparisons(text: str) -> list[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
-            names = {ast.unparse(side).rpartition(".")[2] for side in sides}
             values = {one.value for side in sides for one in ast.walk(side) if isinstance(one, ast.Constant)}
-            if names & {"target", "on"} and values & set(TARGETS):
+            if values & set(TARGETS) and {ast.unparse(side).rpartition(".")[2] for side in sides} & {"target", "on"}:
                 found.append(ast.unparse(node))
     return found
 
