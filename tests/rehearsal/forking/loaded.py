@@ -43,10 +43,12 @@ def load(*modules):
         row.load()
     for name in PROVIDED:
         hasattr(getattr(sys.modules["pulumi_aws"], name), "any attribute")
-    loader = importlib.import_module("botocore.loaders").JSONFileLoader
-    loader.load_file = functools.cache(loader.load_file)
-    loader.__hash__, loader.__eq__ = (lambda _: 0), (lambda *_: True)
+    sessions = sys.modules["cloudgpu.aws.session.boto_session"]
+    for loader in (importlib.import_module("botocore.loaders").JSONFileLoader, sessions.ServiceModelFiles):
+        loader.load_file = functools.cache(loader.load_file)
+        loader.__hash__, loader.__eq__ = (lambda _: 0), (lambda *_: True)
     key = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
     for name in SERVICES:
-        sys.modules["boto3.session"].Session(region_name="us-east-1", **key).client(name)
+        sys.modules["boto3.session"].Session(region_name="us-east-1", **key).client(name)  # as servers read them
+        sessions.open_boto_session(region_name="us-east-1", **key).client(name)  # and as commands do
     gc.freeze()
