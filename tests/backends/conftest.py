@@ -36,7 +36,7 @@ def open_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 def _marks(kind: str) -> list[pytest.MarkDecorator]:
     """Return the marks of a backend's tests. Rehearsal clusters take seconds, so most run only with `--rest`."""
-    return [pytest.mark.xdist_group(kind), *([] if kind == "rehearsal" else [pytest.mark.main_path])]
+    return [] if kind == "rehearsal" else [pytest.mark.main_path]
 
 
 @pytest.fixture(params=[pytest.param(kind, marks=_marks(kind)) for kind in HARNESSES])
