@@ -99,7 +99,7 @@ def create(  # noqa: PLR0917
 
 @app.command("list")
 def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
-    """List storage with its cost, age and attached instances.
+    """List storage, its cost and age, and instances that use it.
 
     Queries the cloud for every owner's storage, in the configured region and in every region where this machine has
     created storage. Costs cover capacity only.
