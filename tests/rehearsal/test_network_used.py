@@ -89,14 +89,14 @@ def test_auto_warns_of_tcp_with_its_cost_and_goes_on(pair):
     ) in " ".join(screen.split())
 
 
-def test_run_without_nccl_has_an_unknown_network_and_does_not_fail(pair):
-    for network in ("auto", "efa"):
+def test_run_without_nccl_has_an_unknown_network_only_if_one_is_required_and_does_not_fail(pair):
+    for network, transport in (("auto", None), ("efa", "unknown")):
         run, screen = train(pair, network, "none")
-        assert (run["state"], run["transport"]) == ("succeeded", "unknown")
+        assert (run["state"], run["transport"]) == ("succeeded", transport)
         assert "warning" not in screen
 
 
 def test_settings_of_the_recipe_win_and_are_named(pair):
     run, screen = train(pair, "auto", "none", environment="{env: {NCCL_DEBUG: WARN}}")
-    assert run["transport"] == "unknown"
+    assert run["transport"] is None
     assert "the recipe sets NCCL_DEBUG, so only the ranks' output shows the network" in " ".join(screen.split())

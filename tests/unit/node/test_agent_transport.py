@@ -210,7 +210,7 @@ def test_only_the_beginning_of_a_log_is_read(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "rank-0.log").write_text("x" * nccl_logs._STEP_BYTES + "\n" + "\n".join(TCP_2_28) + "\n")
     for second in range(10):
         watched.read(2.0 * second)
-    assert watched.as_json()["name"] == "unknown"
+    assert watched.as_json() is None
 
 
 def test_links_pipes_and_missing_files_are_ignored(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_links_pipes_and_missing_files_are_ignored(tmp_path: Path) -> None:
     (tmp_path / FOLDER / "link.log").symlink_to(outside)
     os.mkfifo(tmp_path / FOLDER / "pipe.log")
     watched.read(5.0)
-    assert watched.as_json()["name"] == "unknown"
+    assert watched.as_json() is None
 
 
 def test_file_of_a_container_is_emptied_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,3 +236,28 @@ def test_file_of_a_container_is_emptied_inside_it(tmp_path: Path, monkeypatch: p
     assert watched.as_json()["name"] == "tcp"
     assert emptied == ["h-9.log"]
     assert f'"{INSIDE}/{FOLDER}/$1"' in run_container._EMPTY
+
+
+@pytest.mark.parametrize(
+    ("line", "network"),
+    [
+        ("epoch=1 loss=0.5 uses gloo, not NCCL", None),
+        ("ip-10-0-0-7:812:812 [0] NCCL INFO Bootstrap : Using ens5:10.0.0.7<0>", "unknown"),
+        ("NCCL version 2.18.5+cuda12.2", "unknown"),
+        ("ip-10-0-0-7:812:812 [0] NCCL INFO Using network Socket", "tcp"),
+    ],
+)
+def test_network_is_not_mentioned_until_nccl_prints_something(tmp_path: Path, line: str, network: str | None) -> None:
+    watched = watch(tmp_path)
+    (tmp_path / "rank-0.log").write_text("starting\n")
+    watched.read(1.0)
+    assert watched.as_json() is None
+    write(tmp_path, [line])
+    watched.read(3.0)
+    assert (watched.as_json() or {}).get("name") == network
+
+
+def test_required_network_stays_unknown_while_nccl_is_silent(tmp_path: Path) -> None:
+    watched = watch(tmp_path, "efa")
+    watched.read(1.0)
+    assert watched.as_json() == {"name": "unknown", "line": "", "why": ""}

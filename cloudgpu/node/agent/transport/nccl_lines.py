@@ -19,6 +19,7 @@ _NOT_LOADED = re.compile(
     r"(NET/(?:Plugin ?:.*(?:No plugin found|load.*returned|Could not find|cannot open)|OFI .*failed).*)"
 )
 """Reasons why a plugin is not used: `src/net.cc`, later `src/plugin/plugin_open.cc` of NVIDIA/nccl; aws-ofi-nccl."""
+_PRINTED = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|version \d)")
 _PLUGIN = re.compile(r"(?:aws )?(?:libfabric|ofi)", re.IGNORECASE)
 """Names of aws-ofi-nccl: `AWS Libfabric` up to 1.12, then `Libfabric`."""
 _KNOWN = {"socket": TCP, "fastsocket": TCP, "ib": "ib", "sockets": TCP, "udp": TCP, TCP: TCP}
@@ -51,9 +52,12 @@ class NcclLines:
         self._provider = ""
         self._why = ""
         self._networks: dict[str, str] = {}
+        self.printed = False
+        """Whether NCCL has printed a line, so that the program uses NCCL."""
 
     def read(self, text: str) -> None:
         """Process more lines."""
+        self.printed = self.printed or _PRINTED.search(text) is not None
         for line in text.splitlines():
             provider = _PROVIDER.search(line)
             if provider:

@@ -44,6 +44,11 @@ class NcclLogs:
         """The slowest network that NCCL has named so far."""
         return slowest(tuple(transport for lines in self._lines.values() for transport in lines.found))
 
+    @property
+    def printed(self) -> bool:
+        """Whether NCCL has printed a line."""
+        return any(lines.printed for lines in self._lines.values())
+
     def read(self) -> None:
         """Read what was written since the last call. Logs that cannot be read are left out."""
         with suppress(OSError):

@@ -80,8 +80,14 @@ class TransportWatch:
         return {**failure_record(node_index, reason), "age_s": max(0.0, now - self._failed_at)}
 
     def as_json(self) -> dict[str, str] | None:
-        """Return the network as it appears in the status file; None if it is not watched."""
-        if self._logs is None:
+        """Return the network as it appears in the status file; None if it is not watched.
+
+        It is also None as long as NCCL is silent, because the program may not use NCCL, unless the recipe requires EFA
+        or NCCL could not use it.
+        """
+        if self._logs is None or self._spec is None:
+            return None
+        if not (self._logs.printed or self._spec.required or self._plugin_problem):
             return None
         seen = self._transport.as_json()
         return {**seen, "why": seen["why"] or self._plugin_problem}
