@@ -17,10 +17,13 @@ from cloudgpu.errors import LedgerError
 from cloudgpu.ledger import schema, summary
 from cloudgpu.ledger.sqlite_report import BUSY_TIMEOUT_S, SQLITE_PREFIX
 from cloudgpu.ledger.version import VERSION
+from cloudgpu.text import printable
 
 _POSTGRESQL = "postgresql"
 _WRITE_LOCK = 0x636C6F7564677075
 """Key of the PostgreSQL advisory lock that a writer holds: `cloudgpu` in ASCII."""
+_UNDECODED = "\N{REPLACEMENT CHARACTER}"
+_HINT = "check CLOUDGPU_LEDGER_URL and that the database is running"
 _WAL_TRIES = 100
 _WAL_PAUSE_S = 0.05
 
@@ -269,6 +272,9 @@ def _faults(engine: sa.Engine) -> Iterator[None]:
     except exc.SQLAlchemyError as err:
         problem, hint = _explain(err)
         raise LedgerError(f"the ledger {redacted_location(engine)} cannot be used: {problem}", hint=hint) from err
+    except UnicodeDecodeError as err:  # psycopg2 cannot decode a message of the server
+        problem = decode_server_message(err.object)
+        raise LedgerError(f"the ledger {redacted_location(engine)} cannot be used: {problem}", hint=_HINT) from err
 
 
 def _explain(err: exc.SQLAlchemyError) -> tuple[str, str]:
@@ -277,7 +283,22 @@ def _explain(err: exc.SQLAlchemyError) -> tuple[str, str]:
     for prefix, explanation in _FAULTS.items():
         if name.startswith(prefix):
             return explanation
-    return str(cause or type(err).__name__), "check CLOUDGPU_LEDGER_URL and that the database is running"
+    raw = getattr(getattr(cause, "pgconn", None), "error_message", b"")
+    message = str(cause or type(err).__name__)
+    # psycopg assumes UTF-8 as long as the connection has no encoding.
+    return decode_server_message(raw) if raw and _UNDECODED in message else message, _HINT
+
+
+def decode_server_message(raw: bytes) -> str:
+    """Decode a message of PostgreSQL that rejects a connection, in the language and encoding of the server.
+
+    The server does not name the encoding. Text in another one is hardly ever valid UTF-8, and then most likely Western.
+    """
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = raw.decode("cp1252", errors="replace")
+    return printable(text.strip())
 
 
 def redacted_location(engine: sa.Engine) -> str:

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -174,3 +175,23 @@ def test_foreign_file_is_rejected_in_read_only_mode(tmp_path: Path):
     with pytest.raises(LedgerError, match="not a ledger, or is damaged"):
         open_ledger(f"sqlite:///{path}", may_read_only=True)
     assert path.read_bytes() == b"dear diary, " * 1000
+
+
+REFUSAL = "FATAL: la base de données « cloudgpu » n'existe pas"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "cp1252"])
+def test_refusal_of_postgresql_is_shown_in_the_encoding_of_the_server(encoding):
+    """The drivers are not installed here. psycopg keeps the bytes in `pgconn`, psycopg2 raises UnicodeDecodeError."""
+    raw = f"{REFUSAL}\n".encode(encoding)
+    cause = OSError(f"connection failed: {raw.decode(errors='replace')}")
+    cause.pgconn = SimpleNamespace(error_message=raw)
+    engine = sa.create_engine("sqlite://")
+    with pytest.raises(LedgerError) as caught, database._faults(engine):
+        raise sa.exc.OperationalError("SELECT 1", {}, cause)
+    assert REFUSAL in caught.value.message
+    if encoding != "utf-8":
+        with pytest.raises(LedgerError) as caught, database._faults(engine):
+            raw.decode()
+        assert caught.value.message.endswith(f"cannot be used: {REFUSAL}")
+    assert "CLOUDGPU_LEDGER_URL" in caught.value.hint
