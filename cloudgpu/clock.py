@@ -5,6 +5,11 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 
+def utc_text(at: datetime, timespec: str = "auto") -> str:
+    """Return a time in ISO 8601, in UTC and with `Z`, as in every JSON output: `2026-11-21T12:00:00Z`."""
+    return at.astimezone(UTC).isoformat(timespec=timespec).removesuffix("+00:00") + "Z"
+
+
 class Clock(Protocol):
     """A source of wall-clock time in UTC and monotonic time, and a way to wait."""
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from cloudgpu.clock import utc_text
 from cloudgpu.state.storage_records import StorageRecord
 
 
@@ -86,7 +87,7 @@ class StorageRow:
             "made_for": self.made_for,
             "size_gib": None if self.size_gib is None else str(self.size_gib),
             "monthly_usd": None if self.monthly_usd is None else str(self.monthly_usd),
-            "created_at": self.created_at.isoformat() if self.created_at else None,
+            "created_at": utc_text(self.created_at) if self.created_at else None,
             "used_by": None if self.users is None else list(self.users),
             "id": self.id,
             "simulated": self.simulated,

@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
+from cloudgpu.clock import utc_text
 from cloudgpu.plan import costs
 from cloudgpu.plan.candidates.candidate import Candidate, Market
 from cloudgpu.plan.costs import CostItem
@@ -201,7 +202,7 @@ class Plan:
             "nodes": self.nodes,
             "ranks_per_node": self.ranks_per_node,
             "expiry_s": self.expiry_s,
-            "starts_at": None if self.starts_at is None else self.starts_at.isoformat(),
+            "starts_at": None if self.starts_at is None else utc_text(self.starts_at),
             "hourly_usd": None if self.hourly_usd is None else format(self.hourly_usd, "f"),
             "worst_case_usd": None if self.worst_case_usd is None else str(self.worst_case_usd),
             "costs": [

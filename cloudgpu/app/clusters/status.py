@@ -18,6 +18,7 @@ from cloudgpu.backends.billing.costs import (
 )
 from cloudgpu.backends.billing.missing_rows import missing_nodes, rows_of
 from cloudgpu.backends.lifecycle.deletion import check_identity
+from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError
 from cloudgpu.launch.inventory import ALIVE_STATES
 from cloudgpu.ledger.entry import LedgerEntry
@@ -93,13 +94,13 @@ class ClusterStatus:
             or [{"id": node, "state": self._recorded_state} for node in record.placement.instance_ids],
             "hourly_usd": format(self.hourly_usd, "f"),
             "spent_usd": str(self.spent_usd),
-            "created_at": record.identity.created_at.isoformat(),
-            "expires_at": record.lifecycle.expires_at.isoformat(),
+            "created_at": utc_text(record.identity.created_at),
+            "expires_at": utc_text(record.lifecycle.expires_at),
             "expires_in_s": round(self.expires_in_s),
             "extension_unfinished": record.lifecycle.confirmed_expires_at is not None,
             "age_s": round(self.age_s, 1),
             "problem": self.problem,
-            "stopped_at": None if self.stopped_at is None else self.stopped_at.isoformat(),
+            "stopped_at": None if self.stopped_at is None else utc_text(self.stopped_at),
             "unbilled": list(self.unbilled),
             "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
         }

@@ -16,6 +16,7 @@ from cloudgpu.backends.billing.retained_prices import image_monthly_usd as month
 from cloudgpu.backends.lifecycle.launch_request import Requester, node_kind
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.catalog.other_prices import other_price
+from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
@@ -53,7 +54,7 @@ def image_json(image: OwnImage) -> dict[str, Any]:
         "region": image.region,
         "state": image.state,
         "owner": image.owner,
-        "made_at": image.made_at.isoformat(),
+        "made_at": utc_text(image.made_at),
         "size_gib": image.size_gib,
         "at_most_usd_per_month": str(monthly_usd(image)),
         "gpu_architecture": image.tags.get("cloudgpu:gpu-architecture", ""),

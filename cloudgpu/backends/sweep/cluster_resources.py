@@ -13,6 +13,7 @@ from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, OWNER_TAG, TOKEN_TAG
 from cloudgpu.backends.tagged_resource import BillableResource
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.other_prices import HOURS_PER_MONTH, PricedThing, other_price
+from cloudgpu.clock import utc_text
 from cloudgpu.launch.inventory import ALIVE_STATES
 
 _EXPIRES: Final = "cloudgpu:expires-at"
@@ -100,7 +101,7 @@ class ClusterResources:
             "team": self.team,
             "run_id": self.run,
             "regions": list(self.regions),
-            "expires_at": self.expires_at.isoformat() if self.expires_at else None,
+            "expires_at": utc_text(self.expires_at) if self.expires_at else None,
             "expired": self.expired(now),
             "unreadable_expiry": self.unreadable_expiry or None,
             "age_s": round((now - self.since).total_seconds()) if self.since else None,

@@ -10,6 +10,7 @@ from cloudgpu.catalog.snapshots.changes import Change
 from cloudgpu.cli.terminal.number_format import age, format_time
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
+from cloudgpu.clock import utc_text
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
@@ -79,7 +80,7 @@ def refresh_json(result: RefreshResult) -> dict[str, Any]:
         "target": result.target,
         "simulated": result.simulated,
         "overlay": result.entry.number,
-        "read_at": result.entry.at.isoformat(),
+        "read_at": utc_text(result.entry.at),
         "account": result.entry.account,
         "regions": list(result.entry.regions),
         "summary": result.entry.summary,
@@ -134,7 +135,7 @@ def catalog_status_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
                 "region": part.region,
                 "what": part.part,
                 "rows": part.rows,
-                "read_at": part.at.isoformat(),
+                "read_at": utc_text(part.at),
                 "age_s": int((now - part.at).total_seconds()),
                 "source": part.source,
             }
@@ -180,7 +181,7 @@ def history_json(history: History, target: str, selected: SnapshotEntry | None) 
         "history": [
             {
                 "overlay": entry.number,
-                "read_at": entry.at.isoformat(),
+                "read_at": utc_text(entry.at),
                 "account": entry.account,
                 "over": entry.after,
                 "regions": list(entry.regions),

@@ -9,6 +9,7 @@ from cloudgpu.backends.billing.costs import cluster_hourly_usd
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.cli.terminal.number_format import format_time, money
 from cloudgpu.cli.terminal.panel import Row
+from cloudgpu.clock import utc_text
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.text import command, plural
 
@@ -26,7 +27,7 @@ def provisioned_json(provisioned: ProvisionedCluster, stages: Stages) -> dict[st
         "instance_type": record.placement.instance_type,
         "nodes": provisioned.inventory.as_json()["nodes"],
         "node_hourly_usd": record.placement.node_hourly_usd,
-        "expires_at": record.lifecycle.expires_at.isoformat(),
+        "expires_at": utc_text(record.lifecycle.expires_at),
         "tried": list(provisioned.tried),
         "stages": stages.as_json(),
         "cost": {

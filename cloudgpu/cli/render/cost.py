@@ -11,6 +11,7 @@ from cloudgpu import bounds
 from cloudgpu.cli.terminal.number_format import format_time, money
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import display_width, wrap_lines
+from cloudgpu.clock import utc_text
 from cloudgpu.errors import UsageError
 from cloudgpu.ledger.report import PERIODS, CostReport, ReportRow
 
@@ -61,8 +62,8 @@ def report_json(report: CostReport) -> dict[str, Any]:
     """Return the documented output of `cost --json`, with amounts as strings."""
     return {
         "by": report.by,
-        "since": report.since and report.since.isoformat(),
-        "until": report.until and report.until.isoformat(),
+        "since": report.since and utc_text(report.since),
+        "until": report.until and utc_text(report.until),
         "rows": [_record(report.by, row) for row in report.rows],
         "omitted_rows": report.omitted,
         "real_usd": str(report.real_usd),

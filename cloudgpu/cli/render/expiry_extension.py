@@ -5,6 +5,7 @@ from typing import Any
 
 from cloudgpu.backends.lifecycle.results import ExtensionResult
 from cloudgpu.cli.terminal.number_format import format_time, money, relative_time
+from cloudgpu.clock import utc_text
 from cloudgpu.text import command
 
 
@@ -14,8 +15,8 @@ def extension_json(extended: ExtensionResult) -> dict[str, Any]:
     return {
         "cluster": record.name,
         "simulated": record.simulated,
-        "expired_before_at": extended.before.isoformat(),
-        "expires_at": record.lifecycle.expires_at.isoformat(),
+        "expired_before_at": utc_text(extended.before),
+        "expires_at": utc_text(record.lifecycle.expires_at),
         "nodes": record.placement.nodes,
         "worst_case_usd": str(extended.worst_case_usd),
     }

@@ -4,6 +4,7 @@ import json
 
 from cloudgpu.cli.terminal.progress import rank_prefix
 from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.clock import utc_text
 from cloudgpu.run.progress import RankOutput
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -27,7 +28,7 @@ class LogPrinter:
         """Print several lines of one rank."""
         at = output.written_at
         if self._as_json:
-            written = None if at is None else at.isoformat(timespec="milliseconds")
+            written = None if at is None else utc_text(at, "milliseconds")
             self._screen.records(
                 json.dumps({"rank": output.rank, "line": line, "time": written}) for line in output.lines
             )

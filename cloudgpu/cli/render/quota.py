@@ -9,6 +9,7 @@ from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.cli.terminal.number_format import age
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
+from cloudgpu.clock import utc_text
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import plural
 
@@ -106,6 +107,6 @@ def _line_json(line: QuotaReportLine, now: datetime) -> dict[str, Any]:
         "enough": line.enough,
         "request_command": line.request or None,
         "console_url": line.quota.console(line.region),
-        "read_at": read_at.isoformat() if read_at else None,
+        "read_at": utc_text(read_at) if read_at else None,
         "age_s": int((now - read_at).total_seconds()) if read_at else None,
     }

@@ -9,6 +9,7 @@ from cloudgpu.backends.billing.costs import cost_items
 from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, relative_time
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
+from cloudgpu.clock import utc_text
 from cloudgpu.plan.costs import unpriced
 from cloudgpu.state.run_record import RunRecord
 from cloudgpu.targets import traits
@@ -78,8 +79,8 @@ def run_rows(
             "recipe": run.recipe,
             "state": run.state,
             "reason": run.reason,
-            "started_at": run.started_at.isoformat(),
-            "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+            "started_at": utc_text(run.started_at),
+            "ended_at": utc_text(run.ended_at) if run.ended_at else None,
             "metrics": dict(run.metrics),
         }
         for run in runs

@@ -54,7 +54,7 @@ def test_refresh_output_lists_changes_and_unread_parts(refreshed):
 
 def test_refresh_json_contains_every_change(refreshed):
     told = refresh_json(refreshed)
-    assert (told["overlay"], told["simulated"], told["read_at"]) == (3, True, "2026-11-21T12:00:00+00:00")
+    assert (told["overlay"], told["simulated"], told["read_at"]) == (3, True, "2026-11-21T12:00:00Z")
     assert len(told["changes"]) == 23
     assert told["changes"][0] == {
         "kind": "price",

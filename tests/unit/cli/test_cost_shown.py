@@ -92,7 +92,7 @@ def test_cost_report_has_documented_json():
     assert {name: document[name] for name in document if name != "rows"} == {
         "by": "user",
         "since": None,
-        "until": "2026-11-21T03:30:00+00:00",
+        "until": "2026-11-21T03:30:00Z",
         "omitted_rows": 0,
         "real_usd": "1234.5",
         "simulated_usd": "0.01753",

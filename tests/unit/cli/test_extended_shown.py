@@ -38,8 +38,8 @@ def test_extension_json_has_expiry_times_and_worst_case_cost():
     assert extension_json(extended("rehearsal")) == {
         "cluster": "lab",
         "simulated": True,
-        "expired_before_at": "2026-11-21T13:00:00+00:00",
-        "expires_at": "2026-11-21T15:00:00+00:00",
+        "expired_before_at": "2026-11-21T13:00:00Z",
+        "expires_at": "2026-11-21T15:00:00Z",
         "nodes": 2,
         "worst_case_usd": "187.28",
     }

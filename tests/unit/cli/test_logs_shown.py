@@ -181,9 +181,9 @@ def test_timestamps_of_an_only_rank(timed, capsys):
 def test_json_has_the_time_of_each_line(timed, capsys):
     assert main(["logs", "--json", "--no-follow"]) == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
-        {"rank": 0, "line": "first", "time": "2026-11-27T09:12:03.250+00:00"},
-        {"rank": 0, "line": "second", "time": "2026-11-27T09:12:33.250+00:00"},
-        {"rank": 1, "line": "first of 1", "time": "2026-11-26T09:12:03.250+00:00"},
+        {"rank": 0, "line": "first", "time": "2026-11-27T09:12:03.250Z"},
+        {"rank": 0, "line": "second", "time": "2026-11-27T09:12:33.250Z"},
+        {"rank": 1, "line": "first of 1", "time": "2026-11-26T09:12:03.250Z"},
     ]
 
 

@@ -156,7 +156,7 @@ def test_storage_row_is_written_as_json(row):
         "made_for": "",
         "size_gib": "1200",
         "monthly_usd": "168.00",
-        "created_at": "2026-11-18T03:30:00+00:00",
+        "created_at": "2026-11-18T03:30:00Z",
         "used_by": ["i-1 (cluster demo)", "i-2 (cluster demo)"],
         "id": "fs-1",
         "simulated": False,

@@ -128,7 +128,7 @@ def test_sweep_result_is_written_as_json(seen, clusters, now):
         "team": "vision",
         "run_id": "",
         "regions": ["us-west-2"],
-        "expires_at": "2026-11-20T03:30:00+00:00",
+        "expires_at": "2026-11-20T03:30:00Z",
         "expired": True,
         "unreadable_expiry": None,
         "age_s": 7200,
