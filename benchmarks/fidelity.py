@@ -109,10 +109,10 @@ def recorded(score: str) -> Callable[[Options], Tally | str]:
 SOURCES: Mapping[str, Callable[[Options], Tally | str]] = {
     "moto's tests, verified against AWS": moto_cases,
     "the same assertions in our own tests": own_cases("tests/rehearsal/endpoint", "test_endpoint_verified_*.py"),
-    "recorded errors of AWS": recorded("error_score"),
-    "recorded structures of AWS's answers": recorded("shape_score"),
+    "recorded AWS errors": recorded("error_score"),
+    "recorded structures of AWS responses": recorded("shape_score"),
     "structures in botocore's examples": recorded("example_score"),
-    "answers of the metadata service": own_cases("tests/unit/rehearsal/nodes", "test_nodes_metadata.py"),
+    "metadata service responses": own_cases("tests/unit/rehearsal/nodes", "test_nodes_metadata.py"),
 }
 """A further source is one entry: its name, and a function that runs it or returns why it cannot run."""
 
