@@ -145,12 +145,14 @@ def not_run(evidence: Evidence, name: str) -> Finding:
 
 FREE_CHECKS = (
     Check("check", "credentials", "AWS accepts the credentials and names the account.", _credentials),
-    Check("check", "permissions", "The policy simulation or dry runs deny no action of the policy.", _permissions),
+    Check(
+        "check", "permissions", "No action in the policy is denied by the policy simulation or dry runs.", _permissions
+    ),
     Check("check", "quotas", "The quotas of GPU instances can be read.", _quotas),
-    Check("check", "machine image", "AWS's public parameter leads to a machine image.", _machine_image),
-    Check("check", "prices", "AWS's price list prices the plan.", _prices),
+    Check("check", "machine image", "AWS's public SSM parameter contains a machine image ID.", _machine_image),
+    Check("check", "prices", "The plan's prices come from AWS's price list.", _prices),
     Check("check", "offers", "EC2 offers g4dn.xlarge in at least one zone.", _offers),
     Check("check", "EFA plan", "EC2 offers g4dn.8xlarge, with one EFA interface.", _pair_plan),
-    Check("check", "reservations", "A reservation is looked up by its ID, and an unknown one is named.", _reservation),
-    Check("check", "search", "The search by tag is answered by every enabled region and IAM.", _search),
+    Check("check", "reservations", "A reservation can be looked up by ID; an unknown ID is reported.", _reservation),
+    Check("check", "search", "Every enabled region and IAM respond to the search by tag.", _search),
 )
