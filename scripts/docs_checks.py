@@ -12,9 +12,8 @@ _HEAD = """\
 
 # Checks
 
-`cloudgpu plan` checks a recipe before any money is spent, and so does every command that spends
-money. A finding names its check in brackets, describes the problem, and suggests a fix if there is
-one:
+`cloudgpu plan` and every command that spends money check a recipe before any money is spent. A
+finding names its check in brackets, describes the problem, and suggests a fix if there is one:
 
 <!-- run -->
 ```
@@ -36,22 +35,22 @@ error: 2 x p3dn.24xlarge need 192 vCPUs in us-east-1, but Running On-Demand P
 | `unknown` | neither passed nor failed: the cloud was not queried or denied access, or the data is unknown |
 | `note` | useful information |
 
-On the rehearsal cloud nothing costs money, so some warnings are notes there.
+On the rehearsal cloud, nothing costs money, so some warnings are only notes there.
 """
 
 _RULES = """\
 ## Rules that reject candidates
 
-A candidate is an instance type in a zone of a region. A rule that rejects a type or a region is an
-error if no candidate remains, and otherwise a warning that begins with `excluded:`. Rejected zones
-are shown only by `cloudgpu plan --explain`, which names the rule that kept or rejected each
+A candidate is an instance type in a zone of a region. If a rule rejects a type or a region, the
+plan reports an error if no candidate remains, and otherwise a warning that begins with `excluded:`.
+Only `cloudgpu plan --explain` shows rejected zones. It also shows which rule kept or rejected each
 candidate.
 """
 
 _CHECKS = """\
 ## Checks of the plan as a whole
 
-The severity is the highest that the check can report.
+The table shows the highest severity that each check can report.
 """
 
 

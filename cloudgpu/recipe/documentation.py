@@ -14,9 +14,9 @@ from cloudgpu.recipe.schema import Recipe
 _INTRODUCTION = """# The recipe file
 
 A recipe describes a run. It is a directory with a `recipe.yaml`, or a single YAML file. Refer to a
-recipe by its path, or by its bare name if it is in `./recipes` or bundled with cloudgpu. Unknown
-fields are errors. Sizes and durations have a unit (`300GiB`, `90s`, `8h`, `1h30m`); the units of
-sizes are GiB, TiB, GB and TB, where 1 GB is 10^9 bytes. Money is in USD.
+recipe by its path, or just by its name if it is in `./recipes` or bundled with cloudgpu. Unknown
+fields are errors. Sizes and durations have a unit (`300GiB`, `90s`, `8h`, `1h30m`). The units for
+sizes are GiB, TiB, GB and TB, where 1 GB is 10^9 bytes. Amounts of money are in USD.
 
 <!-- run -->
 ```
@@ -29,12 +29,12 @@ cloudgpu recipe schema                          # prints the JSON Schema, for ed
 default. `--set resources.nodes=4` changes a single field; separate the entries of a list with
 commas (`--set resources.regions=us-east-1,us-west-2`), or add to the list
 (`--set resources.regions+=us-west-2`). Setting `gpu`, `any_of` or `instance_type` removes the other
-two fields. In a rehearsal the `rehearsal` section is applied first, so `--set` overrides it.
+two fields. In a rehearsal, the `rehearsal` section is applied first, so `--set` overrides it.
 
-The command is split into arguments before placeholders are substituted, so a value with spaces
-stays one argument. No shell is involved. Write `{{` and `}}` for literal braces.
+`launch.command` is split into arguments before placeholders are substituted, so a value with spaces
+stays one argument. No shell runs the command. Write `{{` and `}}` for literal braces.
 
-For several commands, write a shell script in `launch.run` instead:
+To run several commands, write a shell script in `launch.run` instead:
 
 ```yaml
 params: {epochs: 3}
@@ -45,8 +45,8 @@ launch:
     python train.py --epochs "$CLOUDGPU_PARAM_EPOCHS"
 ```
 
-bash runs the script as written and stops at the first command that fails. Placeholders are not
-substituted, because the text of a parameter could then become part of the script's syntax. A script
+bash runs the script as written and stops at the first command that fails. Placeholders in a script
+are not substituted, because a parameter's value could then change the script's syntax. The script
 reads the same values from environment variables:
 
 | placeholder | variable |
@@ -61,7 +61,7 @@ reads the same values from environment variables:
 
 With `environment.python`, `python` in the script is the run's Python.
 
-`setup` is a shell script that prepares a node, once:
+`setup` is a shell script that runs once on every node to prepare it:
 
 ```yaml
 environment:
@@ -71,15 +71,16 @@ setup: |
   make -C kernels
 ```
 
-It runs in a copy of the work directory before the ranks start, with the variables and secrets of
-`environment`. Every run gets the files and directories that it creates, but not its changes to
-existing files. A node on which it has succeeded skips it until one of its inputs changes: the
-script, `environment`, or a file or directory that the script names, here `requirements.txt` and
-`kernels`. With `environment.python`, `python` and `pip` are those of an environment that belongs to
-this setup alone. If the script fails, the run fails and shows its last lines.
+The script runs in a copy of the work directory before the ranks start, with the variables and
+secrets of `environment`. Every run gets the files and directories that the script creates, but not
+its changes to existing files. Once the script has succeeded on a node, the node skips it until one
+of its inputs changes: the script itself, `environment`, or a file or directory that the script
+names (here, `requirements.txt` and `kernels`). With `environment.python`, `python` and `pip` belong
+to a separate environment that is created for this setup. If the script fails, the run fails and
+shows the script's last lines.
 
-With `environment.container`, the script runs in the image, and what it installs there is kept on
-the node as a local image, in which the ranks run: see
+With `environment.container`, the script runs in the image. The result is kept on the node as a
+local image, and the ranks run in that image: see
 [Containers](../guides/containers.md#setup-in-the-image).
 
 ## Variables and secrets
@@ -95,28 +96,28 @@ cloudgpu train my-run --yes --secret HF_TOKEN=@~/.hf-token  # from a file
 
 `--env` overrides `--env-file`, and both override `environment.env`. `--secret` adds a name to
 `environment.secrets`. The value is never stored in a recipe, plan, record or the ledger, and never
-passed as an argument. It is sent to the nodes over SSH, on standard input. There it is kept in the
-memory of the agent and the ranks and, while the run is in progress, in a file on tmpfs (`/dev/shm`,
-mode 0600). Secrets are masked in the output of the ranks and of `setup`: each line of a secret that
-has at least 4 bytes is replaced with asterisks. When the run ends, cloudgpu also overwrites the
-secrets in the logs on the nodes. Encoded forms of a secret, such as base64, are not recognised, and
-files that the ranks write are not changed.
+passed as an argument. cloudgpu sends the value to the nodes over SSH, on standard input. On a node,
+the value is kept in the memory of the agent and the ranks and, while the run is in progress, in a
+file on tmpfs (`/dev/shm`, mode 0600). Secrets are masked in the output of the ranks and of `setup`:
+each line of a secret that has at least 4 bytes is replaced with asterisks. When the run finishes,
+cloudgpu also overwrites the secrets in the logs on the nodes. Encoded forms of a secret, such as
+base64, are not recognized, and files that the ranks write are not changed.
 
 ## Limits
 
 A value that cannot work on any node, or that is outside any sensible range, is rejected when the
 recipe is loaded. The message contains the line number.
 
-| value | limit | why |
+| value | limit | reason |
 |---|---|---|
-| durations | `366d` | longer than any Capacity Block (half a year) |
+| durations | `366d` | longer than any Capacity Block (at most half a year) |
 | `disk`, and `size` of an `ebs` volume | `64TiB` | the largest gp3 volume |
 | other sizes | `1024TiB` | larger than any Lustre file system that AWS provides without a contract |
 | money | 1,000,000,000 USD | more than any cluster costs |
 | whole numbers | 2**53 | every JSON parser reads them exactly |
 | one argument, one `NAME=value` | 131,071 bytes | Linux (`MAX_ARG_STRLEN`) |
 | a command with its environment | 1 MiB, or a quarter of `stack_mib` if less | Linux, minus a reserve for launchers |
-| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB after quoting | exported in one `ssh` argument |
+| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB after quoting | all are exported in one `ssh` argument |
 
 Text may not contain control characters (including NUL) or unpaired surrogates. Newlines and tabs
 are allowed in commands, in the values of `env` and `params`, in patterns and in descriptions, but

@@ -8,7 +8,7 @@ from cloudgpu.plan.named_resources import SPOT_ROLE
 
 @check("named", "error", "A missing key, role or network is reported before anything is launched.")
 def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
-    """Report named resources that are missing or could not be checked."""
+    """Report resources named in the settings that are missing or could not be checked."""
     survey = case.question.quotes.survey
     if survey.regions_unknown:
         yield Issue(f"cannot tell which regions the account has enabled: {survey.regions_unknown}", severity="unknown")
@@ -27,7 +27,7 @@ def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
             )
 
 
-@check("spot-role", "warning", "Without the service-linked role of EC2 Spot, an identity that may not create it fails.")
+@check("spot-role", "warning", "A spot launch needs a service-linked role, which not every identity may create.")
 def spot_role_exists(case: CheckInput) -> Iterator[Issue]:
     """Report a missing service-linked role for spot. AWS creates it at the first launch, if the caller may do so."""
     survey = case.question.quotes.survey

@@ -77,9 +77,9 @@ def checkpoint_in_time(case: CheckInput) -> Iterator[Issue]:
 def gang_launch_possible(case: CheckInput) -> Iterator[Issue]:
     """Report several spot nodes under the pulumi engine.
 
-    Pulumi's AWS provider takes `min_target_capacity`, `single_instance_type` and `single_availability_zone` of spot
-    options but does not send them: `expandSpotOptionsRequest` in internal/service/ec2/ec2_fleet.go of
-    hashicorp/terraform-provider-aws, on which the provider is built.
+    Pulumi's AWS provider accepts the spot options `min_target_capacity`, `single_instance_type` and
+    `single_availability_zone` but does not send them: see `expandSpotOptionsRequest` in
+    internal/service/ec2/ec2_fleet.go of hashicorp/terraform-provider-aws, on which the provider is based.
     """
     question, nodes = case.question, case.plan.nodes
     if question.engine != "pulumi" or nodes == 1 or "spot" not in question.markets:

@@ -41,7 +41,7 @@ class Resources(Section):
     pool: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
     """With `--on ssh`: inventory pool whose hosts may be used. Default: all hosts in the inventory."""
     network: Literal["efa", "tcp", "auto"] = "auto"
-    """`efa` requires EFA and fails a run whose NCCL reports another network, `tcp` never uses it, and `auto` uses EFA
+    """`efa` requires EFA, and the run fails if NCCL reports another network; `tcp` never uses EFA; `auto` uses EFA
     between nodes if the instance type supports it."""
     disk: VolumeGib = SizeGib(200)
     """Size of the root disk of every node, for example `300GiB`; at most `64TiB`."""
