@@ -205,6 +205,26 @@ def test_pip_retries_after_uv_fails(node: Node) -> None:
     assert by_pip.startswith("-m pip install ")
 
 
+def test_build_of_pytorch_that_the_user_selects_is_not_lost_without_uv(node: Node) -> None:
+    """Regression: `UV_TORCH_BACKEND=cpu` had no effect where pip was used instead of uv."""
+    kept = node.bin / "kept"
+    # uv cannot read this setting of pip, so without the variable pip would install the requirements.
+    first, second = brought(node, PIP_SAYS="global.keyring-provider='subprocess'", UV_TORCH_BACKEND="cpu")
+    assert first.endswith("uv>=0.7.14")
+    assert second.startswith("pip install --compile-bytecode --python ")
+    failed = node.env("zz", "yy", ok=False, UV_OF_THE_INDEX=str(kept), UV_FAILS="1", UV_TORCH_BACKEND="cpu")
+    assert "installing the requirements" in failed[-1]["error"]
+    assert node.calls.read_text().splitlines()[-1].startswith("pip install ")  # and not by pip
+
+
+def test_another_build_of_pytorch_is_another_environment(node: Node) -> None:
+    environments = {
+        node.env("zz", **chosen)[-1]["interpreter"]
+        for chosen in ({}, {"UV_TORCH_BACKEND": "cpu"}, {"UV_TORCH_BACKEND": "cu126"}, {})
+    }
+    assert len(environments) == 3
+
+
 def test_failure_to_install_uv_is_reported(node: Node) -> None:
     (node.bin / "uv").unlink()
     node.add("python3", PYTHON_WITHOUT_PIP)

@@ -135,8 +135,16 @@ def _digest(request: EnvironmentRequest, base: str) -> str:
     version = request.version or _version_of_python3()
     key = [_FORMAT, sorted(request.requirements), version, platform.system(), platform.machine(), base]
     key += [request.torch_backend] if request.torch_backend else []
+    # Otherwise an environment with another build of PyTorch would be used again.
+    user_backend = None if request.torch_backend else _user_backend()
+    key += [{"UV_TORCH_BACKEND": user_backend}] if user_backend else []
     key += [{"setup": request.setup}] if request.setup else []
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:20]
+
+
+def _user_backend() -> str | None:
+    """Return the PyTorch build that the user selected with uv's variable, which pip ignores; None if there is none."""
+    return os.environ.get("UV_TORCH_BACKEND") or None
 
 
 def _candidates(base: str) -> list[str]:
@@ -248,7 +256,7 @@ def _make(request: EnvironmentRequest, base: str, folder: str, requirements_file
     try:
         run("installing the requirements", install, {**_cache(request.root), **settings})
     except AgentError:
-        if not installed_uv or request.torch_backend is not None:
+        if not installed_uv or request.torch_backend is not None or _user_backend() is not None:
             raise
         # The user did not choose uv, so fall back to pip for packages that only pip can install.
         run("installing the requirements with pip instead of uv", [*_pip(python), "-r", requirements_file], {})
@@ -258,14 +266,14 @@ def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[st
     """Install uv into the environment with pip, because uv is faster.
 
     Return uv's path and the environment variables that make uv use pip's package sources. Return `(None, {})` if uv
-    cannot use these sources or cannot be installed, unless the request specifies a PyTorch build, which only uv can
-    select.
+    cannot use these sources or cannot be installed, unless the request or the user specifies a PyTorch build, which
+    only uv can select.
 
     Raises:
-        AgentError: The request specifies a PyTorch build, and pip cannot install uv.
+        AgentError: A PyTorch build is specified, and pip cannot install uv.
     """
     python = _python(folder)
-    needed = request.torch_backend is not None
+    needed = request.torch_backend is not None or _user_backend() is not None
     settings = package_sources.uv_settings(python, installer.clean_environment())
     if settings is None and not needed:
         return None, {}
