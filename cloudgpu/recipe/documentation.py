@@ -99,9 +99,10 @@ cloudgpu train my-run --yes --secret HF_TOKEN=@~/.hf-token  # from a file
 passed as an argument. cloudgpu sends the value to the nodes over SSH, on standard input. On a node,
 the value is kept in the memory of the agent and the ranks and, while the run is in progress, in a
 file on tmpfs (`/dev/shm`, mode 0600). Secrets are masked in the output of the ranks and of `setup`:
-each line of a secret that has at least 4 bytes is replaced with asterisks. When the run finishes,
-cloudgpu also overwrites the secrets in the logs on the nodes. Encoded forms of a secret, such as
-base64, are not recognized, and files that the ranks write are not changed.
+each line of a secret that has at least 4 bytes is replaced with asterisks. A secret without such a
+line is rejected. When the run finishes, cloudgpu also overwrites the secrets in the logs on the
+nodes. Encoded forms of a secret, such as base64, are not recognized, and files that the ranks write
+are not changed.
 
 ## Limits
 

@@ -14,6 +14,7 @@ from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
 from cloudgpu.launch.script import with_script
 from cloudgpu.launch.side_services import with_services
+from cloudgpu.node.agent.masking import SHORTEST, is_maskable
 from cloudgpu.run.agent import Agent, AgentReplyError
 from cloudgpu.run.containers.requests import container_start_fields, exec_prefixes, node_run_paths
 from cloudgpu.run.inter_node_ssh import write_ssh_files
@@ -81,7 +82,7 @@ def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
     """Return the values of the recipe's secrets from the caller's environment.
 
     Raises:
-        UsageError: A secret is not set or cannot be sent to the nodes.
+        UsageError: A secret is not set, cannot be sent to the nodes, or is too short to be masked.
     """
     missing = [name for name in names if name not in environ]
     if missing:
@@ -99,6 +100,11 @@ def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
             )
             raise UsageError(
                 f"the secret {name} cannot be sent to the nodes: {reason}", hint=f"set {name} to a valid value"
+            )
+        if environ[name].strip() and not is_maskable(environ[name]):
+            raise UsageError(
+                f"the secret {name} is too short: only values of at least {SHORTEST} bytes can be masked in the output",
+                hint=f"choose a longer value or, if {name} need not be secret, pass it with --env",
             )
     return {name: environ[name] for name in names}
 

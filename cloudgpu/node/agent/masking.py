@@ -8,6 +8,11 @@ SHORTEST = 4
 """Length, in bytes, of the shortest text that is masked. Shorter secrets would mask ordinary words and numbers."""
 
 
+def is_maskable(secret: str) -> bool:
+    """Return True if at least one line of a secret is long enough to be masked."""
+    return bool(Mask((secret,)).reach)
+
+
 class Mask:
     """Masks every line of the given secrets."""
 

@@ -86,7 +86,23 @@ def test_unsendable_secret_is_rejected_without_showing_its_value(value, why):
         secret_values(("TOKEN",), {"TOKEN": value})
     assert why in caught.value.message
     assert value[:50] not in caught.value.message
-    assert secret_values(("TOKEN",), {"TOKEN": "a\r\nb\x1b"}) == {"TOKEN": "a\r\nb\x1b"}
+    assert secret_values(("TOKEN",), {"TOKEN": "abcd\r\nb\x1b"}) == {"TOKEN": "abcd\r\nb\x1b"}
+
+
+@pytest.mark.parametrize("value", ["abc", "é€"[:1], "a\nbc\n", " abc "])
+def test_secret_that_is_too_short_to_be_masked_is_rejected_without_showing_it(value):
+    with pytest.raises(UsageError) as caught:
+        secret_values(("TOKEN",), {"TOKEN": value})
+    assert caught.value.message == (
+        "the secret TOKEN is too short: only values of at least 4 bytes can be masked in the output"
+    )
+    assert caught.value.hint == "choose a longer value or, if TOKEN need not be secret, pass it with --env"
+    assert value not in caught.value.message + caught.value.hint
+
+
+@pytest.mark.parametrize("value", ["", "abcd", "é€", "}\nabcd"])
+def test_secret_is_accepted_if_it_is_empty_or_can_be_masked(value):
+    assert secret_values(("TOKEN",), {"TOKEN": value}) == {"TOKEN": value}
 
 
 def packed(data: bytes) -> str:
