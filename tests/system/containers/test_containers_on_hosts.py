@@ -31,6 +31,10 @@ environment:
   container: {{image: "{PLACE}/team/boxed:1", login: "{USER}", password: REGISTRY_KEY, memlock: null}}
   secrets: [TOKEN]
 workdir: .
+setup: |
+  echo "setup as $(id -u) with token ${{#TOKEN}}"
+  echo "installed by setup" >/etc/installed
+  mkdir made; cat /etc/image >made/copy
 launch: {{with: torchrun, ranks_per_node: 1, command: sh job.sh}}
 metrics:
   speed: {{pattern: 'speed=(?P<value>[0-9.]+)', better: higher}}
@@ -40,6 +44,7 @@ budget: {{expiry: 30m}}
 JOB = """
 echo "rank $RANK of $WORLD_SIZE as $(id -u), token ${#TOKEN}, key ${#REGISTRY_KEY}, GPUs $NVIDIA_VISIBLE_DEVICES"
 echo "speed=1$RANK.5"
+cat /etc/installed made/copy
 cat /etc/image >outputs/rank-$RANK.txt
 """
 
@@ -66,7 +71,7 @@ def image(host: Host, rootfs) -> str:
     """Build the image on a host, push it and return its repository digest."""
     shown = host.run(["/run/host/bin/nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]).stdout
     smi = f"#!/bin/sh\ncat <<END\n{shown}END\n"
-    folder = rootfs(host.folder / "vartmp/rootfs", **{"nvidia-smi": smi})
+    folder = rootfs(host.folder / "vartmp/rootfs", **{"nvidia-smi": smi, "bash": '#!/bin/sh\nexec sh "$@"\n'})
     (folder / "etc/image").write_text("written in the container\n")
     line = f"tar -C /var/tmp/rootfs -c . | docker import - {PLACE}/team/boxed:1"
     host.run(["sh", "-c", line])
@@ -106,12 +111,21 @@ def test_containerized_run_on_two_hosts_pulls_image_and_cleans_up(hosts: Lab, tm
         monkeypatch.setenv("TOKEN", "s3cret")
         assert "REGISTRY_KEY is not set" in lea.run("train", "boxed", "--on", "ssh", "--yes", code=2).stderr
         monkeypatch.setenv("REGISTRY_KEY", PASSWORD)
-        came = lea.json("train", "boxed", "--on", "ssh", "--yes")
-        assert (came["state"], came["left"]) == ("succeeded", [])
+        came = lea.json("train", "boxed", "--on", "ssh", "--yes", "--cluster", "c1", "--keep")
+        for host in hosts.hosts.values():
+            local = host.run(["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", "cloudgpu-setup"]).stdout
+            assert local.startswith("cloudgpu-setup:boxed-")
+            assert "s3cret" not in host.run(["docker", "image", "inspect", local.strip()]).stdout
+        again = lea.run("train", "boxed", "--on", "ssh", "--yes", "--cluster", "c1")
+        assert "setup already ran on every node with the same inputs" in again.stdout
+        assert lea.json("down", "c1", "--yes")["left"] == []
+        assert came["state"] == "succeeded"
         logs = sorted((lea.home / "runs" / came["run_id"] / "logs").glob("rank-*.log"))
         assert [path.read_text().splitlines()[0] for path in logs] == [
             f"rank {rank} of 2 as 0, token 6, key 0, GPUs all" for rank in (0, 1)
         ]
+        for path in logs:
+            assert path.read_text().splitlines()[-2:] == ["installed by setup", "written in the container"]
         outputs = lea.home / "runs" / came["run_id"] / "outputs"
         assert (outputs / "node-1/outputs/rank-1.txt").read_text() == "written in the container\n"
         assert came["image"] == pinned
@@ -122,4 +136,5 @@ def test_containerized_run_on_two_hosts_pulls_image_and_cleans_up(hosts: Lab, tm
         served.communicate(timeout=20)
     for host in hosts.hosts.values():
         assert host.run(["docker", "ps", "--all", "--quiet"]).stdout == ""
+        assert host.run(["docker", "images", "--quiet", "cloudgpu-setup"]).stdout == ""
         assert left_on(host) == []
