@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloudgpu.app.runs.busy_nodes import BusyNodes
 from cloudgpu.app.runs.lost_nodes import Interruptions, is_spot, terminated_node_lines
-from cloudgpu.app.runs.run_network import RunNetwork
+from cloudgpu.app.runs.run_network import RunNetwork, take_report
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.app.runs.sending_lock import only_sender
 from cloudgpu.app.runs.service_probe import require_free_ports
@@ -25,7 +25,7 @@ from cloudgpu.launch.nccl_log import sets_own_log, watches_network
 from cloudgpu.node.bootstrap import image_cleanup_script
 from cloudgpu.run import node_health
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
-from cloudgpu.run.bootstrap_progress import REBOOT_S
+from cloudgpu.run.bootstrap_progress import REBOOT_S, bootstrap_log
 from cloudgpu.run.collect import Collected, collect
 from cloudgpu.run.containers.images import provide_image
 from cloudgpu.run.containers.logins import RegistryLogin
@@ -41,13 +41,12 @@ from cloudgpu.run.progress import MetricValue, Note, RankOutput
 from cloudgpu.run.setup import setup_digest
 from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
-from cloudgpu.run.transport import NodeTransport
-from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict
+from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.inventories import mark_booted_nodes
-from cloudgpu.state.node_logs import MOST_BYTES, MOST_NODES, mention, node_log, save_node_log
+from cloudgpu.state.node_logs import MOST_NODES, mention, node_log, save_node_log
 from cloudgpu.state.run_record import RunRecord
 from cloudgpu.text import plural
 
@@ -56,7 +55,6 @@ _CLEANING_S = 600.0
 _REBOOT_POLL_S = 2.0
 _BUSY_POLL_S = 1.0
 _START_ATTEMPTS = 3
-_LOG_S = 30.0
 _LONGEST_SHOWN = 2000
 
 
@@ -135,7 +133,7 @@ class FollowedRun:
                 saved += save_consoles(self._context, record.placement.region, ids, folder)
             for node in failed:
                 if node.index in agents:
-                    text = _bootstrap_log(agents[node.index])
+                    text = bootstrap_log(agents[node.index])
                     saved += filter(None, [save_node_log(node_log(folder, node.index, "bootstrap"), text)])
             err.hint = mention(err.hint, saved)
             raise
@@ -325,7 +323,7 @@ class FollowedRun:
                 elif isinstance(item, Verdict):
                     verdict = item
                 else:
-                    _take_report(item, network, interruptions)
+                    take_report(item, network, interruptions)
         except ConnectError as err:
             # As long as a node is running, the run may continue.
             if not unreachable.all_terminated():
@@ -387,22 +385,6 @@ class FollowedRun:
 
     def _run_dirs(self, record: RunRecord) -> dict[int, str]:
         return {agent.host.node.index: f"{agent.home}/.cloudgpu/runs/{record.run_id}" for agent in self._agents}
-
-
-def _take_report(report: NodeTransport | SpotNotice, network: RunNetwork, interruptions: Interruptions) -> None:
-    if isinstance(report, NodeTransport):
-        network.add(report)
-    else:
-        interruptions.add(report)
-
-
-def _bootstrap_log(agent: Agent) -> str:
-    """Return the end of a node's bootstrap log; empty if the node does not respond."""
-    script = f'tail -c {MOST_BYTES} -- "$1/var/lib/cloudgpu/bootstrap.log"'
-    try:
-        return agent.host.try_run(RemoteCommand("sh", "-c", script, "sh", agent.root), timeout_s=_LOG_S).stdout
-    except CloudGpuError:
-        return ""
 
 
 def _shortened(line: str) -> str:
