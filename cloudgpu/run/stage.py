@@ -1,13 +1,16 @@
 """Stage the work directory, datasets and Python environment on every node before any rank starts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.run.agent import Agent, run_on_agents
+from cloudgpu.run.containers.images import provide_image
+from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.containers.requests import NodeImage
+from cloudgpu.run.containers.setup import ImageSetup
 from cloudgpu.run.data.checkpoints import restore
 from cloudgpu.run.data.copies import DistributionSettings
 from cloudgpu.run.data.files import Files, Services, aws_s3_service
@@ -57,7 +60,7 @@ def stage(
 ) -> Staged:
     """Restore the checkpoint, copy or mount the datasets, build the environment, and run the recipe's setup.
 
-    The setup of a recipe with a container runs later, in its image; see `run.containers.setup`.
+    The setup of a recipe with a container runs later, in its image; see `stage_images`.
 
     Call `send_workdir` first. `sent_bytes` is its result and becomes part of the returned value. `secrets` are the
     values of the recipe's secrets, for the setup.
@@ -75,6 +78,34 @@ def stage(
         run_setup(job, agents, digest, interpreters, secrets, report)
     data = {dataset.name: str(dataset.to) for dataset in job.recipe.data}
     return Staged(interpreters, data, sent_bytes, data_bytes, built)
+
+
+def stage_images(
+    job: Job,
+    agents: Sequence[Agent],
+    staged: Staged,
+    base: Path,
+    report: Report,
+    *,
+    login: RegistryLogin | None = None,
+    secrets: Mapping[str, str] = NO_SECRETS,
+) -> Staged:
+    """Provide the recipe's image on every node and run the recipe's setup in it. Call `stage` first.
+
+    Does nothing if the recipe has no container, or the nodes are simulated and cannot run containers.
+
+    Raises:
+        RemoteCommandError: A node cannot get the image, or the setup failed; the message names the node.
+        ConnectError: A node cannot be reached.
+    """
+    container = job.recipe.environment.container
+    if container is None or job.inventory.head.simulated:
+        return staged
+    images = provide_image(container, agents, login, report)
+    digest = setup_digest(job.recipe, base)
+    if digest:
+        images = ImageSetup(job, container, digest, staged.data, secrets).run(agents, images, report)
+    return replace(staged, images=images)
 
 
 def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) -> int:

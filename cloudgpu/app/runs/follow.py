@@ -27,9 +27,7 @@ from cloudgpu.run import node_health
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
 from cloudgpu.run.bootstrap_progress import REBOOT_S, bootstrap_log
 from cloudgpu.run.collect import Collected, collect
-from cloudgpu.run.containers.images import provide_image
 from cloudgpu.run.containers.logins import RegistryLogin
-from cloudgpu.run.containers.setup import ImageSetup
 from cloudgpu.run.data import uploads
 from cloudgpu.run.data.checkpoints import start_checkpoint_upload
 from cloudgpu.run.data.files import Files
@@ -38,8 +36,7 @@ from cloudgpu.run.follow import copy_output, follow
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.progress import MetricValue, Note, RankOutput
-from cloudgpu.run.setup import setup_digest
-from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage
+from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage, stage_images
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
 from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.base import Host
@@ -214,13 +211,7 @@ class FollowedRun:
             services = self._context.backend.bucket_service
             emit = self._context.emit
             staged = stage(job, self._agents, files, base, emit, sent_bytes=sent, services=services, secrets=secrets)
-            container = job.recipe.environment.container
-            if container is None or job.inventory.head.simulated:
-                return staged
-            images = provide_image(container, self._agents, login, emit)
-            if digest := setup_digest(job.recipe, base):
-                images = ImageSetup(job, container, digest, staged.data, secrets).run(self._agents, images, emit)
-            return replace(staged, images=images)
+            return stage_images(job, self._agents, staged, base, emit, login=login, secrets=secrets)
 
     def ranks(self, job: Job, staged: Staged) -> dict[str, tuple[int, ...]]:
         """Return the ranks of each node by node index, without starting them.
