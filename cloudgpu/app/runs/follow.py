@@ -237,11 +237,8 @@ class FollowedRun:
         with self._stages.stage("start"), release_datasets_on_failure(job, self._agents):
             start_checkpoint_upload(job, self._agents, self._context.backend.bucket_service)
             uploads.start_uploads(job, self._agents, self._context.backend.bucket_service)
-            lines = (
-                container_line(job, self._agents, staged),
-                *describe_gang(rank_launches(job, self._agents, staged)),
-            )
-            for line in filter(None, lines):
+            gang = describe_gang(rank_launches(job, self._agents, staged))
+            for line in filter(None, (container_line(job, self._agents, staged), *gang)):
                 self._context.emit(Note(line, detail=True))
             own = sets_own_log(job.recipe) if watches_network(job.inventory) else ()
             if own:
