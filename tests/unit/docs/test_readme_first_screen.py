@@ -25,4 +25,4 @@ def test_first_screen_has_a_picture_two_commands_and_five_points():
 
 
 def test_first_screen_says_what_is_simulated():
-    assert "the AWS API, the GPUs and the money are simulated" in " ".join(SCREEN.split())
+    assert "the AWS API, the GPUs and the costs are simulated" in " ".join(SCREEN.split())
