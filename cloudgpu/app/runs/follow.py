@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloudgpu.app.runs.busy_nodes import BusyNodes
+from cloudgpu.app.runs.failed_nodes import save_logs_of_failed_nodes
 from cloudgpu.app.runs.lost_nodes import Interruptions, is_spot, terminated_node_lines
 from cloudgpu.app.runs.run_network import RunNetwork, take_report
 from cloudgpu.app.runs.run_recipe import recipe_of
@@ -17,7 +18,6 @@ from cloudgpu.app.runs.services import ServiceProbes
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.lifecycle.console_logs import save_consoles
 from cloudgpu.backends.lifecycle.node_check import record_checked_nodes
 from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Inventory
@@ -25,7 +25,7 @@ from cloudgpu.launch.nccl_log import sets_own_log, watches_network
 from cloudgpu.node.bootstrap import image_cleanup_script
 from cloudgpu.run import node_health
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
-from cloudgpu.run.bootstrap_progress import REBOOT_S, bootstrap_log
+from cloudgpu.run.bootstrap_progress import REBOOT_S
 from cloudgpu.run.collect import Collected, collect
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data import uploads
@@ -43,7 +43,6 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.inventories import mark_booted_nodes
-from cloudgpu.state.node_logs import MOST_NODES, mention, node_log, save_node_log
 from cloudgpu.state.run_record import RunRecord
 from cloudgpu.text import plural
 
@@ -116,23 +115,11 @@ class FollowedRun:
 
     @contextmanager
     def _saving_node_logs(self, inventory: Inventory) -> Iterator[None]:
-        """If nodes fail, save their console output and bootstrap log, and name the files in the error's hint."""
         try:
             yield
         except CloudGpuError as err:
             folder = self._logs or self._context.home.cluster(inventory.cluster).root
-            failed = [node for node in inventory.nodes if node.index in err.nodes and not node.own][:MOST_NODES]
-            agents = {agent.host.node.index: agent for agent in self._agents}
-            saved: list[Path] = []
-            record = self._context.records.last_known(inventory.cluster)
-            if record is not None:
-                ids = {node.index: node.instance_id for node in failed}
-                saved += save_consoles(self._context, record.placement.region, ids, folder)
-            for node in failed:
-                if node.index in agents:
-                    text = bootstrap_log(agents[node.index])
-                    saved += filter(None, [save_node_log(node_log(folder, node.index, "bootstrap"), text)])
-            err.hint = mention(err.hint, saved)
+            save_logs_of_failed_nodes(self._context, err, inventory, self._agents, folder)
             raise
 
     def _install_agent(self, host: Host) -> Agent:

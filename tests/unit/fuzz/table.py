@@ -9,6 +9,7 @@ from tests.unit.fuzz import (
     targets_rehearsal,
     targets_rehearsal_files,
     targets_setup,
+    targets_transfer,
     targets_user,
 )
 from tests.unit.fuzz.target import Target
@@ -22,6 +23,7 @@ TARGETS: tuple[Target, ...] = (
     *targets_rehearsal.TARGETS,
     *targets_rehearsal_files.TARGETS,
     *targets_setup.TARGETS,
+    *targets_transfer.TARGETS,
     *targets_user.TARGETS,
 )
 BY_NAME = {one.name: one for one in TARGETS}

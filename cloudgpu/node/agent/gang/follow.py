@@ -140,7 +140,9 @@ class SpotNotice:
 
     def take(self) -> dict[str, str] | None:
         """Return the notice if it was announced since the last call."""
-        notice, self._notice = self._notice, None
+        notice = self._notice
+        if notice is not None:  # the thread may set it at any moment
+            self._notice = None
         return notice
 
     def _watch(self) -> None:

@@ -1,0 +1,97 @@
+"""Fuzz targets for transferred files: what nodes answer, which files are left out, and patterns of outputs."""
+
+import contextlib
+import io
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from cloudgpu.errors import CloudGpuError
+from cloudgpu.ssh.command import RemoteCommand
+from cloudgpu.ssh.transfer import glob, ignore, patterns, transfer
+from cloudgpu.ssh.transfer.node_tree import MARK, Entry, RefusedError, take_entries
+from cloudgpu.ssh.transfer.receive import SkippedDownload
+from tests.unit.fuzz.conformity import conforms
+from tests.unit.fuzz.hostile import files, spoiled, words
+from tests.unit.fuzz.target import Target
+from tests.unit.fuzz.targets_home import NODE
+
+_ENTRY = Entry("a", 5, 2, 420, None)
+_LISTING = {"entries": [["a", 5, 2, 420, None]], "skipped": [["b", "a socket", False]], "unnamed": 0}
+
+
+class _Transfer:
+    """A connection on which every command answers with the example."""
+
+    node, exit_code, stderr = NODE, 0, bytearray()
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def start(self, _command: Any, _stdin: Any = b"") -> "_Transfer":
+        return self
+
+    def output(self, _stalled_s: float | None = None) -> Iterator[bytes]:
+        return iter([MARK, struct.pack(">Q", len(self._data)) + self._data])
+
+    def renew(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+def _transfer_answer(data: bytes) -> None:
+    host: Any = _Transfer(data)
+    answer = transfer._ask(host, RemoteCommand("true"), b"", "cannot read")
+    for read in (_transfer_listing, _transfer_plan, _transfer_report):
+        with contextlib.suppress(CloudGpuError):  # one document is an answer to one of the three questions only
+            read(host, answer)
+
+
+def _transfer_listing(host: Any, answer: Any) -> None:
+    entries, skipped = transfer._listed(host, answer, "cannot read")
+    conforms(list[Entry], entries)
+    conforms(list[SkippedDownload], skipped)
+
+
+def _transfer_plan(host: Any, answer: Any) -> None:
+    del answer
+    wanted, extra = transfer._plan(host, [_ENTRY], "/a")
+    conforms(int, extra)
+    assert all(entry == _ENTRY for entry in wanted)
+
+
+def _transfer_report(_host: Any, answer: Any) -> None:
+    for entry, _said in transfer._numbered([_ENTRY], answer):
+        assert entry == _ENTRY
+
+
+def _entries(data: bytes) -> None:
+    for entry in take_entries(io.BytesIO(struct.pack(">Q", len(data)) + data)):
+        conforms(type(entry), entry)
+
+
+def _ignored(content: bytes) -> None:
+    rules = ignore.parse(content)
+    ignore.ignored(b"a/b/c.txt", directory=False, own=[rules], git=[])
+
+
+def _glob(data: bytes) -> None:
+    found = glob.translate(data)
+    if found is not None:
+        re.compile(found).fullmatch(b"a/b/c.txt")
+
+
+def _pattern(text: str) -> None:
+    patterns.matching_paths(["a/b.txt"], [text])
+
+
+TARGETS = (
+    Target("transfer answer", files(_LISTING, {"wanted": [0], "extra": 0}, {"0": 5}), _transfer_answer),
+    Target("transfer entries", files([["a", 1, 2, 420, None], ["b", 0, 0, 0, "a"]]), _entries, (RefusedError,)),
+    Target("ignore file", spoiled("*.pyc\n!keep/\n/build/**\n[a-z]?.txt\n"), _ignored),
+    Target("glob", spoiled("a/**/[!b-c]?.txt"), _glob),
+    Target("output pattern", words("checkpoints/**", "*.pt"), _pattern),
+)
