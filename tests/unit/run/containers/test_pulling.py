@@ -122,6 +122,9 @@ def test_container_start_message_is_parsed_and_validated():
             read_start(start(container=wrong))
 
 
-def test_documented_container_recipe_is_valid():
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", DOCS.read_text(), re.DOTALL | re.MULTILINE)
-    assert Recipe.model_validate(YAML(typ="safe").load(text)).environment.container.password == "NGC_API_KEY"
+def test_documented_container_recipes_are_valid():
+    texts = re.findall(r"^```yaml\n(.*?)^```$", DOCS.read_text(), re.DOTALL | re.MULTILINE)
+    login, setup = (Recipe.model_validate(YAML(typ="safe").load(text)) for text in texts)
+    assert login.environment.container.password == "NGC_API_KEY"
+    assert setup.environment.container is not None
+    assert setup.setup
