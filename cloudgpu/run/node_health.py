@@ -184,16 +184,16 @@ def _check_facts(node: Node, facts: Mapping[str, Any]) -> Health:
 
 
 def _cuda_state(node: Node, facts: Mapping[str, Any]) -> str:
-    """Return whether CUDA initialises. Without Fabric Manager, nvidia-smi works on nodes with NVSwitch, but CUDA fails.
+    """Return whether CUDA initializes. Without Fabric Manager, nvidia-smi works on nodes with NVSwitch, but CUDA fails.
 
     Raises:
-        RemoteCommandError: CUDA does not initialise.
+        RemoteCommandError: CUDA does not initialize.
     """
     if not node.gpus:
         return ""
     cuda = facts.get("cuda") or {}
     if cuda.get("state") == "failed":
-        raise _unhealthy(node, str(cuda.get("reason") or "CUDA does not initialise"), hint=_CUDA_HINT)
+        raise _unhealthy(node, str(cuda.get("reason") or "CUDA does not initialize"), hint=_CUDA_HINT)
     return "ok" if cuda.get("state") == "ok" else "unknown"
 
 

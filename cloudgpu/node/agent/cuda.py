@@ -1,4 +1,4 @@
-"""Check whether CUDA initialises on this node, with the driver's own library and without any framework.
+"""Check whether CUDA initializes on this node, with the driver's own library and without any framework.
 
 On nodes with NVSwitch, `nvidia-smi` works without Fabric Manager, but every CUDA program fails with error 802. Fabric
 Manager must have exactly the driver's version (NVIDIA Fabric Manager user guide, "Installing Fabric Manager").
@@ -39,7 +39,7 @@ _VERSION = re.compile(r"version is\s*:\s*([0-9.]+)")
 
 
 def check(root: str, driver: str) -> dict[str, Any]:
-    """Return whether CUDA initialises: `ok`, `failed` or `unknown`, with the error code (or None) and the reason.
+    """Return whether CUDA initializes: `ok`, `failed` or `unknown`, with the error code (or None) and the reason.
 
     Args:
         root: Prefix of system paths; empty except on simulated nodes without a separate file system.
@@ -51,25 +51,25 @@ def check(root: str, driver: str) -> dict[str, Any]:
     argv = (sys.executable, "-I", "-S", "-c", _PROGRAM, library)
     exit_code, text = bounded_tool.run(argv, _LIMIT_S, environment)
     if exit_code == bounded_tool.TIMED_OUT:
-        return _answer("failed", None, f"CUDA did not initialise within {_LIMIT_S:.0f} s")
+        return _answer("failed", None, f"CUDA did not initialize within {_LIMIT_S:.0f} s")
     if exit_code < 0:
-        return _answer("failed", None, f"CUDA does not initialise: its library was killed by signal {-exit_code}")
+        return _answer("failed", None, f"CUDA does not initialize: its library was killed by signal {-exit_code}")
     if text.strip() == "missing":
         return unknown(f"{_LIBRARY} was not found")
     # The library may print lines of its own.
     line = bounded_tool.last_line(text)
     try:
         result = parse_json_object(line.encode())
-        return _initialised(require_integer(result["code"]), str(result["name"]), driver)
+        return _initialized(require_integer(result["code"]), str(result["name"]), driver)
     except MALFORMED:
         return unknown(f"the check of {_LIBRARY} failed: {line or f'exit code {exit_code}'}")
 
 
-def _initialised(code: int, name: str, driver: str) -> dict[str, Any]:
+def _initialized(code: int, name: str, driver: str) -> dict[str, Any]:
     if code == 0:
         return _answer("ok", 0, "")
     name = name or _NAMES.get(code, "")
-    reason = f"CUDA does not initialise (error {code}{f', {name}' if name else ''})"
+    reason = f"CUDA does not initialize (error {code}{f', {name}' if name else ''})"
     return _answer("failed", code, f"{reason}: {_fabric_manager(driver)}" if code == _NOT_READY else reason)
 
 

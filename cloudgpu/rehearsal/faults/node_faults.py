@@ -60,7 +60,7 @@ class NodeFault:
     kib: int = 64
     """For `disk-full`: maximum size of the login user's home directory, in KiB."""
     error: int = 999
-    """For `cuda-fails`: the error of CUDA's initialisation."""
+    """For `cuda-fails`: the error of CUDA's initialization."""
 
     def can_affect(self, spec: NodeSpec) -> bool:
         """Return True if the fault matches this node. Spot faults match only nodes of spot instances.

@@ -78,7 +78,7 @@ class NodeFaults:
 
     @property
     def cuda_error(self) -> int:
-        """Error of CUDA's initialisation, or 0 if CUDA is not affected."""
+        """Error of CUDA's initialization, or 0 if CUDA is not affected."""
         failing = self.find("cuda-fails")
         return failing.error if failing else _SYSTEM_NOT_READY if self.has("fabric-manager-down") else 0
 

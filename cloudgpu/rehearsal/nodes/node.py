@@ -267,7 +267,7 @@ class SimulatedNode:
             await self._run(command)
 
     async def _show_cuda(self) -> None:
-        """Install the CUDA library whose initialisation fails, or remove it if the fault was cleared."""
+        """Install the CUDA library whose initialization fails, or remove it if the fault was cleared."""
         error = self.faults.cuda_error
         if error or (self.body.layer.folder / LIBRARY_FILE).exists():
             await self._run(installation_command(self.body.layer.shown, error))

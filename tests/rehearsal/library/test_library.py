@@ -76,12 +76,12 @@ CASES = {
     "newer-libraries": Case(nodes=2),
     "driver-late": Case(nodes=2),
     "cuda-fails": Case(
-        5, ("is not ready", "CUDA does not initialise (error 999, CUDA_ERROR_UNKNOWN)"), command="train"
+        5, ("is not ready", "CUDA does not initialize (error 999, CUDA_ERROR_UNKNOWN)"), command="train"
     ),
     "fabric-manager-down": Case(
         5,
         (
-            "is not ready: its bootstrap failed at step fabric: CUDA does not initialise: error 802; "
+            "is not ready: its bootstrap failed at step fabric: CUDA does not initialize: error 802; "
             "Fabric Manager: Failed to start NVIDIA fabric manager service.",
             "Fabric Manager needs exactly the driver's version",
         ),

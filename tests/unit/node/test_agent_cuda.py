@@ -37,7 +37,7 @@ def fabric_manager(monkeypatch, folder: Path, version: str) -> None:
 
 
 @needs_gcc
-def test_cuda_that_initialises_is_ok_whatever_devices_are_visible(tmp_path: Path, monkeypatch) -> None:
+def test_cuda_that_initializes_is_ok_whatever_devices_are_visible(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     root = library(tmp_path, 'return getenv("CUDA_VISIBLE_DEVICES") ? 100 : 0;')
     assert cuda.check(root, DRIVER) == {"state": "ok", "error": 0, "reason": ""}
@@ -56,13 +56,13 @@ def test_error_802_names_what_is_wrong_with_fabric_manager(tmp_path: Path, monke
     fabric_manager(monkeypatch, tmp_path / "bin", version)
     answer = cuda.check(library(tmp_path / "root", "return 802;"), DRIVER)
     assert (answer["state"], answer["error"]) == ("failed", 802)
-    assert answer["reason"] == f"CUDA does not initialise (error 802, CUDA_ERROR_SYSTEM_NOT_READY): {why}"
+    assert answer["reason"] == f"CUDA does not initialize (error 802, CUDA_ERROR_SYSTEM_NOT_READY): {why}"
 
 
 @needs_gcc
 def test_other_errors_are_named_by_the_library(tmp_path: Path) -> None:
     answer = cuda.check(library(tmp_path, "return 999;", NAMED), DRIVER)
-    assert (answer["state"], answer["reason"]) == ("failed", "CUDA does not initialise (error 999, CUDA_ERROR_UNKNOWN)")
+    assert (answer["state"], answer["reason"]) == ("failed", "CUDA does not initialize (error 999, CUDA_ERROR_UNKNOWN)")
 
 
 @needs_gcc
@@ -76,7 +76,7 @@ def test_cuda_that_hangs_fails_within_the_limit(tmp_path: Path, monkeypatch) -> 
     monkeypatch.setattr(cuda, "_LIMIT_S", 0.5)
     answer = cuda.check(library(tmp_path, "sleep(600); return 0;"), DRIVER)
     assert (answer["state"], answer["error"]) == ("failed", None)
-    assert "did not initialise within" in answer["reason"]
+    assert "did not initialize within" in answer["reason"]
 
 
 def test_library_that_cannot_be_loaded_is_unknown(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def nvswitch_node(machine: Machine, monkeypatch, *, manager: str, starts: bool =
 
 
 @pytest.mark.parametrize("kind", [A100, B200], ids=["A100", "B200"])
-def test_fabric_manager_is_started_until_cuda_initialises(machine: Machine, monkeypatch, kind: NodeKind) -> None:
+def test_fabric_manager_is_started_until_cuda_initializes(machine: Machine, monkeypatch, kind: NodeKind) -> None:
     nvswitch_node(machine, monkeypatch, manager=DRIVER)
     code, state = machine.boot(bootstrap_script(kind))
     assert (code, state["state"], took(state)["fabric"]) == (0, "done", "done")
@@ -57,14 +57,14 @@ def test_fabric_manager_of_another_version_fails_the_bootstrap(
     nvswitch_node(machine, monkeypatch, manager=manager)
     code, state = machine.boot(bootstrap_script(A100))
     assert (code, state["step"]) == (1, "fabric")
-    assert state["error"] == f"CUDA does not initialise: Fabric Manager {shown} does not match driver {DRIVER}"
+    assert state["error"] == f"CUDA does not initialize: Fabric Manager {shown} does not match driver {DRIVER}"
 
 
 def test_fabric_manager_that_does_not_start_fails_the_bootstrap(machine: Machine, monkeypatch) -> None:
     nvswitch_node(machine, monkeypatch, manager=DRIVER, starts=False)
     code, state = machine.boot(bootstrap_script(A100))
     assert (code, state["step"]) == (1, "fabric")
-    assert state["error"] == "CUDA does not initialise: error 802; Fabric Manager: no NVSwitch devices found"
+    assert state["error"] == "CUDA does not initialize: error 802; Fabric Manager: no NVSwitch devices found"
 
 
 def test_node_without_nvswitch_has_no_fabric_step() -> None:

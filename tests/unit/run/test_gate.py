@@ -100,10 +100,10 @@ def test_efa_devices_of_a_node_that_was_planned_without_them_are_ignored():
     assert health.efa == 1
 
 
-REASON = "CUDA does not initialise (error 802): Fabric Manager 2 does not match driver 1"
+REASON = "CUDA does not initialize (error 802): Fabric Manager 2 does not match driver 1"
 
 
-def test_node_whose_cuda_does_not_initialise_is_unhealthy():
+def test_node_whose_cuda_does_not_initialize_is_unhealthy():
     with pytest.raises(RemoteCommandError) as caught:
         gate({**FINE, "cuda": {"state": "failed", "error": 802, "reason": REASON}})
     assert caught.value.message == f"node 1 (i-1, us-east-1a) is not ready: {REASON}"

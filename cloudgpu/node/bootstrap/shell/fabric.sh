@@ -1,5 +1,5 @@
-# On NVSwitch nodes, CUDA initialises only while Fabric Manager runs, in exactly the driver's version. nvidia-smi works
-# without it. A GPU without NVSwitch needs no Fabric Manager, so the check is whether CUDA initialises.
+# On NVSwitch nodes, CUDA initializes only while Fabric Manager runs, in exactly the driver's version. nvidia-smi works
+# without it. A GPU without NVSwitch needs no Fabric Manager, so the check is whether CUDA initializes.
 check_fabric() {
   timeout 120 python3 - "$root/usr/lib/libcuda.so.1" <<'PYTHON'
 import ctypes, os, sys
@@ -8,7 +8,7 @@ try:
     code = ctypes.CDLL(sys.argv[1] if own else "libcuda.so.1").cuInit(0)
 except OSError:
     code = 0  # there is no CUDA to check
-raise SystemExit(code and f"CUDA does not initialise: error {code}")
+raise SystemExit(code and f"CUDA does not initialize: error {code}")
 PYTHON
 }
 
@@ -16,7 +16,7 @@ do_fabric() {
   driver=$(smi --query-gpu=driver_version --format=csv,noheader | sed 1q)
   manager=$(nv-fabricmanager --version | sed -n 's/.*version is *: *//p') || true
   if [ "$manager" != "$driver" ]; then
-    echo "CUDA does not initialise: Fabric Manager ${manager:-(missing)} does not match driver $driver"
+    echo "CUDA does not initialize: Fabric Manager ${manager:-(missing)} does not match driver $driver"
     return 1
   fi
   systemctl enable nvidia-fabricmanager

@@ -112,18 +112,18 @@ def _hash_table(count: int) -> bytes:
 
 
 def _x86_64(error: int, code_at: int, name_at: int) -> tuple[bytes, bytes]:
-    initialise = b"\xb8" + struct.pack("<I", error) + b"\xc3"  # mov eax, error; ret
-    distance = name_at - (code_at + len(initialise) + 7)
+    initialize = b"\xb8" + struct.pack("<I", error) + b"\xc3"  # mov eax, error; ret
+    distance = name_at - (code_at + len(initialize) + 7)
     # lea rax, [rip + distance]; mov [rsi], rax; xor eax, eax; ret
-    return initialise, b"\x48\x8d\x05" + struct.pack("<i", distance) + b"\x48\x89\x06\x31\xc0\xc3"
+    return initialize, b"\x48\x8d\x05" + struct.pack("<i", distance) + b"\x48\x89\x06\x31\xc0\xc3"
 
 
 def _aarch64(error: int, code_at: int, name_at: int) -> tuple[bytes, bytes]:
     end = 0xD65F03C0  # ret
-    initialise = struct.pack("<II", 0x52800000 | error << 5, end)  # mov w0, #error
-    distance = (name_at - (code_at + len(initialise))) & 0x1FFFFF
+    initialize = struct.pack("<II", 0x52800000 | error << 5, end)  # mov w0, #error
+    distance = (name_at - (code_at + len(initialize))) & 0x1FFFFF
     address = 0x10000008 | (distance & 3) << 29 | (distance >> 2) << 5  # adr x8, name
-    return initialise, struct.pack("<IIII", address, 0xF9000028, 0x52800000, end)  # str x8, [x1]; mov w0, #0
+    return initialize, struct.pack("<IIII", address, 0xF9000028, 0x52800000, end)  # str x8, [x1]; mov w0, #0
 
 
 _CODE: Mapping[str, Callable[[int, int, int], tuple[bytes, bytes]]] = {"x86_64": _x86_64, "aarch64": _aarch64}

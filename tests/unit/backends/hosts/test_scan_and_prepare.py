@@ -35,8 +35,8 @@ def test_scan_reports_another_gpu_model_and_missing_gpus(lab):
     assert blue.differs == ("no GPU: NVML: driver not loaded",)
 
 
-def test_scan_reports_cuda_that_does_not_initialise(lab):
-    reason = "CUDA does not initialise (error 802): Fabric Manager is not installed"
+def test_scan_reports_cuda_that_does_not_initialize(lab):
+    reason = "CUDA does not initialize (error 802): Fabric Manager is not installed"
     lab.machines["red"].facts = {"cuda": {"state": "failed", "error": 802, "reason": reason}}
     lab.machines["blue"].facts = {"cuda": {"state": "unknown", "error": None, "reason": "libcuda.so.1 was not found"}}
     red, blue = scan(lab.backend, lab.hosts, CATALOG, None)

@@ -1,4 +1,4 @@
-"""The CUDA library whose initialisation fails: loaded by the machine's loader, and its instructions for Arm."""
+"""The CUDA library whose initialization fails: loaded by the machine's loader, and its instructions for Arm."""
 
 import ctypes
 import platform
