@@ -30,12 +30,12 @@ error: 2 x p3dn.24xlarge need 192 vCPUs in us-east-1, but Running On-Demand P
 
 | severity | meaning |
 |---|---|
-| `error` | the plan is not applied |
+| `error` | the plan cannot be applied |
 | `warning` | the plan is applied, but something is likely to fail or to cost more |
-| `unknown` | neither passed nor failed: the cloud was not queried or denied access, or the data is unknown |
+| `unknown` | neither passed nor failed: the cloud was not queried, access was denied, or data is missing |
 | `note` | useful information |
 
-On the rehearsal cloud, nothing costs money, so some warnings are only notes there.
+Some warnings are only notes on the rehearsal cloud, where nothing costs money.
 """
 
 _RULES = """\
@@ -43,8 +43,8 @@ _RULES = """\
 
 A candidate is an instance type in a zone of a region. If a rule rejects a type or a region, the
 plan reports an error if no candidate remains, and otherwise a warning that begins with `excluded:`.
-Only `cloudgpu plan --explain` shows rejected zones. It also shows which rule kept or rejected each
-candidate.
+Only `cloudgpu plan --explain` shows rejected zones. It also shows the rule that accepted or
+rejected each candidate.
 """
 
 _CHECKS = """\

@@ -45,9 +45,9 @@ launch:
     python train.py --epochs "$CLOUDGPU_PARAM_EPOCHS"
 ```
 
-bash runs the script as written and stops at the first command that fails. Placeholders in a script
-are not substituted, because a parameter's value could then change the script's syntax. The script
-reads the same values from environment variables:
+bash runs the script as written and stops at the first command that fails. cloudgpu does not
+substitute placeholders in a script, because the value of a parameter could then change the script's
+syntax. The script gets the same values as environment variables:
 
 | placeholder | variable |
 |---|---|
@@ -73,11 +73,11 @@ setup: |
 
 The script runs in a copy of the work directory before the ranks start, with the variables and
 secrets of `environment`. Every run gets the files and directories that the script creates, but not
-its changes to existing files. Once the script has succeeded on a node, the node skips it until one
-of its inputs changes: the script itself, `environment`, or a file or directory that the script
-names (here, `requirements.txt` and `kernels`). With `environment.python`, `python` and `pip` belong
-to a separate environment that is created for this setup. If the script fails, the run fails and
-shows the script's last lines.
+its changes to existing files. Once the script has succeeded on a node, the node skips it until the
+script itself, `environment`, or a file or directory mentioned in the script (here,
+`requirements.txt` and `kernels`) changes. With `environment.python`, `python` and `pip` belong to a
+separate environment that is created for this setup. If the script fails, the run fails and shows
+the last lines of the script's output.
 
 With `environment.container`, the script runs in the image. The result is kept on the node as a
 local image, and the ranks run in that image: see
@@ -85,7 +85,8 @@ local image, and the ranks run in that image: see
 
 ## Variables and secrets
 
-`train` and `plan` set variables of the ranks and of `setup` for one run:
+With these options of `train` and `plan`, you set variables for the ranks and for `setup`, for one
+run:
 
 <!-- run -->
 ```
@@ -96,13 +97,13 @@ cloudgpu train my-run --yes --secret HF_TOKEN=@~/.hf-token  # from a file
 
 `--env` overrides `--env-file`, and both override `environment.env`. `--secret` adds a name to
 `environment.secrets`. The value is never stored in a recipe, plan, record or the ledger, and never
-passed as an argument. cloudgpu sends the value to the nodes over SSH, on standard input. On a node,
-the value is kept in the memory of the agent and the ranks and, while the run is in progress, in a
-file on tmpfs (`/dev/shm`, mode 0600). Secrets are masked in the output of the ranks and of `setup`:
-each line of a secret that has at least 4 bytes is replaced with asterisks. A secret without such a
-line is rejected. When the run finishes, cloudgpu also overwrites the secrets in the logs on the
-nodes. Encoded forms of a secret, such as base64, are not recognized, and files that the ranks write
-are not changed.
+passed as a command-line argument. cloudgpu sends the value to the nodes over SSH, on standard
+input. On a node, the value is in the memory of the agent and the ranks and, while the run is in
+progress, in a file on tmpfs (`/dev/shm`, mode 0600). Secrets are masked in the output of the ranks
+and of `setup`: each line of a secret that has at least 4 bytes is replaced with asterisks. A secret
+without such a line is rejected. When the run finishes, cloudgpu also overwrites the secrets in the
+logs on the nodes. cloudgpu does not recognize encoded forms of a secret, such as base64, and does
+not change files that the ranks write.
 
 ## Limits
 
@@ -114,11 +115,11 @@ recipe is loaded. The message contains the line number.
 | durations | `366d` | longer than any Capacity Block (at most half a year) |
 | `disk`, and `size` of an `ebs` volume | `64TiB` | the largest gp3 volume |
 | other sizes | `1024TiB` | larger than any Lustre file system that AWS provides without a contract |
-| money | 1,000,000,000 USD | more than any cluster costs |
-| whole numbers | 2**53 | every JSON parser reads them exactly |
+| money | 1,000,000,000 USD | higher than the cost of any cluster |
+| whole numbers | 2**53 | larger numbers lose precision in some JSON parsers |
 | one argument, one `NAME=value` | 131,071 bytes | Linux (`MAX_ARG_STRLEN`) |
 | a command with its environment | 1 MiB, or a quarter of `stack_mib` if less | Linux, minus a reserve for launchers |
-| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB after quoting | all are exported in one `ssh` argument |
+| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB after quoting | they are passed in one `ssh` argument |
 
 Text may not contain control characters (including NUL) or unpaired surrogates. Newlines and tabs
 are allowed in commands, in the values of `env` and `params`, in patterns and in descriptions, but

@@ -98,9 +98,9 @@ class Recipe(Section):
     """Parameters with their defaults; `--set name=value` changes them."""
     setup: str = ""
     """Shell script that runs once on every node before the ranks start, with `bash -eo pipefail` in a copy of the work
-    directory, for example to compile an extension. Runs get the files that it creates. It runs again on a node if the
-    script, `environment` or a file that the script names has changed. With `environment.container` it runs in the
-    image, and the ranks run in the local image that it makes."""
+    directory, for example to compile an extension. Runs get the files that the script creates. The script runs again
+    on a node if the script, `environment` or a file mentioned in the script has changed. With `environment.container`,
+    the script runs in the image, and the ranks run in the resulting local image."""
     launch: Launch
     """Launcher, command and number of ranks."""
     metrics: dict[str, Metric] = Field(default_factory=dict)

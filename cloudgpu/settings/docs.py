@@ -13,8 +13,8 @@ cloudgpu takes each setting from the first of these sources that contains it:
 
 1. a command-line flag
 2. an environment variable; an empty variable is ignored
-3. `cloudgpu.toml` in the working directory or the nearest folder above it
-4. `config.toml` in the folder `cloudgpu` of the platform's configuration directory
+3. `cloudgpu.toml` in the working directory, or else in the nearest parent directory that has one
+4. `cloudgpu/config.toml` in the platform's configuration directory
 5. the default
 
 `cloudgpu config` shows the value and source of every setting; passwords are masked. Relative paths
@@ -27,8 +27,8 @@ team = "vision"
 region = "us-west-2"
 ```
 
-An unknown name in a file is an error, and the hint suggests the closest valid name. Numbers consist
-of the digits 0 to 9; values must not contain control characters.
+An unknown setting in a file is an error, and the hint suggests the closest valid name. Numbers may
+contain only the digits 0 to 9, and values must not contain control characters.
 
 | setting | environment variable | default | description |
 |---|---|---|---|

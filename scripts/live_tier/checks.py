@@ -144,7 +144,7 @@ def not_run(evidence: Evidence, name: str) -> Finding:
 
 
 FREE_CHECKS = (
-    Check("check", "credentials", "AWS accepts the credentials and names the account.", _credentials),
+    Check("check", "credentials", "AWS accepts the credentials and returns the account number.", _credentials),
     Check(
         "check", "permissions", "No action in the policy is denied by the policy simulation or dry runs.", _permissions
     ),

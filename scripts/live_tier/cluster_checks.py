@@ -194,7 +194,7 @@ def _of_cluster(level: str) -> tuple[tuple[Check, ...], tuple[Check, ...]]:
     """Return the checks that both levels make before and after their own."""
     before = (
         Check(level, "launch", "EC2 launches every node in one fleet request.", _launch),
-        Check(level, "host keys", "The console shows the host keys to which SSH is pinned.", _console_fingerprints),
+        Check(level, "host keys", "The console shows the host keys that cloudgpu pins.", _console_fingerprints),
         Check(level, "bootstrap", "The bootstrap finishes on every node.", _bootstrap),
         Check(level, "expiry", "Every node's own timer powers it off after 30 minutes.", _expiry),
         Check(level, "driver", "The NVIDIA driver sees the GPU of every node.", _driver),
@@ -213,13 +213,13 @@ CHECKS = (
     *FREE_CHECKS,
     *_BEFORE_SMOKE,
     Check("smoke", "container", "The recipe's container runs on the node.", _container),
-    Check("smoke", "training", "A network is trained on the GPU.", _training),
+    Check("smoke", "training", "The recipe trains a neural network on the GPU.", _training),
     *_AFTER_SMOKE,
     *_BEFORE_PAIR,
     Check("pair", "EFA interfaces", "EC2 attaches one EFA interface to every node.", _efa_interfaces),
     Check("pair", "EFA devices", "Every node has an EFA device.", _efa_devices),
-    Check("pair", "transport", "NCCL's channels between the nodes go through EFA.", _transport),
-    Check("pair", "all-reduce", "The all-reduce of nccl-tests finishes with correct values.", _all_reduce),
+    Check("pair", "transport", "NCCL's channels between the nodes use EFA.", _transport),
+    Check("pair", "all-reduce", "The all-reduce test of nccl-tests produces correct values.", _all_reduce),
     *_AFTER_PAIR,
 )
 """All checks, by level, in the order of the report."""

@@ -44,9 +44,9 @@ def prices_fresh(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, severity="note" if question.rehearsed else "warning")
 
 
-@check("expiry", "warning", "Nodes that terminate before they start work waste money.")
+@check("expiry", "warning", "Nodes that expire before the run starts cost money and do nothing.")
 def expiry_long_enough(case: CheckInput) -> Iterator[Issue]:
-    """Report an expiry below ten minutes because nodes need several minutes to boot."""
+    """Report an expiry below ten minutes, because nodes need several minutes to boot."""
     expiry = case.question.recipe.budget.expiry
     if expiry < SHORTEST_RUN_S and not case.question.rehearsed:
         message = f"the expiry is {expiry}, but nodes need several minutes to boot"

@@ -32,7 +32,7 @@ _KEYLIKE: Final = re.compile(r"^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/_=.-]{16,}$")
 
 @check("secrets", "note", "Shows which of your environment variables the run uses.")
 def required_secrets(case: CheckInput) -> Iterator[Issue]:
-    """Report the secrets that the caller's environment must provide, except the missing ones."""
+    """Report the secrets that are taken from the caller's environment. `secret-missing` reports missing secrets."""
     known = case.question.quotes.survey.set_variables
     secrets = [name for name in required_variables(case.question.recipe) if known is None or name in known]
     if secrets:

@@ -73,7 +73,7 @@ def checkpoint_in_time(case: CheckInput) -> Iterator[Issue]:
         yield Issue(f"checkpoint.grace is {grace}, but the nodes terminate after {DurationS(case.plan.expiry_s)}")
 
 
-@check("all-or-none", "error", "A launch of several nodes must not leave, and bill, only some of them.")
+@check("all-or-none", "error", "Nodes of an incomplete cluster cost money but cannot run the recipe.")
 def gang_launch_possible(case: CheckInput) -> Iterator[Issue]:
     """Report several spot nodes under the pulumi engine.
 

@@ -8,9 +8,7 @@ from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.plan.reservations import is_reserved
 
 
-@check(
-    "quota", "warning", "A cluster below the quota can still fail because running instances count against the quota."
-)
+@check("quota", "warning", "A launch fails if the new nodes and the running instances together exceed the quota.")
 def quota_sufficient(case: CheckInput) -> Iterator[Issue]:
     """Report insufficient quota headroom, or a quota that could not be read."""
     catalog, quotes = case.question.catalog, case.question.quotes

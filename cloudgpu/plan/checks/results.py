@@ -54,7 +54,7 @@ def checkpoint_outlives_spot(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, "--set checkpoint.to=s3://BUCKET/PREFIX")
 
 
-@check("metric-limit", "warning", "A limit on the wrong side fails the best runs.")
+@check("metric-limit", "warning", "A limit in the wrong direction makes the best runs fail.")
 def limits_fit_direction(case: CheckInput) -> Iterator[Issue]:
     """Report `at_least` on a metric that is better when lower, and `at_most` on one that is better when higher."""
     for name, metric in case.question.recipe.metrics.items():

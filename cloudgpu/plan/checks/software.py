@@ -85,7 +85,7 @@ def driver_ignored(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, "--set resources.image=")
 
 
-@check("efa-software", "warning", "EFA with software that is older than its hardware is slow or hangs.")
+@check("efa-software", "warning", "EFA is slow or hangs if its software is older than its hardware.")
 def efa_software(case: CheckInput) -> Iterator[Issue]:
     """Report a container whose CUDA version is too old for EFA, and the libraries that the container must include."""
     container = case.question.recipe.environment.container

@@ -16,8 +16,9 @@ class Data(Section):
     """Name of the dataset in `{data.NAME}` and in messages."""
     source: str = Field(alias="from")
     """Source: `s3://bucket/prefix/`, `s3://bucket/key`, `https://host/file`, `nfs://host/path`, `efs://fs-0123`,
-    `lustre://host/name`, `oss://bucket/prefix`, or a path relative to the recipe. Data in the work
-    directory is copied only once, and the nodes' work directory links to the copy, unless there is a manifest."""
+    `lustre://host/name`, `oss://bucket/prefix`, or a path relative to the recipe. A dataset inside the
+    work directory is copied only once, and the work directory on the nodes contains a link to it, unless the dataset
+    has a manifest."""
     to: PurePosixPath
     """Target directory on every node, an absolute path."""
     mode: Literal["copy", "mount"] = "copy"

@@ -73,4 +73,4 @@ class Environment(Section):
     """Environment variables of every rank."""
     secrets: tuple[EnvName, ...] = ()
     """Names of environment variables to pass to the ranks. Their values are taken from your environment or `--secret`,
-    never stored on a disk, and masked in the output of the ranks."""
+    never written to a disk, and masked in the output of the ranks."""

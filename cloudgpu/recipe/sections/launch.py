@@ -42,9 +42,9 @@ class Launch(Section):
     `{head_address}`, `{master_port}`, `{hostfile}` with `mpirun` and `deepspeed`, and `{service.port}` and
     `{service.address}` with `service`. Write `{{` and `}}` for literal braces."""
     run: str = ""
-    """Shell script of every rank, instead of `command`. Runs with `bash -eo pipefail` in the work directory, and
-    nothing in it is replaced: parameters, datasets and storage are environment variables, for example
-    `$CLOUDGPU_PARAM_EPOCHS`, `$CLOUDGPU_DATA_IMAGES` and `$CLOUDGPU_STORAGE_SCRATCH`."""
+    """Shell script of every rank, instead of `command`. Runs with `bash -eo pipefail` in the work directory.
+    Placeholders are not substituted; use environment variables such as `$CLOUDGPU_PARAM_EPOCHS`,
+    `$CLOUDGPU_DATA_IMAGES` and `$CLOUDGPU_STORAGE_SCRATCH`."""
     ranks_per_node: Annotated[int, Field(strict=True, ge=1, le=64)] | Literal["gpus"] | None = None
     """Ranks on each node; `gpus` means one per GPU. Default: `gpus` with `torchrun`, `mpirun` and
     `deepspeed`, otherwise 1."""
