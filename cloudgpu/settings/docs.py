@@ -14,7 +14,7 @@ cloudgpu takes each setting from the first of these sources that contains it:
 1. a command-line flag
 2. an environment variable; an empty variable is ignored
 3. `cloudgpu.toml` in the working directory, or else in the nearest parent directory that has one
-4. `cloudgpu/config.toml` in the platform's configuration directory
+4. `config.toml` in cloudgpu's configuration directory (`~/.config/cloudgpu` on Linux)
 5. the default
 
 `cloudgpu config` shows the value and source of every setting; passwords are masked. Relative paths
