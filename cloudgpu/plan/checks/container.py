@@ -28,7 +28,7 @@ def container_runs(case: CheckInput) -> Iterator[Issue]:
 
 @check("container-setup", "note", "The result of setup stays on the nodes as a local image.")
 def setup_runs_in_image(case: CheckInput) -> Iterator[Issue]:
-    """Report that setup runs in the image, and what becomes of its result."""
+    """Report that setup runs in the image, and how the result is stored."""
     if runs_setup_in_image(case.question.recipe) and not case.question.rehearsed:
         yield Issue(SETUP_IN_IMAGE)
 

@@ -134,7 +134,9 @@ def ports_free(case: CheckInput) -> Iterator[Issue]:
             yield Issue(f"{name} and {used_by[port]} are both {port}", "choose another port for one of them", "warning")
 
 
-@check("launcher", "error", "Ranks that are started for one framework but run another never connect.")
+@check(
+    "launcher", "error", "Ranks that run a different framework than the launcher expects never connect to each other."
+)
 def launcher_fits(case: CheckInput) -> Iterator[Issue]:
     """Report a launcher whose framework is not in the environment, or that cannot work on these nodes."""
     recipe = case.question.recipe

@@ -14,7 +14,9 @@ _HEADWAY_S = 10
 """Margin, in seconds, for the polling delay: agents check for the notice every five seconds."""
 
 
-@check("cool-down", "note", "Explains why candidates that recently had no capacity are tried last.")
+@check(
+    "cool-down", "note", "A candidate that recently had no capacity is less likely to have capacity than the others."
+)
 def no_capacity_lately(case: CheckInput) -> Iterator[Issue]:
     """Report candidates that recently had no capacity. Capacity may return, so they are tried last, not excluded."""
     refused = case.question.quotes.refused

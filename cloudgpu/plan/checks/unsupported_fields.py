@@ -6,7 +6,7 @@ from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.text import command
 
 
-@check("checkpoint", "error", "Reports where checkpoints are uploaded, or that they cannot be uploaded.")
+@check("checkpoint", "error", "Checkpoints that nodes cannot upload are lost with the nodes.")
 def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
     """Report where checkpoints are uploaded and how to resume from them, or that nodes cannot upload checkpoints."""
     checkpoint = case.question.recipe.checkpoint
@@ -21,7 +21,7 @@ def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
     yield Issue(f"the head node uploads checkpoints to {checkpoint.to} during the run; {next_run}", severity="note")
 
 
-@check("outputs-to", "error", "Reports where outputs are uploaded, or that they cannot be uploaded.")
+@check("outputs-to", "error", "Outputs that nodes cannot upload, or that another run overwrites, are missing from S3.")
 def outputs_copied(case: CheckInput) -> Iterator[Issue]:
     """Report where outputs are uploaded and whether runs overwrite them, or that nodes cannot write to `outputs_to`."""
     to = case.question.recipe.outputs_to
@@ -35,7 +35,7 @@ def outputs_copied(case: CheckInput) -> Iterator[Issue]:
     yield Issue(f"every node uploads its outputs to {to} when the run ends{overwritten}", severity="note")
 
 
-@check("idle", "warning", "Reports that idle clusters are not deleted before their expiry.")
+@check("idle", "warning", "An idle cluster costs money until it expires.")
 def idle_unsupported(case: CheckInput) -> Iterator[Issue]:
     """Report `budget.idle`, which is not implemented yet."""
     if case.question.recipe.budget.idle is not None:
