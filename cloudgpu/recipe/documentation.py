@@ -100,7 +100,7 @@ cloudgpu train my-run --yes --secret HF_TOKEN=@~/.hf-token  # from a file
 passed as a command-line argument. cloudgpu sends the value to the nodes over SSH, on standard
 input. On a node, the value is in the memory of the agent and the ranks and, while the run is in
 progress, in a file on tmpfs (`/dev/shm`, mode 0600). Secrets are masked in the output of the ranks
-and of `setup`: each line of a secret that has at least 4 bytes is replaced with asterisks. A secret
+and of `setup`: asterisks replace every line of a secret that is at least 4 bytes long. A secret
 without such a line is rejected. When the run finishes, cloudgpu also overwrites the secrets in the
 logs on the nodes. cloudgpu does not recognize encoded forms of a secret, such as base64, and does
 not change files that the ranks write.
@@ -119,7 +119,7 @@ recipe is loaded. The message contains the line number.
 | whole numbers | 2**53 | larger numbers lose precision in some JSON parsers |
 | one argument, one `NAME=value` | 131,071 bytes | Linux (`MAX_ARG_STRLEN`) |
 | a command with its environment | 1 MiB, or a quarter of `stack_mib` if less | Linux, minus a reserve for launchers |
-| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB after quoting | they are passed in one `ssh` argument |
+| `env` with `mpirun` or `deepspeed` on several nodes | 96 KiB after quoting | passed in one `ssh` argument |
 
 Text may not contain control characters (including NUL) or unpaired surrogates. Newlines and tabs
 are allowed in commands, in the values of `env` and `params`, in patterns and in descriptions, but
