@@ -73,11 +73,11 @@ setup: |
 
 The script runs in a copy of the work directory before the ranks start, with the variables and
 secrets of `environment`. Every run gets the files and directories that the script creates, but not
-its changes to existing files. Once the script has succeeded on a node, the node skips it until the
-script itself, `environment`, or a file or directory mentioned in the script (here,
-`requirements.txt` and `kernels`) changes. With `environment.python`, `python` and `pip` belong to a
-separate environment that is created for this setup. If the script fails, the run fails and shows
-the last lines of the script's output.
+its changes to existing files. Once the script has succeeded on a node, it does not run there again
+until one of these changes: the script, `environment`, or a file or directory that the script
+mentions (here, `requirements.txt` and `kernels`). With `environment.python`, `python` and `pip`
+belong to a separate environment that is created for this setup. If the script fails, the run fails
+and shows the last lines of the script's output.
 
 With `environment.container`, the script runs in the image. The result is kept on the node as a
 local image, and the ranks run in that image: see
@@ -85,7 +85,7 @@ local image, and the ranks run in that image: see
 
 ## Variables and secrets
 
-With these options of `train` and `plan`, you set variables for the ranks and for `setup`, for one
+The following options of `train` and `plan` set variables for the ranks and for `setup` in a single
 run:
 
 <!-- run -->
