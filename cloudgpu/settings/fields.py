@@ -188,7 +188,7 @@ class Settings:
     expiry_schedule: bool = field(
         metadata=_about(
             "true",
-            doc="Create an EventBridge schedule that terminates the nodes five minutes after their expiry.",
+            doc="Create EventBridge schedules that terminate the nodes after their expiry.",
             like="false",
         )
     )
