@@ -41,7 +41,7 @@ def extend(
 ) -> None:
     """Extend a cluster's expiry.
 
-    Updates the power-off timer of every node, the cluster's expiry schedule and the expected cost in the ledger. The
+    Updates the power-off timer of every node, the cluster's expiry schedules and the expected cost in the ledger. The
     budget still applies, and the new expiry can be at most 14 days after the original expiry.
     """
     if bool(by) == bool(until):
