@@ -1,4 +1,4 @@
-"""How long a node's bootstrap may take, how its progress is described, and the log that it leaves.
+"""How long a node's bootstrap may take, and how its progress is described.
 
 The limit depends on what the node's image lacks, which the steps in the node's report show. So it needs no record of
 the image, and a cluster of an earlier version gets the same limits.
@@ -16,10 +16,6 @@ Storage adds 10 minutes (a volume may take 5 minutes to appear, Lustre needs pac
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.errors import CloudGpuError
-from cloudgpu.run.agent import Agent
-from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.state.node_logs import MOST_BYTES
 from cloudgpu.text import printable
 
 REBOOT_S = 300
@@ -32,7 +28,6 @@ _LONG_STEPS_S: Mapping[str, int] = {"driver": 600, "efa": 900}
 _STORAGE_STEPS = ("mount_", "lustre")
 _MINUTE_S = 60
 _LONGEST_STEP = 60
-_LOG_S = 30.0
 
 
 def bootstrap_limit_s(facts: Mapping[str, Any]) -> int:
@@ -78,12 +73,3 @@ def duration(seconds: float) -> str:
     if not minutes:
         return f"{rest_s} s"
     return f"{minutes} min{f' {rest_s} s' if rest_s else ''}"
-
-
-def bootstrap_log(agent: Agent) -> str:
-    """Return the end of a node's bootstrap log; empty if the node does not respond."""
-    script = f'tail -c {MOST_BYTES} -- "$1/var/lib/cloudgpu/bootstrap.log"'
-    try:
-        return agent.host.try_run(RemoteCommand("sh", "-c", script, "sh", agent.root), timeout_s=_LOG_S).stdout
-    except CloudGpuError:
-        return ""

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.console_logs import save_consoles
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.bootstrap_progress import bootstrap_log
-from cloudgpu.state.node_logs import MOST_NODES, mention, node_log, save_node_log
+from cloudgpu.ssh.command import RemoteCommand
+from cloudgpu.state.node_logs import MOST_BYTES, MOST_NODES, mention, node_log, save_node_log
+
+_LOG_S: Final = 30.0
 
 
 def save_logs_of_failed_nodes(
@@ -31,3 +34,12 @@ def save_logs_of_failed_nodes(
             text = bootstrap_log(connected[node.index])
             saved += filter(None, [save_node_log(node_log(folder, node.index, "bootstrap"), text)])
     err.hint = mention(err.hint, saved)
+
+
+def bootstrap_log(agent: Agent) -> str:
+    """Return the end of a node's bootstrap log; empty if the node does not respond."""
+    script = f'tail -c {MOST_BYTES} -- "$1/var/lib/cloudgpu/bootstrap.log"'
+    try:
+        return agent.host.try_run(RemoteCommand("sh", "-c", script, "sh", agent.root), timeout_s=_LOG_S).stdout
+    except CloudGpuError:
+        return ""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from cloudgpu.app.runs import failed_nodes
 from cloudgpu.backends.hosts import prepare
 from cloudgpu.launch import containers, script
 from cloudgpu.launch.launchers.registry import launch
@@ -18,7 +19,7 @@ from cloudgpu.node.agent.containers import net_plugin, run_container
 from cloudgpu.node.bootstrap import bootstrap_script, image_cleanup_script, pack_script
 from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run import agent, bootstrap_progress
+from cloudgpu.run import agent
 from cloudgpu.run.containers import setup
 from cloudgpu.run.data import copies
 from cloudgpu.ssh.base import Result
@@ -85,7 +86,7 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "infra/gpu_cluster/user_data.py: _EXPIRY": (expiry_hook(datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)),),
     "cloudgpu/node/expiry.py: _RUN": (expiry._RUN,),
     "cloudgpu/app/runs/follow.py: agent.home": (image_cleanup_script(),),
-    "cloudgpu/run/bootstrap_progress.py: script": recorded(bootstrap_progress.bootstrap_log),
+    "cloudgpu/app/runs/failed_nodes.py: script": recorded(failed_nodes.bootstrap_log),
     "cloudgpu/backends/hosts/prepare.py: command": tuple(
         line for tools in prepare._COMMANDS.values() for lines in tools.values() for line in lines
     ),
