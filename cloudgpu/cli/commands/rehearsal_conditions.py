@@ -115,7 +115,7 @@ def faults(file: FaultFile = "", json: Json = False) -> None:
 
 
 def advance(by: Moved, back: Back = False, json: Json = False) -> None:
-    """Move the clock of node timers and schedules forward.
+    """Advance the clock that node timers and expiry schedules use.
 
     Power-off timers and expiry schedules that are due take effect, as they would on AWS. The clock stays ahead, even
     after a restart of the cloud, so nodes that are launched later may power off at boot. To move the clock back, use
