@@ -31,7 +31,7 @@ error: 2 x p3dn.24xlarge need 192 vCPUs in us-east-1, but Running On-Demand P
 | severity | meaning |
 |---|---|
 | `error` | the plan cannot be applied |
-| `warning` | the plan is applied, but something is likely to fail or to cost more |
+| `warning` | the plan can be applied, but something is likely to fail or to cost more |
 | `unknown` | neither passed nor failed: the cloud was not queried, access was denied, or data is missing |
 | `note` | useful information |
 
@@ -41,10 +41,10 @@ Some warnings are only notes on the rehearsal cloud, where nothing costs money.
 _RULES = """\
 ## Rules that reject candidates
 
-A candidate is an instance type in a zone of a region. If a rule rejects a type or a region, the
-plan reports an error if no candidate remains, and otherwise a warning that begins with `excluded:`.
-Only `cloudgpu plan --explain` shows rejected zones. It also shows the rule that accepted or
-rejected each candidate.
+A candidate is one instance type in one zone and market (on-demand, spot, ...). If a rule rejects a
+type or a region, the plan reports an error if no candidate remains, and otherwise a warning that
+begins with `excluded:`. Only `cloudgpu plan --explain` shows rejected zones; it also shows the rule
+that accepted or rejected each candidate.
 """
 
 _CHECKS = """\

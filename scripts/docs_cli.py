@@ -16,9 +16,9 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 INTRODUCTION = """<!-- Generated from cloudgpu/cli by scripts/docs_cli.py; edit the help of the commands instead. -->
 # Commands
 
-`cloudgpu COMMAND --help` prints the same text. Options before the command: `--debug` logs AWS
-request IDs and does not truncate output, `--version` prints the version, `--install-completion`
-installs completion for your shell.
+`cloudgpu COMMAND --help` prints the same text. These options come before the command: `--debug`
+logs AWS request IDs and shows all installer output, `--version` prints the version, and
+`--install-completion` installs completion for your shell.
 
 See also [the JSON reference](json.md) for the output of `--json`, [exit codes](exit-codes.md) for
 their meanings, and [settings](settings.md) for the defaults of options.

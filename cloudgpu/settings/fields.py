@@ -182,7 +182,10 @@ class Settings:
     )
     kms_key_id: str = field(
         metadata=_about(
-            "", doc="ID, ARN or alias of an existing KMS key that encrypts the nodes' volumes.", like="alias/gpu"
+            "",
+            doc="ID, ARN or alias of an existing KMS key that encrypts the nodes' volumes and new storage, except "
+            "scratch Lustre file systems.",
+            like="alias/gpu",
         )
     )
     expiry_schedule: bool = field(

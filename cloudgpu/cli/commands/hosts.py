@@ -130,7 +130,7 @@ def prepare(
 ) -> None:
     """Show which components the hosts lack, and install them.
 
-    Installs only the components that you list with --install, and asks before running the commands.
+    Installs only the components that you list with --install, and asks for confirmation first.
     """
     context = command_context(json=json, hosts=hosts)
     backend = open_hosts(context.environment)

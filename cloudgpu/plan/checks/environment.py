@@ -30,7 +30,7 @@ _SECRET_NAME: Final = re.compile(r"(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|ACCE
 _KEYLIKE: Final = re.compile(r"^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/_=.-]{16,}$")
 
 
-@check("secrets", "note", "Before a run uses environment variables of yours, you see their names.")
+@check("secrets", "note", "The plan shows which of your environment variables a run would use.")
 def required_secrets(case: CheckInput) -> Iterator[Issue]:
     """Report the secrets that are taken from the caller's environment. `secret-missing` reports missing secrets."""
     known = case.question.quotes.survey.set_variables

@@ -118,7 +118,7 @@ def hosts_contacted(case: CheckInput) -> Iterator[Issue]:
         yield Issue(f"the driver of {', '.join(names)} is unknown", command("cloudgpu", "hosts", "scan", names[0]))
 
 
-@check("host-ignored", "note", "Fields that apply only to AWS are reported as ignored.")
+@check("host-ignored", "note", "Fields that apply only to AWS have no effect on self-managed hosts.")
 def aws_only_fields(case: CheckInput) -> Iterator[Issue]:
     """Report AWS-only fields in a plan for self-managed hosts."""
     if _view(case) is None:

@@ -118,7 +118,7 @@ def test_rehearsal_status():
 
 def test_rehearsal_fault_list():
     library = (
-        FaultScript("zone-dry", "One zone has no capacity, but the other zones have."),
+        FaultScript("zone-dry", "One zone has no capacity, but the other zones do."),
         FaultScript("eventual-consistency", "A new resource is not found by the first call that refers to it."),
     )
     check("rehearsal-fault-list", lambda width: fault.library_lines(library, ["zone-dry"], width))
