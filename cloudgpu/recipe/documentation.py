@@ -15,8 +15,8 @@ _INTRODUCTION = """# The recipe file
 
 A recipe describes a run. It is a directory with a `recipe.yaml`, or a single YAML file. Refer to a
 recipe by its path, or just by its name if it is in `./recipes` or bundled with cloudgpu. Unknown
-fields are errors. Sizes and durations have a unit (`300GiB`, `90s`, `8h`, `1h30m`). The units for
-sizes are GiB, TiB, GB and TB, where 1 GB is 10^9 bytes. Amounts of money are in USD.
+fields are errors. Sizes and durations require a unit (`300GiB`, `90s`, `8h`, `1h30m`). The units
+for sizes are GiB, TiB, GB and TB, where 1 GB is 10^9 bytes. Amounts of money are in USD.
 
 <!-- run -->
 ```
@@ -96,14 +96,14 @@ cloudgpu train my-run --yes --secret HF_TOKEN=@~/.hf-token  # from a file
 ```
 
 `--env` overrides `--env-file`, and both override `environment.env`. `--secret` adds a name to
-`environment.secrets`. The value is never stored in a recipe, plan, record or the ledger, and never
-passed as a command-line argument. cloudgpu sends the value to the nodes over SSH, on standard
+`environment.secrets`. The value is never stored in a recipe, a plan, a record or the ledger, and
+never passed as a command-line argument. cloudgpu sends the value to the nodes over SSH, on standard
 input. On a node, the value is in the memory of the agent and the ranks and, while the run is in
 progress, in a file on tmpfs (`/dev/shm`, mode 0600). Secrets are masked in the output of the ranks
-and of `setup`: asterisks replace every line of a secret that is at least 4 bytes long. A secret
-without such a line is rejected. When the run finishes, cloudgpu also overwrites the secrets in the
-logs on the nodes. cloudgpu does not recognize encoded forms of a secret, such as base64, and does
-not change files that the ranks write.
+and of `setup`: asterisks replace each line of a secret if the line is at least 4 bytes long. A
+secret without such a line is rejected. When the run finishes, cloudgpu also overwrites the secrets
+in the logs on the nodes. cloudgpu does not recognize encoded forms of a secret, such as base64, and
+does not change files that the ranks write.
 
 ## Limits
 
