@@ -25,8 +25,8 @@ def cost(
         typer.Option(
             "--limit",
             parser=integer_parser(),
-            help="Maximum number of rows: the most expensive, or the latest days, weeks or months; 0 shows all rows. "
-            "Default: 100, or all with --json and --csv.",
+            help="Show at most this many rows (0: all): the latest ones if grouped by day, week or month, otherwise "
+            "the most expensive ones. Default: 100, or all with --json and --csv.",
         ),
     ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV.")] = False,

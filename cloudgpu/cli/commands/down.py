@@ -30,7 +30,10 @@ def down(  # noqa: PLR0917
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Delete every cluster recorded on this machine.")] = False,
     mine: Annotated[
-        bool, typer.Option("--mine", help="Delete every cluster whose owner is the one in the `owner` setting.")
+        bool,
+        typer.Option(
+            "--mine", help="Delete every cluster recorded on this machine whose owner matches the `owner` setting."
+        ),
     ] = False,
     run: Annotated[
         str,
