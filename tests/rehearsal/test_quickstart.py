@@ -118,7 +118,7 @@ def test_quickstart_prints_the_lines_of_the_tutorial(workspace):
         r"torch \d\S*",
         r"\b(loss|accuracy|images_per_s)[= ][\d.]+",
         r"\$[\d.]+(?= \(simulated)",
-        r"(?<=in total: ).*?(?= network )",
+        r"(?<=in total: ).*?(?= reached )",
         r"\S*(?=/runs/)",
     )
     assert same_output(shown, out, figures), out
