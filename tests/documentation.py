@@ -107,14 +107,25 @@ def words(text: str, varies: Sequence[str] = ()) -> list[str]:
         text: The output.
         varies: Further regular expressions of text that differs.
     """
-    text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
+    text = _plain(text)
     for pattern, same in (*((pattern, "VARIES") for pattern in varies), *_VARIES):
         text = re.sub(pattern, same, text)
     return text.split()
 
 
+def _plain(text: str) -> str:
+    """Return an output in one line without frames."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
+
+
 def same_output(shown: str, real: str, varies: Sequence[str] = ()) -> bool:
-    """Return whether a shown output is the real one. A line `...` in it stands for any lines."""
+    """Return whether a shown output is the real one. A line `...` in it stands for any lines.
+
+    Raises:
+        AssertionError: A pattern of what varies matches nothing that is shown, so it no longer does its work.
+    """
+    plain = _plain(shown)
+    assert [pattern for pattern in varies if not re.search(pattern, plain)] == []
     pieces = [words(piece, varies) for piece in re.split(rf"^ *{re.escape(_ANY)}$", shown, flags=re.MULTILINE)]
     rest = words(real, varies)
     first, *others = pieces

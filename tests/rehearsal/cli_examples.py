@@ -25,7 +25,7 @@ _USD = r"\$[\d,.]+"
 _BARS = r"#+"
 _HOURS = r"\b0\.\d{3}\b"
 _SPEED = r"\bsteps_per_s \d[\d.]*|\bsteps_per_s=\d[\d.]*"
-_TOOK = r"\btook .*?(?= network )"
+_TOOK = r"\btook .*?(?= reached )"
 """Stages of less than a second are not listed."""
 _HOSTS = """\
 defaults: {user: ubuntu, pool: lab, rate_usd_per_hour: 1.20}

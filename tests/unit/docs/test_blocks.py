@@ -117,6 +117,8 @@ def test_output_is_compared_without_what_varies():
     assert not same_output("a", "a b")
     assert same_output("speed 10", "speed 11", [r"speed \d+"])
     assert not same_output("price 10", "price 11")
+    with pytest.raises(AssertionError):
+        same_output("speed 10", "speed 10", [r"velocity \d+"])
     assert same_output("==> down  2.0 s  3 resources deleted\ndone", "done")
 
 
