@@ -9,7 +9,7 @@ from pathlib import Path
 from cloudgpu.app.runs.busy_nodes import BusyNodes
 from cloudgpu.app.runs.failed_nodes import save_logs_of_failed_nodes
 from cloudgpu.app.runs.lost_nodes import Interruptions, is_spot, terminated_node_lines
-from cloudgpu.app.runs.run_network import RunNetwork, take_report
+from cloudgpu.app.runs.run_network import RunNetwork
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.app.runs.sending_lock import only_sender
 from cloudgpu.app.runs.service_probe import require_free_ports
@@ -38,7 +38,8 @@ from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.progress import MetricValue, Note, RankOutput
 from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage, stage_images
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
-from cloudgpu.run.verdict import Chunk, Verdict
+from cloudgpu.run.transport import NodeTransport
+from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
@@ -298,7 +299,7 @@ class FollowedRun:
                 elif isinstance(item, Verdict):
                     verdict = item
                 else:
-                    take_report(item, network, interruptions)
+                    _take_report(item, network, interruptions)
         except ConnectError as err:
             # As long as a node is running, the run may continue.
             if not unreachable.all_terminated():
@@ -360,6 +361,13 @@ class FollowedRun:
 
     def _run_dirs(self, record: RunRecord) -> dict[int, str]:
         return {agent.host.node.index: f"{agent.home}/.cloudgpu/runs/{record.run_id}" for agent in self._agents}
+
+
+def _take_report(report: NodeTransport | SpotNotice, network: RunNetwork, interruptions: Interruptions) -> None:
+    if isinstance(report, NodeTransport):
+        network.add(report)
+    else:
+        interruptions.add(report)
 
 
 def _shortened(line: str) -> str:

@@ -1,13 +1,11 @@
 """The network between the nodes of a run that is followed."""
 
-from cloudgpu.app.runs.lost_nodes import Interruptions
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.backends.base import Context
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.agent.transport.nccl_lines import UNKNOWN
 from cloudgpu.run.progress import Note
 from cloudgpu.run.transport import PLUGIN_HINT, NodeTransport, describe_transport, is_slower, slowest
-from cloudgpu.run.verdict import SpotNotice
 from cloudgpu.state.run_record import RunRecord
 
 
@@ -45,11 +43,3 @@ class RunNetwork:
             why = f" (NCCL: {reported.why})" if reported.why else ""
             text = f"warning: {text}{why}; {PLUGIN_HINT}"
         self._context.emit(Note(text, reported.node))
-
-
-def take_report(report: NodeTransport | SpotNotice, network: RunNetwork, interruptions: Interruptions) -> None:
-    """Process a node's message about its network, or about its interruption."""
-    if isinstance(report, NodeTransport):
-        network.add(report)
-    else:
-        interruptions.add(report)
