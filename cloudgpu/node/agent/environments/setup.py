@@ -202,7 +202,7 @@ def _remove_old_images(request: SetupRequest) -> None:
     for entry in others[_KEPT_IMAGES:]:
         lock = os.open(entry.path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # Whatever remains is removed by a later run.
+            # A later run removes what this one could not.
             with suppress(AgentError):
                 if files.try_lock(lock) and remove_unused_image(request.container, entry.name):
                     shutil.rmtree(entry.path, ignore_errors=True)
