@@ -147,7 +147,7 @@ def test_up_keeps_every_progress_message_in_the_folder_of_the_cluster_and_names_
     code, text = shown(workspace, 100, ["up", "plain", "--yes"])
     path = workspace.home.cluster("plain").root / "progress.log"
     assert code != 0, text
-    assert f"note: every progress message is in {path}" in re.sub(r"\s*\n\s*", " ", text)
+    assert f"note: all progress messages are in {path}" in re.sub(r"\s*\n\s*", " ", text)
     log = path.read_text()
     assert re.findall(r"^\S+Z ==> (\w+)", log, re.MULTILINE)[:3] == ["provision", "connect", "gate"], log
     assert "security group sg-" in log

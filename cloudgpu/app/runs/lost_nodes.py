@@ -44,7 +44,7 @@ def terminated_node_lines(
 
 
 class Interruptions:
-    """The spot interruptions that a run's nodes report. Shows each node's once."""
+    """Shows the spot interruption notice of each node of a run once."""
 
     def __init__(self, context: Context, record: RunRecord) -> None:
         self._context = context

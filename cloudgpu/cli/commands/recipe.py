@@ -151,7 +151,7 @@ def list_recipes(json: Json = False) -> None:
 
 
 def _checked(path: Path, sets: Sequence[str], catalog: Catalog) -> CheckedRecipe:
-    """Check a recipe, its GPUs and its local files, the files also with its `rehearsal` section applied.
+    """Check a recipe, its GPUs and its local files. Check the files again with the `rehearsal` section applied.
 
     Raises:
         RecipeError: The recipe is invalid, a file that it needs is missing, or it requests GPUs that do not exist.

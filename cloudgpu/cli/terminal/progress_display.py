@@ -110,5 +110,5 @@ class ProgressDisplay:
 
 
 def _progress_log_note(path: Path) -> str:
-    """Return where every message of a failed command is; empty if the log was not written, or deleted meanwhile."""
-    return f"every progress message is in {command(str(path))}" if path.exists() else ""
+    """Return a note that names the progress log; empty if the log was not written or has been deleted."""
+    return f"all progress messages are in {command(str(path))}" if path.exists() else ""

@@ -51,7 +51,7 @@ class ImageSetup:
     secrets: Mapping[str, str] = field(repr=False)
 
     def run(self, agents: Sequence[Agent], images: Mapping[int, NodeImage], report: Report) -> dict[int, NodeImage]:
-        """Run the setup on every node on which it has not run with the same inputs. Return the images with its result.
+        """Run the setup on every node that lacks its result for these inputs. Return each node's derived image.
 
         Raises:
             RemoteCommandError: The setup failed on a node; the message has its last lines.

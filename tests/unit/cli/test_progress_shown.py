@@ -144,7 +144,7 @@ def test_failed_command_names_the_progress_log_if_its_messages_were_not_kept_on_
     stream = io.StringIO()
     display = open_progress(Output(stream), stream, style)
     display.emit(LogFolder(tmp_path / "lab"))
-    note = f"every progress message is in {tmp_path / 'lab' / 'progress.log'}"
+    note = f"all progress messages are in {tmp_path / 'lab' / 'progress.log'}"
     assert list(failure_notes.take(5)) == ([note] if named else [])
     display.emit(LogFolder(tmp_path / "lab"))
     (tmp_path / "lab" / "progress.log").unlink()  # the deletion of a cluster removes it
