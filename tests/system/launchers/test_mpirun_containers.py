@@ -1,6 +1,7 @@
 """Open MPI in containers on two hosts: mpirun in one container starts its daemon in the other."""
 
 import io
+import re
 import tarfile
 import time
 from collections.abc import Iterator
@@ -78,11 +79,13 @@ def test_mpi_ranks_in_both_containers_complete_allreduce(launches_on, engines) -
     red, green = engines["red"], engines["green"]
     told = launches_on(engines, user="root", gpus=0).run(RECIPE, red, green, env={"TOKEN": "s3cret"}, reduce_py=REDUCE)
     assert told.verdict["state"] == "succeeded", (told.told, told.stderr)
-    assert [line.split(":")[0] for line in told.lines] == [
+    # mpirun and the ssh that it starts both set the process group of ssh; mpirun warns if it comes second.
+    lines = [line for line in told.lines if not re.fullmatch(r"\[inside:\d+\] plm:rsh: Warning: setpgid\(.*", line)]
+    assert [line.split(":")[0] for line in lines] == [
         "rank 0 of 4 on inside node 0",
         "rank 1 of 4 on inside node 0",
         "rank 2 of 4 on inside node 1",
         "rank 3 of 4 on inside node 1",
     ]
-    assert all("sum=1111 note='a b;c' token=******" in line for line in told.lines)
+    assert all("sum=1111 note='a b;c' token=******" in line for line in lines)
     assert containers(red) == containers(green) == ""
