@@ -1,16 +1,15 @@
 """`cloudgpu recipe`: create, check, show and list recipes, and print their JSON Schema."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from cloudgpu.app.planning.local_files import file_problems
 from cloudgpu.app.planning.planner import read_sets
+from cloudgpu.app.planning.recipe_check import check_recipe
 from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.gpu_spec import why_no_such_gpu
 from cloudgpu.cli.commands.options import Json, On, RecipeName, Sets, integer_parser
 from cloudgpu.cli.commands.plan_request import recipe_roots
 from cloudgpu.cli.context import command_context
@@ -18,13 +17,10 @@ from cloudgpu.cli.render.recipe import CheckedRecipe, check_lines, invalid_recip
 from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import RecipeError
-from cloudgpu.plan.checks.container import SETUP_IN_IMAGE, runs_setup_in_image
 from cloudgpu.recipe.documentation import schema as recipe_schema
 from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.loading.document import as_yaml
 from cloudgpu.recipe.loading.resolve import resolve
-from cloudgpu.recipe.problem import FieldPath, Problem
-from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.summary import summary
 from cloudgpu.targets import is_simulated
 
@@ -106,9 +102,7 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
     if not json:
         context.screen.wrapped(check_lines(checked))
     elif len(paths) == 1:
-        context.screen.document(
-            {"recipe": checked[0].name, "path": str(checked[0].path), "ok": True, "warnings": list(checked[0].warnings)}
-        )
+        context.screen.document(checked[0].as_json())
     else:
         context.screen.document({"ok": True, "recipes": [result.as_json() for result in checked]})
 
@@ -151,33 +145,19 @@ def list_recipes(json: Json = False) -> None:
 
 
 def _checked(path: Path, sets: Sequence[str], catalog: Catalog) -> CheckedRecipe:
-    """Check a recipe, its GPUs and its local files. Check the files again with the `rehearsal` section applied.
+    """Check a recipe.
 
     Raises:
         RecipeError: The recipe is invalid, a file that it needs is missing, or it requests GPUs that do not exist.
     """
     loaded = loader.load(path)
-    failing, doubtful = file_problems(loaded, read_sets(sets))
-    impossible = list(_gpu_problems(resolve(loaded, sets=read_sets(sets), rehearsal=False), catalog))
-    if impossible or failing:
-        shown = loader.display_path(path)
-        problems = [*impossible, *failing]
-        count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
-        hint = "add the files, or correct their names" if failing else "to list GPUs with their memory: cloudgpu gpus"
-        raise RecipeError(f"{shown} has {count}", problems=loader.located(path, problems), hint=hint)
-    notes = (SETUP_IN_IMAGE,) if runs_setup_in_image(loaded.recipe) else ()
-    return CheckedRecipe(loaded.path, loaded.recipe.name, warnings=loader.located(path, doubtful), notes=notes)
-
-
-def _gpu_problems(recipe: Recipe, catalog: Catalog) -> Iterator[Problem]:
-    resources = recipe.resources
-    specs: dict[FieldPath, str] = {("resources", "any_of", index): spec for index, spec in enumerate(resources.any_of)}
-    if resources.gpu:
-        specs["resources", "gpu"] = resources.gpu
-    for field, spec in specs.items():
-        why = why_no_such_gpu(spec, catalog)
-        if why:
-            yield Problem(field, why)
+    found = check_recipe(loaded, read_sets(sets), catalog)
+    if found.problems:
+        count = "one problem" if len(found.problems) == 1 else f"{len(found.problems)} problems"
+        message = f"{loader.display_path(path)} has {count}"
+        raise RecipeError(message, problems=loader.located(path, found.problems), hint=found.hint)
+    warnings = loader.located(path, found.warnings)
+    return CheckedRecipe(loaded.path, loaded.recipe.name, warnings=warnings, notes=found.notes)
 
 
 def _checked_with_problems(path: Path, sets: Sequence[str], catalog: Catalog) -> CheckedRecipe:

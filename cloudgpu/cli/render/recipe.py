@@ -40,6 +40,7 @@ class CheckedRecipe:
             "ok": not self.problems,
             "problems": list(self.problems),
             "warnings": list(self.warnings),
+            "notes": list(self.notes),
         }
 
 

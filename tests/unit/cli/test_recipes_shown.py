@@ -6,6 +6,7 @@ import re
 import pytest
 
 from cloudgpu.cli.main import main
+from cloudgpu.plan.checks.container import SETUP_IN_IMAGE
 
 GOOD = """\
 schema: 1
@@ -121,3 +122,19 @@ def test_recipe_check_reports_gpus_that_do_not_exist(recipes, capsys, spec, why)
 def test_recipe_check_accepts_gpus_that_only_own_hosts_have(recipes):
     recipes("own", GOOD.replace("any_of: [V100-32GB:8, p4d.24xlarge]", "gpu: 'M40:3'"))
     assert main(["recipe", "check", "own"]) == 0
+
+
+def test_recipe_check_notes_a_setup_in_the_image_from_any_source(recipes, capsys):
+    del recipes
+    assert main(["recipe", "check", "first", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == []
+    assert main(["recipe", "check", "first", "--json", "--set", "setup=make"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [SETUP_IN_IMAGE]
+
+
+def test_recipe_check_says_how_to_correct_gpus_and_files(recipes, capsys):
+    wrong = GOOD.replace("any_of: [V100-32GB:8, p4d.24xlarge]", "gpu: V10:8").replace("'true {{epochs}}'", "missing.py")
+    recipes("wrong", wrong)
+    assert main(["recipe", "check", "wrong"]) == 2
+    hint = "hint: add the files, or correct their names; to list GPUs with their memory: cloudgpu gpus\n"
+    assert capsys.readouterr().err.endswith(hint)

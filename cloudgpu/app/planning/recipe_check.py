@@ -1,0 +1,54 @@
+"""Check a recipe without a plan: the GPUs that it requests, its local files, and how its setup runs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cloudgpu.app.planning.local_files import file_problems
+from cloudgpu.catalog import Catalog
+from cloudgpu.catalog.gpu_spec import why_no_such_gpu
+from cloudgpu.plan.checks.container import SETUP_IN_IMAGE, runs_setup_in_image
+from cloudgpu.recipe.loading.loader import LoadedRecipe
+from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.problem import FieldPath, Problem
+from cloudgpu.recipe.schema import Recipe
+
+_ADD_FILES = "add the files, or correct their names"
+_LIST_GPUS = "to list GPUs with their memory: cloudgpu gpus"
+
+
+@dataclass(frozen=True)
+class RecipeFindings:
+    """What is wrong with a recipe, what may be wrong, and what its author should know."""
+
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    hint: str
+
+
+def check_recipe(loaded: LoadedRecipe, sets: Mapping[str, str], catalog: Catalog) -> RecipeFindings:
+    """Check a recipe with values of `--set` applied. Files are also checked with its `rehearsal` section applied.
+
+    Raises:
+        RecipeError: The recipe is invalid.
+    """
+    recipe = resolve(loaded, sets=sets, rehearsal=False)
+    missing, doubtful = file_problems(loaded, sets)
+    impossible = tuple(_gpu_problems(recipe, catalog))
+    return RecipeFindings(
+        problems=(*impossible, *missing),
+        warnings=tuple(doubtful),
+        notes=(SETUP_IN_IMAGE,) if runs_setup_in_image(recipe) else (),
+        hint="; ".join([*([_ADD_FILES] if missing else []), *([_LIST_GPUS] if impossible else [])]),
+    )
+
+
+def _gpu_problems(recipe: Recipe, catalog: Catalog) -> Iterator[Problem]:
+    resources = recipe.resources
+    specs: dict[FieldPath, str] = {("resources", "any_of", index): spec for index, spec in enumerate(resources.any_of)}
+    if resources.gpu:
+        specs["resources", "gpu"] = resources.gpu
+    for field, spec in specs.items():
+        why = why_no_such_gpu(spec, catalog)
+        if why:
+            yield Problem(field, why)
