@@ -72,9 +72,9 @@ def stage(
     way = DistributionSettings(base, files, services, report)
     restore(job, agents, way)
     data_bytes = sum(provide_dataset(dataset, job, agents, way) for dataset in job.recipe.data)
-    digest = setup_digest(job.recipe, base)
+    digest = setup_digest(job.recipe, base) if job.recipe.environment.container is None else ""
     interpreters, built = _environment(job, agents, report, base, digest)
-    if digest and job.recipe.environment.container is None:
+    if digest:
         run_setup(job, agents, digest, interpreters, secrets, report)
     data = {dataset.name: str(dataset.to) for dataset in job.recipe.data}
     return Staged(interpreters, data, sent_bytes, data_bytes, built)
