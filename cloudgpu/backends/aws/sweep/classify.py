@@ -1,18 +1,20 @@
 """Decide which clusters, storage and images a sweep may delete, and why. No I/O."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, GLOBAL, TOKEN_TAG
 from cloudgpu.backends.aws.sweep.findings import LocalCluster, SweepFindings
-from cloudgpu.backends.aws.sweep.ledger_only import SearchCoverage, cluster_token, clusters_without_resources
+from cloudgpu.backends.aws.sweep.ledger_only import SearchCoverage, cluster_of, clusters_without_resources
 from cloudgpu.backends.billing.costs import billed_usd
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources, group_by_cluster
 from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan, SweepRequest
 from cloudgpu.backends.sweep.retained_resources import RetainedResource
 from cloudgpu.backends.tagged_resource import BillableResource
 from cloudgpu.catalog.catalog import Catalog
+from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.text import command
 
 
@@ -63,12 +65,11 @@ def _billed(clusters: Iterable[ClusterResources], findings: SweepFindings, now: 
 
     Otherwise, for example if another state home created the cluster, the cost is estimated from the resources.
     """
+    billed = defaultdict[tuple[str, str], list[LedgerEntry]](list)
+    for row in findings.rows:
+        billed[cluster_of(row)].append(row)
     for cluster in clusters:
-        rows = [
-            row
-            for row in findings.rows
-            if (row.spending.cluster, cluster_token(row)) == (cluster.cluster, cluster.token)
-        ]
+        rows = billed.get((cluster.cluster, cluster.token), [])
         known = {instance_id for row in rows for instance_id in row.instance_ids}
         if rows and all(instance.id in known for instance in cluster.instances):
             yield replace(cluster, spent_usd=billed_usd(rows, now))

@@ -41,8 +41,8 @@ def clusters_without_resources(
         endpoint: Endpoint of the account; empty for AWS.
         searched: The parts of the account that were searched.
     """
-    rows = sorted((row for row in entries if cluster_token(row) not in searched.tokens), key=_cluster)
-    clusters = [(name, token, tuple(group)) for (name, token), group in groupby(rows, key=_cluster)]
+    rows = sorted((row for row in entries if cluster_token(row) not in searched.tokens), key=cluster_of)
+    clusters = [(name, token, tuple(group)) for (name, token), group in groupby(rows, key=cluster_of)]
     return tuple(
         _cluster_resources(name, token, opened, latest_appearance(group, endpoint))
         for name, token, group in clusters
@@ -71,7 +71,8 @@ def latest_appearance(rows: Sequence[LedgerEntry], endpoint: str) -> datetime:
     return max(launch_visible_by(at, at + RETRY_PERIOD, delays) for at in opened)
 
 
-def _cluster(row: LedgerEntry) -> tuple[str, str]:
+def cluster_of(row: LedgerEntry) -> tuple[str, str]:
+    """Return the name and the token of the cluster that a row was opened for."""
     return row.spending.cluster, cluster_token(row)
 
 
