@@ -177,7 +177,7 @@ def test_unexpected_exception_propagates_and_writes_error_json(monkeypatch, caps
             {"running", "simulated", "endpoint", "regions", "resident_mib", "clock_ahead_s", "nodes"},
         ),
         (["rehearsal", "stop"], {"was_running"}),
-        (["recipe", "check", "quickstart"], {"recipe", "path", "ok", "warnings"}),
+        (["recipe", "check", "quickstart"], {"recipe", "path", "ok", "problems", "warnings", "notes"}),
         (["catalog", "show"], {"target", "simulated", "overlay", "account", "read", "retired", "shipped"}),
         (["catalog", "history"], {"target", "simulated", "overlay", "history"}),
         (["catalog", "revert", "0"], {"target", "simulated", "was", "overlay"}),
