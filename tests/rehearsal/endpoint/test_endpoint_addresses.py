@@ -97,6 +97,11 @@ def test_elastic_ip_of_multi_interface_instance_requires_interface_id(rig):
     assert shown["AssociationId"] == made["AssociationId"]
     assert shown["InstanceId"] == instance["InstanceId"]
     assert rig.instances(instance["InstanceId"])[0]["PublicIpAddress"] == shown["PublicIp"]
+    (primary,) = rig.ec2.describe_network_interfaces(Filters=filters)["NetworkInterfaces"]
+    (private,) = primary["PrivateIpAddresses"]
+    assert private["Association"] == primary["Association"]
+    named = {name: private["Association"][name] for name in ("PublicIp", "AllocationId", "AssociationId")}
+    assert named == {"PublicIp": shown["PublicIp"], "AllocationId": mine, "AssociationId": made["AssociationId"]}
     again = rig.ec2.associate_address(AllocationId=mine, NetworkInterfaceId=primary["NetworkInterfaceId"])
     assert again["AssociationId"] == made["AssociationId"]
 

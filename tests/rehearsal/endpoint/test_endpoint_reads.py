@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from botocore.exceptions import ClientError
 
 from cloudgpu.rehearsal import client
 
@@ -73,6 +74,29 @@ def test_network_reads_back_as_created(rig):
     ec2.delete_vpc(VpcId=vpc)
     left = client.list_resources(rig.cloud)
     assert [left["vpcs"], left["subnets"]] == [[], []]
+
+
+def test_revoking_egress_for_ipv6_removes_the_rule_or_nothing(rig):
+    ec2 = rig.ec2
+    group = ec2.create_security_group(GroupName="six", Description="d")["GroupId"]
+    everything = [{"CidrIp": "0.0.0.0/0"}]
+    over_ipv6 = {"IpProtocol": "-1", "Ipv6Ranges": [{"CidrIpv6": "::/0", "Description": "all of IPv6"}]}
+    ec2.authorize_security_group_egress(GroupId=group, IpPermissions=[over_ipv6])
+
+    def egress():
+        (found,) = ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"]
+        return sorted(
+            [item["CidrIp"] for row in found["IpPermissionsEgress"] for item in row["IpRanges"]]
+            + [item["CidrIpv6"] for row in found["IpPermissionsEgress"] for item in row["Ipv6Ranges"]]
+        )
+
+    assert egress() == ["0.0.0.0/0", "::/0"]
+    missing = {"IpProtocol": "-1", "IpRanges": everything, "Ipv6Ranges": [{"CidrIpv6": "2001:db8::/32"}]}
+    with pytest.raises(ClientError, match=r"^An error occurred \(InvalidPermission\.NotFound\)"):
+        ec2.revoke_security_group_egress(GroupId=group, IpPermissions=[missing])
+    assert egress() == ["0.0.0.0/0", "::/0"]
+    ec2.revoke_security_group_egress(GroupId=group, IpPermissions=[over_ipv6])
+    assert egress() == ["0.0.0.0/0"]
 
 
 def test_security_group_and_key_pair_read_back_as_created(rig):

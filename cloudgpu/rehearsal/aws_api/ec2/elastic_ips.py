@@ -1,5 +1,6 @@
 """Elastic IP addresses: each region has a limit, and each address is associated with at most one network interface."""
 
+import copy
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
@@ -89,7 +90,19 @@ def describe_interfaces(call: ParsedRequest) -> dict[str, Any]:
     for name, values in index_filters.items():
         if values is not None:
             interfaces = [interface for interface in interfaces if _attachment_index(interface, name) in values]
-    return {"NetworkInterfaces": interfaces}
+    return {"NetworkInterfaces": [_with_association(interface) for interface in interfaces]}
+
+
+def _with_association(interface: Any) -> Any:  # noqa: ANN401 - moto's interface
+    """Return an interface whose primary private address has the association of the public address, as on AWS."""
+    if not interface.public_ip:
+        return interface
+    shown = copy.copy(interface)
+    shown.private_ip_addresses = [
+        {**address, "Association": interface.association} if address.get("Primary") else address
+        for address in interface.private_ip_addresses
+    ]
+    return shown
 
 
 def _attachment_index(interface: Any, name: str) -> str:  # noqa: ANN401 - moto's interface

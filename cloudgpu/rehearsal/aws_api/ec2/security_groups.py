@@ -4,6 +4,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from moto.ec2.exceptions import InvalidPermissionNotFoundError
+
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 _ALL = "-1"
@@ -12,8 +14,7 @@ _ALL = "-1"
 @rule("DeleteSecurityGroup")
 def delete(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Delete a security group, unless an interface or a rule of another group refers to the group."""
-    name_or_id = str(call.params.get("GroupId") or call.params.get("GroupName") or "")
-    group = call.backend.get_security_group_by_name_or_id(name_or_id)
+    group = _requested_group(call)
     if group is not None and any(True for _ in _uses(call, str(group.id))):
         raise AwsError("DependencyViolation", f"resource {group.id} has a dependent object")
     return call.proceed()
@@ -31,9 +32,21 @@ def authorize_egress(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's respo
     return _authorize(call, "egress_rules")
 
 
+@rule("RevokeSecurityGroupEgress")
+def revoke_egress(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Remove egress rules, or none if one of them does not exist; moto ignores IPv6 ranges in VPCs without IPv6."""
+    group, revoked = _requested_group(call), set(_requested_ipv6(call))
+    if group is None or not revoked:
+        return call.proceed()
+    if not revoked <= {_described(row) for row in group.egress_rules}:
+        raise InvalidPermissionNotFoundError
+    response = call.proceed()
+    group.egress_rules = [row for row in group.egress_rules if _described(row) not in revoked]
+    return response
+
+
 def _authorize(call: ParsedRequest, attribute: str) -> Any:  # noqa: ANN401 - moto's response
-    name_or_id = str(call.params.get("GroupId") or call.params.get("GroupName") or "")
-    group = call.backend.get_security_group_by_name_or_id(name_or_id)
+    group = _requested_group(call)
     existing = {_described(row) for row in getattr(group, attribute)} if group is not None else set()
     for requested in _requested(call):
         if requested in existing:
@@ -51,6 +64,18 @@ def _with_ports(row: Any) -> Any:  # noqa: ANN401 - moto's rule
     shown = copy.copy(row)
     shown.from_port = shown.to_port = int(_ALL)
     return shown
+
+
+def _requested_group(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's group
+    name_or_id = str(call.params.get("GroupId") or call.params.get("GroupName") or "")
+    return call.backend.get_security_group_by_name_or_id(name_or_id)
+
+
+def _requested_ipv6(call: ParsedRequest) -> Iterator[str]:
+    for row in call.params.get("IpPermissions") or []:
+        for item in row.get("Ipv6Ranges") or []:
+            protocol = str(row.get("IpProtocol") or _ALL)
+            yield _description(str(item.get("CidrIpv6")), protocol, row.get("FromPort"), row.get("ToPort"))
 
 
 def _requested(call: ParsedRequest) -> Iterator[str]:
