@@ -77,8 +77,8 @@ class Client:
 
     def _opener(self, *, guarded: bool) -> urllib.request.OpenerDirector:
         pace = MinimumSpeed(head_s=self.timeout_s, whole_s=self.timeout_s, least_bytes=0)
-        trust = self.context or ssl.create_default_context()
-        handlers: list[Any] = [_NoRedirects(), _Http(pace, guarded=guarded), _Https(pace, trust, guarded=guarded)]
+        https = _Https(pace, self.context, guarded=guarded)
+        handlers: list[Any] = [_NoRedirects(), _Http(pace, guarded=guarded), https]
         return urllib.request.build_opener(*handlers, *([] if self.proxies else [urllib.request.ProxyHandler({})]))
 
 
@@ -99,13 +99,14 @@ class _Http(urllib.request.HTTPHandler):
 
 
 class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, pace: MinimumSpeed, trust: ssl.SSLContext, *, guarded: bool) -> None:
-        super().__init__(context=trust)
+    def __init__(self, pace: MinimumSpeed, trust: ssl.SSLContext | None, *, guarded: bool) -> None:
+        # HTTPSHandler would read the system's certificate authorities here, also for a request to an HTTP URL.
+        urllib.request.AbstractHTTPHandler.__init__(self)
         self._pace, self._trust, self._guarded = pace, trust, guarded
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         connect = _bound(http.client.HTTPSConnection, req, self._pace, guarded=self._guarded)
-        return self.do_open(connect, req, context=self._trust)
+        return self.do_open(connect, req, context=self._trust or ssl.create_default_context())
 
 
 def _bound(connection_class: Any, request: urllib.request.Request, pace: MinimumSpeed, *, guarded: bool) -> Any:  # noqa: ANN401

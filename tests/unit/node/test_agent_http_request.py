@@ -1,0 +1,35 @@
+"""The agent's HTTP client: the system's certificate authorities are read only for HTTPS, where they decide."""
+
+import ssl
+
+import pytest
+
+from cloudgpu.node.agent.fetch.http_request import Client
+from tests.lying.server import answer, lying
+
+
+@pytest.fixture(name="contexts")
+def _contexts(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
+    """Return the TLS contexts created during the test."""
+    created: list[ssl.SSLContext] = []
+    create = ssl.create_default_context
+
+    def record() -> ssl.SSLContext:
+        created.append(create())
+        return created[-1]
+
+    monkeypatch.setattr(ssl, "create_default_context", record)
+    return created
+
+
+def test_http_request_reads_no_certificate_authorities(contexts) -> None:
+    with lying(lambda _request: [answer(body=b"token")]) as server:
+        response = Client(5, 1000, proxies=False).send(f"{server.url}/latest/api/token", {}, guarded=False)
+    assert (response.body, contexts) == (b"token", [])
+
+
+def test_https_request_verifies_the_server_with_the_certificate_authorities_of_the_system(contexts) -> None:
+    with lying(lambda _request: [answer()]) as server, pytest.raises(OSError, match="SSL"):
+        Client(5, 1000, proxies=False).send(f"https://{server.address}/", {}, guarded=False)
+    (context,) = contexts
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
