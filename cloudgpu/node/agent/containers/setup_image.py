@@ -101,7 +101,9 @@ class SetupImage:
                 self._remove_image()
             raise
         finally:
-            guard.close(dismissed=self._container.remove())
+            removed = self._container.remove()
+            # If a call to the engine failed or timed out, the engine may still create what it was asked for.
+            guard.close(dismissed=removed and guard.state != _PENDING)
 
     def _commit(self, guard: _Guard) -> None:
         """Keep the container's files as the image, with the configuration of the image that it was started from.
@@ -173,6 +175,7 @@ class _Guard:
     """A process that cleans up if this process dies. It holds the lock until then."""
 
     def __init__(self, lock: int, clean_up: Callable[[bytes], None]) -> None:
+        self.state = _PENDING
         read, self._write = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
@@ -182,6 +185,7 @@ class _Guard:
 
     def tell(self, state: bytes) -> None:
         """Tell the guard the state of the setup."""
+        self.state = state
         with suppress(BrokenPipeError):
             os.write(self._write, state)
 
