@@ -9,9 +9,9 @@ import typer
 from typer.exceptions import TyperException
 
 from cloudgpu.cli import failure_notes
-from cloudgpu.cli.commands.options import expand_retry_option
 from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
 from cloudgpu.cli.open_resources import open_resources
+from cloudgpu.cli.options.shared import expand_retry_option
 from cloudgpu.cli.render.error import failure_json
 from cloudgpu.cli.terminal.interruption import Interrupted
 from cloudgpu.cli.terminal.screen import Screen

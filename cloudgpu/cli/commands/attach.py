@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from cloudgpu.app.runs.attach import RunWatcher, find_run
-from cloudgpu.cli.commands.options import Json, RunName, Verbose
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json, RunName, Verbose
 from cloudgpu.cli.render.run import exit_code, show_outcome
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal

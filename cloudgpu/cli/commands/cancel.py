@@ -1,8 +1,8 @@
 """`cloudgpu cancel`: cancel a run without deleting its cluster."""
 
 from cloudgpu.app.runs.attach import RunWatcher, find_run
-from cloudgpu.cli.commands.options import Json, RunName, Verbose
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json, RunName, Verbose
 from cloudgpu.cli.terminal.interruption import print_on_interrupt
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.targets import as_target

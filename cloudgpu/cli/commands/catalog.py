@@ -7,8 +7,8 @@ import typer
 from cloudgpu.app.planning.catalog_age import read_catalog_status
 from cloudgpu.app.planning.catalog_refresh import CatalogRefresh
 from cloudgpu.catalog import load
-from cloudgpu.cli.commands.options import Json, On, Verbose, integer_parser
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json, On, Verbose, integer_parser
 from cloudgpu.cli.render.catalog import (
     catalog_status_json,
     catalog_status_lines,

@@ -7,8 +7,8 @@ import typer
 from cloudgpu.app.planning.container_search import ContainerQuery, find_containers
 from cloudgpu.catalog.software import software
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json
 from cloudgpu.cli.render.containers import container_lines, containers_json
 
 

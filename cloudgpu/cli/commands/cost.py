@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from cloudgpu.backends.billing.missing_rows import gap_error
-from cloudgpu.cli.commands.options import Json, integer_parser
 from cloudgpu.cli.context import CliContext, command_context
+from cloudgpu.cli.options.shared import Json, integer_parser
 from cloudgpu.cli.render.cost import ROWS_SHOWN, read_period, report_csv, report_json, report_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.ledger.pieces import NO_VALUE

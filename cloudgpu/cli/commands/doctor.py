@@ -11,8 +11,8 @@ from cloudgpu.aws.iam.permissions import GRANTS
 from cloudgpu.aws.iam.service_roles import SPOT, STORAGE_ROLES
 from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
 from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
-from cloudgpu.cli.commands.options import Json, OneRegion
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json, OneRegion
 from cloudgpu.cli.render.doctor import diagnostic_lines
 from cloudgpu.errors import UnfitError
 from cloudgpu.paths import Home

@@ -9,8 +9,8 @@ from cloudgpu.app.clusters.delete_many import ClusterSelection, TeardownResults,
 from cloudgpu.app.clusters.deletion_reasons import deletion_reasons
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.options import Json, On, OneRegion, Verbose, Yes
 from cloudgpu.cli.context import CliContext, command_context
+from cloudgpu.cli.options.shared import Json, On, OneRegion, Verbose, Yes
 from cloudgpu.cli.render.cluster import deletion_json, deletion_lines, deletions_json, deletions_lines, unfinished_json
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.screen import Screen

@@ -8,9 +8,9 @@ from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nod
 from cloudgpu.app.access.execute import as_json, exit_code, parse_node_indices, shell_line
 from cloudgpu.app.access.execute import execute as run
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.node_login import node_login
-from cloudgpu.cli.commands.options import Json
+from cloudgpu.cli.access.node_login import node_login
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json
 from cloudgpu.cli.render.node_output import line_printer, show_outcomes
 from cloudgpu.errors import UsageError
 from cloudgpu.files import read_input

@@ -8,8 +8,8 @@ import typer
 
 from cloudgpu import bounds
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.options import Json, Verbose, option_seconds
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json, Verbose, option_seconds
 from cloudgpu.cli.render.expiry_extension import extension_json, extension_lines
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.errors import UsageError

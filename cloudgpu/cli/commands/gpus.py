@@ -9,9 +9,9 @@ from cloudgpu.app.planning.gpu_search import GpuQuery, search_gpus
 from cloudgpu.catalog.profile import profile
 from cloudgpu.catalog.software import software
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.options import Json, On, integer_parser
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.lazy import StrictOptions
+from cloudgpu.cli.options.shared import Json, On, integer_parser
 from cloudgpu.cli.render.gpu import profile_json, profile_lines
 from cloudgpu.cli.render.gpus import gpu_search_json, gpu_search_lines
 from cloudgpu.errors import UsageError

@@ -10,8 +10,8 @@ from cloudgpu.backends.hosts import scan as host_scanning
 from cloudgpu.backends.hosts.prepare import find_missing_components, plan_install_steps, run_install_steps
 from cloudgpu.backends.hosts.scan import Trust
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.options import Json, Yes
 from cloudgpu.cli.context import CliContext, command_context
+from cloudgpu.cli.options.shared import Json, Yes
 from cloudgpu.cli.render.hosts import (
     check_lines,
     inventory_json,

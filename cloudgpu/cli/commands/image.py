@@ -8,10 +8,10 @@ from cloudgpu.app.images.bake import ImageBaker, bake_cluster_name, delete_image
 from cloudgpu.app.planning.planner import plan_error
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.billing.lenient_ledger import check_ledger
-from cloudgpu.cli.commands.options import Json, On, OneRegion, RecipeName, Region, Sets, Verbose, Yes
-from cloudgpu.cli.commands.plan_request import plan_recipe
-from cloudgpu.cli.commands.requester import requester
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json, On, OneRegion, RecipeName, Region, Sets, Verbose, Yes
+from cloudgpu.cli.planning.request import plan_recipe
+from cloudgpu.cli.planning.requester import requester
 from cloudgpu.cli.render.image import baked_lines, deleted_json, deleted_lines, image_lines
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal

@@ -16,8 +16,8 @@ from cloudgpu.app.runs.attach import (
     require_rank,
 )
 from cloudgpu.backends.events import ProgressEvent
-from cloudgpu.cli.commands.options import RunName, integer_parser
 from cloudgpu.cli.context import CliContext, command_context
+from cloudgpu.cli.options.shared import RunName, integer_parser
 from cloudgpu.cli.render.logs import LogPrinter
 from cloudgpu.cli.render.run import report_final_state
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines

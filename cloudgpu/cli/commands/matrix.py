@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from cloudgpu.app.matrix.outcome import MatrixOutcome, matrix_outcome
-from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import CliContext, command_context
+from cloudgpu.cli.options.shared import Json
 from cloudgpu.cli.render.matrix import list_lines, outcome_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.files import write_for_user

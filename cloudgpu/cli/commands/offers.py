@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from cloudgpu.backends.factory import require_launches
-from cloudgpu.cli.commands.option_groups import AssignmentOptions, with_option_groups
-from cloudgpu.cli.commands.options import Json, On, RecipeName, Region
-from cloudgpu.cli.commands.plan_request import plan_recipe
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.groups import AssignmentOptions, with_option_groups
+from cloudgpu.cli.options.shared import Json, On, RecipeName, Region
+from cloudgpu.cli.planning.request import plan_recipe
 from cloudgpu.cli.render.offers import offers_json, offers_lines
 from cloudgpu.cli.render.plan import remedy_lines
 from cloudgpu.errors import NoCapacityError

@@ -10,12 +10,12 @@ import typer
 from cloudgpu.app.planning.plan_files import save
 from cloudgpu.app.planning.planner import Planned, plan_error
 from cloudgpu.backends.factory import require_launches
-from cloudgpu.cli.commands.environment_options import EnvironmentOptions, secrets_in_files
-from cloudgpu.cli.commands.option_groups import AssignmentOptions, with_option_groups
-from cloudgpu.cli.commands.options import EngineOption, Json, On, RecipeName, Region
-from cloudgpu.cli.commands.plan_request import plan_recipe, preview_requester
-from cloudgpu.cli.commands.saved_plan import current_plan_inputs
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.environment import EnvironmentOptions, secrets_in_files
+from cloudgpu.cli.options.groups import AssignmentOptions, with_option_groups
+from cloudgpu.cli.options.shared import EngineOption, Json, On, RecipeName, Region
+from cloudgpu.cli.planning.request import plan_recipe, preview_requester
+from cloudgpu.cli.planning.source import current_plan_inputs
 from cloudgpu.cli.render.offers import explanation_json, explanation_lines
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.cli.terminal.progress import resource_words

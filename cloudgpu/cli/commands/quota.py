@@ -6,8 +6,8 @@ import typer
 
 from cloudgpu.app.planning.quota_report import MARKETS, quota_report_lines, report_subjects
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
-from cloudgpu.cli.commands.options import Json, On, integer_parser
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json, On, integer_parser
 from cloudgpu.cli.render.quota import quota_json, quota_lines
 from cloudgpu.errors import CloudError
 from cloudgpu.paths import Home

@@ -10,9 +10,9 @@ from cloudgpu.app.planning.planner import read_sets
 from cloudgpu.app.planning.recipe_check import check_recipe
 from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
 from cloudgpu.catalog import Catalog
-from cloudgpu.cli.commands.options import Json, On, RecipeName, Sets, integer_parser
-from cloudgpu.cli.commands.plan_request import recipe_roots
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json, On, RecipeName, Sets, integer_parser
+from cloudgpu.cli.planning.request import recipe_roots
 from cloudgpu.cli.render.recipe import CheckedRecipe, check_lines, invalid_recipes_error, list_lines
 from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
 from cloudgpu.cli.terminal.screen import Screen

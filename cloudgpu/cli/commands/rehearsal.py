@@ -6,9 +6,9 @@ import typer
 
 from cloudgpu.backends.rehearsal import start_rehearsal
 from cloudgpu.cli.commands import rehearsal_conditions
-from cloudgpu.cli.commands.options import Json, Yes
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
+from cloudgpu.cli.options.shared import Json, Yes
 from cloudgpu.cli.render.rehearsal import status_json, status_lines
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client

@@ -10,8 +10,8 @@ import typer
 from cloudgpu import bounds
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.backends.rehearsal import start_rehearsal
-from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, parse_json, read_input, read_text
 from cloudgpu.recipe.units import DurationS

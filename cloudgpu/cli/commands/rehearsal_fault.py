@@ -7,8 +7,8 @@ import typer
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.backends.rehearsal import start_rehearsal
 from cloudgpu.cli.commands import rehearsal_conditions
-from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json
 from cloudgpu.cli.render.fault import active_fault_lines, library_json, library_lines, script_json, script_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.rehearsal import client

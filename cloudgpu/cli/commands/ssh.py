@@ -8,9 +8,9 @@ import typer
 
 from cloudgpu.app.access.ssh import build_login_command, find_cluster_record, node_by_index, parse_node_and_command
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.node_login import node_login
-from cloudgpu.cli.commands.options import integer_parser
+from cloudgpu.cli.access.node_login import node_login
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import integer_parser
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.targets import as_target
 

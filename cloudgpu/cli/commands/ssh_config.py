@@ -8,7 +8,7 @@ import typer
 from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
 from cloudgpu.app.access.ssh_config import build_entries, write_entries
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.node_login import node_login
+from cloudgpu.cli.access.node_login import node_login
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.state.identifiers import require_cluster_name

@@ -7,8 +7,8 @@ import typer
 from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
 from cloudgpu.backends.aws.existing_resources import storage_program_config
 from cloudgpu.bounds import MAX_SIZE_GIB
-from cloudgpu.cli.commands.options import Json, On, OneRegion, Owner, Team, Verbose, Yes, integer_parser
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json, On, OneRegion, Owner, Team, Verbose, Yes, integer_parser
 from cloudgpu.cli.render.status import damaged_line
 from cloudgpu.cli.render.storage import (
     created_json,

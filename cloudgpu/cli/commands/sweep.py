@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from cloudgpu.backends.sweep.plan import SweepRequest, SweepResult, sweep_error
-from cloudgpu.cli.commands.options import Json, On, Verbose
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json, On, Verbose
 from cloudgpu.cli.render.sweep import sweep_json, sweep_plan_lines, swept_lines
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.still_running import report_sweep_on_signal

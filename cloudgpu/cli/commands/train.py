@@ -3,9 +3,9 @@
 This module imports `train_run.py`, which needs most of cloudgpu, only when training starts.
 """
 
-from cloudgpu.cli.commands.option_groups import with_option_groups
-from cloudgpu.cli.commands.train_options import TrainOptions
 from cloudgpu.cli.lazy import Deferred
+from cloudgpu.cli.options.groups import with_option_groups
+from cloudgpu.cli.options.train import TrainOptions
 
 _run_training: Deferred[[TrainOptions], None] = Deferred("cloudgpu.cli.commands.train_run.run_training")
 

@@ -11,12 +11,12 @@ from cloudgpu.app.matrix.train import MatrixRunner
 from cloudgpu.app.planning.planner import Planned, read_sets
 from cloudgpu.app.runs.train import TrainingRun
 from cloudgpu.cli.commands.matrix import write_table
-from cloudgpu.cli.commands.plan_request import plan_recipe, recipe_roots
-from cloudgpu.cli.commands.requester import requester
-from cloudgpu.cli.commands.run_secrets import ask_for_secrets
-from cloudgpu.cli.commands.saved_plan import PlanSource, repeated_options, show_plan
-from cloudgpu.cli.commands.train_options import TrainOptions
 from cloudgpu.cli.context import CliContext
+from cloudgpu.cli.options.train import TrainOptions
+from cloudgpu.cli.planning.request import plan_recipe, recipe_roots
+from cloudgpu.cli.planning.requester import requester
+from cloudgpu.cli.planning.secrets import ask_for_secrets
+from cloudgpu.cli.planning.source import PlanSource, repeated_options, show_plan
 from cloudgpu.cli.render.matrix import exit_code, outcome_lines, plan_lines
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.errors import UsageError

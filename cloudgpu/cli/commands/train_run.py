@@ -3,13 +3,13 @@
 import typer
 
 from cloudgpu.app.runs.train import TrainingRun, TrainRequest
-from cloudgpu.cli.commands.plan_request import find_reusable_cluster
-from cloudgpu.cli.commands.requester import requester
-from cloudgpu.cli.commands.run_secrets import ask_for_secrets
-from cloudgpu.cli.commands.saved_plan import repeated_options, select_plan_source, show_plan
 from cloudgpu.cli.commands.train_matrix import check_matrix_options, train_matrix
-from cloudgpu.cli.commands.train_options import TrainOptions
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.train import TrainOptions
+from cloudgpu.cli.planning.request import find_reusable_cluster
+from cloudgpu.cli.planning.requester import requester
+from cloudgpu.cli.planning.secrets import ask_for_secrets
+from cloudgpu.cli.planning.source import repeated_options, select_plan_source, show_plan
 from cloudgpu.cli.render.run import exit_code, show_outcome
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.state.identifiers import require_cluster_name

@@ -15,9 +15,9 @@ from cloudgpu.app.access.tunnels import (
 )
 from cloudgpu.app.runs.service_urls import services_on
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.node_login import node_login
-from cloudgpu.cli.commands.options import Json, integer_parser
+from cloudgpu.cli.access.node_login import node_login
 from cloudgpu.cli.context import command_context
+from cloudgpu.cli.options.shared import Json, integer_parser
 from cloudgpu.ssh.connection import SshHost
 
 _INTERRUPTED = 130

@@ -6,11 +6,11 @@ import typer
 
 from cloudgpu.app.runs.new_nodes import check_new_nodes
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.cli.commands.option_groups import PlanOptions, ProvisionOptions, with_option_groups
-from cloudgpu.cli.commands.options import Json, On, OptionalRecipe, Verbose, Yes
-from cloudgpu.cli.commands.requester import requester
-from cloudgpu.cli.commands.saved_plan import select_plan_source, show_plan
 from cloudgpu.cli.context import CliContext, command_context
+from cloudgpu.cli.options.groups import PlanOptions, ProvisionOptions, with_option_groups
+from cloudgpu.cli.options.shared import Json, On, OptionalRecipe, Verbose, Yes
+from cloudgpu.cli.planning.requester import requester
+from cloudgpu.cli.planning.source import select_plan_source, show_plan
 from cloudgpu.cli.render.cluster import (
     deletion_lines,
     provisioned_json,

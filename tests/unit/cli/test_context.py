@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.backends.aws.backend import AwsBackend
-from cloudgpu.cli.commands.plan_request import plan_recipe
 from cloudgpu.cli.context import CliContext
 from cloudgpu.cli.main import main
+from cloudgpu.cli.planning.request import plan_recipe
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home

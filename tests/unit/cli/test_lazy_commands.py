@@ -21,22 +21,8 @@ from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
 from cloudgpu.cli.main import COMMANDS, app, main
 
 ROWS = [*COMMANDS, *RehearsalCommands.table]
-PARTS = {
-    "authorize",
-    "node_login",
-    "plan_request",
-    "requester",
-    "environment_options",
-    "option_groups",
-    "options",
-    "rehearsal_conditions",
-    "run_secrets",
-    "saved_plan",
-    "train_matrix",
-    "train_options",
-    "train_run",
-}
-"""Modules that define no command, but shared code or part of a long command."""
+PARTS = {"rehearsal_conditions", "train_matrix", "train_run"}
+"""Modules that define no command, but a part of a long command."""
 COMPLETE = {"_CLOUDGPU_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
 
 
@@ -58,7 +44,8 @@ def run(arguments: list[str], **environ: str) -> tuple[set[str], str]:
 import json, sys
 from cloudgpu.cli.main import main
 main({arguments!r})
-sys.stderr.write("\\n" + json.dumps([name for name in sys.modules if name.startswith("cloudgpu.cli.commands.")]))
+folders = tuple(f"cloudgpu.cli.{{name}}." for name in ("commands", "options", "planning", "access"))
+sys.stderr.write("\\n" + json.dumps([name for name in sys.modules if name.startswith(folders)]))
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -68,8 +55,11 @@ sys.stderr.write("\\n" + json.dumps([name for name in sys.modules if name.starts
         timeout=60,
         env={**os.environ, **environ},
     )
-    loaded = {name.rpartition(".")[2] for name in json.loads(done.stderr.splitlines()[-1])}
-    return loaded - {"options"}, done.stdout + done.stderr
+    loaded = {
+        name.removeprefix("cloudgpu.cli.").removeprefix("commands.")
+        for name in json.loads(done.stderr.splitlines()[-1])
+    }
+    return loaded - {"options.shared"}, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -107,7 +97,7 @@ def test_shell_completion_of_names_imports_no_command(typed, offered):
 
 def test_shell_completion_within_a_command_offers_its_options():
     loaded, printed = run([], _CLOUDGPU_COMPLETE="complete_bash", COMP_CWORD="2", COMP_WORDS="cloudgpu status --ref")
-    assert loaded == {"status", "authorize"}
+    assert loaded == {"status", "access.authorize"}
     assert printed.splitlines()[0] == "--refresh"
 
 
@@ -115,9 +105,9 @@ def test_shell_completion_within_a_command_offers_its_options():
     ("arguments", "modules"),
     [
         (["config"], {"config"}),
-        (["status"], {"status", "authorize"}),
+        (["status"], {"status", "access.authorize"}),
         (["cost"], {"cost"}),
-        (["train"], {"train", "train_options", "option_groups", "environment_options"}),
+        (["train"], {"train", "options.train", "options.groups", "options.environment"}),
         (["rehearsal", "--help"], {"rehearsal", "rehearsal_conditions"}),
         (["rehearsal", "fault", "--help"], {"rehearsal", "rehearsal_conditions", "rehearsal_fault"}),
     ],

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.commands.option_groups import PlanOptions
 from cloudgpu.cli.commands.train_matrix import check_matrix_options
-from cloudgpu.cli.commands.train_options import MatrixOptions, TrainOptions
 from cloudgpu.cli.main import main
+from cloudgpu.cli.options.groups import PlanOptions
+from cloudgpu.cli.options.train import MatrixOptions, TrainOptions
 from cloudgpu.errors import UsageError
 
 QUICKSTART = ["train", "quickstart", "--on", "rehearsal"]

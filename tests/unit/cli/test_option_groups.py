@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cloudgpu.cli.commands.option_groups import (
+from cloudgpu.cli.options.groups import (
     AssignmentOptions,
     PlanOptions,
     ProvisionOptions,

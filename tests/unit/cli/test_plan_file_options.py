@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.commands.environment_options import EnvironmentOptions
-from cloudgpu.cli.commands.option_groups import PlanOptions, ProvisionOptions
-from cloudgpu.cli.commands.saved_plan import PlanSource, repeated_options, select_plan_source
-from cloudgpu.cli.commands.train_options import MatrixOptions, TrainOptions
+from cloudgpu.cli.options.environment import EnvironmentOptions
+from cloudgpu.cli.options.groups import PlanOptions, ProvisionOptions
+from cloudgpu.cli.options.train import MatrixOptions, TrainOptions
+from cloudgpu.cli.planning.source import PlanSource, repeated_options, select_plan_source
 from cloudgpu.errors import UsageError
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, get_type_hints
 
 from typer.models import OptionInfo
 
-from cloudgpu.cli.commands.options import (
+from cloudgpu.cli.options.shared import (
     EngineOption,
     InstallPulumi,
     OnInterrupt,

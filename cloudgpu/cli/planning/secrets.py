@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cloudgpu.app.planning.planner import Planned
-from cloudgpu.cli.commands.environment_options import SecretOption
+from cloudgpu.cli.options.environment import SecretOption
 from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.checks.environment import required_variables

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli import completion
-from cloudgpu.cli.commands.environment_options import EnvironmentOptions
-from cloudgpu.cli.commands.option_groups import PlanOptions, ProvisionOptions
-from cloudgpu.cli.commands.options import Json, On, OptionalRecipe, Verbose, Yes
+from cloudgpu.cli.options.environment import EnvironmentOptions
+from cloudgpu.cli.options.groups import PlanOptions, ProvisionOptions
+from cloudgpu.cli.options.shared import Json, On, OptionalRecipe, Verbose, Yes
 from cloudgpu.errors import UsageError
 
 if TYPE_CHECKING:

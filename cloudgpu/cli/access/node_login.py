@@ -3,7 +3,7 @@
 import sys
 
 from cloudgpu.app.access.ssh import NodeLogin, find_cluster_record
-from cloudgpu.cli.commands.authorize import authorize_caller
+from cloudgpu.cli.access.authorize import authorize_caller
 from cloudgpu.cli.context import CliContext
 from cloudgpu.targets import as_target
 

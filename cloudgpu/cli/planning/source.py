@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from cloudgpu.app.planning import plan_files
 from cloudgpu.app.planning.planner import Planned, plan_error
-from cloudgpu.cli.commands.environment_options import SECRETS, EnvironmentOptions, secrets_in_files
-from cloudgpu.cli.commands.option_groups import PlanOptions, option_words
-from cloudgpu.cli.commands.plan_request import plan_recipe, running_cluster
-from cloudgpu.cli.commands.train_options import TrainOptions
 from cloudgpu.cli.context import CliContext
+from cloudgpu.cli.options.environment import SECRETS, EnvironmentOptions, secrets_in_files
+from cloudgpu.cli.options.groups import PlanOptions, option_words
+from cloudgpu.cli.options.train import TrainOptions
+from cloudgpu.cli.planning.request import plan_recipe, running_cluster
 from cloudgpu.cli.render.plan import plan_lines, plan_summary
 from cloudgpu.cli.render.running_plan import running_plan_lines
 from cloudgpu.errors import UsageError

@@ -1,0 +1,1 @@
+"""SSH access to nodes for a command: authorize the caller, and log in."""

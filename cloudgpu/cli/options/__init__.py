@@ -1,0 +1,1 @@
+"""The options of the commands, defined once. Nothing here imports anything slow."""
