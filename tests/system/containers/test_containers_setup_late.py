@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.node.agent import files
-from cloudgpu.node.agent.containers import docker_api, setup_image
+from cloudgpu.node.agent.containers import docker_api, run_container, setup_image
 from cloudgpu.node.agent.containers.setup_image import SetupContainerSpec, SetupImage
 from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.gang.spec import ContainerSpec
@@ -42,8 +42,7 @@ exec docker --host {host} "$@"
 def _attempt(docker, base, tmp_path: Path, monkeypatch):
     """Return a function that tries a setup with a Docker client, and then waits until its lock is released."""
     monkeypatch.setenv("DOCKER_CONFIG", str(docker.config))  # the agent replaces it
-    monkeypatch.setattr("cloudgpu.node.agent.containers.run_container.LAST_TRIES_S", (0.0, 0.0))
-    monkeypatch.setattr(setup_image, "LAST_TRIES_S", (0.0, 0.0), raising=False)
+    monkeypatch.setattr(run_container, "_LAST_TRIES_S", (0.0, 0.0))
     run = ("run", "--detach", "--init", "--network=host", f"--name={NAME}", base, "sleep", "1000")
     pending = tmp_path / "pending"
 

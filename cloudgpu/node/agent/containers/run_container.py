@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from typing import Sequence
+from typing import Callable, Sequence
 
 from ..errors import AgentError
 from ..gang.spec import ContainerSpec
@@ -21,7 +21,7 @@ _START_S = 180.0
 """Time limit for starting a container, in seconds. The first container of an image with many layers starts slowly."""
 _REMOVE_S = 12.0
 """Time limit for removal, in seconds. It is shorter than `lost_s`, after which other nodes consider this node lost."""
-LAST_TRIES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+_LAST_TRIES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 """Delays before attempts to remove what the engine may still be creating, in seconds."""
 _OWN_S = 8.0
 _TIMED_OUT = 124
@@ -139,14 +139,21 @@ class RankContainer:
         self._made = not removed
         return removed
 
-    def remove_with_retries(self) -> None:
-        """Remove the container several times with increasing delays, in case the engine is still creating it.
+    def remove_with_retries(self, also: Callable[[], object] | None = None, *, pending: bool = True) -> None:
+        """Remove the container from a watchdog, in several attempts with increasing delays.
 
-        Used by the watchdog.
+        Args:
+            also: Called in every attempt to remove what was made of the container. May raise `AgentError`.
+            pending: True if the engine may still be creating something, so that no attempt but the last is enough.
         """
-        for wait_s in LAST_TRIES_S:
+        for wait_s in _LAST_TRIES_S:
             time.sleep(wait_s)
-            self.remove_by_name()
+            removed = self.remove_by_name()
+            if also is not None:
+                with suppress(AgentError):
+                    also()
+            if removed and not pending:
+                return
 
     def remove_by_name(self) -> bool:
         """Remove the container, also one that another process started. Return False if Docker did not confirm it."""

@@ -6,9 +6,6 @@ the ranks of later runs start. Nothing remains of a setup that fails or is inter
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator
@@ -16,8 +13,9 @@ from typing import Any, Callable, Iterator
 from ..errors import AgentError
 from ..gang.spec import ContainerSpec
 from ..untrusted_data import raise_malformed_as, require_object
+from ..watchdog import WatchdogProcess
 from .docker_api import DockerApi, DockerApiError, DockerEndpoint
-from .run_container import LAST_TRIES_S, RankContainer
+from .run_container import RankContainer
 
 REPOSITORY = "cloudgpu-setup"
 """Repository of the local images. The tag is the key of the setup."""
@@ -29,9 +27,8 @@ _COMMIT_S = 3600.0
 """Time limit for a commit, in seconds. The engine sends nothing while it writes tens of gigabytes."""
 _OWN_S = 300.0
 _REMOVE_S = 120.0
-_PENDING, _SETTLED, _COMPLETE, _DISMISSED = b"p", b"s", b"c", b"d"
-"""States of a setup, for its guard: the engine may be about to create something; it is not; the image is complete; the
-container has been removed."""
+_PENDING, _SETTLED, _COMPLETE = b"pending", b"settled", b"complete"
+"""States of a setup, for its watchdog: the engine may be creating something; it is not; the image is complete."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class SetupContainerSpec:
 class SetupImage:
     """The local image of one setup.
 
-    The caller holds the setup's lock. If this process dies, a guard process removes the container and the image, and
+    The caller holds the setup's lock. If this process dies, a watchdog removes the container and the image, and
     releases the lock afterwards, so that no other attempt uses their names before that.
     """
 
@@ -87,14 +84,15 @@ class SetupImage:
             AgentError: The container cannot be started.
         """
         self._remove_image()  # an interrupted setup may have left it
-        guard = _Guard(self._lock, self._clean_up)
+        watchdog = WatchdogProcess(self._clean_up, keep=(self._lock,))
+        watchdog.send(_PENDING)
         try:
             self._container.create(folder)
-            guard.tell(_SETTLED)
+            watchdog.send(_SETTLED)
             # An interrupted setup may have left files of another user in the work directory.
             self._container.restore_ownership(_OWN_S)
-            yield lambda: self._commit(guard)
-            guard.tell(_COMPLETE)
+            yield lambda: self._commit(watchdog)
+            watchdog.send(_COMPLETE)
         except BaseException:
             self._container.remove()
             with suppress(AgentError):
@@ -103,9 +101,12 @@ class SetupImage:
         finally:
             removed = self._container.remove()
             # If a call to the engine failed or timed out, the engine may still create what it was asked for.
-            guard.close(dismissed=removed and guard.state != _PENDING)
+            if removed and watchdog.last != _PENDING:
+                watchdog.dismiss()
+            else:
+                watchdog.close()
 
-    def _commit(self, guard: _Guard) -> None:
+    def _commit(self, watchdog: WatchdogProcess) -> None:
         """Keep the container's files as the image, with the configuration of the image that it was started from.
 
         Raises:
@@ -113,27 +114,22 @@ class SetupImage:
         """
         self._container.restore_ownership(_OWN_S)
         config = kept_config(self._engine.image(self._spec.image), self._spec.recipe)
-        guard.tell(_PENDING)
+        watchdog.send(_PENDING)
         try:
             self._engine.commit(self._spec.container.name, self.name, config, timeout_s=_COMMIT_S)
         except DockerApiError as error:
             hint = "use a larger disk: resources.disk" if "no space left" in str(error) else error.hint
             raise AgentError(f"cannot save the setup as {self.name}: {error}", hint=hint) from error
-        guard.tell(_SETTLED)
+        watchdog.send(_SETTLED)
 
     def _remove_image(self) -> None:
         self._engine.remove_image(self.name, timeout_s=_REMOVE_S)
 
-    def _clean_up(self, state: bytes) -> None:
+    def _clean_up(self, messages: list[bytes]) -> None:
         """Remove the container, and the image unless it is complete, after the agent has died."""
-        for wait_s in LAST_TRIES_S:
-            time.sleep(wait_s)
-            removed = self._container.remove_by_name()
-            if state != _COMPLETE:
-                with suppress(AgentError):
-                    self._remove_image()
-            if removed and state != _PENDING:
-                return
+        state = messages[-1] if messages else _PENDING
+        also = None if state == _COMPLETE else self._remove_image
+        self._container.remove_with_retries(also, pending=state == _PENDING)
 
 
 def image_name(key: str) -> str:
@@ -169,51 +165,3 @@ def remove_unused_image(spec: SetupContainerSpec, key: str) -> bool:
 
 def _engine(spec: SetupContainerSpec) -> DockerApi:
     return DockerApi(DockerEndpoint(spec.container.client[0], spec.container.client[-1]))
-
-
-class _Guard:
-    """A process that cleans up if this process dies. It holds the lock until then."""
-
-    def __init__(self, lock: int, clean_up: Callable[[bytes], None]) -> None:
-        self.state = _PENDING
-        read, self._write = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            os.close(self._write)
-            _run_guard(read, lock, clean_up)
-        os.close(read)
-
-    def tell(self, state: bytes) -> None:
-        """Tell the guard the state of the setup."""
-        self.state = state
-        with suppress(BrokenPipeError):
-            os.write(self._write, state)
-
-    def close(self, *, dismissed: bool) -> None:
-        """Let the guard exit. Unless it is dismissed, it cleans up first, and this process does not wait for it."""
-        if dismissed:
-            self.tell(_DISMISSED)
-        os.close(self._write)
-        if dismissed:
-            os.waitpid(self._pid, 0)
-
-
-def _run_guard(read: int, lock: int, clean_up: Callable[[bytes], None]) -> None:
-    """Run the guard. Never returns."""
-    try:
-        os.setsid()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        null = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(null, stream)  # the caller waits until its streams are closed
-        kept = sorted({2, read, lock})
-        for handle, following in zip(kept, [*kept[1:], 4096]):
-            os.closerange(handle + 1, following)
-        state = _PENDING
-        for data in iter(lambda: os.read(read, 4096), b""):
-            state = data[-1:]
-        if state != _DISMISSED:
-            clean_up(state)
-    finally:
-        os._exit(0)
