@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from cloudgpu.launch.containers import INSIDE, exec_line
-from cloudgpu.node.agent.containers.setup_image import CONTAINER, image_name
+from cloudgpu.node.agent.containers.spec import setup_container_name, setup_image_name
 from cloudgpu.node.agent.environments.setup import VARIABLES_FILE, container_setup_key
 from cloudgpu.node.containers.mounts import BindMount
 from cloudgpu.node.containers.run_line import ContainerLaunch, setup_line
@@ -66,7 +66,7 @@ class ImageSetup:
         key = folder.name
         mounts = (BindMount(f"{folder}/work"), *data_mounts(job.recipe, node_run_paths(job, agent, self.data)))
         hardware = container_hardware(job.recipe, agent.host.node, image)
-        holding = ContainerLaunch(f"{CONTAINER}{key}", image.image, (), mounts, f"{folder}/{AGENT_FILES}")
+        holding = ContainerLaunch(setup_container_name(key), image.image, (), mounts, f"{folder}/{AGENT_FILES}")
         run_script = exec_line(
             image.engine,
             holding.name,
@@ -94,7 +94,7 @@ class ImageSetup:
     def result(self, agent: Agent, image: NodeImage) -> NodeImage:
         """Return a node's image with the local image that the setup makes of it."""
         folder = self._folder(agent, image)
-        return replace(image, setup=SetupImage(image_name(folder.name), f"{folder}/work"))
+        return replace(image, setup=SetupImage(setup_image_name(folder.name), f"{folder}/work"))
 
     def _folder(self, agent: Agent, image: NodeImage) -> PurePosixPath:
         """Return the directory of the setup on a node. Its name is the key of the setup."""

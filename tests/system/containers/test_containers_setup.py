@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import CloudGpuError, RemoteCommandError
-from cloudgpu.node.agent.containers.setup_image import CONTAINER, LABEL, REPOSITORY
+from cloudgpu.node.agent.containers.setup_image import LABEL
+from cloudgpu.node.agent.containers.spec import setup_container_name, setup_image_name
 from cloudgpu.node.payload import agent_name
 
 pytestmark = pytest.mark.system
@@ -230,7 +231,7 @@ class Waiting:
     def agent(self) -> int:
         """Return the PID of the agent that runs the setup: the parent of the client in the container."""
         (name,) = self.gang.docker.names()
-        assert name.startswith(CONTAINER)
+        assert name.startswith(setup_container_name(""))
         clients = subprocess.run(["pgrep", "--full", f"docker .* exec .*{name}"], capture_output=True, check=True)
         (client,) = clients.stdout.split()
         return int(subprocess.run(["ps", "-o", "ppid=", "-p", client], capture_output=True, check=True).stdout)
@@ -273,7 +274,8 @@ def test_leftovers_of_a_reboot_and_files_of_another_user_are_replaced(gang, imag
         os.kill(pid, signal.SIGKILL)
     waiting.thread.join(30)
     assert gang.docker.names() == [name]
-    gang.docker.run("commit", "--change", f"LABEL {LABEL}=plain", name, name.replace(CONTAINER, f"{REPOSITORY}:"))
+    key = name.removeprefix(setup_container_name(""))
+    gang.docker.run("commit", "--change", f"LABEL {LABEL}=plain", name, setup_image_name(key))
     (left,) = gang.root.glob("*/.cloudgpu/setup/*/work/inner/file")
     assert left.stat().st_uid == 0
     waiting.proceed()

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.node.agent import files
-from cloudgpu.node.agent.containers import docker_api, run_container, setup_image
+from cloudgpu.node.agent.containers import docker_api, run_container
 from cloudgpu.node.agent.containers.setup_image import SetupContainerSpec, SetupImage
+from cloudgpu.node.agent.containers.spec import ContainerSpec, setup_container_name, setup_image_name
 from cloudgpu.node.agent.errors import AgentError
-from cloudgpu.node.agent.gang.spec import ContainerSpec
 
 pytestmark = pytest.mark.system
 KEY = "plain-late"
-NAME = f"{setup_image.CONTAINER}{KEY}"
+NAME = setup_container_name(KEY)
 LATE_RUN = """#!/bin/sh
 # A client whose `run` fails, although the engine creates the container after the next `rm`.
 shift 2
@@ -102,7 +102,7 @@ class LateCommit(http.server.BaseHTTPRequestHandler):
 
 
 def test_image_that_the_engine_creates_after_the_commit_failed_is_removed(docker, base, place, attempt):
-    image = setup_image.image_name(KEY)
+    image = setup_image_name(KEY)
     path = place / "late.sock"
     with socketserver.UnixStreamServer(str(path), LateCommit) as server:
         server.engine, server.pending = docker.socket, False

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Callable, Sequence
 
 from ..errors import AgentError
-from ..gang.spec import ContainerSpec
+from .spec import ContainerSpec
 
 _START_S = 180.0
 """Time limit for starting a container, in seconds. The first container of an image with many layers starts slowly."""

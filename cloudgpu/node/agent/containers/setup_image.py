@@ -11,16 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterator
 
 from ..errors import AgentError
-from ..gang.spec import ContainerSpec
 from ..untrusted_data import raise_malformed_as, require_object
 from ..watchdog import WatchdogProcess
 from .docker_api import DockerApi, DockerApiError, DockerEndpoint
 from .run_container import RankContainer
+from .spec import ContainerSpec, setup_image_name
 
-REPOSITORY = "cloudgpu-setup"
-"""Repository of the local images. The tag is the key of the setup."""
-CONTAINER = "cloudgpu-setup-"
-"""Prefix of the name of a setup's container. The key of the setup follows."""
 LABEL = "cloudgpu.recipe"
 """Label of the local images, with the name of the recipe."""
 _COMMIT_S = 3600.0
@@ -59,7 +55,7 @@ class SetupImage:
 
     def __init__(self, spec: SetupContainerSpec, key: str, lock: int) -> None:
         self._spec, self._lock = spec, lock
-        self.name = image_name(key)
+        self.name = setup_image_name(key)
         self._engine = _engine(spec)
         self._container = RankContainer(spec.container)
 
@@ -132,11 +128,6 @@ class SetupImage:
         self._container.remove_with_retries(also, pending=state == _PENDING)
 
 
-def image_name(key: str) -> str:
-    """Return the name of the local image of a setup."""
-    return f"{REPOSITORY}:{key}"
-
-
 def kept_config(image: dict[str, Any] | None, recipe: str) -> dict[str, Any]:
     """Return the configuration of the local image: that of the recipe's image, and the label.
 
@@ -160,7 +151,7 @@ def remove_unused_image(spec: SetupContainerSpec, key: str) -> bool:
     Raises:
         AgentError: The engine cannot be reached or returned an error.
     """
-    return _engine(spec).remove_image(image_name(key), timeout_s=_REMOVE_S)
+    return _engine(spec).remove_image(setup_image_name(key), timeout_s=_REMOVE_S)
 
 
 def _engine(spec: SetupContainerSpec) -> DockerApi:

@@ -18,8 +18,8 @@ from typing import Any, Callable, Dict, Iterator
 from .. import files, subprocess_tool
 from ..containers import docker_group
 from ..containers.setup_image import SetupContainerSpec, SetupImage, remove_unused_image
+from ..containers.spec import read_container, read_text, read_words
 from ..errors import AgentError
-from ..gang.spec import ContainerSpec
 from ..masking import Mask
 from . import installer
 
@@ -303,23 +303,15 @@ def _read(spec: dict[str, Any]) -> SetupRequest:
     return SetupRequest(**texts, **mappings, container=container)  # type: ignore[arg-type]  # checked above
 
 
-def _read_container(spec: Any) -> SetupContainerSpec:  # noqa: ANN401 - unchecked input
-    if not isinstance(spec, dict):
-        raise AgentError("setup: container must be an object")
-    for name in ("name", "image", "shown", "script", "recipe"):
-        if not isinstance(spec.get(name), str) or not spec[name] or "\0" in spec[name]:
-            raise AgentError(f"setup: container.{name} must be text")
-    lists = {name: spec.get(name) or [] for name in ("client", "run", "run_script", "devices", "own")}
-    for name, words in lists.items():
-        if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
-            raise AgentError(f"setup: container.{name} must be a list of text")
-    if not _RECIPE.fullmatch(spec["recipe"]) or not os.path.isabs(spec["script"]):
-        raise AgentError("setup: container.recipe must be a recipe's name, and script an absolute path")
-    if len(lists["client"]) < 2 or not lists["run_script"]:  # noqa: PLR2004 - the client and the engine's address
-        raise AgentError("setup: container.client and run_script must not be empty")
-    client, run, run_script, devices, own = map(tuple, lists.values())
-    container = ContainerSpec(spec["name"], spec["shown"], client, run, bool(spec.get("gpus")), devices, own)
-    return SetupContainerSpec(spec["image"], container, spec["script"], run_script, spec["recipe"])
+def _read_container(request: Any) -> SetupContainerSpec:  # noqa: ANN401 - unchecked input
+    where = "setup: container"
+    container = read_container(request, where, image="shown")
+    image, script, recipe = (read_text(request, name, where) for name in ("image", "script", "recipe"))
+    if not _RECIPE.fullmatch(recipe) or not os.path.isabs(script):
+        raise AgentError(f"{where}.recipe must be a recipe's name, and script an absolute path")
+    if len(container.client) < 2:  # noqa: PLR2004 - the client and the engine's address
+        raise AgentError(f"{where}.client must contain the engine's address")
+    return SetupContainerSpec(image, container, script, read_words(request, "run_script", where), recipe)
 
 
 def _is_variable(name: object, value: object) -> bool:

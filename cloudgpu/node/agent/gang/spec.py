@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..containers.spec import ContainerSpec, read_container, read_words
 from ..errors import AgentError
 from .status import log_path, run_dir
 
@@ -63,30 +64,6 @@ class RankSpec:
 
 
 @dataclass(frozen=True)
-class ContainerSpec:
-    """The container that runs a node's ranks.
-
-    Attributes:
-        image: Name of the image, for display.
-        client: Leading arguments of every `docker` command line for the node's engine.
-        run: Rest of the command line that starts the container.
-        gpus: True if the container gets GPUs.
-        devices: Indices of the GPUs that the container gets; empty for all.
-        own: Directories in the container whose files are chowned to the node's user before the container is removed.
-        plugin_check: Command that looks for NCCL's EFA plugin in the container; empty to omit the check.
-    """
-
-    name: str
-    image: str
-    client: tuple[str, ...]
-    run: tuple[str, ...]
-    gpus: bool = False
-    devices: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
-    plugin_check: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class TransportSpec:
     """The network between the nodes, which the agent reads from NCCL's log.
 
@@ -132,6 +109,7 @@ def read_start(request: dict[str, Any]) -> StartSpec:
     Raises:
         AgentError: A field is missing or invalid. The message contains no secrets.
     """
+    container = request.get("container")
     ranks = tuple(_rank(rank) for rank in _field(request, "ranks", list))
     if len({rank.rank for rank in ranks}) != len(ranks):
         raise AgentError("start: two ranks have the same number")
@@ -148,7 +126,7 @@ def read_start(request: dict[str, Any]) -> StartSpec:
         secrets=_strings(request, "secrets"),
         gang=gang,
         limits=_limits(request),
-        container=_container(request.get("container")),
+        container=None if container is None else read_container(container, "start: container"),
         transport=None if request.get("transport") is None else _transport(_object(request, "transport")),
         admits=_admits(request),
         alone=bool(request.get("alone")),
@@ -163,23 +141,6 @@ def _admits(request: dict[str, Any]) -> str:
     return line
 
 
-def _container(request: Any) -> ContainerSpec | None:  # noqa: ANN401 - unchecked input
-    if request is None:
-        return None
-    if not isinstance(request, dict):
-        raise AgentError("start: container must be an object")
-    return ContainerSpec(
-        _field(request, "name", str),
-        _field(request, "image", str),
-        _string_list(request, "client"),
-        _string_list(request, "run"),
-        bool(request.get("gpus")),
-        _string_list(request, "devices", empty=True),
-        _string_list(request, "own", empty=True),
-        _string_list(request, "plugin_check", empty=True),
-    )
-
-
 def _transport(request: dict[str, Any]) -> TransportSpec:
     return TransportSpec(_field(request, "required", str))
 
@@ -187,23 +148,12 @@ def _transport(request: dict[str, Any]) -> TransportSpec:
 def _rank(request: Any) -> RankSpec:  # noqa: ANN401 - unchecked input
     if not isinstance(request, dict):
         raise AgentError("start: every rank must be an object")
-    argv = _string_list(request, "argv")
+    argv = read_words(request, "argv", "start: ranks")
     rank = _field(request, "rank", int)
     role, decides = str(request.get("role", "")), bool(request.get("decides", True))
     local_rank, env = _whole(request, "local_rank", 0), _strings(request, "env")
     inside, program = str(request.get("inside", "")), str(request.get("program", ""))
     return RankSpec(rank, local_rank, argv, env, role, decides, inside, program)
-
-
-def _string_list(request: dict[str, Any], name: str, *, empty: bool = False) -> tuple[str, ...]:
-    words: Any = request.get(name) or [] if empty else _field(request, name, list)
-    if (
-        not isinstance(words, list)
-        or not (words or empty)
-        or not all(isinstance(word, str) and "\0" not in word for word in words)
-    ):
-        raise AgentError(f"start: {name} must be a list of strings")
-    return tuple(words)
 
 
 def _gang(request: dict[str, Any]) -> GangSpec:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Iterator
 
 from .. import files, proc
-from ..containers.setup_image import CONTAINER, image_name
+from ..containers.spec import setup_container_name, setup_image_name
 from ..errors import AgentError
 from ..gang import status
 from ..gang.supervisor import REQUEST
@@ -143,7 +143,7 @@ def _containers(docker: str, home: str) -> list[str]:
     names: list[str] = []
     # launch/containers.py names a container after its run and node.
     patterns = [f"^/?cloudgpu-{re.escape(os.path.basename(folder))}-[0-9]+$" for folder in run_dirs(home)]
-    patterns += [f"^/?{CONTAINER}{re.escape(key)}$" for key in _setups(home)]
+    patterns += [f"^/?{re.escape(setup_container_name(key))}$" for key in _setups(home)]
     for pattern in patterns:
         names += _docker([docker, "ps", "--all", "--format", "{{.Names}}", "--filter", f"name={pattern}"])
     return names
@@ -151,7 +151,7 @@ def _containers(docker: str, home: str) -> list[str]:
 
 def _images(docker: str, home: str) -> list[str]:
     line = [docker, "images", "--format", "{{.Repository}}:{{.Tag}}"]
-    return [name for key in _setups(home) for name in _docker([*line, image_name(key)])]
+    return [name for key in _setups(home) for name in _docker([*line, setup_image_name(key)])]
 
 
 def _setups(home: str) -> list[str]:

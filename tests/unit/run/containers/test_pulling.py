@@ -118,7 +118,7 @@ def test_container_start_message_is_parsed_and_validated():
     assert (spec.container.run, spec.container.own, spec.container.devices) == (("run",), ("/w",), ())
     assert (spec.ranks[0].inside, spec.ranks[0].program) == ("rank-0", "train")
     for wrong in ("x", {**given, "run": []}, {**given, "client": [1]}, {**given, "name": None}):
-        with pytest.raises(AgentError, match=r"start: \w+ must be"):
+        with pytest.raises(AgentError, match=r"start: container(\.\w+)? must "):
             read_start(start(container=wrong))
 
 
