@@ -12,7 +12,7 @@ from unittest import mock
 from hypothesis import strategies as st
 
 from cloudgpu.node import expiry
-from cloudgpu.node.agent import files, gpu_use, main, probe
+from cloudgpu.node.agent import files, gpu_use, main, probe, spot_notice
 from cloudgpu.node.agent.checkpoints import aws_role
 from cloudgpu.node.agent.checkpoints.bucket import _inner
 from cloudgpu.node.agent.containers import docker_api, image, pull
@@ -284,7 +284,7 @@ def _metadata_token(content: bytes) -> None:
 
 def _notice(content: bytes) -> None:
     with _metadata_service(b"token", content):
-        notice = aws_role.read_spot_notice()
+        notice = spot_notice.read_spot_notice()
     assert notice is not None
     assert set(notice) == {"action", "time"}
     assert all(isinstance(value, str) and len(value) <= 40 for value in notice.values())

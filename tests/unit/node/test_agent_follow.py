@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cloudgpu.node.agent import proc
 from cloudgpu.node.agent.gang import follow
 from cloudgpu.node.agent.gang.follow import LogReader
+from cloudgpu.node.agent.spot_notice import SpotNotice
 from cloudgpu.run.verdict import Chunk
 from tests.lying.server import answer, lying
 
@@ -138,7 +139,7 @@ def test_notice_of_a_spot_interruption_is_sent_once(tmp_path: Path, monkeypatch,
     save_status(tmp_path, "running")
     with lying(metadata) as server:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
-        spot = follow.SpotNotice(every_s=0.001)
+        spot = SpotNotice(every_s=0.001)
         assert seen.wait(10)
         spot.thread.join(10)
     sent: list[dict] = []

@@ -1,4 +1,4 @@
-"""Read the instance metadata service: notices, and credentials of the node's IAM role, to sign requests with SigV4."""
+"""Read the instance metadata service, and sign requests with SigV4 and the credentials of the node's IAM role."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from typing import Any
 
 from ..errors import AgentError
 from ..fetch.http_request import Client
-from ..untrusted_data import parse_json_object
 
 _METADATA = "http://169.254.169.254"
-_SPOT_NOTICE = "/latest/meta-data/spot/instance-action"
 _ROLES = "/latest/meta-data/iam/security-credentials/"
 _TIMEOUT_S = 5.0
 _FRESH_S = 300.0
 _MOST_BYTES = 1 << 16
-_LONGEST_VALUE = 40
 _NOT_FOUND = 404
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
@@ -72,30 +69,6 @@ def read_metadata(path: str) -> str | None:
     if token is None:
         return None
     return _get(client, base + path, {"X-aws-ec2-metadata-token": token.strip()})
-
-
-def read_spot_notice() -> dict[str, str] | None:
-    """Return the notice that AWS will interrupt this spot node: `action` and `time`. None if there is none.
-
-    A notice that cannot be understood has empty values: the node is still interrupted.
-
-    Raises:
-        OSError: The metadata service does not respond or returns an error.
-    """
-    text = read_metadata(_SPOT_NOTICE)
-    return None if text is None else parse_spot_notice(text)
-
-
-def parse_spot_notice(text: str) -> dict[str, str]:
-    """Return the `action` and `time` of a notice, each empty if it is not a short string."""
-    try:
-        notice = parse_json_object(text)
-    except ValueError:
-        notice = {}
-    values = {key: notice.get(key) for key in ("action", "time")}
-    return {
-        key: value if isinstance(value, str) and len(value) <= _LONGEST_VALUE else "" for key, value in values.items()
-    }
 
 
 def _get(client: Client, url: str, headers: dict[str, str], method: str = "GET") -> str | None:

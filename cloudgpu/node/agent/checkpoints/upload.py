@@ -24,7 +24,7 @@ from typing import Any, Callable, Dict
 from .. import files
 from ..errors import AgentError
 from ..gang import status
-from .aws_role import read_spot_notice
+from ..spot_notice import read_spot_notice
 from .bucket import CheckpointBucket, FileChangedError
 
 _NEVER_STARTED_S = 900.0

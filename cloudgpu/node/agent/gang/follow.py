@@ -6,18 +6,17 @@ import base64
 import os
 import select
 import sys
-import threading
-import time
 import zlib
-from contextlib import suppress
-from typing import Any, Callable, Dict
+from typing import TYPE_CHECKING, Any, Callable, Dict
 
-from ..checkpoints.aws_role import read_spot_notice
 from ..errors import AgentError
 from ..masking import Mask
 from ..untrusted_data import MALFORMED
 from . import secret_file, status
 from .log_times import line_times, modified_ms
+
+if TYPE_CHECKING:
+    from ..spot_notice import SpotNotice
 
 _BATCH_BYTES = 1 << 20
 """Maximum bytes of one message. A longer line is split."""
@@ -28,8 +27,6 @@ _COMPRESSED_BYTES = 1 << 14
 _MOST_TIMES = 4096
 """Maximum times of one message, some 100 KB."""
 _BUSY_S, _IDLE_S = 0.05, 0.15
-_NOTICE_S = 5.0
-"""Seconds between two looks for a notice, as AWS recommends: "Spot Instance interruption notices", EC2 User Guide."""
 
 Emit = Callable[[Dict[str, Any]], None]
 
@@ -109,7 +106,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     if spec.get("once"):
         _copy(readers, emit)
     else:
-        _follow(folder, readers, emit, Caller(), SpotNotice() if spec.get("spot") else None)
+        _follow(folder, readers, emit, Caller(), _spot_notice() if spec.get("spot") else None)
 
 
 class Caller:
@@ -129,30 +126,11 @@ class Caller:
             raise BrokenPipeError("the caller disconnected")
 
 
-class SpotNotice:
-    """The notice that AWS will interrupt this spot node, which a thread reads from the instance metadata service."""
+def _spot_notice() -> SpotNotice:
+    # The module imports an HTTP client with TLS, which only spot nodes need.
+    from ..spot_notice import SpotNotice  # noqa: PLC0415
 
-    def __init__(self, every_s: float = _NOTICE_S) -> None:
-        self._every_s = every_s
-        self._notice: dict[str, str] | None = None
-        self.thread = threading.Thread(target=self._watch, daemon=True)
-        self.thread.start()
-
-    def take(self) -> dict[str, str] | None:
-        """Return the notice if it was announced since the last call."""
-        notice = self._notice
-        if notice is not None:  # the thread may set it at any moment
-            self._notice = None
-        return notice
-
-    def _watch(self) -> None:
-        notice = None
-        while notice is None:
-            with suppress(OSError):  # the service is briefly unavailable at times
-                notice = read_spot_notice()
-            if notice is None:
-                time.sleep(self._every_s)
-        self._notice = notice
+    return SpotNotice()
 
 
 def _copy(readers: dict[int, LogReader], emit: Emit) -> None:
