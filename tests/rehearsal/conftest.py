@@ -1,7 +1,8 @@
-"""Whole commands on a rehearsal cloud of the test's own: real processes, real SSH, one home a test.
+"""Workspaces in which tests run whole commands on their own rehearsal cloud, with real processes and real SSH.
 
-A second and a half of every start is imports, so commands and servers are forked from a process that has done them
-(`forking/`). Where that could hide something, as with signals and the first screen, a test asks for a `cold_workspace`.
+Importing the modules takes a second and a half per process, so commands and servers are forked from a process that has
+already imported them (`forking/`). Tests that depend on the startup itself, for example tests of signals, use
+`cold_workspace`.
 """
 
 import json
@@ -23,7 +24,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from tests.pseudo_terminal import PseudoTerminal
-from tests.rehearsal.forking.forked import ForkedPopen, fork_server
+from tests.rehearsal.forking.fork_client import ForkedPopen, fork_server
 
 COMMAND_S = 120
 
@@ -53,17 +54,18 @@ TRAIN = """
 
 @dataclass(frozen=True)
 class Workspace:
-    """A home with its rehearsal cloud, and the commands of a person who uses it."""
+    """A state home with its rehearsal cloud, and methods that run commands in it."""
 
     home: Home
     work: Path
     start: type[subprocess.Popen] = subprocess.Popen
+    """Class that starts the processes of commands."""
     home_is_default: bool = False
 
     @property
     def environment(self) -> dict[str, str]:
-        own = {} if self.home_is_default else {"CLOUDGPU_HOME": str(self.home.root)}
-        return {**os.environ, **own, "PYTHONUNBUFFERED": "1"}
+        home = {} if self.home_is_default else {"CLOUDGPU_HOME": str(self.home.root)}
+        return {**os.environ, **home, "PYTHONUNBUFFERED": "1"}
 
     def popen(self, *args: str, **more) -> subprocess.Popen:
         environment = {**self.environment, **more.pop("env", {})}
@@ -99,12 +101,12 @@ class Workspace:
         return client.ensure_running(self.home, SystemClock())
 
     def on_terminal(self, *args: str, columns: int = 80, question: str = "") -> tuple[int, str]:
-        """Run a command on a terminal; return its exit code and what it leaves there, with long lines unbroken.
+        """Run a command on a terminal and return its exit code and the final screen, without line wrapping.
 
         Args:
             args: The arguments of the command.
             columns: Width of the terminal.
-            question: The prompt that is answered with yes, if there is one.
+            question: Text of the prompt to answer with yes. Default: no prompt.
         """
         terminal = PseudoTerminal(
             [sys.executable, "-m", "cloudgpu", *args],
@@ -130,11 +132,11 @@ class Workspace:
             time.sleep(0.02)
 
     def left(self) -> dict:
-        """What the endpoint itself says is still there."""
-        return {kind: found for kind, found in client.list_resources(self.cloud).items() if found}
+        """Return the existing resources by kind, as reported by the endpoint itself."""
+        return {kind: rows for kind, rows in client.list_resources(self.cloud).items() if rows}
 
     def recipe(self, name: str = "plain", *, script: str = TRAIN, **sections: str) -> Path:
-        """A recipe that needs nothing but a Python: two nodes, two ranks each."""
+        """Write a recipe that needs only Python, with two ranks on each of two nodes, and return its folder."""
         folder = self.work / "recipes" / name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "train.py").write_text(dedent(script))
@@ -162,63 +164,64 @@ class Workspace:
 def workspace_in(
     folder: Path, start: type[subprocess.Popen] = subprocess.Popen, home: str = "home"
 ) -> Iterator[Workspace]:
+    """Open a workspace below a folder, and stop its rehearsal cloud when the block ends."""
     work = folder / "work"
     work.mkdir()
-    made = Workspace(Home(folder / home).ensure(), work, start)
-    yield made
-    client.stop(made.home)
+    workspace = Workspace(Home(folder / home).ensure(), work, start)
+    yield workspace
+    client.stop(workspace.home)
 
 
 @contextmanager
 def user_workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    """A workspace of a user whose home directory is `folder`, with the state home in its default place."""
+    """Open the workspace of a user whose home directory is `folder` and whose state home has the default location."""
     monkeypatch.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")))
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("CLOUDGPU_OWNER", "ann")
     for name in ("CLOUDGPU_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
-    with workspace_in(folder, home=".local/share/cloudgpu") as made:
-        yield replace(made, home_is_default=True)
+    with workspace_in(folder, home=".local/share/cloudgpu") as workspace:
+        yield replace(workspace, home_is_default=True)
 
 
 @pytest.fixture(scope="session")
-def forks() -> Iterator[type[subprocess.Popen]]:
-    """Starts commands; anew where processes cannot be waited for by descriptor, as outside Linux."""
+def popen_class() -> Iterator[type[subprocess.Popen]]:
+    """Class that starts the processes of commands: forks them, or starts them normally on systems without pidfd."""
     if not hasattr(os, "pidfd_open"):
         yield subprocess.Popen
         return
-    # The path of a socket is short; a folder of pytest's may not be.
+    # The path of a Unix socket is limited to 107 bytes, and a temporary folder of pytest may exceed that.
     with tempfile.TemporaryDirectory(prefix="fork server") as folder, fork_server(Path(folder) / "socket"):
         yield ForkedPopen
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, forks: type[subprocess.Popen]) -> Iterator[Workspace]:
-    with workspace_in(tmp_path, forks) as made:
-        yield made
+def workspace(tmp_path: Path, popen_class: type[subprocess.Popen]) -> Iterator[Workspace]:
+    with workspace_in(tmp_path, popen_class) as workspace:
+        yield workspace
 
 
 @pytest.fixture
 def cold_workspace(tmp_path: Path) -> Iterator[Workspace]:
-    """One whose every command is a new interpreter, as for a person."""
-    with workspace_in(tmp_path) as made:
-        yield made
+    """Workspace that starts a new interpreter for every command, as a shell does."""
+    with workspace_in(tmp_path) as workspace:
+        yield workspace
 
 
 @pytest.fixture(scope="session")
-def make_workspace(forks: type[subprocess.Popen]) -> Callable[[Path], AbstractContextManager[Workspace]]:
-    """For those who need several clouds, or one for many cases."""
-    return partial(workspace_in, start=forks)
+def make_workspace(popen_class: type[subprocess.Popen]) -> Callable[[Path], AbstractContextManager[Workspace]]:
+    """Function that opens a workspace, for tests that need several of them or share one between cases."""
+    return partial(workspace_in, start=popen_class)
 
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], object]], None]:
-    """Wait until something holds."""
+    """Function that waits until a condition is true."""
 
-    def wait(holds: Callable[[], object], limit_s: float = 60.0) -> None:
+    def wait(condition: Callable[[], object], limit_s: float = 60.0) -> None:
         deadline = time.monotonic() + limit_s
-        while not holds():
-            assert time.monotonic() < deadline, "it did not happen in time"
+        while not condition():
+            assert time.monotonic() < deadline, f"the condition was not met within {limit_s:g} s"
             time.sleep(0.05)
 
     return wait

@@ -1,9 +1,10 @@
-"""Forks commands, rehearsal servers and node hosts from a process that has everything imported.
+"""A fork server for commands, rehearsal servers and node hosts: a process that has already imported their modules.
 
-`python fork_server.py SOCKET`. A request is one packet on its own connection: JSON `{"module", "argv", "cwd", "env",
-"own_session"}`, with standard input, output and error as descriptors. The first answer is `{"pid"}`, the second
-`{"status"}` once the process has ended, negative for a signal. What is forked is what `python -m MODULE` would have
-been a second later: same `main`, same environment, streams, signals and exit.
+`python fork_server.py SOCKET` listens on a Unix socket. A request is one packet on its own connection: JSON `{"module",
+"argv", "cwd", "env", "new_session"}`, with standard input, output and error as descriptors. The first response is
+`{"pid"}`, and the second, after the process has exited, is `{"status"}`, negative for a signal. A forked process
+behaves like `python -m MODULE`, with the same `main`, environment, streams, signal handlers and exit, but starts about
+a second faster.
 """
 
 import atexit
@@ -19,126 +20,128 @@ import sys
 import threading
 import traceback
 
-from loaded import SERVERS, load
+from preload import SERVERS, preload
 
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # read when moto is imported
 
-MAINS = {
+ENTRY_POINTS = {
     "cloudgpu": ("cloudgpu.cli.main", "entry"),
     "cloudgpu.rehearsal.server": ("cloudgpu.rehearsal.server.main", "main"),
     "cloudgpu.rehearsal.nodes.host": ("cloudgpu.rehearsal.nodes.host", "main"),
 }
-DEFAULTS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
-_PACKET = 1 << 20
+DEFAULT_SIGNALS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
+_MAX_PACKET_BYTES = 1 << 20
 
 
 class ForkServer:
-    """One thread, so that a fork finds every lock open."""
+    """The server. It has a single thread, so that no lock is held at a fork."""
 
     def __init__(self, path):
         self._path = path
-        self._events = selectors.DefaultSelector()
+        self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(path)
         self._listener.listen(64)
-        self._going = True
+        self._running = True
 
     def serve(self):
-        """Until standard input ends, as it does when whoever started us is gone."""
-        self._events.register(self._listener, selectors.EVENT_READ, lambda _: self._start())
-        self._events.register(sys.stdin, selectors.EVENT_READ, lambda _: self._leave())
+        """Serve until standard input is closed, which also happens when the parent process dies."""
+        self._selector.register(self._listener, selectors.EVENT_READ, lambda _: self._fork())
+        self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _: self._stop())
         print("ready", flush=True)
-        while self._going:
-            for key, _ in self._events.select():
+        while self._running:
+            for key, _ in self._selector.select():
                 key.data(key.fileobj)
 
-    def _leave(self):
-        self._going = False
+    def _stop(self):
+        self._running = False
 
-    def _start(self):
+    def _fork(self):
         peer, _ = self._listener.accept()
         try:
-            packet, streams, _, _ = socket.recv_fds(peer, _PACKET, 3)
+            packet, streams, _, _ = socket.recv_fds(peer, _MAX_PACKET_BYTES, 3)
         except OSError:
             packet = b""
-        if not packet:  # whoever was about to ask was killed
+        if not packet:  # the client was killed before it sent a request
             return peer.close()
         request = json.loads(packet)
         pid = os.fork()
         if not pid:
-            self._forget(peer)
-            become(streams, path=self._path, **request)
+            self._close_inherited(peer)
+            run_module(streams, path=self._path, **request)
         for stream in streams:
             os.close(stream)
-        with contextlib.suppress(OSError):  # what was asked for goes on without whoever asked, as after any fork
+        with contextlib.suppress(OSError):  # the forked process runs on if its client has been killed
             peer.send(json.dumps({"pid": pid}).encode())
-        self._events.register(os.pidfd_open(pid), selectors.EVENT_READ, functools.partial(self._ended, pid, peer))
+        self._selector.register(
+            os.pidfd_open(pid), selectors.EVENT_READ, functools.partial(self._report_exit, pid, peer)
+        )
         return None
 
-    def _forget(self, peer):
-        """In the child: hold nothing of what its siblings wait for."""
-        for key in list(self._events.get_map().values()):
+    def _close_inherited(self, peer):
+        """Close the descriptors that a forked process inherits from the server."""
+        for key in list(self._selector.get_map().values()):
             if isinstance(key.data, functools.partial):
                 key.data.args[1].close()
                 os.close(key.fd)
-        self._events.close()
+        self._selector.close()
         self._listener.close()
         peer.close()
 
-    def _ended(self, pid, peer, pidfd):
-        self._events.unregister(pidfd)
+    def _report_exit(self, pid, peer, pidfd):
+        self._selector.unregister(pidfd)
         os.close(pidfd)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        with contextlib.suppress(OSError), peer:  # whoever asked may be gone
+        with contextlib.suppress(OSError), peer:  # the client may have exited
             peer.send(json.dumps({"status": status}).encode())
 
 
-def become(streams, *, path, module, argv, cwd, env, own_session):
-    """What a new interpreter would do with the module; never returns."""
+def run_module(streams, *, path, module, argv, cwd, env, new_session):
+    """Run a module in this process as a new interpreter would, and exit."""
     code = 70
     try:
-        if own_session:
+        if new_session:
             os.setsid()
         for target, stream in enumerate(streams):
             os.dup2(stream, target)
         for stream in set(streams) - {0, 1, 2}:
             os.close(stream)
-        for number in DEFAULTS:
+        for number in DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.clear()
         os.environ.update(env)
         os.chdir(cwd)
-        reopen()
-        # What it starts in its turn is forked too; `python fork_server.py` has this folder on its path.
-        importlib.import_module("forked").fork_from(path)
+        reopen_streams()
+        # The processes that it starts are forked too. This folder is on the path of `python fork_server.py`.
+        importlib.import_module("fork_client").use_fork_server(path)
         sys.argv = [module, *argv]
-        place, name = MAINS[module]
-        main = getattr(sys.modules[place], name)
+        main_module, name = ENTRY_POINTS[module]
+        main = getattr(sys.modules[main_module], name)
         code = main() if name == "entry" else main(argv)
-    except SystemExit as end:
-        code = end.code
-    except BaseException:  # noqa: BLE001 - a forked child must not go on in this loop
+    except SystemExit as err:
+        code = err.code
+    except BaseException:  # noqa: BLE001 - a forked child must not return to the loop of the server
         traceback.print_exc()
         code = 1
-    finish(code)
+    exit_interpreter(code)
 
 
-def reopen():
-    """Streams as `python -u` has them."""
-    sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115 - as long as the process lives
+def reopen_streams():
+    """Reopen the standard streams as `python -u` opens them."""
+    sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115 - open until the process exits
     sys.stdout = open(1, "w", closefd=False, encoding="utf-8", buffering=1)  # noqa: SIM115
     sys.stderr = open(2, "w", closefd=False, encoding="utf-8", buffering=1, errors="backslashreplace")  # noqa: SIM115
 
 
-def finish(code):
-    """As an interpreter ends: threads are awaited, what is registered runs, what is written gets out."""
+def exit_interpreter(code):
+    """Exit as an interpreter does: join threads, run exit handlers, flush the streams."""
     try:
         threading._shutdown()
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-    except BaseException:  # noqa: BLE001 - an interpreter at its end only tells of it, too
+    except BaseException:  # noqa: BLE001 - an interpreter also only prints errors at exit
         traceback.print_exc()
         code = code or 120
     if isinstance(code, str):
@@ -147,5 +150,5 @@ def finish(code):
 
 
 if __name__ == "__main__":
-    load(*SERVERS)
+    preload(*SERVERS)
     ForkServer(sys.argv[1]).serve()

@@ -1,7 +1,7 @@
-"""Commands that are killed on the point, as often as there are points, and a cloud that is asked what is left.
+"""Sandboxes in which commands are killed at chosen points, and checks that no resource remains.
 
-A command writes down where it goes (`warm.py` says how); every line of that recording is a place to be killed at.
-The nodes only pretend, time is simulated, and a cloud is put back to a kept state instead of being started again.
+Each command writes a trace (see `command_server.py`), and every line of the trace is a possible kill point. Nodes and
+time are simulated, and between cases a cloud is restored from a snapshot instead of being started again.
 """
 
 import json
@@ -25,323 +25,334 @@ import pytest
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
 from cloudgpu.state.record_store import RecordStore
-from tests.rehearsal.kills.matrix import Matrix, Shard, stored, timed
+from tests.rehearsal.kills.matrix import Matrix, Shard, load_results, record_result
 
-SIDE_BY_SIDE = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
-"""Clouds a process: the other cores have a process of their own each."""
+SANDBOXES = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
+"""Sandboxes per process. With xdist, every worker process has its own."""
 _LIMIT_S = 60
-_LATEST_S = 1000
+_MAX_DELAY_S = 1000
 _HERE = Path(__file__).parent
-_READS = ("Describe", "Get", "List")
-_STAYS = ("rehearsal", "ssh", "envs")
-"""What of a home no command of a case changes: its cloud, its key, its environments."""
+_READ_PREFIXES = ("Describe", "Get", "List")
+_UNCHANGED = ("rehearsal", "ssh", "envs")
+"""Folders of the state home that no command of a case changes: the cloud, the key and the environments."""
 
 
 @dataclass(frozen=True)
-class Talk:
-    """A process that answers one JSON line with another."""
+class JsonProcess:
+    """A process that responds to each line of JSON on standard input with a line of JSON."""
 
     process: subprocess.Popen
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.process.stdin.write(json.dumps(request) + "\n")
+    def request(self, message: dict[str, Any]) -> dict[str, Any]:
+        self.process.stdin.write(json.dumps(message) + "\n")
         self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        assert answer, f"{self.process.args} ended with {self.process.wait(_LIMIT_S)}"
-        return json.loads(answer)
+        response = self.process.stdout.readline()
+        assert response, f"{self.process.args} exited with status {self.process.wait(_LIMIT_S)}"
+        return json.loads(response)
 
 
 @contextmanager
-def talk(script: str, *args: object) -> Iterator[Talk]:
+def json_process(script: str, *args: object) -> Iterator[JsonProcess]:
+    """Run a script of this folder as a JSON process until the block ends."""
     command = [sys.executable, str(_HERE / script), *map(str, args)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield Talk(process)
+        yield JsonProcess(process)
         process.stdin.close()
 
 
 @dataclass(frozen=True)
 class Command:
-    """One forked command."""
+    """A command that was forked by the command server."""
 
-    warm: Talk
+    server: JsonProcess
     argv: tuple[str, ...]
     pid: int
     files: dict[str, Path]
 
     def wait(self) -> int:
-        return self.warm.ask({"wait": self.pid})["status"]
+        return self.server.request({"wait": self.pid})["status"]
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
-        assert self.wait() == -signal.SIGKILL, self.shown()
+        assert self.wait() == -signal.SIGKILL, self.output()
 
     @property
-    def over(self) -> bool:
+    def exited(self) -> bool:
         state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state == "Z"
 
     @property
-    def trail(self) -> tuple[str, ...]:
-        """The places where it has been."""
-        return tuple(self.files["trail"].read_text().splitlines())
+    def trace(self) -> tuple[str, ...]:
+        """Kill points that the command has reached."""
+        return tuple(self.files["trace"].read_text().splitlines())
 
-    def shown(self) -> str:
+    def output(self) -> str:
+        """Return the command line, standard output and standard error."""
         return f"cloudgpu {' '.join(self.argv)}\n{self.files['out'].read_text()}\n{self.files['err'].read_text()}"
 
 
 @dataclass(frozen=True)
-class Recording:
-    """Where an undisturbed command went."""
+class KillPoints:
+    """Kill points that an uninterrupted command reaches, in order."""
 
-    places: tuple[str, ...]
+    all: tuple[str, ...]
 
     @property
     def calls(self) -> list[str]:
-        """Around every call: before it is sent, carried out but unanswered, answered."""
-        return [place for place in self.places if not place.startswith("file#")]
+        """Points around each API call: before it is sent, after it has taken effect, and after its response is read."""
+        return [point for point in self.all if not point.startswith("file#")]
 
     @property
     def changes(self) -> list[str]:
-        """The same of calls that change something, and before each of the others: that is after every answer too."""
-        return [place for place in self.calls if not place.startswith(_READS) or place.endswith(" before")]
+        """Points around each mutating call and before each read, which cover the time after every response too."""
+        return [point for point in self.calls if not point.startswith(_READ_PREFIXES) or point.endswith(" before")]
 
     @property
     def around_changes(self) -> list[str]:
-        return [place for place in self.calls if not place.startswith(_READS)]
+        """Points around each mutating call."""
+        return [point for point in self.calls if not point.startswith(_READ_PREFIXES)]
 
     @property
     def files(self) -> list[str]:
-        """Before every change of a file of the home."""
-        return [place for place in self.places if place.startswith("file#")]
+        """Points before each file change in the state home."""
+        return [point for point in self.all if point.startswith("file#")]
 
     @property
     def actions(self) -> set[str]:
-        return {place.partition("#")[0] for place in self.calls}
+        """Names of the API actions that the command calls."""
+        return {point.partition("#")[0] for point in self.calls}
 
 
 @dataclass
 class Sandbox:
-    """Where commands of one workspace are killed. `cluster` is the one that a case is about."""
+    """A workspace in which commands are killed. `cluster` is the name of the cluster under test."""
 
     workspace: Any
-    warm: Talk
+    command_server: JsonProcess
     clock: Path | None = None
-    keeper: Talk | None = None
+    cloud_server: JsonProcess | None = None
     cluster: str = "plain"
-    _homes: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    _abandoned: set[Path] = field(default_factory=set)
-    """Leases and unfinished files of killed commands that had recorded nothing yet; `train` names each cluster anew."""
+    _saved_homes: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    _abandoned_files: set[Path] = field(default_factory=set)
+    """Leases and unfinished files of commands that were killed before they recorded a cluster. They accumulate because
+    every `train` creates a cluster with a new name."""
 
     @property
     def home(self) -> Any:
         return self.workspace.home
 
-    def start(self, *argv: str, die_at: str = "", tag: str = "", still: bool = False) -> Command:
-        files = {name: self.workspace.work / f"{name}{tag}" for name in ("out", "err", "trail")}
-        where = {
+    def start(self, *argv: str, kill_at: str = "", tag: str = "", freeze_clock: bool = False) -> Command:
+        files = {name: self.workspace.work / f"{name}{tag}" for name in ("out", "err", "trace")}
+        context = {
             "cwd": str(self.workspace.work),
             "home": str(self.home.root),
             "clock": str(self.clock or ""),
-            "still": still,
+            "freeze_clock": freeze_clock,
         }
-        request = {"argv": argv, "die_at": die_at, **where, **{name: str(path) for name, path in files.items()}}
-        return Command(self.warm, argv, self.warm.ask({"start": request})["pid"], files)
+        request = {"argv": argv, "kill_at": kill_at, **context, **{name: str(path) for name, path in files.items()}}
+        return Command(self.command_server, argv, self.command_server.request({"start": request})["pid"], files)
 
     def run(self, *argv: str, code: int = 0) -> str:
-        """A command to its end; what it printed."""
+        """Run a command and return its standard output."""
         command = self.start(*argv)
-        assert command.wait() == code, command.shown()
+        assert command.wait() == code, command.output()
         return command.files["out"].read_text()
 
     def json(self, *argv: str, code: int = 0) -> Any:
         return json.loads(self.run(*argv, "--json", code=code))
 
-    def forget_quotas(self) -> None:
-        """Limits are remembered for some minutes, and a command that remembers them goes another way."""
+    def clear_quota_cache(self) -> None:
+        """Delete the cached quotas, because a command that reads them from the cache makes different calls."""
         for path in self.home.root.glob("catalog/*/quotas.json"):
             path.unlink()
 
-    def record(self, *argv: str) -> Recording:
-        """Carry a whole command out and note where it goes."""
-        self.forget_quotas()
+    def kill_points(self, *argv: str) -> KillPoints:
+        """Run a command to completion and return the kill points that it reached."""
+        self.clear_quota_cache()
         command = self.start(*argv)
-        assert command.wait() == 0, command.shown()
-        return Recording(command.trail)
+        assert command.wait() == 0, command.output()
+        return KillPoints(command.trace)
 
-    def kill_at(self, place: str, *argv: str) -> bool:
-        """Kill a command at a place; False when it never came there, as what repeats by chance may not."""
-        self.forget_quotas()
-        command = self.start(*argv, die_at=place)
-        ended = command.wait()
-        if ended == 0:
-            assert not place.endswith(("#1 before", "#1 effect", "#1 answer")), f"never at {place}\n{command.shown()}"
+    def kill_at(self, point: str, *argv: str) -> bool:
+        """Kill a command at a point. Return False if it never reached the point, because some calls vary in number."""
+        self.clear_quota_cache()
+        command = self.start(*argv, kill_at=point)
+        status = command.wait()
+        if status == 0:
+            assert not point.endswith(("#1 before", "#1 effect", "#1 answer")), (
+                f"{point} was not reached\n{command.output()}"
+            )
             return False
-        assert ended == -signal.SIGKILL, command.shown()
+        assert status == -signal.SIGKILL, command.output()
         return True
 
     def until_held(self, command: Command, count: int = 1) -> None:
-        """Wait until the endpoint holds as many calls."""
+        """Wait until the endpoint holds at least `count` calls."""
         deadline = time.monotonic() + _LIMIT_S
         while len(client.faults(self.workspace.cloud)["held"]) < count:
-            assert not command.over, command.shown()
-            assert time.monotonic() < deadline, command.shown()
+            assert not command.exited, command.output()
+            assert time.monotonic() < deadline, command.output()
             time.sleep(0.005)
 
-    def under_way(self) -> int:
-        """How many calls the endpoint has and has not answered."""
-        return self.keeper.ask({"look": ""})["under_way"]
+    def pending_calls(self) -> int:
+        """Return the number of calls that the endpoint has received but not answered."""
+        return self.cloud_server.request({"status": ""})["pending_calls"]
 
-    def land(self) -> None:
-        """Let the time come in which whatever is under way has taken effect."""
-        self._set_clock(self.ahead_s + _LATEST_S)
+    def finish_pending_calls(self) -> None:
+        """Advance the clock past the longest delay and wait until no call is pending."""
+        self._set_clock(self.clock_offset_s + _MAX_DELAY_S)
         deadline = time.monotonic() + _LIMIT_S
-        while self.under_way():
+        while self.pending_calls():
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
-    def _set_clock(self, ahead_s: float) -> None:
-        # In place: whoever reads the mapped file while it is cut to nothing dies of SIGBUS.
+    def _set_clock(self, offset_s: float) -> None:
+        # Write in place: a process that reads the mapped file while it is truncated gets SIGBUS.
         with self.clock.open("r+b") as clock:
-            clock.write(struct.pack("<d", ahead_s))
+            clock.write(struct.pack("<d", offset_s))
 
     @property
-    def ahead_s(self) -> float:
-        """How much simulated time has passed."""
+    def clock_offset_s(self) -> float:
+        """Simulated time that has passed, in seconds."""
         return struct.unpack("<d", self.clock.read_bytes())[0]
 
-    def keep(self, name: str) -> None:
-        """Keep the present state of the cloud and of the home."""
-        self.keeper.ask({"keep": name})
-        self._homes[name] = {
+    def save(self, name: str) -> None:
+        """Save a snapshot of the cloud and the state home."""
+        self.cloud_server.request({"save": name})
+        self._saved_homes[name] = {
             str(path.relative_to(self.home.root)): path.read_bytes()
             for path in self.home.root.rglob("*")
-            if path.is_file() and path.relative_to(self.home.root).parts[0] not in _STAYS
+            if path.is_file() and path.relative_to(self.home.root).parts[0] not in _UNCHANGED
         }
 
-    def bring(self, name: str) -> None:
-        """Put the cloud and the home back to a kept state, and the time with it."""
-        if self.under_way():
-            self.land()
+    def restore(self, name: str) -> None:
+        """Restore a snapshot of the cloud and the state home, and reset the clock."""
+        if self.pending_calls():
+            self.finish_pending_calls()
         self._set_clock(0.0)
-        self.keeper.ask({"bring": name})
+        self.cloud_server.request({"restore": name})
         self.empty_home()
-        for relative, content in self._homes[name].items():
+        for relative, content in self._saved_homes[name].items():
             path = self.home.root / relative
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
 
     def empty_home(self) -> None:
-        """Lose everything that the home knew of its clusters."""
+        """Delete everything that the state home contains about clusters."""
         for path in self.home.root.iterdir():
-            if path.name not in _STAYS:
+            if path.name not in _UNCHANGED:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def left(self) -> dict[str, Any]:
-        """What the endpoint itself says is still there."""
+    def remaining_resources(self) -> dict[str, Any]:
+        """Return the existing resources by kind, as reported by the endpoint itself."""
         return self.workspace.left()
 
-    def check_empty(self, case: object, *, begun: bool = True) -> None:
-        """Nothing is left in the cloud, in the ledger and in the records.
+    def check_empty(self, case: object, *, recorded: bool = True) -> None:
+        """Check that the cloud, the ledger and the records are empty.
 
         Args:
-            case: What is shown when something is.
-            begun: False where nothing was recorded, so that no command came to clean up: the lease of the killed
-                command may lie there, and the next one of that name takes it over.
+            case: Shown if the check fails.
+            recorded: False if the killed command had not recorded a cluster, so no command has cleaned up. Its lease
+                may remain; the next command for a cluster of that name takes it over.
         """
-        assert self.left() == {}, case
+        assert self.remaining_resources() == {}, case
         assert RecordStore(self.home).clusters() == [], case
         ledger = open_ledger(f"sqlite:///{self.home.ledger_db}")
         try:
             assert ledger.entries(state="open") == (), case
         finally:
             ledger.dispose()
-        left = {path for path in self.home.clusters.glob("*/*") if path.name != "lease.guard"} - self._abandoned
-        if not begun:
-            self._abandoned |= left
-        assert left <= self._abandoned, case
+        files = {path for path in self.home.clusters.glob("*/*") if path.name != "lease.guard"} - self._abandoned_files
+        if not recorded:
+            self._abandoned_files |= files
+        assert files <= self._abandoned_files, case
 
 
 @dataclass(frozen=True)
 class SandboxPool:
-    """Clouds side by side, as many as there are cores: cases of one do not meet those of another."""
+    """Independent sandboxes that run cases in parallel."""
 
     sandboxes: tuple[Sandbox, ...]
     matrix: Matrix | None = None
 
-    def each(self, cases: Iterable[Any], work: Callable[[Sandbox, Any], None]) -> None:
-        """Work all cases off, each in whatever sandbox is free.
+    def run_cases(self, cases: Iterable[Any], run_case: Callable[[Sandbox, Any], None]) -> None:
+        """Run every case in the next free sandbox.
 
-        The first failure ends it, but in a run of the matrix: there all cases of the shard are tried, and what has
-        passed before is not tried again.
+        Stop at the first failure, except in a run of the kill matrix: it runs all cases of its shard that have not
+        passed yet, and fails at the end.
         """
         if self.matrix is None:
-            self._work_off(cases, work)
+            self._run(cases, run_case)
             return
         matrix, test = self.matrix, os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
 
-        def kept(sandbox: Sandbox, case: Any) -> None:
-            with timed(matrix, test, case):
-                work(sandbox, case)
+        def run_and_record(sandbox: Sandbox, case: Any) -> None:
+            with record_result(matrix, test, case):
+                run_case(sandbox, case)
 
-        due = matrix.due(test, cases)
-        self._work_off(due, kept)
-        names = {str(case) for case in due}
-        failed = [one for one in stored(matrix.folder) if one.test == test and one.case in names and one.failure]
+        pending = matrix.pending(test, cases)
+        self._run(pending, run_and_record)
+        names = {str(case) for case in pending}
+        results = load_results(matrix.folder)
+        failed = [result for result in results if result.test == test and result.case in names and result.failure]
         assert failed == []
 
-    def _work_off(self, cases: Iterable[Any], work: Callable[[Sandbox, Any], None]) -> None:
-        waiting = iter(list(cases))
+    def _run(self, cases: Iterable[Any], run_case: Callable[[Sandbox, Any], None]) -> None:
+        queue = iter(list(cases))
         lock, failed = threading.Lock(), threading.Event()
 
-        def work_off(sandbox: Sandbox) -> None:
+        def run_queued(sandbox: Sandbox) -> None:
             while not failed.is_set():
                 with lock:
-                    case = next(waiting, None)
+                    case = next(queue, None)
                 if case is None:
                     return
                 try:
-                    work(sandbox, case)
+                    run_case(sandbox, case)
                 except BaseException:
                     failed.set()
                     raise
 
         with ThreadPoolExecutor(len(self.sandboxes)) as pool:
-            for ended in [pool.submit(work_off, sandbox) for sandbox in self.sandboxes]:
-                ended.result()
+            for future in [pool.submit(run_queued, sandbox) for sandbox in self.sandboxes]:
+                future.result()
 
-    def keep(self, name: str, *argv: str) -> None:
-        """In every sandbox: the state after a command, or the empty one that it starts from."""
+    def save(self, name: str, *argv: str) -> None:
+        """Save a snapshot in every sandbox: the state after a command, or the empty state if there is no command."""
         for sandbox in self.sandboxes:
-            sandbox.bring("empty")
+            sandbox.restore("empty")
             if argv:
                 sandbox.run(*argv)
-            sandbox.keep(name)
+            sandbox.save(name)
 
 
 @contextmanager
-def dug(folder: Path, make_workspace: Any) -> Iterator[Sandbox]:
-    """A cloud whose nodes pretend, on a simulated time."""
+def simulated_sandbox(folder: Path, make_workspace: Any) -> Iterator[Sandbox]:
+    """Open a sandbox with simulated nodes and simulated time, and save its `empty` snapshot."""
     with ExitStack() as stack:
         workspace = stack.enter_context(make_workspace(folder))
         workspace.recipe()
         clock = folder / "clock"
         clock.write_bytes(bytes(8))
-        keeper = stack.enter_context(talk("cloud.py", workspace.home.root, clock))
-        keeper.ask({"keep": "empty"})
-        sandbox = Sandbox(workspace, stack.enter_context(talk("warm.py")), clock, keeper)
-        sandbox.keep("empty")
+        cloud_server = stack.enter_context(json_process("cloud_server.py", workspace.home.root, clock))
+        cloud_server.request({"save": "empty"})
+        command_server = stack.enter_context(json_process("command_server.py"))
+        sandbox = Sandbox(workspace, command_server, clock, cloud_server)
+        sandbox.save("empty")
         yield sandbox
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kill-results", metavar="FOLDER", help="try every case of the kill matrix, and keep what passed")
-    parser.addoption("--shard", metavar="K/N", default="1/1", help="with --kill-results: one of N parts of the cases")
+    parser.addoption(
+        "--kill-results", metavar="FOLDER", help="run every case of the kill matrix, and store the results"
+    )
+    parser.addoption("--shard", metavar="K/N", default="1/1", help="with --kill-results: run part K of N of the cases")
 
 
 @pytest.fixture(scope="session")
 def matrix(pytestconfig: pytest.Config) -> Matrix | None:
     folder = pytestconfig.getoption("--kill-results", None)
-    return Matrix(Path(folder), Shard.parsed(pytestconfig.getoption("--shard"))) if folder else None
+    return Matrix(Path(folder), Shard.parse(pytestconfig.getoption("--shard"))) if folder else None
 
 
 @pytest.fixture(scope="session")
@@ -349,44 +360,48 @@ def sandbox_pool(
     tmp_path_factory: pytest.TempPathFactory, make_workspace, matrix: Matrix | None
 ) -> Iterator[SandboxPool]:
     with ExitStack() as stack:
-        folders = [tmp_path_factory.mktemp(f"sandbox{number}") for number in range(SIDE_BY_SIDE)]
-        yield SandboxPool(tuple(stack.enter_context(dug(folder, make_workspace)) for folder in folders), matrix)
+        folders = [tmp_path_factory.mktemp(f"sandbox{number}") for number in range(SANDBOXES)]
+        yield SandboxPool(
+            tuple(stack.enter_context(simulated_sandbox(folder, make_workspace)) for folder in folders), matrix
+        )
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, make_workspace, matrix: Matrix | None) -> Iterator[SandboxPool]:
-    """Clouds whose nodes really run, in real time."""
+def real_node_pool(
+    tmp_path_factory: pytest.TempPathFactory, make_workspace, matrix: Matrix | None
+) -> Iterator[SandboxPool]:
+    """Sandboxes with real node processes and real time."""
     with ExitStack() as stack:
         sandboxes = []
-        for number in range(SIDE_BY_SIDE):
+        for number in range(SANDBOXES):
             workspace = stack.enter_context(make_workspace(tmp_path_factory.mktemp(f"running{number}")))
             workspace.recipe()
             workspace.run("rehearsal", "start")
-            sandboxes.append(Sandbox(workspace, stack.enter_context(talk("warm.py"))))
+            sandboxes.append(Sandbox(workspace, stack.enter_context(json_process("command_server.py"))))
         yield SandboxPool(tuple(sandboxes), matrix)
 
 
 @pytest.fixture
 def sandbox(sandbox_pool) -> Sandbox:
     sandbox = sandbox_pool.sandboxes[0]
-    sandbox.bring("empty")
+    sandbox.restore("empty")
     return sandbox
 
 
 @pytest.fixture(scope="session")
-def upped(sandbox_pool) -> Recording:
-    """Where an undisturbed `up` goes; in every sandbox its cluster is kept as `standing`."""
-    sandbox_pool.sandboxes[0].bring("empty")
-    seen = sandbox_pool.sandboxes[0].record("up", "plain", "--yes")
-    sandbox_pool.keep("standing", "up", "plain", "--yes")
-    return seen
+def up_points(sandbox_pool) -> KillPoints:
+    """Kill points of an uninterrupted `up`. Also saves the snapshot `cluster` in every sandbox."""
+    sandbox_pool.sandboxes[0].restore("empty")
+    points = sandbox_pool.sandboxes[0].kill_points("up", "plain", "--yes")
+    sandbox_pool.save("cluster", "up", "plain", "--yes")
+    return points
 
 
 @pytest.fixture(scope="session")
-def downed(sandbox_pool, upped) -> Recording:
-    """Where an undisturbed `down` goes."""
+def down_points(sandbox_pool, up_points) -> KillPoints:
+    """Kill points of an uninterrupted `down`."""
     sandbox = sandbox_pool.sandboxes[0]
-    sandbox.bring("standing")
-    seen = sandbox.record("down", "plain")
-    sandbox.check_empty("undisturbed")
-    return seen
+    sandbox.restore("cluster")
+    points = sandbox.kill_points("down", "plain")
+    sandbox.check_empty("uninterrupted")
+    return points

@@ -1,6 +1,6 @@
-"""One simulated time for a cloud and all its commands: whoever waits moves it, and nobody waits for real.
+"""A simulated clock shared by a cloud and the commands that use it: a sleep advances the time instead of waiting.
 
-The file holds by how many seconds it is ahead of the machine's clock.
+The clock is a file that contains its offset from the system clock, in seconds.
 """
 
 import mmap
@@ -10,40 +10,40 @@ import time
 from datetime import UTC, datetime, timedelta
 
 _YIELD_S = 0.01
-"""What a wait takes for real, so that whoever is awaited gets its turn."""
+"""Real duration of a sleep, so that the process that is waited for can run."""
 
 
 class SharedClock:
-    """Implements `cloudgpu.clock.Clock`."""
+    """Implementation of `cloudgpu.clock.Clock`."""
 
     def __init__(self, path):
         with open(path, "r+b") as file:  # noqa: PTH123 - a mapping needs its descriptor
-            self._ahead = mmap.mmap(file.fileno(), 8)
+            self._mapping = mmap.mmap(file.fileno(), 8)
         self._lock = threading.Lock()
 
     def now(self):
-        return datetime.now(UTC) + timedelta(seconds=self.ahead_s)
+        return datetime.now(UTC) + timedelta(seconds=self.offset_s)
 
     def monotonic(self):
-        return time.monotonic() + self.ahead_s
+        return time.monotonic() + self.offset_s
 
     def sleep(self, seconds):
-        """Sleepers side by side wake when the same time has come; they do not add up."""
+        """Advance the time to the end of the sleep. Concurrent sleeps overlap, as on a real clock."""
         until = self.monotonic() + seconds
         time.sleep(_YIELD_S)
         with self._lock:
             missing = until - self.monotonic()
             if missing > 0:
-                self.ahead_s += missing
+                self.offset_s += missing
 
     def yield_(self, _seconds):
-        """For who must not make time pass: the wait of somebody who will be killed in the middle of it."""
+        """Return after a short real sleep without advancing the time."""
         time.sleep(_YIELD_S)
 
     @property
-    def ahead_s(self):
-        return struct.unpack("<d", self._ahead[:8])[0]
+    def offset_s(self):
+        return struct.unpack("<d", self._mapping[:8])[0]
 
-    @ahead_s.setter
-    def ahead_s(self, seconds):
-        self._ahead[:8] = struct.pack("<d", seconds)
+    @offset_s.setter
+    def offset_s(self, seconds):
+        self._mapping[:8] = struct.pack("<d", seconds)

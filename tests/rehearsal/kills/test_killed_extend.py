@@ -22,37 +22,37 @@ TAG = "cloudgpu:expires-at"
 
 
 @dataclass(frozen=True)
-class Seen:
+class StoredExpiries:
     """The expiry as stored in each place."""
 
     timers: tuple[frozenset[datetime], ...]
-    """For each node, the times at which its own timers end it."""
+    """For each node, the times at which its own timers power it off."""
     tags: frozenset[datetime]
     schedules: frozenset[datetime]
-    booked: datetime
-    recorded: datetime
+    ledger: datetime
+    record: datetime
 
     @property
-    def outside(self) -> set[datetime]:
+    def external(self) -> set[datetime]:
         """Expiries stored outside this state home."""
         return {*(at for node in self.timers for at in node), *self.tags, *self.schedules}
 
     @property
-    def everywhere(self) -> set[datetime]:
-        return {*self.outside, self.booked, self.recorded}
+    def all(self) -> set[datetime]:
+        return {*self.external, self.ledger, self.record}
 
 
 def timers(sandbox) -> tuple[frozenset[datetime], ...]:
     nodes = stored_inventory(sandbox.home, RecordStore(sandbox.home).cluster("plain")).nodes
     hosts = all_or_raise(connect_all(nodes, sandbox.home.ssh_key, clock=SystemClock()))
     try:
-        said = all_or_raise(
+        outputs = all_or_raise(
             run_on_all(hosts.values(), lambda host: host.run(RemoteCommand("systemctl", "list-timers")).stdout)
         )
     finally:
         for host in hosts.values():
             host.close()
-    found = [re.findall(r"cloudgpu-expiry-(\d+)\.timer", said[node.index]) for node in nodes]
+    found = [re.findall(r"cloudgpu-expiry-(\d+)\.timer", outputs[node.index]) for node in nodes]
     return tuple(frozenset(datetime.fromtimestamp(int(at), UTC) for at in node) for node in found)
 
 
@@ -63,94 +63,95 @@ def schedules(sandbox) -> frozenset[datetime]:
     key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
     scheduler = boto3.client("scheduler", region_name="us-east-1", endpoint_url=cloud.url, **key)
     return frozenset(
-        datetime.fromisoformat(one["ScheduleExpression"][3:-1]).replace(tzinfo=UTC) - SCHEDULE_TYPES[one["Name"]]
-        for one in (scheduler.get_schedule(GroupName="cloudgpu-plain", Name=name) for name in SCHEDULE_TYPES)
+        datetime.fromisoformat(schedule["ScheduleExpression"][3:-1]).replace(tzinfo=UTC)
+        - SCHEDULE_TYPES[schedule["Name"]]
+        for schedule in (scheduler.get_schedule(GroupName="cloudgpu-plain", Name=name) for name in SCHEDULE_TYPES)
     )
 
 
-def seen(sandbox) -> Seen:
+def stored_expiries(sandbox) -> StoredExpiries:
     ledger = open_ledger(f"sqlite:///{sandbox.home.ledger_db}")
     try:
         (entry,) = ledger.entries(cluster="plain", state="open")
     finally:
         ledger.dispose()
-    tags = {row["tags"][TAG] for rows in sandbox.left().values() for row in rows if TAG in row["tags"]}
-    return Seen(
+    tags = {row["tags"][TAG] for rows in sandbox.remaining_resources().values() for row in rows if TAG in row["tags"]}
+    return StoredExpiries(
         timers(sandbox),
-        frozenset(datetime.fromisoformat(one) for one in tags),
+        frozenset(datetime.fromisoformat(tag) for tag in tags),
         schedules(sandbox),
         entry.spending.expires_at,
         RecordStore(sandbox.home).cluster("plain").lifecycle.expires_at,
     )
 
 
-def check_between(now: Seen, old: datetime, new: datetime, case: object) -> None:
+def check_between(expiries: StoredExpiries, old: datetime, new: datetime, case: object) -> None:
     """Check that every expiry is old or new, every node has a timer, and the ledger has the latest expiry."""
-    assert now.everywhere <= {old, new}, case
-    assert all(now.timers), case
-    assert now.booked == max(now.everywhere), case
-    assert now.recorded == new or now.outside == {old}, case
+    assert expiries.all <= {old, new}, case
+    assert all(expiries.timers), case
+    assert expiries.ledger == max(expiries.all), case
+    assert expiries.record == new or expiries.external == {old}, case
 
 
-def check_whole(now: Seen, at: datetime, case: object) -> None:
-    assert now.everywhere == {at}, case
+def check_complete(expiries: StoredExpiries, at: datetime, case: object) -> None:
+    assert expiries.all == {at}, case
 
 
-def killed_and_repeated(sandbox, place):
+def kill_extend_then_repeat(sandbox, point):
     old = RecordStore(sandbox.home).cluster("plain").lifecycle.expires_at
     new = old + STEP
     again = ("extend", "plain", "--until", f"{new:%Y-%m-%dT%H:%M:%SZ}")
-    if sandbox.kill_at(place, "extend", "plain", "--by", "10m"):
-        check_between(seen(sandbox), old, new, place)
-        # Killed after its last change it has nothing left to do, and says that the cluster lives so long already.
-        done = RecordStore(sandbox.home).cluster("plain")
-        whole = done.lifecycle.expires_at == new and done.lifecycle.confirmed_expires_at is None
-        sandbox.run(*again, code=2 if whole else 0)
-    check_whole(seen(sandbox), new, place)
+    if sandbox.kill_at(point, "extend", "plain", "--by", "10m"):
+        check_between(stored_expiries(sandbox), old, new, point)
+        # If the command was killed after its last change, a repeated `extend` reports that the expiry is already set.
+        record = RecordStore(sandbox.home).cluster("plain")
+        complete = record.lifecycle.expires_at == new and record.lifecycle.confirmed_expires_at is None
+        sandbox.run(*again, code=2 if complete else 0)
+    check_complete(stored_expiries(sandbox), new, point)
 
 
 @pytest.fixture(scope="module")
-def extended(running):
-    """Record the kill points of an uninterrupted `extend`; create a cluster in every sandbox."""
-    for sandbox in running.sandboxes:
+def extend_points(real_node_pool):
+    """Kill points of an uninterrupted `extend`. Also creates a cluster in every sandbox."""
+    for sandbox in real_node_pool.sandboxes:
         sandbox.run("up", "plain", "--yes")
-    sandbox = running.sandboxes[0]
-    recording = sandbox.record("extend", "plain", "--by", "10m")
-    assert recording.actions >= {"UpdateSchedule", "CreateTags"}
-    return recording
+    sandbox = real_node_pool.sandboxes[0]
+    points = sandbox.kill_points("extend", "plain", "--by", "10m")
+    assert points.actions >= {"UpdateSchedule", "CreateTags"}
+    return points
 
 
-def spread(places, count):
-    """Return `count` evenly spaced places, including the first and the last."""
-    return [places[round(at * (len(places) - 1) / (count - 1))] for at in range(count)]
+def spread(points, count):
+    """Return `count` evenly spaced points, including the first and the last."""
+    return [points[round(at * (len(points) - 1) / (count - 1))] for at in range(count)]
 
 
-def test_extend_killed_between_schedule_and_nodes_loses_no_timer(running, extended):
-    assert "UpdateSchedule#1 effect" in extended.places
-    killed_and_repeated(running.sandboxes[0], "UpdateSchedule#1 effect")
+def test_extend_killed_between_schedule_and_nodes_loses_no_timer(real_node_pool, extend_points):
+    assert "UpdateSchedule#1 effect" in extend_points.all
+    kill_extend_then_repeat(real_node_pool.sandboxes[0], "UpdateSchedule#1 effect")
 
 
-def test_extend_killed_around_any_change_loses_no_timer(running, extended):
-    running.each(spread(extended.around_changes, 8), killed_and_repeated)
+def test_extend_killed_around_any_change_loses_no_timer(real_node_pool, extend_points):
+    real_node_pool.run_cases(spread(extend_points.around_changes, 8), kill_extend_then_repeat)
 
 
-def test_extend_killed_before_any_file_change_loses_no_timer(running, extended):
-    running.each(spread(extended.files, 6), killed_and_repeated)
+def test_extend_killed_before_any_file_change_loses_no_timer(real_node_pool, extend_points):
+    real_node_pool.run_cases(spread(extend_points.files, 6), kill_extend_then_repeat)
 
 
 @pytest.mark.full
-def test_extend_killed_anywhere_loses_no_timer(running, extended):
-    running.each(extended.places, killed_and_repeated)
+def test_extend_killed_anywhere_loses_no_timer(real_node_pool, extend_points):
+    real_node_pool.run_cases(extend_points.all, kill_extend_then_repeat)
 
 
-def test_nodes_of_a_killed_extend_end_by_the_later_expiry(running, extended, until):
+def test_nodes_of_a_killed_extend_end_by_the_later_expiry(real_node_pool, extend_points, until):
     """If a killed `extend` is not repeated, the nodes still end by the later expiry."""
-    sandbox = running.sandboxes[-1]
+    sandbox = real_node_pool.sandboxes[-1]
     old = RecordStore(sandbox.home).cluster("plain").lifecycle.expires_at
     assert sandbox.kill_at("UpdateSchedule#1 effect", "extend", "plain", "--by", "10m")
     left_s = (old + STEP - datetime.now(UTC)).total_seconds()
     client.advance(sandbox.workspace.cloud, left_s)
     until(lambda: not client.nodes(sandbox.workspace.cloud))
-    for one in running.sandboxes:
-        one.run("down", "plain")
-        one.check_empty("the end")
+    for sandbox in real_node_pool.sandboxes:
+        sandbox.run("down", "plain")
+        sandbox.check_empty("after the expiry")

@@ -12,113 +12,114 @@ TAILS = (b"", b"\0" * 512, b'{"row":"inte', b"\xff\xfe rubbish\n", b"\n\n")
 REGION = "us-east-1"
 
 
-def journal_of(sandbox):
+def journal_path(sandbox):
     return sandbox.home.cluster("plain").journal(REGION)
 
 
-def ends(content):
-    """Return the offsets of all row ends, and one offset inside each row."""
-    places = [0]
+def truncation_offsets(content):
+    """Return the offset of the end of each row, and one offset inside each row."""
+    offsets = [0]
     for line in content.splitlines(keepends=True):
-        places += [places[-1] + len(line) // 2, places[-1] + len(line)]
-    return sorted(set(places))
+        offsets += [offsets[-1] + len(line) // 2, offsets[-1] + len(line)]
+    return sorted(set(offsets))
 
 
-def torn(sandbox, number):
-    """Run a case: truncate the journal at the nth offset, in some cases with garbage behind it."""
-    sandbox.bring("standing")
-    journal = journal_of(sandbox)
+def truncate_journal_then_down(sandbox, number):
+    """Truncate the journal at the nth offset, in some cases with garbage appended, and delete the cluster."""
+    sandbox.restore("cluster")
+    journal = journal_path(sandbox)
     content = journal.read_bytes()
-    kept = content[: ends(content)[number]]
-    journal.write_bytes(kept + TAILS[number % len(TAILS)])
+    prefix = content[: truncation_offsets(content)[number]]
+    journal.write_bytes(prefix + TAILS[number % len(TAILS)])
     sandbox.run(*DOWN)
-    sandbox.check_empty((number, kept[-80:]))
+    sandbox.check_empty((number, prefix[-80:]))
 
 
 @pytest.fixture
-def places(sandbox_pool, upped):
-    sandbox_pool.sandboxes[0].bring("standing")
-    found = ends(journal_of(sandbox_pool.sandboxes[0]).read_bytes())
-    assert len(found) > 20
-    return range(len(found))
+def offset_numbers(sandbox_pool, up_points):
+    """Index of each truncation offset of the journal of a cluster."""
+    sandbox_pool.sandboxes[0].restore("cluster")
+    offsets = truncation_offsets(journal_path(sandbox_pool.sandboxes[0]).read_bytes())
+    assert len(offsets) > 20
+    return range(len(offsets))
 
 
-def test_down_with_a_truncated_journal_leaves_nothing(sandbox_pool, places):
-    sandbox_pool.each(places[::3], torn)
-
-
-@pytest.mark.full
-def test_down_with_a_journal_truncated_at_any_row_leaves_nothing(sandbox_pool, places):
-    sandbox_pool.each(places, torn)
+def test_down_with_a_truncated_journal_leaves_nothing(sandbox_pool, offset_numbers):
+    sandbox_pool.run_cases(offset_numbers[::3], truncate_journal_then_down)
 
 
 @pytest.mark.full
-def test_down_after_a_killed_up_with_truncated_journal_leaves_nothing(sandbox_pool, upped):
+def test_down_with_a_journal_truncated_at_any_row_leaves_nothing(sandbox_pool, offset_numbers):
+    sandbox_pool.run_cases(offset_numbers, truncate_journal_then_down)
+
+
+@pytest.mark.full
+def test_down_after_a_killed_up_with_truncated_journal_leaves_nothing(sandbox_pool, up_points):
     """The last rows of the killed `up` never reached the disk."""
 
-    def case(sandbox, place):
+    def case(sandbox, point):
         for lost in (1, 2, 4):
-            sandbox.bring("empty")
-            sandbox.kill_at(place, *UP)
-            journal = journal_of(sandbox)
+            sandbox.restore("empty")
+            sandbox.kill_at(point, *UP)
+            journal = journal_path(sandbox)
             if journal.exists():
                 journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-lost]))
             sandbox.run(*DOWN)
-            sandbox.check_empty((place, lost))
+            sandbox.check_empty((point, lost))
 
-    sandbox_pool.each(upped.around_changes, case)
+    sandbox_pool.run_cases(up_points.around_changes, case)
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.3, 0.9])
-def test_down_with_truncated_record_and_inventory_leaves_nothing(sandbox, upped, keep):
-    sandbox.bring("standing")
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.9])
+def test_down_with_truncated_record_and_inventory_leaves_nothing(sandbox, up_points, fraction):
+    sandbox.restore("cluster")
     cluster = sandbox.home.cluster("plain")
     for path in (cluster.record, cluster.inventory):
         content = path.read_bytes()
-        path.write_bytes(content[: int(len(content) * keep)])
+        path.write_bytes(content[: int(len(content) * fraction)])
     sandbox.run(*DOWN)
-    sandbox.check_empty(keep)
+    sandbox.check_empty(fraction)
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.02, 0.5, 0.97])
-def test_down_with_a_truncated_ledger_still_deletes_the_cluster(sandbox, upped, keep):
+@pytest.mark.parametrize("fraction", [0.0, 0.02, 0.5, 0.97])
+def test_down_with_a_truncated_ledger_still_deletes_the_cluster(sandbox, up_points, fraction):
     """The bill may be lost, but the resources are deleted, and the error names the ledger."""
-    sandbox.bring("standing")
+    sandbox.restore("cluster")
     ledger = sandbox.home.ledger_db
     with sqlite3.connect(ledger) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
-    for beside in ledger.parent.glob(f"{ledger.name}-*"):
-        beside.unlink()
+    for path in ledger.parent.glob(f"{ledger.name}-*"):
+        path.unlink()
     content = ledger.read_bytes()
-    ledger.write_bytes(content[: int(len(content) * keep)])
+    ledger.write_bytes(content[: int(len(content) * fraction)])
     command = sandbox.start(*DOWN)
     command.wait()
-    assert "Traceback" not in command.shown(), command.shown()
-    assert sandbox.left() == {}, command.shown()
+    assert "Traceback" not in command.output(), command.output()
+    assert sandbox.remaining_resources() == {}, command.output()
 
 
-BY_TAG_ALONE = [DOWN, ("sweep", "--yes")]
+DELETIONS_BY_TAG = [DOWN, ("sweep", "--yes")]
 
 
-@pytest.mark.parametrize("end", BY_TAG_ALONE)
-def test_cluster_of_a_lost_home_is_deleted_by_its_tags(sandbox, upped, end):
-    sandbox.bring("standing")
+@pytest.mark.parametrize("end", DELETIONS_BY_TAG)
+def test_cluster_of_a_lost_home_is_deleted_by_its_tags(sandbox, up_points, end):
+    sandbox.restore("cluster")
     sandbox.empty_home()
     sandbox.run(*end)
     sandbox.check_empty("home deleted")
 
 
-def test_killed_up_is_deleted_by_tag_after_losing_the_home(sandbox_pool, upped):
+def test_killed_up_is_deleted_by_tag_after_losing_the_home(sandbox_pool, up_points):
     """Every resource has the cluster's tag from its creating call on."""
-    made = [place for place in upped.around_changes if place.endswith(" effect")]
-    assert len(made) > 8
+    points = [point for point in up_points.around_changes if point.endswith(" effect")]
+    assert len(points) > 8
 
     def case(sandbox, number):
-        sandbox.bring("empty")
-        sandbox.kill_at(made[number], *UP)
+        sandbox.restore("empty")
+        sandbox.kill_at(points[number], *UP)
         sandbox.empty_home()
-        sandbox.run(*BY_TAG_ALONE[number % len(BY_TAG_ALONE)])
-        sandbox.check_empty(made[number])
+        sandbox.run(*DELETIONS_BY_TAG[number % len(DELETIONS_BY_TAG)])
+        sandbox.check_empty(points[number])
 
-    sandbox_pool.each(range(len(made)), case)
+    sandbox_pool.run_cases(range(len(points)), case)

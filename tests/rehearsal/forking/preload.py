@@ -1,4 +1,4 @@
-"""What a process imports and reads before it forks commands or rehearsal servers, so that each fork finds it done."""
+"""Modules and data that a fork server loads before it forks, so that no forked process has to load them."""
 
 import functools
 import gc
@@ -30,18 +30,18 @@ SERVERS = (
     "cloudgpu.rehearsal.aws_api.simulated_cloud",
     "cloudgpu.rehearsal.nodes.host",
 )
-PROVIDED = ("ec2", "iam", "scheduler", "ssm", "ebs", "efs", "fsx", "s3")
-"""Modules of pulumi_aws that the programs use; each is loaded when it is first looked into."""
+PULUMI_AWS_MODULES = ("ec2", "iam", "scheduler", "ssm", "ebs", "efs", "fsx", "s3")
+"""Modules of pulumi_aws that the programs use. Each is loaded when one of its attributes is first accessed."""
 SERVICES = ("ec2", "iam", "scheduler", "ssm", "sts", "efs", "fsx", "s3", "pricing", "service-quotas")
 
 
-def load(*modules):
-    """Import these beside what every command needs, and read the descriptions of AWS's services once for all."""
+def preload(*modules):
+    """Import the modules that every command needs and the given ones, and cache botocore's service models."""
     for name in (*COMMANDS, *modules):
         importlib.import_module(name)
     for row in sys.modules["cloudgpu.cli.main"].COMMANDS:
         row.load()
-    for name in PROVIDED:
+    for name in PULUMI_AWS_MODULES:
         hasattr(getattr(sys.modules["pulumi_aws"], name), "any attribute")
     sessions = sys.modules["cloudgpu.aws.session.boto_session"]
     for loader in (importlib.import_module("botocore.loaders").JSONFileLoader, sessions.ServiceModelFiles):
@@ -49,6 +49,6 @@ def load(*modules):
         loader.__hash__, loader.__eq__ = (lambda _: 0), (lambda *_: True)
     key = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
     for name in SERVICES:
-        sys.modules["boto3.session"].Session(region_name="us-east-1", **key).client(name)  # as servers read them
-        sessions.open_boto_session(region_name="us-east-1", **key).client(name)  # and as commands do
+        sys.modules["boto3.session"].Session(region_name="us-east-1", **key).client(name)  # as servers load the model
+        sessions.open_boto_session(region_name="us-east-1", **key).client(name)  # as commands load the model
     gc.freeze()

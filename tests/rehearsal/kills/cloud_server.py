@@ -1,8 +1,9 @@
-"""A rehearsal cloud whose nodes only pretend, on a simulated time, that can be put back to an earlier state.
+"""A rehearsal cloud with simulated nodes and simulated time, whose state can be saved and restored.
 
-`python cloud.py HOME CLOCK`. One JSON request a line on standard input, one JSON answer a line on standard output:
-`{"keep": name}` keeps the present state under a name, `{"bring": name}` puts it in the place of the present one;
-every answer says how many calls are `under_way`, those of callers that are dead too.
+`python cloud_server.py HOME CLOCK` reads one JSON request per line from standard input and writes one JSON response per
+line to standard output. `{"save": name}` saves a snapshot of the current state, `{"restore": name}` replaces the
+current state with a snapshot, and `{"status": ""}` does neither. Every response contains `pending_calls`, the number
+of API calls in progress, including those of callers that have been killed.
 """
 
 import io
@@ -29,8 +30,8 @@ from cloudgpu.rehearsal.state import store as state_store
 from tests.rehearsal.fake_nodes import FakeNodeHost
 
 
-class AwaitedClock(SharedClock):
-    """The cloud's own waits let the time pass that others make: what it delays comes late, not at once."""
+class PassiveClock(SharedClock):
+    """Clock whose sleeps wait for other processes to advance the time, so that a delayed call really is late."""
 
     def sleep(self, seconds):
         until = self.monotonic() + seconds
@@ -38,11 +39,11 @@ class AwaitedClock(SharedClock):
             time.sleep(0.001)
 
 
-class UnderWay:
-    """Counts the calls that are being answered."""
+class CallCounter:
+    """Counter of the API calls that the endpoint is processing."""
 
     def __init__(self):
-        self.count = 0
+        self.pending = 0
         self._lock = threading.Lock()
         real = EndpointApplication._execute
 
@@ -57,70 +58,70 @@ class UnderWay:
 
     def _add(self, number):
         with self._lock:
-            self.count += number
+            self.pending += number
 
 
-def snapshot(store):
-    """The state by service and region, as it is in memory."""
+def dump_state(store):
+    """Return the in-memory state by service and region."""
     contents = {name: store._dump(name, backend) for name, backend in state_store._live()}
     return {name: content for name, content in contents.items() if content}
 
 
-def bring_back(store, contents):
-    """Replace the state in memory by one that `snapshot` returned."""
+def load_state(store, contents):
+    """Replace the in-memory state with one that `dump_state` returned."""
     BackendDict.reset()
     store._written.clear()
-    # Sorted as the store loads them: file systems refer to EC2's subnets.
+    # Same order as the store loads them, because file systems refer to EC2's subnets.
     for name, content in sorted(contents.items()):
         state_store._shelve(name, state_store._Unpickler(io.BytesIO(content), store._objects).load())
 
 
-class Keeper:
-    """Keeps states of one server."""
+class Snapshots:
+    """Named snapshots of one server. Each method handles the request of the same name."""
 
     def __init__(self, server, nodes):
         self._server = server
         self._nodes = nodes
-        self._kept = {}
+        self._saved = {}
 
-    def keep(self, name):
+    def save(self, name):
         with self._server._lock:
             nodes = self._nodes.read_bytes() if self._nodes.exists() else b"{}"
-            self._kept[name] = (snapshot(self._server._ready_cloud()._store), nodes)
+            self._saved[name] = (dump_state(self._server._ready_cloud()._store), nodes)
 
-    def look(self, _name):
-        """Only for the answer."""
+    def status(self, _name):
+        """Do nothing. The response contains the number of pending calls."""
 
-    def bring(self, name):
-        contents, nodes = self._kept[name]
+    def restore(self, name):
+        contents, nodes = self._saved[name]
         with self._server._lock:
             cloud = self._server._ready_cloud()
             self._server.faults.put([])
-            bring_back(cloud._store, contents)
+            load_state(cloud._store, contents)
             self._nodes.write_bytes(nodes)
             cloud._keeper.reconcile()
 
 
 def main(home, clock):
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    # What a killed server must find again is proven elsewhere; here every call would pay for it.
+    # Other tests cover durability across a killed server. Here it would only slow down every call.
     simulated_cloud.Store.save = lambda _store, *, mutated: None
     files = RehearsalFiles.of(home)
     files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    nodes = files.root / "pretended.json"
-    server = RehearsalServer(home, FakeNodeHost(nodes), AwaitedClock(clock), idle_minutes=100_000)
+    nodes = files.root / "fake-nodes.json"
+    server = RehearsalServer(home, FakeNodeHost(nodes), PassiveClock(clock), idle_minutes=100_000)
     thread = threading.Thread(target=server.run)
     thread.start()
-    keeper, under_way = Keeper(server, nodes), UnderWay()
+    snapshots, calls = Snapshots(server, nodes), CallCounter()
     for line in sys.stdin:
-        ((verb, name),) = json.loads(line).items()
+        ((request, name),) = json.loads(line).items()
         try:
-            getattr(keeper, verb)(name)
-        except BaseException:  # noqa: BLE001 - whatever it is, the process has to end
-            # The server's thread would keep a failed process alive, and whoever asked would wait for ever.
+            getattr(snapshots, request)(name)
+        except BaseException:  # noqa: BLE001 - after any error the process must exit
+            # Otherwise the server's thread would keep the process alive, and the caller would wait forever.
             traceback.print_exc()
             os._exit(1)
-        print(json.dumps({"done": verb, "under_way": under_way.count}), flush=True)
+        print(json.dumps({"done": request, "pending_calls": calls.pending}), flush=True)
     server.leave()
     thread.join()
 
