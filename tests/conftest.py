@@ -1,4 +1,4 @@
-"""What every test stands on: a home of its own, no account, no network beyond this machine, no silent skip in CI."""
+"""Fixtures and hooks for all tests: an isolated environment, no network access, test selection, no skips in CI."""
 
 import gc
 import os
@@ -15,44 +15,44 @@ from hypothesis import settings
 from cloudgpu.aws.service_model.report import REPORT_VARIABLE
 from cloudgpu.paths import Home
 
-if not os.environ.get("CI"):  # there it has a profile of its own, without deadlines too
-    settings.register_profile("here", deadline=None)  # a busy machine is no bug
-    settings.load_profile("here")
+if not os.environ.get("CI"):  # hypothesis has its own profile for CI, also without deadlines
+    settings.register_profile("local", deadline=None)  # a slow run on a busy machine is not a bug
+    settings.load_profile("local")
 
 MAY_SKIP = ("pulumi", "gpu")
 QUICK_TIERS = ("unit", "infra")
-"""Folders whose tests are part of the default test command, but for those marked `slow`."""
+"""Folders whose tests the default test command runs, except those marked `slow`."""
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """An empty state home, named by CLOUDGPU_HOME."""
-    found = Home(tmp_path / "home")
-    monkeypatch.setenv("CLOUDGPU_HOME", str(found.root))
-    return found
+    """State home that does not exist yet, with CLOUDGPU_HOME set to its path."""
+    home = Home(tmp_path / "home")
+    monkeypatch.setenv("CLOUDGPU_HOME", str(home.root))
+    return home
 
 
 @pytest.fixture(scope="session", autouse=True)
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No settings, credentials or terminal of whoever runs the tests; package indexes stay as configured."""
-    # A shell starts what it puts in the background deaf to Ctrl-C, nohup to hang-ups; our children would inherit that.
+    """Hide the settings, credentials and terminal of the user who runs the tests, except package index settings."""
+    # Background jobs of a shell ignore SIGINT, and jobs of nohup ignore SIGHUP. Child processes would inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    nowhere = tmp_path_factory.mktemp("nowhere")
+    empty = tmp_path_factory.mktemp("environment")
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     with pytest.MonkeyPatch.context() as patch:
-        for name in [one for one in os.environ if one.startswith(("AWS_", "CLOUDGPU_"))]:
+        for name in [name for name in os.environ if name.startswith(("AWS_", "CLOUDGPU_"))]:
             if name != "CLOUDGPU_ENV_CACHE":
                 patch.delenv(name)
-        # Moving the configuration away hides our user file, and would hide theirs too.
+        # A different XDG_CONFIG_HOME hides the settings file of cloudgpu, and would also hide those of pip and uv.
         for variable, path in (("PIP_CONFIG_FILE", config / "pip/pip.conf"), ("UV_CONFIG_FILE", config / "uv/uv.toml")):
             if path.is_file() and variable not in os.environ:
                 patch.setenv(variable, str(path))
-        patch.setenv("XDG_CONFIG_HOME", str(nowhere / "config"))
-        patch.setenv("CLOUDGPU_HOME", str(nowhere / "home"))
+        patch.setenv("XDG_CONFIG_HOME", str(empty / "config"))
+        patch.setenv("CLOUDGPU_HOME", str(empty / "home"))
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        patch.setenv("AWS_CONFIG_FILE", str(nowhere / "aws-config"))
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere / "aws-credentials"))
+        patch.setenv("AWS_CONFIG_FILE", str(empty / "aws-config"))
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(empty / "aws-credentials"))
         patch.setenv("NO_PROXY", ",".join(filter(None, [os.environ.get("NO_PROXY"), "localhost", "127.0.0.1"])))
         for name, value in {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120", "LC_ALL": "C.UTF-8"}.items():
             patch.setenv(name, value)
@@ -61,7 +61,7 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(scope="session", autouse=True)
 def service_model_report(tmp_path_factory: pytest.TempPathFactory, clean_environment: None) -> Iterator[Path]:
-    """Where every session records requests, and every rehearsal server responses, that no service model allows."""
+    """File in which boto3 sessions and rehearsal servers record requests and responses that violate a service model."""
     report = tmp_path_factory.mktemp("service-model") / "report.txt"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(REPORT_VARIABLE, str(report))
@@ -70,7 +70,7 @@ def service_model_report(tmp_path_factory: pytest.TempPathFactory, clean_environ
 
 
 @pytest.fixture(autouse=True)
-def every_call_fits_the_service_models(service_model_report: Path) -> Iterator[None]:
+def check_service_models(service_model_report: Path) -> Iterator[None]:
     """Fail the test in which a request or response is recorded, even if another process swallowed the error."""
     yield
     recorded = _recorded(service_model_report)
@@ -82,8 +82,8 @@ def _recorded(report: Path) -> str:
     return report.read_text(encoding="ascii") if report.exists() else ""
 
 
-def _is_here(host: object) -> bool:
-    """Whether `host` is this machine: a loopback address or its name."""
+def _is_loopback(host: object) -> bool:
+    """Return whether a host is a loopback address or `localhost`."""
     text = host.decode() if isinstance(host, bytes) else host
     if text is None or text in ("", "localhost"):
         return True
@@ -93,9 +93,9 @@ def _is_here(host: object) -> bool:
         return False
 
 
-def _guarded(real: Callable[..., Any]) -> Callable[..., Any]:
+def _loopback_only(real: Callable[..., Any]) -> Callable[..., Any]:
     def connect(self: socket.socket, address: Any) -> Any:
-        if self.family != socket.AF_UNIX and not _is_here(address[0]):
+        if self.family != socket.AF_UNIX and not _is_loopback(address[0]):
             pytest.fail(f"a test tried to reach {address!r}, outside this machine")
         return real(self, address)
 
@@ -104,20 +104,20 @@ def _guarded(real: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_network() -> Iterator[None]:
-    """Refuse every connection and name look-up that would leave this machine."""
-    look_up = socket.getaddrinfo
+    """Fail the test on any connection or name lookup that would leave this machine."""
+    getaddrinfo = socket.getaddrinfo
 
-    def guarded_look_up(host: Any, *args: Any, **named: Any) -> Any:
+    def checked_getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:
         name = host.decode() if isinstance(host, bytes) else host
         numeric = name is not None and not any(letter.isalpha() for letter in name.replace(":", ""))
-        if not numeric and not _is_here(name) and name != socket.gethostname():
+        if not numeric and not _is_loopback(name) and name != socket.gethostname():
             pytest.fail(f"a test tried to look up {name!r}")
-        return look_up(host, *args, **named)
+        return getaddrinfo(host, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket.socket, "connect", _guarded(socket.socket.connect))
-        patch.setattr(socket.socket, "connect_ex", _guarded(socket.socket.connect_ex))
-        patch.setattr(socket, "getaddrinfo", guarded_look_up)
+        patch.setattr(socket.socket, "connect", _loopback_only(socket.socket.connect))
+        patch.setattr(socket.socket, "connect_ex", _loopback_only(socket.socket.connect_ex))
+        patch.setattr(socket, "getaddrinfo", checked_getaddrinfo)
         yield
 
 
@@ -126,27 +126,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--select",
         choices=("all", "default", "rest"),
         default="all",
-        help="all tests; those of the default test command; or those that it leaves out",
+        help="all tests, only those of the default test command, or only the rest",
     )
     parser.addoption("--full", action="store_true", help="also run the long variants (marker full)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    chosen, others = [], []
+    selected, deselected = [], []
     for item in items:
-        (chosen if _selected(config, item) else others).append(item)
-    config.hook.pytest_deselected(items=others)
-    items[:] = chosen
+        (selected if _is_selected(config, item) else deselected).append(item)
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = selected
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage less often: every full collection visits the half million objects of libraries and fixtures."""
+    """Collect garbage less often, because a full collection visits half a million objects of libraries and fixtures."""
     gc.freeze()  # test modules and what they import are never garbage
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, 100)
 
 
-def _selected(config: pytest.Config, item: pytest.Item) -> bool:
+def _is_selected(config: pytest.Config, item: pytest.Item) -> bool:
     if item.get_closest_marker("full") and not config.getoption("--full"):
         return False
     selection = config.getoption("--select")
@@ -154,7 +154,7 @@ def _selected(config: pytest.Config, item: pytest.Item) -> bool:
 
 
 def _is_default(item: pytest.Item) -> bool:
-    """Return whether the default test command runs a test: the quick tiers, and of the others the main path."""
+    """Return whether the default test command runs a test: the quick tiers, and the main path of the other tiers."""
     if any(item.get_closest_marker(name) for name in ("full", "slow")):
         return False
     return item.nodeid.split("/")[1] in QUICK_TIERS or bool(item.get_closest_marker("main_path"))
@@ -162,7 +162,7 @@ def _is_default(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """In CI a part that is missing is a failure, not a skip."""
+    """In CI, turn a skip into a failure, because every required tool must be installed there."""
     report: pytest.TestReport = yield
     may_skip = any(item.get_closest_marker(name) for name in MAY_SKIP)
     if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail") and not may_skip:
@@ -173,7 +173,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
-    """The same for whole modules."""
+    """In CI, turn the skip of a whole module into a failure."""
     report: pytest.CollectReport = yield
     if os.environ.get("CI") and report.skipped:
         report.outcome = "failed"

@@ -1,4 +1,4 @@
-"""A whole server in this process, with nodes that only pretend, and boto3 clients for it."""
+"""A complete rehearsal server in this process, with fake nodes, and boto3 clients for it."""
 
 import base64
 import os
@@ -24,7 +24,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.server.main import RehearsalServer
-from tests.rehearsal.endpoint.life import Life
+from tests.rehearsal.endpoint.server_process import ServerProcess
 from tests.rehearsal.fake_nodes import FakeNodeHost
 
 UBUNTU = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
@@ -33,7 +33,7 @@ PUBLIC_KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGCHCKJNLxRUh3U3Lw1QvU6cZv0cT
 
 @dataclass
 class Rig:
-    """One running server."""
+    """A running rehearsal server in this process."""
 
     home: Home
     host: FakeNodeHost
@@ -50,8 +50,8 @@ class Rig:
             config=Config(retries={"total_max_attempts": 1}, **config),
         )
 
-    def stranger(self, service: str) -> Any:
-        """A client whose key is not of this home."""
+    def client_with_wrong_key(self, service: str) -> Any:
+        """Return a client with an access key that the server does not know."""
         key = {"aws_access_key_id": "AKIAIOSFODNN7EXAMPLE", "aws_secret_access_key": "wrong"}
         return boto3.client(service, region_name="us-east-1", endpoint_url=self.cloud.url, **key)
 
@@ -70,10 +70,10 @@ class Rig:
         pages = self.ec2.get_paginator("describe_instances").paginate(InstanceIds=list(ids))
         return [row for page in pages for group in page["Reservations"] for row in group["Instances"]]
 
-    def until(self, holds: Callable[[], object], limit_s: float = 15.0) -> None:
+    def until(self, condition: Callable[[], object], limit_s: float = 15.0) -> None:
         deadline = time.monotonic() + limit_s
-        while not holds():
-            assert time.monotonic() < deadline, "it did not happen in time"
+        while not condition():
+            assert time.monotonic() < deadline, f"the condition was not met within {limit_s:g} s"
             time.sleep(0.01)
 
     def states(self, *ids: str) -> set[str]:
@@ -89,23 +89,24 @@ def start_server(home: Home) -> tuple[RehearsalServer, FakeNodeHost, threading.T
     return server, host, thread
 
 
-def cloud_of(home: Home) -> client.RehearsalClient:
+def find_running_cloud(home: Home) -> client.RehearsalClient:
     deadline = time.monotonic() + 30
     while (cloud := client.find_running(home)) is None:
-        assert time.monotonic() < deadline, "the server did not come up"
+        assert time.monotonic() < deadline, "the server did not start"
         time.sleep(0.01)
     return cloud
 
 
 @contextmanager
 def rig_in(folder: Path) -> Iterator[Rig]:
+    """Run a server whose state home is a folder until the block ends."""
     BackendDict.reset()
     home = Home(folder)
     with pytest.MonkeyPatch.context() as patch:
-        # A server changes botocore's loaders for its whole process, which here goes on with other tests.
+        # A server patches the loaders of botocore, and this process runs other tests afterwards.
         patch.setattr(JSONFileLoader, "load_file", JSONFileLoader.load_file)
         server, host, thread = start_server(home)
-        yield Rig(home, host, server, cloud_of(home))
+        yield Rig(home, host, server, find_running_cloud(home))
         server.leave()
         thread.join(20)
         assert not thread.is_alive()
@@ -114,34 +115,34 @@ def rig_in(folder: Path) -> Iterator[Rig]:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
-    with rig_in(tmp_path) as made:
-        yield made
+    with rig_in(tmp_path) as rig:
+        yield rig
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Iterator[Life]:
-    """Server processes on one home, one after the other."""
-    made = Life(tmp_path)
-    yield made
-    made.end(signal.SIGKILL)
+def server_process(tmp_path: Path) -> Iterator[ServerProcess]:
+    """Server in a separate process that can be killed and restarted with the same state home."""
+    process = ServerProcess(tmp_path)
+    yield process
+    process.end(signal.SIGKILL)
 
 
 @pytest.fixture(scope="session")
 def make_rig() -> Callable[[Path], AbstractContextManager[Rig]]:
-    """For those who start one server after the other in the same home."""
+    """Function that starts a server, for tests that start several with the same state home."""
     return rig_in
 
 
 @pytest.fixture(scope="module")
 def module_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """One for many tests that only look; never beside `rig` in one test: moto's state is one a process."""
-    with rig_in(tmp_path_factory.mktemp("rig")) as made:
-        yield made
+    """Rig shared by the read-only tests of a module. Do not combine it with `rig`: moto's state is global."""
+    with rig_in(tmp_path_factory.mktemp("rig")) as rig:
+        yield rig
 
 
 @pytest.fixture
 def template(rig: Rig) -> str:
-    """A launch template as the gang program makes one; its id."""
+    """ID of a launch template like the one that the cluster program creates."""
     rig.ec2.import_key_pair(KeyName="key", PublicKeyMaterial=PUBLIC_KEY)
     group = rig.ec2.create_security_group(GroupName="gang", Description="gang")["GroupId"]
     rig.ec2.create_placement_group(GroupName="gang", Strategy="cluster")
@@ -166,9 +167,11 @@ def template(rig: Rig) -> str:
         ],
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in kinds],
     }
-    own = [{"ResourceType": "launch-template", "Tags": [{"Key": "own", "Value": "1"}]}]
-    made = rig.ec2.create_launch_template(LaunchTemplateName="gang", LaunchTemplateData=data, TagSpecifications=own)
-    return str(made["LaunchTemplate"]["LaunchTemplateId"])
+    template_tags = [{"ResourceType": "launch-template", "Tags": [{"Key": "own", "Value": "1"}]}]
+    response = rig.ec2.create_launch_template(
+        LaunchTemplateName="gang", LaunchTemplateData=data, TagSpecifications=template_tags
+    )
+    return str(response["LaunchTemplate"]["LaunchTemplateId"])
 
 
 def fleet_request(template_id: str, nodes: int, subnets: list[str], **more: Any) -> dict[str, Any]:
@@ -185,5 +188,5 @@ def fleet_request(template_id: str, nodes: int, subnets: list[str], **more: Any)
 
 @pytest.fixture
 def fleet(template: str) -> Callable[..., dict[str, Any]]:
-    """Builds CreateFleet requests for the template."""
+    """Function that builds a CreateFleet request for the template."""
     return lambda nodes, subnets, **more: fleet_request(template, nodes, subnets, **more)

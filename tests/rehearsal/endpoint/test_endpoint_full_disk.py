@@ -12,7 +12,7 @@ from cloudgpu.paths import unwritable_error
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.state import store
-from tests.rehearsal.endpoint.life import Life
+from tests.rehearsal.endpoint.server_process import ServerProcess
 from tests.rehearsal.endpoint.writers import ABSENT, WRITERS, Clients, Writer, observed, settle
 from tests.rehearsal.test_homes import fill, mounted
 
@@ -26,9 +26,9 @@ LIMIT_S = 60.0
 def small(tmp_path):
     """Yield servers whose state is on a small disk, and the disk."""
     with mounted("tmpfs", "none", tmp_path / "rehearsal", "size=24m") as disk:
-        life = Life(tmp_path)
-        yield life, disk
-        life.end(signal.SIGKILL)
+        server_process = ServerProcess(tmp_path)
+        yield server_process, disk
+        server_process.end(signal.SIGKILL)
 
 
 def during(seconds, writers, enough=lambda: True):
@@ -51,9 +51,9 @@ def wanted(expected):
 
 
 def test_full_disk_rejects_writes_and_keeps_acknowledged_data(small):
-    life, disk = small
-    life.start()
-    aws = Clients(life)
+    server_process, disk = small
+    server_process.start()
+    aws = Clients(server_process)
     expected = [{} for _ in range(WRITERS)]
 
     def wave(number):
@@ -67,16 +67,16 @@ def test_full_disk_rejects_writes_and_keeps_acknowledged_data(small):
     for message in {text for writer in writers for text in writer.messages}:
         assert "had no effect: no space left on the disk that holds" in message
         assert "free some disk space" in message
-    settle(life)
+    settle(server_process)
     assert observed(aws) == wanted(expected)
 
-    life.end(signal.SIGKILL)
+    server_process.end(signal.SIGKILL)
     fill(disk)
     with pytest.raises(AssertionError, match="died at its start"):
-        life.start()
+        server_process.start()
     (disk / "ballast").unlink()
-    life.start()
-    settle(life)
+    server_process.start()
+    settle(server_process)
     assert observed(aws) == wanted(expected)
 
     fill(disk)
@@ -86,7 +86,7 @@ def test_full_disk_rejects_writes_and_keeps_acknowledged_data(small):
     writers = wave(4)
     during(0.5, writers)
     assert not any(writer.refused for writer in writers)
-    settle(life)
+    settle(server_process)
     assert observed(aws) == wanted(expected)
 
 
@@ -103,38 +103,38 @@ def launched_until_refused(aws, run):
 
 
 def test_resources_can_be_deleted_on_a_full_disk(small):
-    life, disk = small
-    life.start()
-    aws = Clients(life)
+    server_process, disk = small
+    server_process.start()
+    aws = Clients(server_process)
     run = {"MinCount": 3, "MaxCount": 3, "ImageId": aws.ami, "InstanceType": "g5.xlarge"}
     ids = [row["InstanceId"] for row in aws.ec2.run_instances(**run)["Instances"]]
     group = aws.ec2.create_security_group(GroupName="g", Description="g")["GroupId"]
     aws.s3.put_object(Bucket="data", Key="k", Body=b"x" * 100_000)
-    settle(life)
+    settle(server_process)
     fill(disk)
     ids += launched_until_refused(aws, run)
-    settle(life)
-    assert len(client.nodes(life.cloud)) == len(ids)
+    settle(server_process)
+    assert len(client.nodes(server_process.cloud)) == len(ids)
     aws.ec2.terminate_instances(InstanceIds=ids)
     aws.ec2.delete_security_group(GroupId=group)
     aws.s3.delete_object(Bucket="data", Key="k")
     aws.iam.delete_role(RoleName="expiry")
-    settle(life)
-    life.end(signal.SIGKILL)
+    settle(server_process)
+    server_process.end(signal.SIGKILL)
     (disk / "ballast").unlink()
-    life.start()
-    settle(life)
-    found = client.list_resources(life.cloud)
+    server_process.start()
+    settle(server_process)
+    found = client.list_resources(server_process.cloud)
     assert [row["state"] for row in found["instances"] if row["state"] != "terminated"] == []
     assert not found["roles"]
     assert aws.s3.list_objects_v2(Bucket="data")["KeyCount"] == 0
 
 
 def test_object_larger_than_the_disk_leaves_no_partial_file(small):
-    life, _ = small
-    life.start()
-    aws = Clients(life)
-    objects = RehearsalFiles.of(life.home).objects
+    server_process, _ = small
+    server_process.start()
+    aws = Clients(server_process)
+    objects = RehearsalFiles.of(server_process.home).objects
     aws.s3.put_object(Bucket="data", Key="small", Body=b"x")
     before = sorted(path.name for path in objects.iterdir())
     for _ in range(3):
@@ -143,8 +143,8 @@ def test_object_larger_than_the_disk_leaves_no_partial_file(small):
     assert sorted(path.name for path in objects.iterdir()) == before
     assert [row["Key"] for row in aws.s3.list_objects_v2(Bucket="data")["Contents"]] == ["small"]
     aws.s3.put_object(Bucket="data", Key="next", Body=b"z" * (1 << 20))
-    life.end(signal.SIGKILL)
-    life.start()
+    server_process.end(signal.SIGKILL)
+    server_process.start()
     assert aws.s3.get_object(Bucket="data", Key="next")["Body"].read() == b"z" * (1 << 20)
 
 
@@ -159,17 +159,17 @@ def refusing(fails, write_durably):
     return failing
 
 
-def test_call_that_cannot_be_saved_changes_no_node(life):
+def test_call_that_cannot_be_saved_changes_no_node(server_process):
     fails = multiprocessing.get_context("fork").Value("b", 0)
 
-    life.start(prepare=lambda: setattr(store, "write_durably", refusing(fails, store.write_durably)))
-    aws = Clients(life)
+    server_process.start(prepare=lambda: setattr(store, "write_durably", refusing(fails, store.write_durably)))
+    aws = Clients(server_process)
     run = {"MinCount": 1, "MaxCount": 1, "ImageId": aws.ami, "InstanceType": "g5.xlarge"}
     (first,) = (row["InstanceId"] for row in aws.ec2.run_instances(**run)["Instances"])
     group = aws.ec2.describe_security_groups(GroupNames=["default"])["SecurityGroups"][0]["GroupId"]
-    settle(life)
+    settle(server_process)
     aws.s3.put_object(Bucket="data", Key="k", Body=b"")  # saves that the node is up
-    nodes = life.home.root / "nodes.json"
+    nodes = server_process.home.root / "nodes.json"
     before = nodes.read_text()
     rule = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
     fails.value = 1
@@ -185,24 +185,24 @@ def test_call_that_cannot_be_saved_changes_no_node(life):
             call()
     time.sleep(0.3)  # for nodes to end or to boot, were they to
     assert nodes.read_text() == before
-    assert [(node.instance_id, node.state) for node in client.nodes(life.cloud)] == [(first, "running")]
+    assert [(node.instance_id, node.state) for node in client.nodes(server_process.cloud)] == [(first, "running")]
     fails.value = 0
     aws.s3.create_bucket(Bucket="more")
     aws.ec2.terminate_instances(InstanceIds=[first])
-    settle(life)
-    assert client.nodes(life.cloud) == ()
+    settle(server_process)
+    assert client.nodes(server_process.cloud) == ()
 
 
-def test_region_is_readable_although_its_state_cannot_be_saved(life):
+def test_region_is_readable_although_its_state_cannot_be_saved(server_process):
     fails = multiprocessing.get_context("fork").Value("b", 0)
-    life.start(prepare=lambda: setattr(store, "write_durably", refusing(fails, store.write_durably)))
-    ec2 = life.aws("ec2")
+    server_process.start(prepare=lambda: setattr(store, "write_durably", refusing(fails, store.write_durably)))
+    ec2 = server_process.aws("ec2")
     fails.value = 1
     shown = ec2.describe_vpcs()["Vpcs"]
     assert shown
     assert ec2.describe_vpcs()["Vpcs"] == shown
     fails.value = 0
     ec2.create_placement_group(GroupName="g", Strategy="cluster")
-    life.end(signal.SIGKILL)
-    life.start()
+    server_process.end(signal.SIGKILL)
+    server_process.start()
     assert ec2.describe_vpcs()["Vpcs"] == shown

@@ -79,9 +79,9 @@ def test_large_body_is_accepted_only_from_authorized_callers(module_rig):
     answer = exchange(module_rig, f"PUT /large/k HTTP/1.1\r\n{fields}".encode() + body)
     assert b" 403 " in answer.partition(b"\r\n")[0]
     assert b"MissingAuthenticationToken" in answer
-    stranger = module_rig.stranger("s3")
+    unauthorized = module_rig.client_with_wrong_key("s3")
     with pytest.raises(ClientError, match="InvalidAccessKeyId"):
-        stranger.put_object(Bucket="large", Key="k", Body=body)
+        unauthorized.put_object(Bucket="large", Key="k", Body=body)
     url = s3.generate_presigned_url("put_object", {"Bucket": "large", "Key": "presigned"})
     answer = exchange(module_rig, f"PUT {url.partition(host)[2]} HTTP/1.1\r\n{fields}".encode() + body)
     assert b" 200 " in answer.partition(b"\r\n")[0], answer

@@ -27,10 +27,10 @@ def let_them_write(writers: list[Writer], calls: int) -> None:
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(80, marks=pytest.mark.full)])
-def test_acknowledged_writes_survive_kills_and_no_write_is_partial(life, kills, record_property):
+def test_acknowledged_writes_survive_kills_and_no_write_is_partial(server_process, kills, record_property):
     dice = random.Random(kills)
-    life.start()
-    aws = Clients(life)
+    server_process.start()
+    aws = Clients(server_process)
     expected: list[dict[Key, Any]] = [{} for _ in range(WRITERS)]
     acknowledged: Counter[str] = Counter()
     came_through, doubtful = 0, 0
@@ -40,13 +40,13 @@ def test_acknowledged_writes_survive_kills_and_no_write_is_partial(life, kills, 
             writer.start()
         let_them_write(writers, dice.randint(4, 16))
         time.sleep(dice.uniform(0, 0.1))
-        life.end(signal.SIGKILL)
+        server_process.end(signal.SIGKILL)
         for writer in writers:
             writer.join(60)
             assert writer.wrong == [], writer.wrong
             acknowledged += writer.acknowledged
-        life.start()
-        settle(life)
+        server_process.start()
+        settle(server_process)
         found = observed(aws)
         for writer in writers:
             for key, after in writer.mark_incomplete.items():
@@ -65,7 +65,7 @@ def test_acknowledged_writes_survive_kills_and_no_write_is_partial(life, kills, 
     assert len(acknowledged) > 6
 
 
-def test_call_that_changes_two_services_is_applied_atomically(life):
+def test_call_that_changes_two_services_is_applied_atomically(server_process):
     """A mount target also creates an EC2 interface; kill the server before each write of the call and after all."""
     left = multiprocessing.get_context("fork").Value("i", -1)
 
@@ -81,11 +81,11 @@ def test_call_that_changes_two_services_is_applied_atomically(life):
         store.write_durably = counted
 
     outcomes = []
-    life.start()
-    aws = Clients(life)
-    life.end()
+    server_process.start()
+    aws = Clients(server_process)
+    server_process.end()
     for number in range(1, 6):
-        life.start(prepare=die_at_a_write)
+        server_process.start(prepare=die_at_a_write)
         made = aws.efs.create_file_system(CreationToken=f"f{number}")["FileSystemId"]
         left.value = number
         try:
@@ -94,15 +94,15 @@ def test_call_that_changes_two_services_is_applied_atomically(life):
         except (ConnectionError, HTTPClientError):
             answered = False
         left.value = -1
-        life.end(signal.SIGKILL)
-        life.start()
+        server_process.end(signal.SIGKILL)
+        server_process.start()
         found = observed(aws)
         files = found["files", f"f{number}"]
         assert (files["targets"], files["interfaces"]) in ((0, 0), (1, 1)), f"killed at write {number}"
         assert not [key for key in found if key[0] == "interface"], f"killed at write {number}"
         assert files["targets"] or not answered
         outcomes.append((answered, files["targets"]))
-        life.end()
+        server_process.end()
     assert outcomes[0] == (False, 0)
     assert (False, 1) in outcomes, "it was never killed after its commit"
     assert outcomes[-1] == (True, 1)

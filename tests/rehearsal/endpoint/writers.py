@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
 from cloudgpu.rehearsal import client
-from tests.rehearsal.endpoint.life import Life
+from tests.rehearsal.endpoint.server_process import ServerProcess
 
 WRITERS = 3
 UBUNTU = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
@@ -30,9 +30,9 @@ Key = tuple[str, str]
 class Clients:
     """One client a service, shared by the writers: the port survives the server."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, server_process: ServerProcess) -> None:
         for name in SERVICES:
-            setattr(self, name, life.aws(name, max_pool_connections=WRITERS + 1))
+            setattr(self, name, server_process.aws(name, max_pool_connections=WRITERS + 1))
         self.ami = self.ssm.get_parameter(Name=UBUNTU)["Parameter"]["Value"]
         self.subnet = self.ec2.describe_subnets()["Subnets"][0]["SubnetId"]
         self.s3.create_bucket(Bucket="data")
@@ -362,9 +362,9 @@ def _expression(aws: Any, row: Mapping[str, Any]) -> str:
     return str(aws.scheduler.get_schedule(Name=row["Name"])["ScheduleExpression"])
 
 
-def settle(life: Life) -> None:
+def settle(server_process: ServerProcess) -> None:
     """Wait until no instance is on its way up or down."""
     deadline = time.monotonic() + 30
-    while {node.state for node in client.nodes(life.cloud)} - {"running"}:
+    while {node.state for node in client.nodes(server_process.cloud)} - {"running"}:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""One rehearsal cloud for the whole library of faults."""
+"""The rehearsal cloud that all tests of the fault library share."""
 
 import json
 import time
@@ -17,8 +17,8 @@ _RESOURCES = "{{instance_type: {type}, nodes: 2, regions: {regions}, market: {ma
 
 
 @dataclass(frozen=True)
-class Done:
-    """How a command ended."""
+class CommandResult:
+    """Exit code and output of a command."""
 
     argv: tuple[str, ...]
     code: int
@@ -26,38 +26,40 @@ class Done:
     err: str
 
     @property
-    def shown(self) -> str:
-        return f"cloudgpu {' '.join(self.argv)} ended with {self.code}\n{self.out}\n{self.err}"
+    def text(self) -> str:
+        """The command line, the exit code and the output."""
+        return f"cloudgpu {' '.join(self.argv)} exited with {self.code}\n{self.out}\n{self.err}"
 
 
 @dataclass
-class Stage:
-    """A home with its cloud, and what can be done to both."""
+class FaultCloud:
+    """A rehearsal cloud to which faults are applied, and the commands that use it."""
 
     workspace: Any
 
-    def run(self, *argv: str, **settings: object) -> Done:
+    def run(self, *argv: str, **settings: object) -> CommandResult:
         env = {f"CLOUDGPU_{name.upper()}": str(value) for name, value in settings.items()}
         done = self.workspace.run(*argv, code=None, env=env)
-        return Done(argv, done.returncode, done.stdout, done.stderr)
+        return CommandResult(argv, done.returncode, done.stdout, done.stderr)
 
-    def ok(self, *argv: str) -> Done:
+    def ok(self, *argv: str) -> CommandResult:
         done = self.run(*argv)
-        assert done.code == 0, done.shown
+        assert done.code == 0, done.text
         return done
 
     def json(self, *argv: str) -> Any:
         return json.loads(self.ok(*argv, "--json").out)
 
-    def apply(self, *names: str, **given: object) -> None:
+    def apply(self, *names: str, **parameters: object) -> None:
+        """Apply faults of the library together."""
         found = [scripts.find_script(name) for name in names]
-        whole = scripts.combine_scripts(found, {name: str(value) for name, value in given.items()})
-        client.put_script(self.workspace.cloud, {"names": list(names), **whole})
+        combined = scripts.combine_scripts(found, {name: str(value) for name, value in parameters.items()})
+        client.put_script(self.workspace.cloud, {"names": list(names), **combined})
 
     def clear(self) -> None:
         client.put_script(self.workspace.cloud, {})
 
-    def in_force(self) -> Mapping[str, Any]:
+    def applied_faults(self) -> Mapping[str, Any]:
         return client.script(self.workspace.cloud)
 
     @property
@@ -68,10 +70,10 @@ class Stage:
     def zones(self) -> set[str]:
         return {node.zone for node in self.nodes}
 
-    def until(self, holds: Callable[[], object], limit_s: float = 30.0) -> None:
+    def until(self, condition: Callable[[], object], limit_s: float = 30.0) -> None:
         deadline = time.monotonic() + limit_s
-        while not holds():
-            assert time.monotonic() < deadline, "it did not happen in time"
+        while not condition():
+            assert time.monotonic() < deadline, f"the condition was not met within {limit_s:g} s"
             time.sleep(0.02)
 
     def recipe(self, *, regions: str = "[us-east-1]", market: str = "on-demand", type: str = "p3dn.24xlarge") -> str:
@@ -79,35 +81,37 @@ class Stage:
         return "plain"
 
     def injected_faults(self) -> list[str]:
-        """What has struck the nodes that stand, one entry a node and fault."""
+        """Return the faults injected into existing nodes, with one entry per node and fault."""
         host = NodeHostClient(RehearsalFiles.of(self.workspace.home).nodes)
-        living = {node.instance_id for node in self.nodes}
-        return [deed for report in host.list() if report.instance_id in living for deed in report.befallen]
+        existing = {node.instance_id for node in self.nodes}
+        return [fault for report in host.list() if report.instance_id in existing for fault in report.befallen]
 
-    def felt(self) -> int:
-        """How often a rule or a condition has struck since it was applied."""
-        now = self.in_force()
-        return now["struck"] + sum(rule["fired"] for rule in now["rules"])
+    def fire_count(self) -> int:
+        """Return how often the applied rules and conditions have fired."""
+        applied = self.applied_faults()
+        return applied["struck"] + sum(rule["fired"] for rule in applied["rules"])
 
-    def check_nothing_is_left(self) -> None:
+    def check_empty(self) -> None:
+        """Check that no resource, recorded cluster or open ledger row remains."""
         assert self.workspace.left() == {}
         assert self.json("status")["clusters"] == []
         assert [row for row in self.json("cost")["rows"] if row["open_entries"]] == []
 
 
 @pytest.fixture(scope="package")
-def one_stage(make_workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def shared_fault_cloud(make_workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultCloud]:
     with make_workspace(tmp_path_factory.mktemp("library")) as workspace:
-        yield Stage(workspace)
+        yield FaultCloud(workspace)
 
 
 @pytest.fixture
-def stage(one_stage: Stage) -> Iterator[Stage]:
-    """The cloud without faults; each test leaves nothing in it."""
-    one_stage.clear()
-    one_stage.workspace.home.cooldowns.unlink(missing_ok=True)  # or the zone of an earlier fault is tried last
-    yield one_stage
-    one_stage.clear()
-    for cluster in one_stage.json("status")["clusters"]:
-        one_stage.ok("down", cluster["cluster"], "--yes")
-    one_stage.check_nothing_is_left()
+def fault_cloud(shared_fault_cloud: FaultCloud) -> Iterator[FaultCloud]:
+    """The shared cloud without faults. Deletes the clusters that the test leaves and checks that nothing remains."""
+    shared_fault_cloud.clear()
+    # Otherwise the zone of an earlier fault would be tried last.
+    shared_fault_cloud.workspace.home.cooldowns.unlink(missing_ok=True)
+    yield shared_fault_cloud
+    shared_fault_cloud.clear()
+    for cluster in shared_fault_cloud.json("status")["clusters"]:
+        shared_fault_cloud.ok("down", cluster["cluster"], "--yes")
+    shared_fault_cloud.check_empty()

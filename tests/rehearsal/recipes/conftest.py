@@ -1,4 +1,4 @@
-"""Where recipes are carried through."""
+"""The workspace in which the recipes run."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from tests.rehearsal.conftest import Workspace
 
 
 @pytest.fixture(scope="module")
-def lab(make_workspace, tmp_path_factory) -> Iterator[Workspace]:
-    """One rehearsal cloud for all recipes of a file; every run makes and ends a cluster of its own."""
-    with make_workspace(tmp_path_factory.mktemp("lab")) as workspace:
+def recipe_workspace(make_workspace, tmp_path_factory) -> Iterator[Workspace]:
+    """Workspace that all recipes of a test file share. Every run creates and deletes its own cluster."""
+    with make_workspace(tmp_path_factory.mktemp("recipes")) as workspace:
         yield workspace

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.documentation import blocks_for
-from tests.rehearsal.recipes.carried import INSTALLING_S, ROOT, Trained, cache, cached
+from tests.rehearsal.recipes.recipe_run import INSTALL_TIMEOUT_S, ROOT, RecipeRun, cache_environment, cache_folder
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(1200)]
 
@@ -27,16 +27,16 @@ NOT_RUN = {
 """The container that each recipe needs: no packages of these frameworks exist for current Pythons without a GPU."""
 
 
-def test_mxnet_imagenet_trains_with_every_kvstore_and_compression(lab):
+def test_mxnet_imagenet_trains_with_every_kvstore_and_compression(recipe_workspace):
     """Run a matrix of kvstore types and compression on one cluster, with one table of results."""
     (documented,) = blocks_for(__file__, "docs/guides/matrix.md")
     (first_page,) = blocks_for(__file__, "README.md")
     assert documented.startswith(first_page.rstrip())
     assert "train mxnet-imagenet " in documented
-    table = lab.work / "kvstore.csv"
-    process = lab.popen(*shlex.split(documented)[1:], "--yes", env=cached())
+    table = recipe_workspace.work / "kvstore.csv"
+    process = recipe_workspace.popen(*shlex.split(documented)[1:], "--yes", env=cache_environment())
     try:
-        out, err = process.communicate(timeout=INSTALLING_S)
+        out, err = process.communicate(timeout=INSTALL_TIMEOUT_S)
     finally:
         process.kill()
     assert process.returncode == 0, f"{out}\n{err}"
@@ -44,41 +44,41 @@ def test_mxnet_imagenet_trains_with_every_kvstore_and_compression(lab):
     losses = {(row["kvstore"], row["compression"]): float(row["loss"]) for row in rows}
     assert set(losses) == {(kind, how) for kind in ("dist_sync", "dist_async") for how in ("none", "2bit")}
     assert all(float(row["images_per_s"]) > 0 for row in rows)
-    # The same seed: had nothing been compressed, both would have come to the same loss.
+    # With the same seed, both losses would be equal if the gradients were not compressed.
     assert losses["dist_sync", "none"] != losses["dist_sync", "2bit"]
     for kind, how in losses:
         greeting = rf"worker \d of 2 on CPU, MXNet 1\.9\.1, kvstore={kind} compression={how}$"
         assert len(re.findall(greeting, out + err, re.MULTILINE)) >= 2, err
-    assert lab.left() == {}
+    assert recipe_workspace.left() == {}
 
 
-def test_tensorflow_resnet50_trains_on_two_workers(lab):
+def test_tensorflow_resnet50_trains_on_two_workers(recipe_workspace):
     """Two workers share their variables; the chief writes TensorBoard events."""
-    done = Trained(lab, "tensorflow-resnet50")
+    run = RecipeRun(recipe_workspace, "tensorflow-resnet50")
     for worker in (0, 1):
-        assert done.said_once(f"worker {worker}: 2 replicas on CPU, TensorFlow 2.15.1, float32 xla=false")
-    assert done.written["replicas"] == 2
-    assert done.figure("images_per_s") == pytest.approx(done.written["images_per_s"], rel=1e-3)
-    first = next(float(found[1]) for line in done.said if (found := re.search(r" - loss: (\S+)", line)))
-    assert done.figure("loss") < first / 2, "the same batch again and again: a network that learns at all learns it"
-    (events,) = (done.outputs / "tensorboard/train").iterdir()
+        assert run.printed_once(f"worker {worker}: 2 replicas on CPU, TensorFlow 2.15.1, float32 xla=false")
+    assert run.metrics_file["replicas"] == 2
+    assert run.metric("images_per_s") == pytest.approx(run.metrics_file["images_per_s"], rel=1e-3)
+    first = next(float(found[1]) for line in run.lines if (found := re.search(r" - loss: (\S+)", line)))
+    assert run.metric("loss") < first / 2, "the loss must decrease on a batch that is repeated"
+    (events,) = (run.outputs / "tensorboard/train").iterdir()
     assert events.stat().st_size > 0
 
 
-def test_theano_recipe_reaches_its_validation_error(lab):
-    done = Trained(lab, "theano")
-    assert done.said_once("Theano 1.0.5 on cpu, floats are float32")
-    assert done.figure("validation_error") == pytest.approx(done.written["validation_error"])
-    assert done.figure("validation_error") == pytest.approx(4.5, abs=1.0)  # one image is half a percent
-    assert done.figure("images_per_s") > 0
+def test_theano_recipe_reaches_its_validation_error(recipe_workspace):
+    run = RecipeRun(recipe_workspace, "theano")
+    assert run.printed_once("Theano 1.0.5 on cpu, floats are float32")
+    assert run.metric("validation_error") == pytest.approx(run.metrics_file["validation_error"])
+    assert run.metric("validation_error") == pytest.approx(4.5, abs=1.0)  # one image is half a percent
+    assert run.metric("images_per_s") > 0
 
 
 @pytest.fixture(scope="module")
 def horovod_python() -> str:
     """Build an environment with Horovod once, as the recipe's documentation describes."""
-    directory = cache() / "horovod"
+    directory = cache_folder() / "horovod"
     line = [str(ROOT / "recipes/horovod/build.sh"), str(directory)]
-    build = subprocess.run(line, capture_output=True, text=True, timeout=INSTALLING_S, check=False)
+    build = subprocess.run(line, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
     if "not found: install" in build.stderr:
         pytest.skip(build.stderr.strip())
     assert build.returncode == 0, build.stdout + build.stderr
@@ -88,25 +88,25 @@ def horovod_python() -> str:
 def test_horovod_trains_two_ranks_under_mpirun(make_workspace, tmp_path, horovod_python):
     """Run two ranks under a real mpirun; their gradients are averaged."""
     with make_workspace(tmp_path) as workspace:
-        done = Trained(workspace, "horovod", CLOUDGPU_REHEARSAL_PYTHON=horovod_python)
+        run = RecipeRun(workspace, "horovod", CLOUDGPU_REHEARSAL_PYTHON=horovod_python)
     for rank in (0, 1):
-        assert any(re.match(rf"rank {rank} of 2 on \S+, CPU, MXNet 1\.9\.1$", line) for line in done.said), done.said
-    assert done.written["ranks"] == 2
-    assert done.figure("images_per_s") == pytest.approx(done.written["images_per_s"], rel=0.01)
-    assert 0 < done.figure("loss") < 5
+        assert any(re.match(rf"rank {rank} of 2 on \S+, CPU, MXNet 1\.9\.1$", line) for line in run.lines), run.lines
+    assert run.metrics_file["ranks"] == 2
+    assert run.metric("images_per_s") == pytest.approx(run.metrics_file["images_per_s"], rel=0.01)
+    assert 0 < run.metric("loss") < 5
 
 
 @pytest.mark.parametrize("name", NOT_RUN)
-def test_recipe_that_needs_a_container_reports_not_run(lab, name):
-    done = Trained(lab, name, state="not-run")
-    assert done.told["reason"] == f"not run: needs {NOT_RUN[name]}"
-    assert not done.said
-    assert all(metric["value"] is None for metric in done.told["metrics"].values())
+def test_recipe_that_needs_a_container_reports_not_run(recipe_workspace, name):
+    run = RecipeRun(recipe_workspace, name, state="not-run")
+    assert run.result["reason"] == f"not run: needs {NOT_RUN[name]}"
+    assert not run.lines
+    assert all(metric["value"] is None for metric in run.result["metrics"].values())
 
 
 def test_every_recipe_is_covered_by_a_test():
     """The tests in this folder and the quickstart test together name every recipe folder."""
     folders = {path.parent.name for path in (ROOT / "recipes").glob("*/recipe.yaml")}
     texts = [path.read_text() for path in Path(__file__).parent.glob("test_*_recipes.py")]
-    carried = {name for text in texts for name in re.findall(r'(?:Trained\(\w+, "|recipes/|train )([\w-]+)', text)}
-    assert folders == (carried & folders) | {"quickstart"} | set(NOT_RUN)
+    tested = {name for text in texts for name in re.findall(r'(?:RecipeRun\(\w+, "|recipes/|train )([\w-]+)', text)}
+    assert folders == (tested & folders) | {"quickstart"} | set(NOT_RUN)

@@ -22,7 +22,7 @@ from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
 from cloudgpu.rehearsal.server.access_keys import load_or_create
-from tests.rehearsal.endpoint.conftest import cloud_of, start_server
+from tests.rehearsal.endpoint.conftest import find_running_cloud, start_server
 
 ADDRESS = "169.254.169.254"
 OBJECTS = ("digits/a.txt", "digits/sub/b.txt")
@@ -63,7 +63,7 @@ def main() -> None:
         subprocess.run(command.split(), check=True)
     home = Home(folder / f"home-{secrets.token_hex(2)}").ensure()
     server, _, thread = start_server(home)
-    cloud = cloud_of(home)
+    cloud = find_running_cloud(home)
     role = load_or_create(RehearsalFiles(home.rehearsal).keys).role
     serve_metadata(
         RoleCredentials(role.access_key_id, role.secret_access_key, "for show", datetime.now(UTC) + timedelta(hours=1))

@@ -1,4 +1,4 @@
-"""Server processes on one home, one after the other, that a test may kill."""
+"""A rehearsal server in a separate process that a test can kill and restart with the same state home."""
 
 import multiprocessing
 import os
@@ -23,7 +23,7 @@ _MODELS = ("ec2", "efs", "iam", "s3", "scheduler", "ssm")
 
 
 def _serve(root: str, faults: list[dict[str, Any]], prepare: Callable[[], None] | None) -> None:
-    """A server in a forked process, where moto is loaded already: starting it costs milliseconds."""
+    """Run a server in a forked process. It starts within milliseconds because moto is already loaded."""
     from cloudgpu.clock import SystemClock
     from cloudgpu.rehearsal.server.main import RehearsalServer
     from tests.rehearsal.fake_nodes import FakeNodeHost
@@ -31,15 +31,15 @@ def _serve(root: str, faults: list[dict[str, Any]], prepare: Callable[[], None] 
     if prepare is not None:
         prepare()
     home = Home(Path(root))
-    mock_random.seed()  # a fork inherits the state of moto's generator, and with it the next ids
+    mock_random.seed()  # otherwise every fork would generate the same IDs
     server = RehearsalServer(home, FakeNodeHost(home.root / "nodes.json"), SystemClock())
     server.faults.put(faults)
     signal.signal(signal.SIGTERM, lambda *_: server.leave())
     server.run()
 
 
-def _warm() -> None:
-    """Load once, before the forks, what every server would otherwise read at its first call: a second and more."""
+def _preload() -> None:
+    """Load the service models once before forking, which saves each server more than a second at its first call."""
     import cloudgpu.rehearsal.aws_api.simulated_cloud  # noqa: F401
 
     for name in _MODELS:
@@ -47,11 +47,11 @@ def _warm() -> None:
         AccountSpecificBackend.get_session().get_available_regions(name)
 
 
-class Life:
-    """One server process after the other on one home."""
+class ServerProcess:
+    """At most one running server, which can be restarted with the same state home."""
 
     def __init__(self, root: Path) -> None:
-        _warm()
+        _preload()
         BackendDict.reset()
         (root / "rehearsal").mkdir(exist_ok=True)
         self.home = Home(root)
@@ -59,21 +59,23 @@ class Life:
         self._process: Any = None
 
     def start(self, faults: list[dict[str, Any]] | None = None, *, prepare: Callable[[], None] | None = None) -> None:
-        """Start a server with these faults; `prepare` is called in its process before."""
+        """Start a server with the given faults. `prepare` is called first, in the new process."""
         self._process = self._context.Process(target=_serve, args=(str(self.home.root), faults or [], prepare))
         self._process.start()
         deadline = time.monotonic() + 30
         while (found := client.find_running(self.home)) is None or found.pid != self._process.pid:
-            assert self._process.is_alive(), "the server died at its start"
+            assert self._process.is_alive(), "the server died during startup"
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
-    def end(self, how: int = signal.SIGTERM) -> None:
+    def end(self, signal_number: int = signal.SIGTERM) -> None:
+        """Send a signal to the server and wait until it exits."""
         if self._process.is_alive():
-            os.kill(self._process.pid, how)
+            os.kill(self._process.pid, signal_number)
         self._process.join(30)
 
-    def dead(self) -> bool:
+    def was_killed(self) -> bool:
+        """Wait until the server exits and return whether SIGKILL ended it."""
         self._process.join(30)
         return self._process.exitcode == -signal.SIGKILL
 
