@@ -13,7 +13,7 @@ from cloudgpu.node.agent.gang import follow
 from cloudgpu.node.agent.gang.follow import LogReader
 from cloudgpu.node.agent.spot_notice import SpotNotice
 from cloudgpu.run.verdict import Chunk
-from tests.lying.server import answer, lying
+from tests.bad_http.server import http_response, raw_server
 
 TEXT = st.lists(st.sampled_from([b"a", b"\n", "ä".encode(), "€".encode(), "😀".encode(), b"\xff", b"\r"]), max_size=60)
 
@@ -129,15 +129,15 @@ def test_notice_of_a_spot_interruption_is_sent_once(tmp_path: Path, monkeypatch,
 
     def metadata(request):
         if request.path != "/latest/meta-data/spot/instance-action":
-            return [answer(body=b"token")]
+            return [http_response(body=b"token")]
         requests.append(request)
         if len(requests) == 1:  # first there is no notice
-            return [answer("404 Not Found")]
+            return [http_response("404 Not Found")]
         seen.set()
-        return [answer(body=document.encode())]
+        return [http_response(body=document.encode())]
 
     save_status(tmp_path, "running")
-    with lying(metadata) as server:
+    with raw_server(metadata) as server:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
         spot = SpotNotice(every_s=0.001)
         assert seen.wait(10)

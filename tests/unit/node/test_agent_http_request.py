@@ -5,7 +5,7 @@ import ssl
 import pytest
 
 from cloudgpu.node.agent.fetch.http_request import Client
-from tests.lying.server import answer, lying
+from tests.bad_http.server import http_response, raw_server
 
 
 @pytest.fixture(name="contexts")
@@ -23,13 +23,13 @@ def _contexts(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
 
 
 def test_http_request_reads_no_certificate_authorities(contexts) -> None:
-    with lying(lambda _request: [answer(body=b"token")]) as server:
+    with raw_server(lambda _request: [http_response(body=b"token")]) as server:
         response = Client(5, 1000, proxies=False).send(f"{server.url}/latest/api/token", {}, guarded=False)
     assert (response.body, contexts) == (b"token", [])
 
 
 def test_https_request_verifies_the_server_with_the_certificate_authorities_of_the_system(contexts) -> None:
-    with lying(lambda _request: [answer()]) as server, pytest.raises(OSError, match="SSL"):
+    with raw_server(lambda _request: [http_response()]) as server, pytest.raises(OSError, match="SSL"):
         Client(5, 1000, proxies=False).send(f"https://{server.address}/", {}, guarded=False)
     (context,) = contexts
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

@@ -9,17 +9,19 @@ from cloudgpu.node.agent.checkpoints import aws_role, bucket
 from cloudgpu.node.agent.checkpoints.aws_role import InstanceRole, RoleKeys
 from cloudgpu.node.agent.checkpoints.bucket import CheckpointBucket
 from cloudgpu.node.agent.errors import AgentError
-from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
-from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, cases, telling
-from tests.lying.readers import outcome
-from tests.lying.server import answer, lying
+from tests.bad_http.limits import call_within_limits
+from tests.bad_http.responses import CONTENTS, HEADS, LENGTHS, REDIRECTS, BadResponse, bad_server, cases
+from tests.bad_http.server import http_response, raw_server
+from tests.bad_http.sockets import collect_sockets  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:unclosed <socket:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 
 SECRETS = ("hush-access", "hush-secret", "hush-token")
-LIES = [lie for lie in (*LENGTHS, *HEADS, *CONTENTS, *REDIRECTS) if "length too small" not in lie.name]
+BAD_RESPONSES = [
+    response for response in (*LENGTHS, *HEADS, *CONTENTS, *REDIRECTS) if "length too small" not in response.name
+]
 
 
 @pytest.fixture(autouse=True)
@@ -38,20 +40,20 @@ def kept(url: str, tmp_path: Path, size: int):
     return place.send(str(tmp_path / "ckpt"), "ckpt", {}, lambda _state: None)
 
 
-@pytest.mark.parametrize("lie", cases(LIES))
-def test_upload_to_a_misbehaving_bucket_fails_without_exposing_secrets(lie: Lie, tmp_path: Path):
-    with telling(lie) as server:
-        found = outcome(lambda: kept(server.url, tmp_path, 2500))
+@pytest.mark.parametrize("bad_response", cases(BAD_RESPONSES))
+def test_upload_to_a_misbehaving_bucket_fails_without_exposing_secrets(bad_response: BadResponse, tmp_path: Path):
+    with bad_server(bad_response) as server:
+        found = call_within_limits(lambda: kept(server.url, tmp_path, 2500))
     assert isinstance(found, AgentError), found
     assert found.message.isprintable()
     assert not any(secret in repr((found.message, found.hint)) for secret in SECRETS)
 
 
-@pytest.mark.parametrize("lie", cases(LIES))
-def test_misbehaving_metadata_service_yields_no_keys(lie: Lie, monkeypatch):
-    with telling(lie) as server:
+@pytest.mark.parametrize("bad_response", cases(BAD_RESPONSES))
+def test_misbehaving_metadata_service_yields_no_keys(bad_response: BadResponse, monkeypatch):
+    with bad_server(bad_response) as server:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
-        found = outcome(lambda: InstanceRole().keys())
+        found = call_within_limits(lambda: InstanceRole().keys())
     assert isinstance(found, AgentError), found
     assert found.message.isprintable()
 
@@ -59,24 +61,24 @@ def test_misbehaving_metadata_service_yields_no_keys(lie: Lie, monkeypatch):
 @pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "303 See Other", "307 Temporary Redirect"])
 @pytest.mark.parametrize("size", [10, 2500])
 def test_checkpoint_upload_follows_no_redirect(status: str, size: int, tmp_path: Path):
-    with lying(lambda _: [answer(body=b"<UploadId>u</UploadId>", etag='"e"')], "127.0.0.2") as thief:
-        with lying(lambda _: [answer(status, location=f"{thief.url}/x")]) as server:
-            found = outcome(lambda: kept(server.url, tmp_path, size))
+    with raw_server(lambda _: [http_response(body=b"<UploadId>u</UploadId>", etag='"e"')], "127.0.0.2") as thief:
+        with raw_server(lambda _: [http_response(status, location=f"{thief.url}/x")]) as server:
+            found = call_within_limits(lambda: kept(server.url, tmp_path, size))
         assert isinstance(found, AgentError), found
-        assert thief.asked == []
+        assert thief.requests == []
 
 
 @pytest.mark.parametrize("path", ["/latest/api/token", "/latest/meta-data"])
 def test_metadata_service_token_follows_no_redirect(path: str, monkeypatch):
-    def tell(request):
+    def respond(request):
         if request.path.startswith(path):
-            return [answer("302 Found", location=f"{thief.url}/x")]
-        return [answer(body=b"hush-token")]
+            return [http_response("302 Found", location=f"{thief.url}/x")]
+        return [http_response(body=b"hush-token")]
 
-    with lying(lambda _: [answer(body=b"role")], "127.0.0.2") as thief, lying(tell) as server:
+    with raw_server(lambda _: [http_response(body=b"role")], "127.0.0.2") as thief, raw_server(respond) as server:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
-        assert isinstance(outcome(lambda: InstanceRole().keys()), AgentError)
-        assert thief.asked == []
+        assert isinstance(call_within_limits(lambda: InstanceRole().keys()), AgentError)
+        assert thief.requests == []
 
 
 KEYS = {"AccessKeyId": "a", "SecretAccessKey": "s", "Token": "t", "Expiration": "2999-01-01T00:00:00Z"}
@@ -94,12 +96,12 @@ BROKEN = {
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
 def test_malformed_role_keys_are_rejected_without_being_shown(text: str, monkeypatch):
-    def tell(request):
-        return [answer(body=text.encode() if request.path.endswith("/nodes") else b"nodes")]
+    def respond(request):
+        return [http_response(body=text.encode() if request.path.endswith("/nodes") else b"nodes")]
 
-    with lying(tell) as server:
+    with raw_server(respond) as server:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
-        found = outcome(lambda: InstanceRole().keys())
+        found = call_within_limits(lambda: InstanceRole().keys())
     assert isinstance(found, AgentError), found
     assert found.code == "no-role"
     assert "X-Y" not in found.message
@@ -118,26 +120,26 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("lie", PARTS.values(), ids=PARTS)
-def test_upload_without_valid_completion_response_fails(lie, tmp_path: Path):
-    begun, tag, ended = lie
+@pytest.mark.parametrize("bad_response", PARTS.values(), ids=PARTS)
+def test_upload_without_valid_completion_response_fails(bad_response, tmp_path: Path):
+    begun, tag, ended = bad_response
 
-    def tell(request):
+    def respond(request):
         if request.method == "PUT":
-            return [answer(etag=tag)]
-        return [answer(body=begun if "uploads=" in request.path else ended)]
+            return [http_response(etag=tag)]
+        return [http_response(body=begun if "uploads=" in request.path else ended)]
 
-    with lying(tell) as server:
-        found = outcome(lambda: kept(server.url, tmp_path, 2500))
+    with raw_server(respond) as server:
+        found = call_within_limits(lambda: kept(server.url, tmp_path, 2500))
     assert isinstance(found, AgentError), found
 
 
 def test_completed_multipart_upload_is_counted(tmp_path: Path):
-    def tell(request):
+    def respond(request):
         if request.method == "PUT":
-            return [answer(etag='"e"')]
+            return [http_response(etag='"e"')]
         begun = "uploads=" in request.path
-        return [answer(body=b"<UploadId>u</UploadId>" if begun else b"<CompleteMultipartUploadResult/>")]
+        return [http_response(body=b"<UploadId>u</UploadId>" if begun else b"<CompleteMultipartUploadResult/>")]
 
-    with lying(tell) as server:
+    with raw_server(respond) as server:
         assert kept(server.url, tmp_path, 2500) == 2500

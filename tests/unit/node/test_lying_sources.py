@@ -13,10 +13,10 @@ from cloudgpu.node.agent.fetch import download, http
 from cloudgpu.node.agent.fetch.from_peer import Peer
 from cloudgpu.node.agent.fetch.http_limits import MinimumSpeed, PacedStream
 from cloudgpu.node.agent.fetch.part import STEP
-from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
-from tests.lying.lies import Lie, cases, telling
-from tests.lying.readers import outcome
-from tests.lying.server import answer, lying
+from tests.bad_http.limits import call_within_limits
+from tests.bad_http.responses import BadResponse, bad_server, cases
+from tests.bad_http.server import http_response, raw_server
+from tests.bad_http.sockets import collect_sockets  # noqa: F401 - a fixture
 
 # The agent leaves connections open until its process exits, which it does not do here.
 pytestmark = pytest.mark.filterwarnings(
@@ -50,12 +50,14 @@ def disk_bytes(folder: Path) -> int:
 
 @pytest.mark.parametrize("vouched", [True, False], ids=["checksum", "no checksum"])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
-@pytest.mark.parametrize("lie", cases())
-def test_download_from_a_misbehaving_server_leaves_no_file(lie: Lie, size: int, vouched: bool, tmp_path: Path):
+@pytest.mark.parametrize("bad_response", cases())
+def test_download_from_a_misbehaving_server_leaves_no_file(
+    bad_response: BadResponse, size: int, vouched: bool, tmp_path: Path
+):
     path = tmp_path / "data" / "f"
     sha256 = hashlib.sha256(CONTENT).hexdigest() if vouched else None
-    with telling(lie) as server:
-        found = outcome(lambda: fetched(f"{server.url}/f", path, size, sha256))
+    with bad_server(bad_response) as server:
+        found = call_within_limits(lambda: fetched(f"{server.url}/f", path, size, sha256))
     assert isinstance(found, AgentError), found
     assert found.message.isprintable()
     assert found.code in ("network", "refused", "checksum", "changed"), found.code
@@ -64,9 +66,9 @@ def test_download_from_a_misbehaving_server_leaves_no_file(lie: Lie, size: int, 
     assert disk_bytes(tmp_path) <= size + 2 * 2**20
 
 
-@pytest.mark.parametrize("lie", cases())
-def test_misbehaving_peer_transfers_no_complete_image(lie: Lie):
-    with telling(lie) as server:
+@pytest.mark.parametrize("bad_response", cases())
+def test_misbehaving_peer_transfers_no_complete_image(bad_response: BadResponse):
+    with bad_server(bad_response) as server:
         hand = Peer(server.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         came = [0]
 
@@ -74,7 +76,7 @@ def test_misbehaving_peer_transfers_no_complete_image(lie: Lie):
             for piece in image_archive._pieces(hand, 1000):
                 came[0] += len(piece)
 
-        found = outcome(take)
+        found = call_within_limits(take)
     # The promised number of bytes is accepted as the archive: the container engine verifies its digest.
     assert came[0] <= 1000
     if came[0] < 1000:
@@ -84,25 +86,25 @@ def test_misbehaving_peer_transfers_no_complete_image(lie: Lie):
 
 @pytest.mark.parametrize("location", ["http://127.0.0.2:1/x", "http://example.invalid/", "/elsewhere"])
 def test_peer_transfer_token_follows_no_redirect(location: str):
-    with lying(lambda _: [answer("302 Found", location=location)]) as node:
+    with raw_server(lambda _: [http_response("302 Found", location=location)]) as node:
         hand = Peer(node.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-        found = outcome(lambda: list(image_archive._pieces(hand, 10)))
+        found = call_within_limits(lambda: list(image_archive._pieces(hand, 10)))
         assert isinstance(found, AgentError)
-        assert {one.path for one in node.asked} == {"/archive"}
+        assert {one.path for one in node.requests} == {"/archive"}
 
 
 def test_resumed_image_transfer_that_restarts_is_rejected():
     """The connection breaks, and the peer sends the whole archive instead of the requested rest."""
     archive = b"0123456789"
 
-    def tell(request):
+    def respond(request):
         first = "range" not in request.headers or request.headers["range"].startswith("bytes=0-")
-        return [answer(body=archive[:5], content_length="10") if first else answer(body=archive)]
+        return [http_response(body=archive[:5], content_length="10") if first else http_response(body=archive)]
 
-    with lying(tell) as node:
+    with raw_server(respond) as node:
         hand = Peer(node.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         taken: list = []
-        found = outcome(lambda: taken.extend(image_archive._pieces(hand, 10)))
+        found = call_within_limits(lambda: taken.extend(image_archive._pieces(hand, 10)))
     assert isinstance(found, AgentError), b"".join(taken)
     assert archive.startswith(b"".join(taken))
 
@@ -113,7 +115,7 @@ def test_target_that_collides_with_a_partial_file_is_rejected(tmp_path: Path):
         {"url": "http://127.0.0.1:9/x", "path": str(tmp_path / name), "size": 1, "sha256": None}
         for name in ("a", "a.part")
     ]
-    found = outcome(lambda: download.verb({"files": files}, print))
+    found = call_within_limits(lambda: download.verb({"files": files}, print))
     assert isinstance(found, AgentError)
     assert "a.part" in found.message
 
@@ -121,14 +123,14 @@ def test_target_that_collides_with_a_partial_file_is_rejected(tmp_path: Path):
 @pytest.mark.parametrize("name", ["a\0b", "a\udcffb"])
 def test_invalid_file_name_is_rejected(name: str, tmp_path: Path):
     file = {"url": "http://127.0.0.1:9/x", "path": f"{tmp_path}/{name}", "size": 1, "sha256": None}
-    found = outcome(lambda: download.verb({"files": [file], "attempts": 1}, print))
+    found = call_within_limits(lambda: download.verb({"files": [file], "attempts": 1}, print))
     assert isinstance(found, AgentError), found
     assert found.code == ("outside" if "\0" in name else "network")
 
 
 @pytest.mark.parametrize("size", [True, -1, 1.5, "5", None])
 def test_invalid_file_size_is_rejected(size, tmp_path: Path):
-    found = outcome(lambda: fetched("http://127.0.0.1:9/x", tmp_path / "f", size, None))
+    found = call_within_limits(lambda: fetched("http://127.0.0.1:9/x", tmp_path / "f", size, None))
     assert isinstance(found, AgentError)
     assert "is invalid" in found.message
 
@@ -181,11 +183,11 @@ def test_slow_source_is_aborted_but_slow_disk_is_not(line: Line, pause_s: float,
 def test_delayed_response_headers_are_accepted_within_the_timeout(tmp_path: Path):
     """The limits accept a server that is slow only to start."""
 
-    def tell(_request):
+    def respond(_request):
         time.sleep(0.3)
-        yield answer(body=CONTENT)
+        yield http_response(body=CONTENT)
 
-    with lying(tell) as server:
+    with raw_server(respond) as server:
         lines = fetched(f"{server.url}/f", tmp_path / "f", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
     assert lines[-1]["fetched"] == 1
     assert (tmp_path / "f").read_bytes() == CONTENT

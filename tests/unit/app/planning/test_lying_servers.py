@@ -11,10 +11,10 @@ from cloudgpu.errors import AuthError, RecipeError
 from cloudgpu.recipe.schema import Environment
 from cloudgpu.recipe.sections.data import Data
 from cloudgpu.run.containers.logins import RegistryLogin
-from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
-from tests.lying.lies import MANIFEST, Lie, cases, telling
-from tests.lying.readers import outcome
-from tests.lying.server import answer, lying
+from tests.bad_http.limits import call_within_limits
+from tests.bad_http.responses import MANIFEST, BadResponse, bad_server, cases
+from tests.bad_http.server import http_response, raw_server
+from tests.bad_http.sockets import collect_sockets  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:unclosed <socket:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
@@ -42,10 +42,10 @@ def uncaught(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("lie", cases())
-def test_misbehaving_registry_leaves_image_presence_unknown(lie: Lie, uncaught):
-    with telling(lie) as server:
-        seen = outcome(lambda: ask(server.address))
+@pytest.mark.parametrize("bad_response", cases())
+def test_misbehaving_registry_leaves_image_presence_unknown(bad_response: BadResponse, uncaught):
+    with bad_server(bad_response) as server:
+        seen = call_within_limits(lambda: ask(server.address))
     assert uncaught == []
     assert not isinstance(seen, BaseException), seen
     assert seen.presence in ("unknown", "refused"), seen
@@ -54,13 +54,13 @@ def test_misbehaving_registry_leaves_image_presence_unknown(lie: Lie, uncaught):
     assert SECRET not in repr(seen)
 
 
-@pytest.mark.parametrize("lie", cases())
-def test_misbehaving_web_server_is_a_recipe_error(lie: Lie, monkeypatch):
+@pytest.mark.parametrize("bad_response", cases())
+def test_misbehaving_web_server_is_a_recipe_error(bad_response: BadResponse, monkeypatch):
     monkeypatch.setattr(web, "_WITHIN_S", WITHIN_S, raising=False)
-    with telling(lie) as server:
+    with bad_server(bad_response) as server:
         dataset = Data.model_validate({"name": "x", "from": f"{server.url}/set.tar", "to": "/data/x"})
-        found = outcome(lambda: web.list_web_files(dataset, ()))
-    if lie.name in HONEST_ENOUGH:
+        found = call_within_limits(lambda: web.list_web_files(dataset, ()))
+    if bad_response.name in HONEST_ENOUGH:
         assert [file.size > 0 for file in found] == [True]
         return
     assert isinstance(found, RecipeError), found
@@ -80,24 +80,27 @@ HONEST_ENOUGH = {
 
 
 def tokens_from(realm: str):
-    return answer("401 Unauthorized", www_authenticate=f'Bearer realm="{realm}",service="s"')
+    return http_response("401 Unauthorized", www_authenticate=f'Bearer realm="{realm}",service="s"')
 
 
 def test_login_is_not_sent_to_token_server_of_redirect_target():
     """A redirect target that names its own token server receives neither password nor token."""
     with (
-        lying(lambda _: [answer(body=b'{"token": "t"}')], "127.0.0.3") as thief,
-        lying(lambda _: [tokens_from(f"{thief.url}/token")], "127.0.0.2") as store,
-        lying(lambda _: [answer("307 Temporary Redirect", location=f"{store.url}/blob")]) as registry,
+        raw_server(lambda _: [http_response(body=b'{"token": "t"}')], "127.0.0.3") as thief,
+        raw_server(lambda _: [tokens_from(f"{thief.url}/token")], "127.0.0.2") as store,
+        raw_server(lambda _: [http_response("307 Temporary Redirect", location=f"{store.url}/blob")]) as registry,
     ):
         seen = ask(registry.address)
     assert seen.presence in ("unknown", "refused")
-    assert [request.headers.get("authorization") for request in (*store.asked, *thief.asked)] in ([None], [None, None])
-    assert thief.asked == []
+    assert [request.headers.get("authorization") for request in (*store.requests, *thief.requests)] in (
+        [None],
+        [None, None],
+    )
+    assert thief.requests == []
 
 
 def test_remote_token_server_without_tls_gets_no_password():
-    with lying(lambda _: [tokens_from("http://198.51.100.7/token")]) as registry:
+    with raw_server(lambda _: [tokens_from("http://198.51.100.7/token")]) as registry:
         seen = ask(registry.address)
     assert (seen.presence, "198.51.100.7 without TLS" in seen.why) == ("unknown", True)
 
@@ -116,7 +119,7 @@ def test_remote_token_server_without_tls_gets_no_password():
     ],
 )
 def test_invalid_token_server_address_is_not_contacted(realm: str, uncaught):
-    with lying(lambda _: [tokens_from(realm)]) as registry:
+    with raw_server(lambda _: [tokens_from(realm)]) as registry:
         seen = ask(registry.address)
     assert uncaught == []
     assert seen.presence == "unknown"
@@ -139,8 +142,8 @@ def test_invalid_token_server_address_is_not_contacted(realm: str, uncaught):
     ],
 )
 def test_malformed_challenge_is_parsed_without_delay(header: str, uncaught):
-    with lying(lambda _: [answer("401 Unauthorized", www_authenticate=header)]) as registry:
-        seen = outcome(lambda: ask(registry.address))
+    with raw_server(lambda _: [http_response("401 Unauthorized", www_authenticate=header)]) as registry:
+        seen = call_within_limits(lambda: ask(registry.address))
     assert uncaught == []
     assert seen.presence in ("unknown", "refused")
     assert "did not respond within" not in seen.why
@@ -150,14 +153,14 @@ def test_malformed_challenge_is_parsed_without_delay(header: str, uncaught):
     "token", ["x" * 2_000_000, "\xe9", "\u20ac", "a b", "a\r\nX: y", 7, None, ["t"], {"t": 1}, True, "\x00"]
 )
 def test_invalid_token_is_not_sent(token, uncaught):
-    def tell(request):
+    def respond(request):
         if request.path.startswith("/token"):
-            return [answer(body=json.dumps({"token": token}).encode())]
+            return [http_response(body=json.dumps({"token": token}).encode())]
         return [tokens_from(f"http://{request.headers['host']}/token")]
 
-    with lying(tell) as registry:
+    with raw_server(respond) as registry:
         seen = ask(registry.address)
-        sent = [request.headers["authorization"] for request in registry.asked if "authorization" in request.headers]
+        sent = [request.headers["authorization"] for request in registry.requests if "authorization" in request.headers]
     assert uncaught == []
     assert seen.presence == "unknown"
     assert all(text.startswith("Basic ") for text in sent)
@@ -177,7 +180,7 @@ LAYERS = {
 @pytest.mark.parametrize("size", LAYERS.values(), ids=LAYERS)
 def test_layer_with_invalid_size_leaves_image_size_unknown(size):
     body = json.dumps({"schemaVersion": 2, "layers": [{"size": 5}, {"size": size}]}).encode()
-    with lying(lambda _: [answer(body=body)]) as registry:
+    with raw_server(lambda _: [http_response(body=body)]) as registry:
         seen = ask(registry.address)
     assert (seen.presence, seen.packed_bytes) == ("there", None)
 
@@ -199,16 +202,16 @@ def test_invalid_digest_is_never_used_in_a_url(digest: str):
         {"schemaVersion": 2, "manifests": [{"digest": digest, "platform": {"os": "linux", "architecture": "amd64"}}]}
     ).encode()
     for body in (config, index):
-        with lying(lambda _, body=body: [answer(body=body)]) as registry:
+        with raw_server(lambda _, body=body: [http_response(body=body)]) as registry:
             seen = ask(registry.address)
-        assert [request.path for request in registry.asked] == ["/v2/team/own/manifests/1"]
+        assert [request.path for request in registry.requests] == ["/v2/team/own/manifests/1"]
         assert seen.packed_bytes is None
 
 
 def test_content_that_does_not_match_its_digest_is_rejected():
     """Content requested by tag has to be trusted; content requested by digest is verified."""
     digest = f"sha256:{'0' * 64}"
-    with lying(lambda _: [answer(body=MANIFEST)]) as registry:
+    with raw_server(lambda _: [http_response(body=MANIFEST)]) as registry:
         seen = ask(registry.address, tag=f":1@{digest}")
     assert (seen.presence, "content that does not match its digest" in seen.why) == ("unknown", True)
 
@@ -217,6 +220,6 @@ def test_huge_or_deeply_nested_manifest_leaves_image_unknown():
     many = json.dumps({"schemaVersion": 2, "layers": [{"size": 1}] * 1_000_000}).encode()
     deep = b'{"schemaVersion": 2, "layers": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     for body in (many, deep):
-        with lying(lambda _, body=body: [answer(body=body)]) as registry:
-            seen = outcome(lambda registry=registry: ask(registry.address))
+        with raw_server(lambda _, body=body: [http_response(body=body)]) as registry:
+            seen = call_within_limits(lambda registry=registry: ask(registry.address))
         assert (seen.presence, seen.packed_bytes) == ("unknown", None)

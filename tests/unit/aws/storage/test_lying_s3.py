@@ -10,18 +10,18 @@ from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.aws.storage import objects
 from cloudgpu.aws.storage.buckets import bucket_size, empty_bucket
 from cloudgpu.errors import CloudGpuError
-from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
-from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, telling
-from tests.lying.readers import outcome
-from tests.lying.server import answer, lying
+from tests.bad_http.limits import call_within_limits
+from tests.bad_http.responses import CONTENTS, HEADS, LENGTHS, REDIRECTS, BadResponse, bad_server
+from tests.bad_http.server import http_response, raw_server
+from tests.bad_http.sockets import collect_sockets  # noqa: F401 - a fixture
 
 URL = "s3://data/set"
 UNBOUNDED = {"body without end", "body without end in chunks", "header byte by byte", "100 Continue without end"}
 """botocore reads these to their end, within the time-outs of its own; TLS vouches for who sends them."""
-TOLD = [
-    lie
-    for lie in (*LENGTHS, *HEADS, *CONTENTS, *REDIRECTS)
-    if lie.name not in UNBOUNDED and "byte by byte" not in lie.name
+BOUNDED = [
+    bad_response
+    for bad_response in (*LENGTHS, *HEADS, *CONTENTS, *REDIRECTS)
+    if bad_response.name not in UNBOUNDED and "byte by byte" not in bad_response.name
 ]
 
 
@@ -50,14 +50,14 @@ def page(*keys: str, token: str = "", size: str = "1", whole: str = "") -> bytes
         whole
         or f"<ListBucketResult><Name>data</Name>{more or '<IsTruncated>false</IsTruncated>'}{rows}</ListBucketResult>"
     )
-    return answer(body=f'<?xml version="1.0"?>{text}'.encode(), content_type="application/xml")
+    return http_response(body=f'<?xml version="1.0"?>{text}'.encode(), content_type="application/xml")
 
 
-@pytest.mark.parametrize("lie", TOLD, ids=str)
-def test_invalid_http_response_raises_cloudgpu_error(lie: Lie):
-    with telling(lie) as server:
-        found = outcome(lambda: objects.list_objects(clients(server), URL))
-        seen = outcome(lambda: input_checks.check_dataset(clients(server), URL))
+@pytest.mark.parametrize("bad_response", BOUNDED, ids=str)
+def test_invalid_http_response_raises_cloudgpu_error(bad_response: BadResponse):
+    with bad_server(bad_response) as server:
+        found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
+        seen = call_within_limits(lambda: input_checks.check_dataset(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert seen.presence == "unknown", seen
     assert "hush-hush" not in repr((found, seen))
@@ -71,8 +71,8 @@ WRONG = {
     "no key": page("set/a").replace(b"<Key>set/a</Key>", b""),
     "another document": page(whole="<html><body>Log in</body></html>"),
     "an error with status 200": page(whole="<Error><Code>InternalError</Code><Message>x</Message></Error>"),
-    "nothing": answer(body=b""),
-    "a bomb of entities": answer(
+    "nothing": http_response(body=b""),
+    "a bomb of entities": http_response(
         body=b'<!DOCTYPE x [<!ENTITY a "ha">'
         + b"".join(f'<!ENTITY {b} "{f"&{a};" * 50}">'.encode() for a, b in itertools.pairwise("abcdefghij"))
         + b"]><ListBucketResult><Name>&j;</Name></ListBucketResult>"
@@ -84,9 +84,9 @@ WRONG = {
 def test_malformed_listing_raises_cloudgpu_error(wrong: bytes):
     # The length may have changed with the content.
     body = wrong.partition(b"\r\n\r\n")[2]
-    with lying(lambda _: [answer(body=body)]) as server:
-        found = outcome(lambda: objects.list_objects(clients(server), URL))
-        seen = outcome(lambda: input_checks.check_dataset(clients(server), URL))
+    with raw_server(lambda _: [http_response(body=body)]) as server:
+        found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
+        seen = call_within_limits(lambda: input_checks.check_dataset(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert seen.presence == "unknown", seen
 
@@ -106,8 +106,8 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_object_key_invalid_as_file_name_is_rejected(name: str):
-    with lying(lambda _: [page("set/good", f"set/{name}")]) as server:
-        found = outcome(lambda: objects.list_objects(clients(server), URL))
+    with raw_server(lambda _: [page("set/good", f"set/{name}")]) as server:
+        found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert found.message.isprintable()
     assert found.hint
@@ -115,13 +115,13 @@ def test_object_key_invalid_as_file_name_is_rejected(name: str):
 
 @pytest.mark.parametrize("pair", [("a", "a/b"), ("a", "a.part"), ("a", "a.part.map")])
 def test_conflicting_object_keys_are_rejected(pair):
-    with lying(lambda _: [page(*(f"set/{one}" for one in pair))]) as server:
-        found = outcome(lambda: objects.list_objects(clients(server), URL))
+    with raw_server(lambda _: [page(*(f"set/{one}" for one in pair))]) as server:
+        found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
 
 
 def test_keys_differing_only_in_case_are_both_listed():
-    with lying(lambda _: [page("set/A", "set/a")]) as server:
+    with raw_server(lambda _: [page("set/A", "set/a")]) as server:
         assert [one.relative for one in objects.list_objects(clients(server), URL)] == ["A", "a"]
 
 
@@ -137,11 +137,11 @@ def test_endless_listing_is_aborted(endless, monkeypatch):
     monkeypatch.setattr(objects, "_MOST_OBJECTS", 5000, raising=False)
     monkeypatch.setattr(objects, "_MOST_EMPTY_PAGES", 20, raising=False)
     numbers = itertools.count()
-    with lying(lambda _: [endless(next(numbers))]) as server:
-        found = outcome(lambda: objects.list_objects(clients(server), URL))
-        asked = len(server.asked)
+    with raw_server(lambda _: [endless(next(numbers))]) as server:
+        found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
+        count = len(server.requests)
     assert isinstance(found, CloudGpuError), found
-    assert asked < 40
+    assert count < 40
 
 
 @pytest.mark.parametrize("what", [bucket_size, empty_bucket], ids=["holds", "empty"])
@@ -149,20 +149,22 @@ def test_endless_bucket_listing_is_aborted(what, monkeypatch):
     monkeypatch.setattr(objects, "_MOST_EMPTY_PAGES", 20, raising=False)
     numbers = itertools.count()
 
-    def tell(request):
+    def respond(request):
         number = next(numbers)
         if "versions" in request.path:
             more = f"<IsTruncated>true</IsTruncated><NextKeyMarker>k{number}</NextKeyMarker>"
             return [page(whole=f"<ListVersionsResult><Name>data</Name>{more}</ListVersionsResult>")]
         return [page(token=f"t{number}")]
 
-    with lying(tell) as server:
-        found = outcome(lambda: what(clients(server), "data"))
+    with raw_server(respond) as server:
+        found = call_within_limits(lambda: what(clients(server), "data"))
     assert isinstance(found, CloudGpuError), found
 
 
 @pytest.mark.parametrize("region", ["x@example.invalid/", "../..", "\x1b[2J", "a" * 500, " "])
 def test_invalid_region_header_never_redirects_requests(region: str):
-    with lying(lambda _: [answer(x_amz_bucket_region=region)]) as server:
-        found = outcome(lambda: clients(server).in_region(objects.bucket_region(clients(server), URL)).client("s3"))
+    with raw_server(lambda _: [http_response(x_amz_bucket_region=region)]) as server:
+        found = call_within_limits(
+            lambda: clients(server).in_region(objects.bucket_region(clients(server), URL)).client("s3")
+        )
         assert isinstance(found, CloudGpuError) or found.meta.endpoint_url == server.url

@@ -1,4 +1,4 @@
-"""An HTTP server that lies: it sends exactly the bytes that a lie consists of, and notes what it was asked."""
+"""An HTTP server that sends exactly the given bytes, valid or not, and records the requests."""
 
 import contextlib
 import socket
@@ -11,24 +11,24 @@ PIECE = b"x" * 65536
 
 @dataclass(frozen=True)
 class Request:
-    """What a client sent: the first line's parts and the headers, lower-case."""
+    """Method, path and headers of a request. Header names are lowercase."""
 
     method: str
     path: str
     headers: dict[str, str]
 
 
-Answer = Callable[[Request], Iterable[bytes]]
-"""What the server sends, piece by piece; then it closes the connection."""
+Responder = Callable[[Request], Iterable[bytes]]
+"""Function that yields the bytes to send. After the last ones, the server closes the connection."""
 
 
 @dataclass
-class LyingServer:
-    """Listens on a loopback address, and answers every request with `answer`."""
+class RawServer:
+    """A server on a loopback address that sends what `respond` yields for a request."""
 
-    answer: Answer
+    respond: Responder
     host: str = "127.0.0.1"
-    asked: list[Request] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class LyingServer:
         return f"http://{self.address}"
 
     def pause(self, seconds: float) -> None:
-        """Stay silent, but not longer than the test."""
+        """Wait for some seconds, or until the server is stopped."""
         self.stopped.wait(seconds)
 
     def close(self) -> None:
@@ -76,13 +76,13 @@ class LyingServer:
         with contextlib.suppress(OSError), connection, connection.makefile("rb") as stream:
             request = _read(stream)
             if request is not None:
-                self.asked.append(request)
-                for piece in self.answer(request):
+                self.requests.append(request)
+                for piece in self.respond(request):
                     if self.stopped.is_set():
                         break
                     connection.sendall(piece)
                 connection.shutdown(socket.SHUT_WR)
-                # What was not read would reset the connection, and the client might lose the answer.
+                # Read the rest of the request: unread data would reset the connection and could discard the response.
                 connection.settimeout(1)
                 while connection.recv(65536):
                     pass
@@ -98,22 +98,23 @@ def _read(stream) -> Request | None:
             break
         headers[name.strip().lower()] = value.strip()
     if len(first) != 3 or not first[2].startswith("HTTP/"):
-        return None  # the beginning of TLS: a registry on this machine is asked that way first
+        return None  # a TLS handshake: clients try TLS first with a registry on this machine
     stream.read(int(headers.get("content-length", "0")))
     return Request(first[0], first[1], headers)
 
 
 @contextlib.contextmanager
-def lying(answer: Answer, host: str = "127.0.0.1") -> Iterator[LyingServer]:
-    server = LyingServer(answer, host)
+def raw_server(respond: Responder, host: str = "127.0.0.1") -> Iterator[RawServer]:
+    """Run a raw server until the block ends."""
+    server = RawServer(respond, host)
     try:
         yield server
     finally:
         server.close()
 
 
-def answer(status: str = "200 OK", body: bytes = b"", **headers: str) -> bytes:
-    """One whole answer; `content_length` and the like replace what would be true."""
-    known = {"content-length": str(len(body)), **{name.replace("_", "-"): text for name, text in headers.items()}}
-    lines = [f"HTTP/1.1 {status}", *(f"{name}: {text}" for name, text in known.items() if text)]
+def http_response(status: str = "200 OK", body: bytes = b"", **headers: str) -> bytes:
+    """Return the bytes of a complete response. `headers` override the computed ones, for example `content_length`."""
+    all_headers = {"content-length": str(len(body)), **{name.replace("_", "-"): text for name, text in headers.items()}}
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {text}" for name, text in all_headers.items() if text)]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
