@@ -124,11 +124,6 @@ class Backend(BackendIdentity, Protocol):
     def description(self) -> str:
         """Name of the backend in messages, such as `self-managed hosts`."""
 
-    @property
-    def stopped_at(self) -> datetime | None:
-        """When the whole cloud was stopped and all nodes ended, as `rehearsal stop` does; None if it never was."""
-        return None
-
     def for_deletion(self) -> Backend:
         """Return this backend, configured so that a failure in one region does not stop deletion in other regions."""
         return self

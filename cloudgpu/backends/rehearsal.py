@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from cloudgpu.backends.aws.backend import AwsBackend, backend_of
-from cloudgpu.rehearsal import layout
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
@@ -26,9 +25,7 @@ def open_backend(environment: BackendEnvironment) -> AwsBackend:
         )
         return cloud
 
-    return backend_of(
-        "rehearsal", "the rehearsal cloud", environment, open_cloud, lambda: layout.stopped_at(environment.home)
-    )
+    return backend_of("rehearsal", "the rehearsal cloud", environment, open_cloud)
 
 
 def start_rehearsal(environment: BackendEnvironment) -> RehearsalClient:

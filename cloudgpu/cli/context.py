@@ -30,8 +30,6 @@ from cloudgpu.state.storage_records import StorageRecords
 from cloudgpu.targets import Target, as_target, is_simulated
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from cloudgpu.backends.base import Backend
     from cloudgpu.backends.billing.cost_ledger import CostLedger
     from cloudgpu.backends.billing.lenient_ledger import LenientLedger
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from cloudgpu.backends.events import Emit
     from cloudgpu.catalog import Catalog
     from cloudgpu.ledger.report import CostReport, ReportQuery
-    from cloudgpu.state.cluster_record import ClusterRecord
 
 _LEDGER = "cloudgpu.ledger.store"
 # Most commands read no costs, and importing this code takes a tenth of a short command's time.
@@ -47,7 +44,6 @@ _LENIENT_LEDGER = "cloudgpu.backends.billing.lenient_ledger"
 _MISSING_ROWS = "cloudgpu.backends.billing.missing_rows"
 _SQLITE_REPORT = "cloudgpu.ledger.sqlite_report"
 _SIMULATED_TIME = "cloudgpu.rehearsal.simulated_time"
-_LAYOUT = "cloudgpu.rehearsal.layout"
 _RENDER_REHEARSAL = "cloudgpu.cli.render.rehearsal"
 
 
@@ -189,13 +185,6 @@ class CliContext:
         with suppress(CloudGpuError):
             return str(render.shifted_clock_note(simulated_time.clock_ahead(Home(self.settings.home))))
         return ""
-
-    def stopped_at(self, record: ClusterRecord) -> datetime | None:
-        """Return when the simulated cloud of a cluster was last stopped, without querying it; None on other targets."""
-        if not record.simulated:
-            return None
-        stopped: datetime | None = import_module(_LAYOUT).stopped_at(Home(self.settings.home))
-        return stopped
 
     def context(self, target: Target | None = None) -> Context:
         """Print a warning for every missing ledger row, and return the context for use cases on a target."""

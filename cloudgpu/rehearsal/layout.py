@@ -1,8 +1,6 @@
 """Paths of a rehearsal cloud's files below `Home.rehearsal`. All files are private to their owner."""
 
-import contextlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -19,17 +17,6 @@ LIMIT_DAYS: Final = 3650
 def shift_within_limits(seconds: float) -> bool:
     """Return True if a clock offset in seconds, positive or negative, is within the limit."""
     return -LIMIT_DAYS * 86400 <= seconds <= LIMIT_DAYS * 86400  # False for NaN; works for integers of any size
-
-
-def stopped_at(home: Home) -> datetime | None:
-    """Return when the state home's rehearsal cloud was last stopped, with all of its nodes; None if it never was.
-
-    Nodes of clusters that were created before that time are terminated, even if the cloud was started again.
-    """
-    try:
-        return datetime.fromtimestamp(RehearsalFiles.of(home).stopped.stat().st_mtime, UTC)
-    except (OSError, ValueError, OverflowError):
-        return None
 
 
 @dataclass(frozen=True)
@@ -94,14 +81,9 @@ class RehearsalFiles:
         return self.root / "time.json"
 
     @property
-    def stopped(self) -> Path:
-        """Empty file whose modification time is the time of the last stop, which ended all nodes."""
-        return self.root / "stopped"
-
-    def mark_stopped(self) -> None:
-        """Record that all nodes end now. On a full disk, `status` does not know it without querying the cloud."""
-        with contextlib.suppress(OSError):
-            self.stopped.touch(mode=0o600)
+    def ended_instances(self) -> Path:
+        """File with the instances that ended when the cloud was stopped."""
+        return self.root / "ended.json"
 
     @property
     def failure(self) -> Path:

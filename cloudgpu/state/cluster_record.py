@@ -142,12 +142,20 @@ class ClusterRecord:
         """True if the cluster exists only in the rehearsal cloud."""
         return is_simulated(self.identity.target)
 
-    def ended_with_cloud(self, stopped_at: datetime | None) -> bool:
-        """Return True if all of its nodes ended at this time, when the whole cloud was stopped; None if it never was.
+    def ended_with_cloud(self, ended: Mapping[str, datetime]) -> datetime | None:
+        """Return when all of its nodes ended because the rehearsal cloud was stopped; None if they did not.
 
-        A stop of the rehearsal cloud terminates all of its nodes.
+        Args:
+            ended: Instance ID -> time of the stop that ended the instance.
         """
-        return stopped_at is not None and self.identity.created_at <= stopped_at
+        times = [ended.get(instance_id) for instance_id in self.placement.instance_ids]
+        known = [at for at in times if at is not None]
+        if not self.simulated or not known or len(known) < len(times):
+            return None
+        stopped_at = max(known)
+        written_at = self.lifecycle.updated_at or self.identity.created_at
+        # `up` writes the record before a launch and adds the IDs afterwards, so nodes without an ID may be running.
+        return None if self.state == "making" and written_at > stopped_at else stopped_at
 
     def in_state(self, state: ClusterState) -> "ClusterRecord":
         """Return a copy of the record with another state."""

@@ -1,7 +1,7 @@
 """`status`: list the clusters in this state home with the age of their records. On request, query the cloud."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -15,6 +15,7 @@ from cloudgpu.backends.billing.costs import (
     entry_from_record,
     running_hourly_usd,
     spent_usd,
+    until_stop,
 )
 from cloudgpu.backends.billing.missing_rows import missing_nodes, rows_of
 from cloudgpu.backends.lifecycle.deletion import check_identity
@@ -126,7 +127,7 @@ def list_cluster_statuses(
     records: RecordStore,
     now: datetime,
     ledger: CostLedger | None = None,
-    stopped_at: Callable[[ClusterRecord], datetime | None] = lambda _record: None,
+    ended: Mapping[str, datetime] | None = None,
 ) -> tuple[ClusterStatus, ...]:
     """List every cluster in this state home from the records and the ledger, without network access.
 
@@ -136,39 +137,40 @@ def list_cluster_statuses(
         records: The records of this state home.
         now: The current time.
         ledger: The ledger, for the costs; None to compute them from the records.
-        stopped_at: Function that returns when a cluster's whole cloud was last stopped, without querying the cloud.
+        ended: Instance ID -> time of the stop of the rehearsal cloud that ended the instance.
 
     Raises:
         StateError: The state home exists but cannot be read.
     """
-    runs = records.runs()
+    runs, ended = records.runs(), ended or {}
     statuses = (
         _with_stop(
             _status(record, [run for run in runs if run.cluster == record.name], now, _damage(records, record)),
-            stopped_at(record),
+            ended,
         )
         for record in records.clusters()
     )
-    return with_costs(tuple(statuses), now, ledger)
+    return with_costs(tuple(statuses), now, ledger, ended)
 
 
-def _with_stop(cluster: ClusterStatus, stopped_at: datetime | None) -> ClusterStatus:
-    if cluster.state == "damaged" or not cluster.record.placement.instance_ids:
-        return cluster
-    if not cluster.record.ended_with_cloud(stopped_at):
+def _with_stop(cluster: ClusterStatus, ended: Mapping[str, datetime]) -> ClusterStatus:
+    stopped_at = cluster.record.ended_with_cloud(ended)
+    if cluster.state == "damaged" or stopped_at is None:
         return cluster
     state = "expired" if cluster.state == "expired" else "terminated"
     return replace(cluster, state=state, stopped_at=stopped_at)
 
 
 def with_costs(
-    clusters: Sequence[ClusterStatus], now: datetime, ledger: CostLedger | None
+    clusters: Sequence[ClusterStatus], now: datetime, ledger: CostLedger | None, ended: Mapping[str, datetime]
 ) -> tuple[ClusterStatus, ...]:
-    """Return the clusters with their cost so far."""
-    return tuple(_billed(cluster, now, ledger) for cluster in clusters)
+    """Return the clusters with their cost so far; `ended` as for `list_cluster_statuses`."""
+    return tuple(_billed(cluster, now, ledger, ended) for cluster in clusters)
 
 
-def _billed(cluster: ClusterStatus, now: datetime, ledger: CostLedger | None) -> ClusterStatus:
+def _billed(
+    cluster: ClusterStatus, now: datetime, ledger: CostLedger | None, ended: Mapping[str, datetime]
+) -> ClusterStatus:
     """Take the cost from the ledger, so that `status` and `cost` agree; fall back to the record."""
     record = cluster.record
     if record.state == "damaged" or not record.placement.instance_ids:
@@ -180,7 +182,8 @@ def _billed(cluster: ClusterStatus, now: datetime, ledger: CostLedger | None) ->
             ledger_rows = rows_of(ledger, record.name, record.identity.token)
             unbilled = missing_nodes(record, ledger_rows)
             rows = rows if unbilled else ledger_rows
-    return replace(cluster, spent_usd=billed_usd(rows, now), unbilled=unbilled)
+    stopped = [until_stop(row, ended, now) for row in rows]
+    return replace(cluster, spent_usd=billed_usd(stopped, now), unbilled=unbilled)
 
 
 def _damage(records: RecordStore, record: ClusterRecord) -> str:

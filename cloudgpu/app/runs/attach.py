@@ -163,7 +163,7 @@ class RunWatcher:
         if record.judged:
             return record
         expired = cluster.lifecycle.expires_at <= self._context.clock.now()
-        why = why_terminated(self._context.backend, cluster)
+        why = why_terminated(self._context, cluster)
         terminated = f"all of its {node_words(cluster)}s are terminated, {why}" if why else _NO_NODE
         reason = f"its nodes expired at {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC" if expired else terminated
         return self._context.records.save_run(replace(record, state="lost", reason=reason))

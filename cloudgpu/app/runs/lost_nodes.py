@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.backends.base import Backend, Context
+from cloudgpu.backends.base import Context
+from cloudgpu.rehearsal.ended_instances import ended_instances
 from cloudgpu.run.progress import Note
 from cloudgpu.run.verdict import SpotNotice
 from cloudgpu.state.cluster_record import ClusterRecord
@@ -25,10 +26,10 @@ def is_spot(cluster: ClusterRecord | None) -> bool:
     return cluster is not None and cluster.placement.market == SPOT
 
 
-def why_terminated(backend: Backend, cluster: ClusterRecord | None) -> str:
+def why_terminated(context: Context, cluster: ClusterRecord | None) -> str:
     """Return why nodes of a cluster were terminated before its expiry, if that is known or likely; else empty."""
-    if cluster is not None and cluster.ended_with_cloud(backend.stopped_at):
-        return f"which ended with {backend.description} when it was stopped"
+    if cluster is not None and cluster.ended_with_cloud(ended_instances(context.home)):
+        return f"which ended with {context.backend.description} when it was stopped"
     return _PROBABLY_SPOT if is_spot(cluster) else ""
 
 

@@ -66,7 +66,7 @@ class UnreachableNodes:
             return verdict
         names = [f"{node.index} ({node.instance_id})" for node in lost]
         what = f"spot node {names[0]} is" if len(names) == 1 else f"spot nodes {', '.join(names)} are"
-        why = why_terminated(self._context.backend, cluster)
+        why = why_terminated(self._context, cluster)
         return replace(verdict, state="lost", reason=f"{what} terminated, {why}")
 
     def _states(self) -> Mapping[str, str]:
@@ -94,6 +94,6 @@ class UnreachableNodes:
     def _why(self) -> str:
         cluster = self._cluster()
         if cluster is None or cluster.lifecycle.expires_at > self._context.clock.now():
-            why = why_terminated(self._context.backend, cluster)
+            why = why_terminated(self._context, cluster)
             return f", {why}" if why else ""
         return f": the cluster expired at {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC"

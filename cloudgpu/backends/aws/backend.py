@@ -26,7 +26,6 @@ from cloudgpu.targets import Target
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3 or paramiko.
-    from datetime import datetime
     from pathlib import Path
 
     from cloudgpu.backends.aws.ports import Cloud
@@ -61,7 +60,6 @@ class AwsBackend(Backend):
         clock: Clock,
         open_cloud: Callable[[], Cloud],
         open_connections: Callable[[], NodeConnections],
-        read_stop: Callable[[], datetime | None] = lambda: None,
     ) -> None:
         """Prepare the backend without connecting to anything.
 
@@ -71,12 +69,10 @@ class AwsBackend(Backend):
             clock: The clock.
             open_cloud: Connects to the account. Called once, when the account is first needed.
             open_connections: Returns the SSH connections to nodes. Called once, when SSH is first needed.
-            read_stop: Returns when the whole cloud was last stopped.
         """
         self._target, self._description = names
         self._home, self._clock = home, clock
         self._open_cloud, self._open_connections = open_cloud, open_connections
-        self._read_stop = read_stop
         self._cloud: Cloud | None = None
         self._node_connections: NodeConnections | None = None
         self._lock = Lock()
@@ -90,11 +86,6 @@ class AwsBackend(Backend):
     def description(self) -> str:
         """Name of the backend in messages."""
         return self._description
-
-    @property
-    def stopped_at(self) -> datetime | None:
-        """When all nodes ended because the rehearsal cloud was stopped; None if it never was, and on AWS."""
-        return self._read_stop()
 
     @property
     def cloud(self) -> Cloud:
@@ -247,7 +238,6 @@ def backend_of(
     description: str,
     environment: BackendEnvironment,
     open_cloud: Callable[[], Cloud],
-    read_stop: Callable[[], datetime | None] = lambda: None,
 ) -> AwsBackend:
     """Return the backend of an account. Its SSH connections use Session Manager for nodes that require it."""
 
@@ -255,7 +245,5 @@ def backend_of(
         connections: NodeConnections = import_module(_SESSIONS).node_connections(environment, lambda: backend.cloud)
         return connections
 
-    backend = AwsBackend(
-        (target, description), environment.home, environment.clock, open_cloud, open_connections, read_stop
-    )
+    backend = AwsBackend((target, description), environment.home, environment.clock, open_cloud, open_connections)
     return backend

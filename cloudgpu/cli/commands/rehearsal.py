@@ -1,19 +1,28 @@
 """`cloudgpu rehearsal`: manage the simulated AWS on this machine."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
+from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.rehearsal import start_rehearsal
 from cloudgpu.cli.commands import rehearsal_conditions
-from cloudgpu.cli.context import command_context
+from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
 from cloudgpu.cli.options.shared import Json, Yes
 from cloudgpu.cli.render.rehearsal import status_json, status_lines
+from cloudgpu.errors import LedgerError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal import reset as cloud_reset
+from cloudgpu.rehearsal.ended_instances import ended_instances
+from cloudgpu.text import command
 
+_record_stop: Deferred[[CostLedger, Mapping[str, datetime], datetime], None] = Deferred(
+    "cloudgpu.backends.billing.costs.record_stop"
+)
 _pulumi_lines: Deferred[[Home], list[str]] = Deferred("cloudgpu.backends.aws.engines.pulumi_lines")
 
 
@@ -73,12 +82,27 @@ def stop(json: Json = False) -> None:
     """
     context = command_context(json=json, needs_disk=False)
     was_running = client.stop(context.home)
+    _end_costs(context)
     if json:
         context.screen.document({"was_running": was_running})
     else:
         context.screen.line(
             "rehearsal cloud (simulated AWS) stopped" if was_running else "no rehearsal cloud was running"
         )
+
+
+def _end_costs(context: CliContext) -> None:
+    """Record in the ledger that the nodes ended. The cloud stays stopped even if the ledger is unusable."""
+    ended = ended_instances(context.home)
+    if not ended:
+        return
+    ledger = context.lenient_ledger()
+    _record_stop(ledger, ended, context.clock.now())
+    try:
+        ledger.check("the rehearsal cloud is stopped")
+    except LedgerError as err:
+        later = command("cloudgpu", "status", "--refresh")
+        context.screen.remark(f"warning: {err.message}; to record later when the nodes ended: {later}")
 
 
 @app.command("reset")

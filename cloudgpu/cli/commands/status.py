@@ -11,6 +11,7 @@ from cloudgpu.cli.access.authorize import authorize_caller
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import Json
 from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
+from cloudgpu.rehearsal.ended_instances import ended_instances
 from cloudgpu.targets import as_target
 
 
@@ -25,7 +26,8 @@ def status(
     """
     context = command_context(json=json, needs_disk=False)
     now = context.clock.now()
-    clusters = list_cluster_statuses(context.records, now, context.readable_ledger(), context.stopped_at)
+    ended = ended_instances(context.home)
+    clusters = list_cluster_statuses(context.records, now, context.readable_ledger(), ended)
     if refresh:
         clusters = refresh_all(
             clusters,
@@ -33,7 +35,7 @@ def status(
             lambda record: authorize_caller(context, record),
         )
         restore_storage_rows(context.lenient_ledger(), context.storage_records.all(), context.clock)
-        clusters = with_costs(clusters, now, context.lenient_ledger())
+        clusters = with_costs(clusters, now, context.lenient_ledger(), ended)
     for status_row in (status_row for status_row in clusters if status_row.unbilled):
         gap = node_gap(status_row.record, status_row.unbilled)
         context.screen.remark(f"warning: {gap.message}; to restore the ledger row: {gap.repair}")

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+from datetime import datetime
 from typing import Any
 
 from moto.ec2.models import ec2_backends
@@ -136,16 +137,18 @@ class SimulatedCloud:
                 self._keeper.mark_changed()
             self._save_nodes()
 
-    def close(self, *, end_nodes: bool) -> None:
-        """Stop background work and save pending changes. With `end_nodes`, first mark every instance as terminated.
+    def end_nodes(self, at: datetime) -> list[str]:
+        """Stop background work, mark every instance as terminated, and return the IDs of those that had not ended."""
+        self._keeper.close()
+        return self._keeper.terminate_all(at)
+
+    def close(self) -> None:
+        """Stop background work and save pending changes.
 
         Raises:
             StateError: The disk is full or not writable.
         """
         self._keeper.close()
-        if end_nodes:
-            self._keeper.terminate_all()
-            self._keeper.mark_changed()
         self._save_nodes()
 
     def _save_nodes(self) -> None:

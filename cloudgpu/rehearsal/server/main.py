@@ -24,6 +24,7 @@ from cloudgpu.files import open_for_appending
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost, Parts
+from cloudgpu.rehearsal.ended_instances import record_ended_instances
 from cloudgpu.rehearsal.faults.active import ActiveFaults
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
@@ -233,15 +234,17 @@ class RehearsalServer:
         self.faults.release()
         self._http.drain(_DRAIN_S)
         self._http.server_close()
+        stopped_at, ended = self._clock.now(), list[str]()
         if self._cloud is not None:
+            if self._terminate_nodes:
+                ended = self._cloud.end_nodes(stopped_at)
             try:
-                self._cloud.close(end_nodes=self._terminate_nodes)
+                self._cloud.close()
             except StateError as err:  # shut down anyway: the next server reconciles instances with nodes
                 _log.error("cannot save the last changes: %s", err.message)
         if self._terminate_nodes or self._cloud is None or not self._cloud.nodes():
             self._host.shutdown()
-        if self._terminate_nodes:
-            self._files.mark_stopped()
+        record_ended_instances(self._files, ended, stopped_at)
 
 
 def resident_mib() -> float:

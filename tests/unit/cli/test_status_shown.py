@@ -221,12 +221,14 @@ def test_clusters_of_a_stopped_rehearsal_cloud_ended_with_it(tmp_path, cluster, 
     store = RecordStore(Home(tmp_path))
     store.save_cluster(changed(cluster, market="spot"), now)
     store.save_run(replace(run, cluster="s1", state="running", ended_at=None))
-    (before,) = list_cluster_statuses(store, now, None, lambda _: now - timedelta(hours=1))
-    assert (before.state, before.stopped_at) == ("up", None)
-    (ended,) = list_cluster_statuses(store, now, None, lambda _: now - timedelta(minutes=1))
+    first, last = now - timedelta(minutes=2), now - timedelta(minutes=1)
+    for others in ({}, {"i-1": first}, {"i-1": first, "i-3": last}):
+        (before,) = list_cluster_statuses(store, now, None, others)
+        assert (before.state, before.stopped_at) == ("up", None)
+    (ended,) = list_cluster_statuses(store, now, None, {"i-1": first, "i-2": last})
     lines = status_lines([ended], now)
     assert lines[0] == "s1  terminated  (simulated)"
-    assert lines[2].startswith("  AWS would charge $0.00 an hour, ")
+    assert lines[2].startswith("  AWS would charge $0.00 an hour, $9.36 so far; ")
     assert lines[3:5] == [
         "  the rehearsal cloud was stopped at 2026-11-21 03:29 UTC, and its nodes ended with it; delete what is left: "
         "cloudgpu down s1",
@@ -234,7 +236,7 @@ def test_clusters_of_a_stopped_rehearsal_cloud_ended_with_it(tmp_path, cluster, 
     ]
     told = ended.as_json()
     assert {row["state"] for row in told["instances"]} == {"terminated"}
-    assert told["stopped_at"]
+    assert told["stopped_at"] == "2026-11-21T03:29:00Z"
     asked = SimpleNamespace(
         account=lambda: cluster.identity.account,
         endpoint=cluster.identity.endpoint,
@@ -245,3 +247,31 @@ def test_clusters_of_a_stopped_rehearsal_cloud_ended_with_it(tmp_path, cluster, 
     asked.instance_states = lambda _region, ids: dict.fromkeys(ids, "running")
     alive = refresh(ended, asked, store, now)  # the cloud knows better
     assert (alive.state, alive.stopped_at) == ("up", None)
+
+
+def test_unfinished_up_may_have_launched_nodes_after_the_stop(tmp_path, cluster, now):
+    """While a resumed `up` launches nodes, its record lists the instances of the earlier launch."""
+    store, ended = RecordStore(Home(tmp_path)), dict.fromkeys(("i-1", "i-2"), now - timedelta(minutes=5))
+    for state, saved, shown in (
+        ("making", now - timedelta(minutes=6), "terminated"),
+        ("making", now - timedelta(minutes=4), "making"),
+        ("up", now - timedelta(minutes=4), "terminated"),
+    ):
+        store.save_cluster(changed(cluster, state=state), saved)
+        assert list_cluster_statuses(store, now, None, ended)[0].state == shown
+    store.save_cluster(changed(cluster, state="making", instance_ids=()), now - timedelta(minutes=6))
+    assert list_cluster_statuses(store, now, None, ended)[0].state == "making"
+    store.save_cluster(changed(cluster, target="aws"), now - timedelta(minutes=6))
+    assert list_cluster_statuses(store, now, None, ended)[0].state == "up"
+
+
+def test_cost_of_a_cluster_that_ended_with_its_cloud_does_not_rise(tmp_path, cluster, now):
+    store = RecordStore(Home(tmp_path))
+    store.save_cluster(cluster, now)
+    ended = dict.fromkeys(("i-1", "i-2"), now - timedelta(minutes=5))
+    spent = {
+        list_cluster_statuses(store, now + timedelta(hours=hours), None, ended)[0].spent_usd for hours in (0, 1, 900)
+    }
+    assert spent == {Decimal("5.20")}  # 5 of 10 minutes
+    ahead = dict.fromkeys(("i-1", "i-2"), now + timedelta(days=9))  # the clock was set back
+    assert list_cluster_statuses(store, now, None, ahead)[0].spent_usd == Decimal("10.40")

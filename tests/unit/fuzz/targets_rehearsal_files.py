@@ -2,7 +2,9 @@
 
 from cloudgpu.cli.commands.rehearsal_conditions import read_rules
 from cloudgpu.errors import NewerFormatError, RehearsalError
+from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.ended_instances import ended_instances
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.server import process
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
@@ -23,6 +25,14 @@ def _failure(content: bytes) -> None:
     raise process.start_error(found)
 
 
+def _ended(content: bytes) -> None:
+    home = Home(scratch() / "ended-home")
+    written(str(RehearsalFiles.of(home).ended_instances.relative_to(scratch())), content)
+    for instance_id, at in ended_instances(home).items():
+        assert instance_id.startswith("i-")
+        assert at.tzinfo is not None
+
+
 def _fault_script(content: bytes) -> None:
     assert isinstance(read_rules(str(written("faults.json", content))), list)
 
@@ -36,6 +46,7 @@ def _body(content: bytes) -> None:
 TARGETS = (
     Target("endpoint that was left", files({"access_key_id": "A", "url": "http://127.0.0.1:1"}), _endpoint),
     Target("failure that was left", files({"message": "a", "hint": "b"}), _failure, (RehearsalError, NewerFormatError)),
+    Target("ended instances", files({"instances": {"i-0123456789abcdef0": "2026-11-21T12:00:00Z"}}), _ended),
     Target("fault script file", files([{"action": "CreateFleet", "code": "InternalError"}]), _fault_script),
     Target("request body", spoiled(b"Action=RunInstances&Tag.1.Key=a&Tag.1.Value=b", b'{"a": 1}'), _body),
 )

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.errors import CloudGpuError
@@ -95,12 +95,14 @@ class NodeKeeper:
             self._dirty = self._dirty or bool(forgotten)
         self._submit(self._forget, "", forgotten)
 
-    def terminate_all(self) -> None:
-        """Mark every instance as terminated; the caller must shut down the node host."""
+    def terminate_all(self, at: datetime) -> list[str]:
+        """Mark every instance as terminated and return their IDs; the caller must shut down the node host."""
         with self._lock:
-            for instance in [item for item in instance_store.all_instances() if item.state != "terminated"]:
-                record = records_of(instance.ec2_backend).nodes[instance.id]
-                instance_store.terminate(instance, record, self._clock.now())
+            running = [instance for instance in instance_store.all_instances() if instance.state != "terminated"]
+            for instance in running:
+                instance_store.terminate(instance, records_of(instance.ec2_backend).nodes[instance.id], at)
+            self._dirty = self._dirty or bool(running)
+            return [str(instance.id) for instance in running]
 
     def close(self) -> None:
         """Stop accepting work and cancel queued work."""
