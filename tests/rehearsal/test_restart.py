@@ -60,12 +60,19 @@ def costs_shown(workspace, ahead, *, from_ledger=True):
         return [cluster.spent_usd for cluster in clusters], ledger.report(by="cluster", now=later).simulated_usd
 
 
-def test_cost_ends_when_the_cloud_is_stopped(workspace):
+def test_cost_ends_and_runs_are_lost_when_the_cloud_is_stopped(workspace):
     workspace.recipe()
-    workspace.json("train", "plain", "--yes", "--detach", "--set", "hang=yes", "--cluster", "lab")
+    run = workspace.json("train", "plain", "--yes", "--detach", "--set", "hang=yes", "--cluster", "lab")
+    assert workspace.json("status")["clusters"][0]["runs"] == [{"run_id": run["run_id"], "state": "running"}]
     workspace.run("rehearsal", "stop")
     (cluster,) = workspace.json("status")["clusters"]
     assert (cluster["state"], float(cluster["hourly_usd"])) == ("terminated", 0)
+    assert cluster["runs"] == [{"run_id": run["run_id"], "state": "lost"}]
+    everything = workspace.json("status", "--all")["runs"]
+    assert [(row["state"], row["ended_at"]) for row in everything] == [("lost", None)]
+    shown = workspace.run("status", "--all").stdout
+    assert f"run {run['run_id']}  lost, started" in shown
+    assert re.search(rf"^{run['run_id']}\s+lost\s", shown, re.MULTILINE), shown
     soon, later = costs_shown(workspace, timedelta()), costs_shown(workspace, timedelta(hours=9))
     assert soon == later
     assert soon[0] == [soon[1].quantize(soon[0][0])]

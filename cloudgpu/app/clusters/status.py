@@ -103,7 +103,7 @@ class ClusterStatus:
             "problem": self.problem,
             "stopped_at": None if self.stopped_at is None else utc_text(self.stopped_at),
             "unbilled": list(self.unbilled),
-            "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
+            "runs": [{"run_id": run.run_id, "state": current_state(run, self)[0]} for run in self.runs],
         }
 
     def _unknown(self) -> dict[str, Any]:
@@ -121,6 +121,22 @@ class ClusterStatus:
             "unbilled": [],
             "runs": [{"run_id": run.run_id, "state": run.state} for run in self.runs],
         }
+
+
+def current_state(run: RunRecord, cluster: ClusterStatus | None) -> tuple[str, str]:
+    """Return the state of a run and the reason for it.
+
+    They differ from the recorded ones if no command has recorded yet how the run ended with its nodes.
+
+    Args:
+        run: The run.
+        cluster: The run's cluster; None if it has no record, because it was deleted.
+    """
+    if run.ended_at is None and cluster is None:
+        return "unknown", f"last seen {run.state}; its cluster is deleted"
+    if not run.judged and cluster is not None and cluster.stopped_at is not None:
+        return "lost", "its nodes ended when the rehearsal cloud was stopped"
+    return run.state, run.reason
 
 
 def list_cluster_statuses(

@@ -43,7 +43,7 @@ def status(
     damaged = context.records.damaged_runs() if runs else []
     reasons = {run_id: context.records.run_damage(run_id) for run_id in damaged}
     if json:
-        rows = run_rows(past, damaged, reasons)
+        rows = run_rows(past, clusters, damaged, reasons)
         context.screen.document({"clusters": [status_row.as_json() for status_row in clusters], "runs": rows})
         return
     context.screen.lines(status_lines(clusters, now, context.screen.width))

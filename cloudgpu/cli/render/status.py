@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.clusters.status import ClusterStatus
+from cloudgpu.app.clusters.status import ClusterStatus, current_state
 from cloudgpu.backends.billing.costs import cost_items
 from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, relative_time
 from cloudgpu.cli.terminal.table import Column, Table
@@ -53,8 +53,8 @@ def run_lines(
     """
     if not runs and not damaged:
         return ["", "no runs"]
-    up = {cluster.record.name for cluster in clusters}
-    table = Table(_RUNS, [_run_row(run, up, now) for run in runs])
+    recorded = {cluster.record.name: cluster for cluster in clusters}
+    table = Table(_RUNS, [_run_row(run, recorded.get(run.cluster), now) for run in runs])
     return ["", *table.lines(width), *wrap_lines([damaged_line(run_id, reasons or {}) for run_id in damaged], width)]
 
 
@@ -68,22 +68,27 @@ def _reason(name: str, reasons: Mapping[str, str]) -> str:
 
 
 def run_rows(
-    runs: Sequence[RunRecord], damaged: Sequence[str] = (), reasons: Mapping[str, str] | None = None
+    runs: Sequence[RunRecord],
+    clusters: Sequence[ClusterStatus],
+    damaged: Sequence[str] = (),
+    reasons: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the documented rows of `status --all --json`. Unknown fields of a damaged record are null."""
+    recorded = {cluster.record.name: cluster for cluster in clusters}
+    current = [(run, *current_state(run, recorded.get(run.cluster))) for run in runs]
     unknown = dict.fromkeys(("cluster", "recipe", "started_at", "ended_at"))
     return [
         {
             "run_id": run.run_id,
             "cluster": run.cluster,
             "recipe": run.recipe,
-            "state": run.state,
-            "reason": run.reason,
+            "state": state,
+            "reason": reason,
             "started_at": utc_text(run.started_at),
             "ended_at": utc_text(run.ended_at) if run.ended_at else None,
             "metrics": dict(run.metrics),
         }
-        for run in runs
+        for run, state, reason in current
     ] + [
         {
             "run_id": run_id,
@@ -96,14 +101,11 @@ def run_rows(
     ]
 
 
-def _run_row(run: RunRecord, up: set[str], now: datetime) -> tuple[str, ...]:
+def _run_row(run: RunRecord, cluster: ClusterStatus | None, now: datetime) -> tuple[str, ...]:
     took = "" if run.ended_at is None else duration((run.ended_at - run.started_at).total_seconds())
     figures = ", ".join(f"{name} {value:g}" for name, value in run.metrics.items())
-    # If the cluster was deleted during a run, the end of the run was never recorded, so the recorded state is outdated.
-    outdated = run.ended_at is None and run.cluster not in up
-    state = "unknown" if outdated else run.state
-    result = f"last seen {run.state}; its cluster is deleted" if outdated else run.reason or figures
-    return run.run_id, state, format_time(run.started_at), relative_time(run.started_at, now), took, result
+    state, reason = current_state(run, cluster)
+    return run.run_id, state, format_time(run.started_at), relative_time(run.started_at, now), took, reason or figures
 
 
 def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
@@ -132,8 +134,7 @@ def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
     if lost:
         yield f"  {lost}; delete what is left: {command('cloudgpu', 'down', record.name)}"
     yield from (
-        f"  run {run.run_id}  {'ended with its nodes' if cluster.stopped_at else run.state}, "
-        f"started {relative_time(run.started_at, now)}"
+        f"  run {run.run_id}  {current_state(run, cluster)[0]}, started {relative_time(run.started_at, now)}"
         for run in cluster.runs
     )
     cloud = "the cloud" if traits(record.identity.target).launches else "its hosts"

@@ -80,7 +80,7 @@ def test_every_json_field_is_documented(outcome: RunOutcome, standing_status, ru
         outcome.as_json(),
         outcome.as_json()["metrics"]["accuracy"],
         standing_status.as_json(),
-        run_rows([run])[0],
+        run_rows([run], [])[0],
         status_json(RehearsalStatus(None, (node,))),
         status_json(RehearsalStatus(None, (node,)))["nodes"][0],
     ]

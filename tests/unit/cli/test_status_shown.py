@@ -102,8 +102,8 @@ def test_runs_are_listed_with_age_and_result(run, now):
         "bad-3  unknown: its record cannot be read",
     ]
     assert run_lines([], [], [], now) == ["", "no runs"]
-    assert set(run_rows([run])[0]) == set(run_rows([], ["bad-3"])[0])
-    assert set(run_rows([run])[0]) == {
+    assert set(run_rows([run], [])[0]) == set(run_rows([], [], ["bad-3"])[0])
+    assert set(run_rows([run], [])[0]) == {
         *("run_id", "cluster", "recipe", "state", "reason", "started_at", "ended_at", "metrics"),
     }
 
@@ -232,11 +232,12 @@ def test_clusters_of_a_stopped_rehearsal_cloud_ended_with_it(tmp_path, cluster, 
     assert lines[3:5] == [
         "  the rehearsal cloud was stopped at 2026-11-21 03:29 UTC, and its nodes ended with it; delete what is left: "
         "cloudgpu down s1",
-        "  run quickstart-k3fz8w  ended with its nodes, started 3 min ago",
+        "  run quickstart-k3fz8w  lost, started 3 min ago",
     ]
     told = ended.as_json()
     assert {row["state"] for row in told["instances"]} == {"terminated"}
     assert told["stopped_at"] == "2026-11-21T03:29:00Z"
+    assert told["runs"] == [{"run_id": "quickstart-k3fz8w", "state": "lost"}]
     asked = SimpleNamespace(
         account=lambda: cluster.identity.account,
         endpoint=cluster.identity.endpoint,
@@ -275,3 +276,23 @@ def test_cost_of_a_cluster_that_ended_with_its_cloud_does_not_rise(tmp_path, clu
     assert spent == {Decimal("5.20")}  # 5 of 10 minutes
     ahead = dict.fromkeys(("i-1", "i-2"), now + timedelta(days=9))  # the clock was set back
     assert list_cluster_statuses(store, now, None, ahead)[0].spent_usd == Decimal("10.40")
+
+
+def test_run_has_one_state_on_the_screen_and_in_json(standing_status, run, now):
+    live = replace(run, cluster="s1", state="running", ended_at=None)
+    stopped = replace(standing_status, state="terminated", stopped_at=now, runs=(live,))
+    cases = [
+        (live, [standing_status], "running", ""),
+        (live, [stopped], "lost", "its nodes ended when the rehearsal cloud was stopped"),
+        (live, [], "unknown", "last seen running; its cluster is deleted"),
+        # The final state is known, but the outputs are not downloaded yet.
+        (replace(live, state="failed", reason="rank 0 exited"), [stopped], "failed", "rank 0 exited"),
+        (replace(run, cluster="s1"), [stopped], "succeeded", ""),
+    ]
+    for shown, clusters, state, reason in cases:
+        (row,) = run_rows([shown], clusters)
+        assert (row["state"], row["reason"]) == (state, reason)
+        line = run_lines([shown], [], clusters, now)[2]
+        assert line.split()[1] == state
+        assert line.endswith(reason or "accuracy 0.9833")
+    assert stopped.as_json()["runs"] == [{"run_id": live.run_id, "state": "lost"}]

@@ -96,7 +96,7 @@ def _run(content: bytes) -> None:
     runs, damaged = records.runs(), records.damaged_runs()
     assert len(runs) + len(damaged) == 1
     _show(show_status.run_lines(runs, damaged, (), NOW))
-    json.dumps(show_status.run_rows(runs, damaged))
+    json.dumps(show_status.run_rows(runs, (), damaged))
     found = records.run(RUN.run_id)
     assert found is not None
     conforms(RunRecord, found, may_be_infinite=("metrics",))
