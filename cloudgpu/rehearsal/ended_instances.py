@@ -52,7 +52,7 @@ def record_ended_instances(files: RehearsalFiles, instance_ids: Iterable[str], a
 
     If the file cannot be written, or if a newer version wrote it, `status` shows the instances as before the stop.
     """
-    ended = dict.fromkeys(instance_ids, at)
+    ended = {instance_id: at for instance_id in instance_ids if _INSTANCE_ID.fullmatch(instance_id)}
     if not ended:
         return
     try:

@@ -3,11 +3,15 @@
 import contextlib
 import os
 import shutil
+from collections.abc import Collection
+from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from cloudgpu.errors import CloudGpuError, RehearsalError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.ended_instances import ended_instances, record_ended_instances
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys, process
@@ -16,11 +20,15 @@ from cloudgpu.text import command
 _EXIT_LIMIT_S: Final = 20.0
 
 
-def reset(home: Home) -> bool:
+def reset(home: Home, at: datetime) -> bool:
     """Stop the server and its nodes, and delete all simulated state. Return True if anything was deleted.
 
     The access keys are kept: cluster records identify the cloud by its access key ID, and `down` must still be able to
-    remove those records.
+    remove those records. So is the list of the instances that ended, which `status` reads.
+
+    Args:
+        home: The state home.
+        at: The current time, at which nodes that are still running end.
 
     Raises:
         RehearsalError: The server or the node host did not exit.
@@ -35,10 +43,13 @@ def reset(home: Home) -> bool:
         if client.find_running(home) is not None or process.running_server_pid(files) is None:
             client.stop(home)
     _kill_server(files)
-    _stop_nodes(files)
+    outlived = _stop_nodes(files)
     with contextlib.suppress(OSError, CloudGpuError):
         access_keys.repair(files.keys, client.saved_key_id(files))
-    return _delete(files)
+    kept = {files.keys, files.ended_instances} if ended_instances(home) else {files.keys}
+    deleted = _delete(files, kept)
+    record_ended_instances(files, outlived, at)
+    return deleted
 
 
 def _kill_server(files: RehearsalFiles) -> None:
@@ -49,22 +60,27 @@ def _kill_server(files: RehearsalFiles) -> None:
     raise RehearsalError(message, hint=command("fuser", "-k", str(files.server_lock)))
 
 
-def _stop_nodes(files: RehearsalFiles) -> None:
-    """Stop nodes that outlived the server. A node host started here adopts the nodes of a previous node host."""
+def _stop_nodes(files: RehearsalFiles) -> list[str]:
+    """Stop nodes that outlived the server, and return the IDs of their instances.
+
+    A node host started here adopts the nodes of a previous node host.
+    """
     host = NodeHostClient(files.nodes)
     instances = files.nodes / "instances"
-    if instances.is_dir() and any(instances.iterdir()):
+    instance_ids = [path.name for path in instances.iterdir()] if instances.is_dir() else []
+    if instance_ids:
         with contextlib.suppress(CloudGpuError):
             host.list()
     host.shutdown()
+    return instance_ids
 
 
-def _delete(files: RehearsalFiles) -> bool:
+def _delete(files: RehearsalFiles, kept: Collection[Path]) -> bool:
     try:
         if files.root.is_symlink() or not files.root.is_dir():
             files.root.unlink()
             return True
-        paths = [path for path in files.root.iterdir() if path != files.keys]
+        paths = [path for path in files.root.iterdir() if path not in kept]
         for path in paths:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

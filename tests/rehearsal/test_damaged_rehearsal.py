@@ -177,9 +177,24 @@ def test_reset_stops_nodes_that_run_without_a_server(workspace):
     os.kill(workspace.cloud.pid, 9)
     shutil.rmtree(files.state)
     workspace.run("rehearsal", "reset", "--yes")
-    assert [path.name for path in files.root.iterdir()] == ["keys.json"]
+    assert sorted(path.name for path in files.root.iterdir()) == ["ended.json", "keys.json"]
     assert not client.NodeHostClient(files.nodes).running()
     assert workspace.json("rehearsal", "reset", "--yes") == {"simulated": True, "existed": False}
+    (cluster,) = workspace.json("status")["clusters"]
+    assert (cluster["state"], float(cluster["hourly_usd"])) == ("terminated", 0)
+
+
+def test_status_after_a_reset_shows_clusters_of_the_deleted_cloud_as_terminated(workspace):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    workspace.run("rehearsal", "reset", "--yes")
+    (cluster,) = workspace.json("status")["clusters"]
+    assert (cluster["state"], float(cluster["hourly_usd"])) == ("terminated", 0)
+    workspace.run("rehearsal", "advance", "1h")
+    (later,) = workspace.json("status")["clusters"]
+    assert (later["state"], later["spent_usd"]) == ("terminated", cluster["spent_usd"])
+    workspace.run("down", "plain")
+    assert workspace.json("status")["clusters"] == []
 
 
 def test_reset_kills_an_unresponsive_server(workspace):

@@ -82,7 +82,7 @@ def stop(json: Json = False) -> None:
     """
     context = command_context(json=json, needs_disk=False)
     was_running = client.stop(context.home)
-    _end_costs(context)
+    _end_costs(context, "the rehearsal cloud is stopped")
     if json:
         context.screen.document({"was_running": was_running})
     else:
@@ -91,15 +91,15 @@ def stop(json: Json = False) -> None:
         )
 
 
-def _end_costs(context: CliContext) -> None:
-    """Record in the ledger that the nodes ended. The cloud stays stopped even if the ledger is unusable."""
+def _end_costs(context: CliContext, done: str) -> None:
+    """Record in the ledger that the nodes ended. If the ledger is unusable, say that, and what was `done` anyway."""
     ended = ended_instances(context.home)
     if not ended:
         return
     ledger = context.lenient_ledger()
     _record_stop(ledger, ended, context.clock.now())
     try:
-        ledger.check("the rehearsal cloud is stopped")
+        ledger.check(done)
     except LedgerError as err:
         later = command("cloudgpu", "status", "--refresh")
         context.screen.remark(f"warning: {err.message}; to record later when the nodes ended: {later}")
@@ -114,7 +114,8 @@ def reset(yes: Yes = False, json: Json = False) -> None:
     """
     context = command_context(json=json, needs_disk=False)
     context.prompts.confirm("Delete the simulated cloud and everything in it?", yes=yes)
-    existed = cloud_reset.reset(context.home)
+    existed = cloud_reset.reset(context.home, context.clock.now())
+    _end_costs(context, "the rehearsal cloud is deleted")
     if json:
         context.screen.document({"simulated": True, "existed": existed})
     else:
