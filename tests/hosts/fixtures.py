@@ -1,4 +1,4 @@
-"""The lab that a test module shares: in its conftest, `from tests.hosts.fixtures import lab_hosts`."""
+"""The `lab_hosts` fixture. Use it with `from tests.hosts.fixtures import lab_hosts` in a conftest."""
 
 import os
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from tests.hosts.lab import Lab, Spec, lab, missing_tools
 
 @pytest.fixture(scope="session")
 def lab_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Two hosts with eight V100 each, one with four T4 on another port, one behind the first, one without a GPU."""
-    lacking = missing_tools()
-    if lacking:
-        reason = f"hosts of one's own need {', '.join(lacking)}"
+    """Five hosts: two with eight V100, one with four T4 and another port, one behind a jump host, one without GPUs."""
+    missing = missing_tools()
+    if missing:
+        reason = f"the simulated hosts need {', '.join(missing)}"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
     specs = [
         Spec("red", gpus="V100:8", users=("lab", "ana")),

@@ -1,7 +1,8 @@
-"""Process 1 of a host: makes the host's own file system out of one folder, starts its sshd, and reaps orphans.
+"""Init process of a host: mounts the host's private directories, starts sshd and reaps orphans.
 
 Run by `hosts.lab` inside fresh mount, PID, UTS, IPC and network namespaces, as `python3 -I init.py SPEC.json`. Prints
-`ready` once sshd may be started, waits for the word `go` while the network is put in, prints `up` once it listens.
+`ready` when the mounts are complete, waits for the line `go` while its parent sets up the network, and prints `up` when
+sshd listens.
 """
 
 import json
@@ -22,10 +23,10 @@ def bind(source: str, target: str) -> None:
     mount("--bind", source, target)
 
 
-def own_file_system(spec: dict[str, object]) -> None:
-    """Own /run, /tmp, /var/tmp, /home, /dev/shm and passwd; everything else is the machine's."""
+def mount_private_directories(spec: dict[str, object]) -> None:
+    """Mount private /run, /tmp, /var/tmp, /home, /dev/shm and passwd; the rest is shared with the machine."""
     folder = str(spec["folder"])
-    shares = [str(one) for one in spec["shares"]]  # type: ignore[attr-defined]
+    shares = [str(share) for share in spec["shares"]]  # type: ignore[attr-defined]
     mount("--make-rprivate", "/")
     mount("-t", "proc", "proc", "/proc")
     mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/dev/shm")
@@ -45,14 +46,14 @@ def own_file_system(spec: dict[str, object]) -> None:
 def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
-    own_file_system(spec)
+    mount_private_directories(spec)
     socket.sethostname(spec["name"])
     print("ready", flush=True)
     if sys.stdin.readline().strip() != "go":
         return
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with Path("/run/host/sshd.log").open("ab") as log:
-        # Without -D it returns when it listens; its master is then our child.
+        # Without -D, sshd returns when it listens, and its daemon becomes a child of this process.
         subprocess.run(
             [spec["sshd"], "-f", "/run/host/etc/sshd_config", "-E", "/run/host/sshd.log"],
             check=True, stdout=log, stderr=log, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, ()),

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""`nvidia-smi` of a host whose GPUs are pretended: answers the queries that cloudgpu and its tools make.
+"""Simulated `nvidia-smi` that supports the queries of cloudgpu and its tools.
 
 Reads /run/host/gpus.json: {"model": "Tesla V100-SXM2-16GB", "count": 8, "memory_mib": 16160, "driver": "580.126.09",
-"apps": [[GPU index, pid, used MiB], ...]}. The file may be written anew at any time: a foreign process appears.
+"apps": [[GPU index, pid, used MiB], ...]}. The file may be changed at any time, for example to add a process of
+another user.
 """
 
 import json
@@ -16,7 +17,7 @@ def uuid(index: int) -> str:
 
 
 def main() -> int:
-    with open(HOST, encoding="utf-8") as stream:  # noqa: PTH123 - stands alone
+    with open(HOST, encoding="utf-8") as stream:  # noqa: PTH123 - a standalone script
         gpus = json.load(stream)
     options = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:])
     if not gpus["count"]:

@@ -1,7 +1,7 @@
-"""A TCP relay in front of a host that breaks connections on command: at a byte, and by resetting or by falling silent.
+"""A TCP relay to a host that can reset or stall a connection after a given number of bytes.
 
-It runs in the network of the caller, because neither pytest nor the hosts' own servers can cut an encrypted stream at
-a chosen byte. An inventory that names its port in place of the host's leads every connection through it.
+It runs in the network of the client commands. Put its address and port in the inventory, instead of those of the host,
+to send every connection through it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from typing import Any, Literal
 from tests.hosts.lab import Host, Lab
 
 ADDRESS = "10.77.0.1"
-"""The caller's own address in its network; hosts reach it too."""
+"""Address of the client in the network of the hosts."""
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
 class Break:
-    """Where connections break, and how.
+    """When and how connections break.
 
     Attributes:
-        how: `stall` forwards nothing more, in either direction, and keeps both sides open for good, as a router does
-            that forgot the connection; `reset` resets both sides.
-        way: Which bytes are counted: `up` to the host, `down` from it.
-        after: Bytes of the connection that still pass.
-        times: How many connections break; the others pass. -1 is all.
+        how: `stall` stops forwarding in both directions and keeps both sides open, like a router that has lost the
+            connection from its table; `reset` resets both sides.
+        way: Direction in which bytes are counted: `up` to the host, `down` from it.
+        after: Number of bytes that are forwarded before the connection breaks.
+        times: Number of connections that break. -1 means all.
     """
 
     how: Literal["stall", "reset"]
@@ -49,25 +49,25 @@ class Relay:
     """A running relay.
 
     Attributes:
-        port: Where it listens, at `ADDRESS`.
+        port: Its port at `ADDRESS`.
     """
 
     port: int
     process: subprocess.Popen[str]
 
     def set(self, how: Break | None) -> None:
-        """Break connections from now on, those that are open too; None leaves the others alone."""
-        self._ask({"break": None if how is None else asdict(how)})
+        """Break current and new connections from now on. With None, no further connections break."""
+        self._request({"break": None if how is None else asdict(how)})
 
     def counts(self) -> list[tuple[int, int]]:
-        """Bytes that passed up and down, by connection in the order in which they were made."""
-        return [(up, down) for up, down in self._ask({"counts": True})]
+        """Return the number of bytes forwarded up and down on each connection, in the order of connection."""
+        return [(up, down) for up, down in self._request({"counts": True})]
 
-    def forget(self) -> None:
-        """Count connections from anew."""
-        self._ask({"forget": True})
+    def clear_counts(self) -> None:
+        """Remove all connections from the counts."""
+        self._request({"clear_counts": True})
 
-    def _ask(self, message: dict[str, Any]) -> Any:
+    def _request(self, message: dict[str, Any]) -> Any:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(message) + "\n")
@@ -77,7 +77,7 @@ class Relay:
 
 @contextmanager
 def relay(lab: Lab, host: Host) -> Iterator[Relay]:
-    """Relay connections to a host for as long as the block runs."""
+    """Run a relay to a host until the block ends."""
     root = Path(__file__).parents[2]
     argv = lab.client_argv([sys.executable, "-m", "tests.hosts.relay", host.address, str(host.port)])
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
@@ -90,7 +90,7 @@ def relay(lab: Lab, host: Host) -> Iterator[Relay]:
 
 
 class _Connection:
-    """One connection: two directions that pass bytes until the rule says otherwise."""
+    """The two sockets of a connection, and the number of bytes forwarded in each direction."""
 
     def __init__(self, near: socket.socket, far: socket.socket) -> None:
         self.sides = {"up": (near, far), "down": (far, near)}
@@ -99,7 +99,7 @@ class _Connection:
 
 
 class _Server:
-    """Accepts connections, and obeys what stands on standard input."""
+    """The relay process. It reads commands from standard input."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target
@@ -110,24 +110,24 @@ class _Server:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Until standard input ends."""
+        """Serve until standard input is closed."""
         loop = asyncio.get_running_loop()
         listener = socket.create_server((ADDRESS, 0))
         listener.setblocking(False)
         print(listener.getsockname()[1], flush=True)
         accepting = loop.create_task(self._accept(listener))
         while line := await loop.run_in_executor(None, sys.stdin.readline):
-            print(json.dumps(self._obey(json.loads(line))), flush=True)
+            print(json.dumps(self._handle(json.loads(line))), flush=True)
         accepting.cancel()
 
-    def _obey(self, message: dict[str, Any]) -> object:
+    def _handle(self, message: dict[str, Any]) -> object:
         if "counts" in message:
-            return [(one.passed["up"], one.passed["down"]) for one in self._connections]
-        if "forget" in message:
+            return [(connection.passed["up"], connection.passed["down"]) for connection in self._connections]
+        if "clear_counts" in message:
             self._connections.clear()
             return True
-        given = message["break"]
-        self._rule, self._broken = None if given is None else Break(**given), 0
+        fields = message["break"]
+        self._rule, self._broken = None if fields is None else Break(**fields), 0
         for connection in self._connections:
             self._allowed(connection)
         self._changed.set()
@@ -139,35 +139,35 @@ class _Server:
         while True:
             near, _ = await loop.sock_accept(listener)
             far = socket.socket()
-            for one in (near, far):
-                one.setblocking(False)
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for sock in (near, far):
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.sock_connect(far, self._target)
             connection = _Connection(near, far)
             self._connections.append(connection)
             for way in ("up", "down"):
-                task = loop.create_task(self._pass(connection, way))
+                task = loop.create_task(self._forward(connection, way))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
     def _allowed(self, connection: _Connection) -> int:
-        """How many bytes may pass at most in either direction; breaks the connection where its time has come."""
+        """Return how many bytes may be forwarded at most; break the connection if it has reached the limit."""
         rule = self._rule
         if rule is None or connection.broken:
             return 0 if connection.broken else _CHUNK
-        left = rule.after - connection.passed[rule.way]
-        if left > 0:
-            return min(_CHUNK, left)
+        remaining = rule.after - connection.passed[rule.way]
+        if remaining > 0:
+            return min(_CHUNK, remaining)
         if rule.times >= 0 and self._broken >= rule.times:
             return _CHUNK
         self._broken += 1
         connection.broken = rule.how
         if rule.how == "reset":
-            for one in connection.sides["up"]:
-                _reset(one)
+            for sock in connection.sides["up"]:
+                _reset(sock)
         return 0
 
-    async def _pass(self, connection: _Connection, way: str) -> None:
+    async def _forward(self, connection: _Connection, way: str) -> None:
         loop = asyncio.get_running_loop()
         source, to = connection.sides[way]
         with contextlib.suppress(OSError):
@@ -185,19 +185,19 @@ class _Server:
                 await loop.sock_sendall(to, piece)
                 connection.passed[way] += len(piece)
                 self._allowed(connection)
-        for one in connection.sides["up"]:
+        for sock in connection.sides["up"]:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                sock.shutdown(socket.SHUT_RDWR)
 
 
-def _reset(one: socket.socket) -> None:
-    """Close with a reset in place of an orderly end."""
+def _reset(sock: socket.socket) -> None:
+    """Close a socket with a reset instead of an orderly shutdown."""
     with contextlib.suppress(OSError):
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         loop = asyncio.get_running_loop()
-        loop.remove_reader(one.fileno())
-        loop.remove_writer(one.fileno())
-    one.close()
+        loop.remove_reader(sock.fileno())
+        loop.remove_writer(sock.fileno())
+    sock.close()
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def test_unknown_host_key_is_never_trusted_automatically(lea: Caller, lab_hosts:
 
 
 def test_changed_host_key_fails_plan(lea: Caller, lab_hosts: Lab):
-    with lab_hosts["green"].another_host_key():
+    with lab_hosts["green"].replaced_host_key():
         code, said = lea.all(f"plan tiny --on ssh {ONE} --set resources.gpu=T4:4")[0]
     assert code == 7
     assert "has an unexpected host key" in said

@@ -94,7 +94,7 @@ def test_two_users_share_gpus_of_same_host(lea: Caller, ana: Caller, lab_hosts: 
 
 def test_gpus_used_by_foreign_processes_are_not_leased(lea: Caller, lab_hosts: Lab):
     red = lab_hosts["red"]
-    red.pretend_gpus(apps=[(2, 1, 900)])
+    red.set_gpus(apps=[(2, 1, 900)])
     try:
         shown = lea.run("plan", "tiny", "--on", "ssh", code=7).stdout
         assert "error: red: in use: GPU 2: process 1 of root [host-free]" in shown
@@ -105,5 +105,5 @@ def test_gpus_used_by_foreign_processes_are_not_leased(lea: Caller, lab_hosts: L
         assert part["nodes"][0]["devices"] == [0, 1, 3, 4]
         lea.run("down", "part")
     finally:
-        red.pretend_gpus()
+        red.set_gpus()
     assert left_on(red) == []
