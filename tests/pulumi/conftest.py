@@ -1,4 +1,4 @@
-"""The real Pulumi CLI: from PULUMI_COMMAND or the PATH; without one this tier is skipped, and says so."""
+"""Fixtures for tests with the real Pulumi CLI, found by PULUMI_COMMAND or on the PATH. Without it, they are skipped."""
 
 import os
 import shutil
@@ -25,27 +25,27 @@ from tests.rehearsal.conftest import Workspace, workspace_in
 
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGcyZqYq0n1o0u8q9Ck4yQJ8P0Q0lq8m3yq8m3yq8m3y me"
 IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
-NO_CLI = "there is no Pulumi CLI on the PATH, nor does PULUMI_COMMAND name one"
+NO_CLI = "no Pulumi CLI on the PATH or in PULUMI_COMMAND"
 
 
-def pulumi_command() -> str | None:
+def find_pulumi_cli() -> str | None:
     return os.environ.get("PULUMI_COMMAND") or shutil.which("pulumi")
 
 
 @pytest.fixture(scope="session")
-def command() -> Path:
-    found = pulumi_command()
-    if found is None:
+def pulumi_cli() -> Path:
+    path = find_pulumi_cli()
+    if path is None:
         pytest.skip(NO_CLI)
-    return Path(found)
+    return Path(path)
 
 
-class Place:
-    """A home, its rehearsal cloud, and the stack of one cluster in it, for both engines."""
+class Deployment:
+    """The stack of one cluster on a rehearsal cloud, which both engines can deploy."""
 
-    def __init__(self, home: Home, command: Path) -> None:
+    def __init__(self, home: Home, pulumi_cli: Path) -> None:
         self.home = home
-        self.command = command
+        self.pulumi_cli = pulumi_cli
         self.cloud = client.ensure_running(home, SystemClock())
         self.events: list[Event] = []
         expiry = datetime.now(UTC) + timedelta(hours=2)
@@ -82,9 +82,9 @@ class Place:
         return self._sessions.setdefault(region, connect(self.endpoint, region))
 
     def engine(self, **environ: str) -> PulumiEngine:
-        site = CloudAccess(self.clients, registry, self.tags, OTHER_ENDPOINT_DELAYS)
-        choice = PulumiOptions(command=self.command)
-        return pulumi_engine(self.root, self.endpoint, choice, site, {**os.environ, **environ}, SystemClock())
+        access = CloudAccess(self.clients, registry, self.tags, OTHER_ENDPOINT_DELAYS)
+        options = PulumiOptions(command=self.pulumi_cli)
+        return pulumi_engine(self.root, self.endpoint, options, access, {**os.environ, **environ}, SystemClock())
 
     def direct(self) -> Engine:
         return DirectEngine(
@@ -112,25 +112,26 @@ class Place:
     def destroy(self) -> None:
         self.engine().destroy(self.stack, self.events.append)
 
-    def made(self) -> dict[str, Any]:
-        """What the endpoint itself counts for the cluster, by kind."""
-        counted = {kind: rows for kind, rows in client.list_resources(self.cloud).items() if rows and kind != "buckets"}
-        counted = {kind: [row for row in rows if "cloudgpu:cluster" in row["tags"]] for kind, rows in counted.items()}
-        return {kind: rows for kind, rows in counted.items() if rows}
+    def resources(self) -> dict[str, Any]:
+        """Return the existing resources of the cluster by kind, as reported by the endpoint itself."""
+        listed = {kind: rows for kind, rows in client.list_resources(self.cloud).items() if rows and kind != "buckets"}
+        tagged = {kind: [row for row in rows if "cloudgpu:cluster" in row["tags"]] for kind, rows in listed.items()}
+        return {kind: rows for kind, rows in tagged.items() if rows}
 
-    def left(self) -> tuple[dict[str, Any], Any]:
-        return self.made(), tag_search.find_tagged_resources(self.clients(), "demo")
+    def remaining(self) -> tuple[dict[str, Any], Any]:
+        """Return the existing resources, as reported by the endpoint and found by a tag search."""
+        return self.resources(), tag_search.find_tagged_resources(self.clients(), "demo")
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    """Whole commands, as in the rehearsal tier, each a new interpreter: the CLI starts more of them."""
-    with workspace_in(tmp_path) as made:
-        yield made
+    """Workspace that starts a new interpreter for every command, as the processes of the CLI do."""
+    with workspace_in(tmp_path) as workspace:
+        yield workspace
 
 
 @pytest.fixture
-def place(tmp_path: Path, command: Path) -> Iterator[Place]:
+def deployment(tmp_path: Path, pulumi_cli: Path) -> Iterator[Deployment]:
     home = Home(tmp_path / "home").ensure()
-    yield Place(home, command)
+    yield Deployment(home, pulumi_cli)
     client.stop(home)

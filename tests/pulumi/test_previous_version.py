@@ -14,24 +14,24 @@ pytestmark = [
 
 
 def test_cluster_of_the_previous_version_previews_no_change_and_is_deleted_with_its_storage(
-    workspace, command, tmp_path
+    workspace, pulumi_cli, tmp_path
 ):
-    cli = {"CLOUDGPU_PULUMI_COMMAND": str(command)}
+    cli = {"CLOUDGPU_PULUMI_COMMAND": str(pulumi_cli)}
     pulumi = {**cli, "CLOUDGPU_ENGINE": "pulumi"}
     previous = previous_version(workspace, tmp_path / "previous")
     previous.recipe()
     storage = ("storage", "create", "shared", "--kind", "efs", "--on", "rehearsal", "--yes")
     previous.run("up", "plain", "--yes", env=pulumi)
-    made = previous.json(*storage, env=pulumi)
+    created = previous.json(*storage, env=pulumi)
     nodes = instance_ids(previous)
     projects = workspace.home.pulumi / "rehearsal" / "projects"
     assert len(list(projects.iterdir())) == 2
 
-    # the records name the engine
+    # The records contain the engine.
     assert previewed(workspace, "plain", cli) == ["same"]
     workspace.run("up", "plain", "--yes", env=cli)
     assert instance_ids(workspace) == nodes
-    assert workspace.json(*storage, env=cli)["id"] == made["id"]
+    assert workspace.json(*storage, env=cli)["id"] == created["id"]
     workspace.run("extend", "plain", "--by", "30m", env=cli)
     assert instance_ids(workspace) == nodes
     record = json.loads(workspace.home.cluster("plain").record.read_text())

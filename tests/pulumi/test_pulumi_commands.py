@@ -1,4 +1,4 @@
-"""Whole commands with `--engine pulumi`: creating, deleting, and being killed during the launch."""
+"""Whole commands with `--engine pulumi`: creation, deletion, and kills during the launch."""
 
 import json
 import os
@@ -18,8 +18,8 @@ pytestmark = [
 
 
 @pytest.fixture
-def engine(command: Path) -> dict[str, str]:
-    return {"CLOUDGPU_ENGINE": "pulumi", "CLOUDGPU_PULUMI_COMMAND": str(command)}
+def engine(pulumi_cli: Path) -> dict[str, str]:
+    return {"CLOUDGPU_ENGINE": "pulumi", "CLOUDGPU_PULUMI_COMMAND": str(pulumi_cli)}
 
 
 def test_up_and_down_work_with_the_pulumi_cli(workspace, engine):
@@ -30,7 +30,7 @@ def test_up_and_down_work_with_the_pulumi_cli(workspace, engine):
     assert len(up["nodes"]) == 2
     refused = workspace.json("up", str(folder), "--yes", "--engine", "direct", code=2)
     assert "created with the pulumi engine, not direct" in refused["error"]["message"]
-    # nobody names an engine: the record does
+    # No engine is requested, so the recorded one is used.
     again = workspace.json(
         "up", str(folder), "--yes", env={"CLOUDGPU_PULUMI_COMMAND": engine["CLOUDGPU_PULUMI_COMMAND"]}
     )
@@ -103,15 +103,15 @@ def test_storage_is_created_and_deleted_with_the_cli(workspace, engine, kind):
     assert not any((workspace.home.pulumi / "rehearsal" / "projects").iterdir())
 
 
-HELD = {"do": "hold", "action": "CreateFleet"}
-CUTS = {
-    "never sent": {**HELD, "drop": True},
-    "sent, and carried out while the next command runs": HELD,
-    "carried out, and never answered": {**HELD, "phase": "after_effect", "drop": True},
+HOLD = {"do": "hold", "action": "CreateFleet"}
+LAUNCH_FAULTS = {
+    "never sent": {**HOLD, "drop": True},
+    "sent, and carried out while the next command runs": HOLD,
+    "carried out, and never answered": {**HOLD, "phase": "after_effect", "drop": True},
 }
 
 
-def kill_at_the_launch(workspace, engine, rule):
+def kill_during_launch(workspace, engine, rule):
     """Kill only the command while the launch is held; its Pulumi CLI and plugin keep running."""
     client.put_faults(workspace.cloud, [rule])
     process = workspace.popen("up", "plain", "--yes", env=engine)
@@ -124,17 +124,17 @@ def kill_at_the_launch(workspace, engine, rule):
 
 def test_down_after_a_kill_during_launch_leaves_nothing(workspace, engine):
     workspace.recipe()
-    for case, rule in CUTS.items():
-        kill_at_the_launch(workspace, engine, rule)
+    for case, rule in LAUNCH_FAULTS.items():
+        kill_during_launch(workspace, engine, rule)
         workspace.run("down", "plain", env=engine)
-        time.sleep(1.0)  # whoever outlived the kill would make something now
+        time.sleep(1.0)  # a process that survived the kill would create something now
         assert workspace.left() == {}, case
 
 
 def test_up_after_a_kill_during_launch_completes_the_cluster(workspace, engine):
     workspace.recipe()
-    for case, rule in CUTS.items():
-        kill_at_the_launch(workspace, engine, rule)
+    for case, rule in LAUNCH_FAULTS.items():
+        kill_during_launch(workspace, engine, rule)
         up = workspace.json("up", "plain", "--yes", env=engine)
         assert len(up["nodes"]) == 2, case
         assert len(client.list_resources(workspace.cloud)["instances"]) == 2, case
@@ -159,7 +159,7 @@ def plugin_of(cli: int) -> int:
 @pytest.mark.parametrize("victim", ["the CLI", "the plugin"])
 def test_up_fails_and_leaves_nothing_if_cli_or_plugin_dies(workspace, engine, victim):
     workspace.recipe()
-    client.put_faults(workspace.cloud, [CUTS["carried out, and never answered"]])
+    client.put_faults(workspace.cloud, [LAUNCH_FAULTS["carried out, and never answered"]])
     process = workspace.popen("up", "plain", "--yes", env=engine)
     workspace.until_held(process)
     cli = running_cli(workspace)

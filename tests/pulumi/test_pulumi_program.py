@@ -7,7 +7,7 @@ from cloudgpu.rehearsal import client
 
 pytestmark = [
     pytest.mark.pulumi,
-    # the rehearsal server is meant to outlive whoever started it
+    # the rehearsal server outlives the process that started it
     pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
 ]
 
@@ -17,104 +17,104 @@ def steps(engine, stack):
 
 
 def kinds(applied):
-    return sorted((one.type, one.name) for one in applied.resources)
+    return sorted((resource.type, resource.name) for resource in applied.resources)
 
 
-def own_tags(row):
+def user_tags(row):
     """Return the tags except those that the creating call added."""
     return sorted((key, text) for key, text in row["tags"].items() if not key.startswith(("aws:", "cloudgpu:intent")))
 
 
-def shape(made):
+def tags_by_kind(resources):
     """Return the tags of the resources by kind."""
-    return {kind: sorted(map(own_tags, rows)) for kind, rows in made.items()}
+    return {kind: sorted(map(user_tags, rows)) for kind, rows in resources.items()}
 
 
-def test_pulumi_up_refresh_and_down_match_the_direct_engine(place):
-    wanted = steps(place.direct(), place.stack)
-    assert {operation for operation, _, _ in wanted} == {"create"}
-    assert steps(place.engine(), place.stack) == wanted
-    assert place.left() == ({}, ())
+def test_pulumi_up_refresh_and_down_match_the_direct_engine(deployment):
+    expected = steps(deployment.direct(), deployment.stack)
+    assert {operation for operation, _, _ in expected} == {"create"}
+    assert steps(deployment.engine(), deployment.stack) == expected
+    assert deployment.remaining() == ({}, ())
 
-    applied = place.up()
-    assert applied.changes["create"] == len(wanted)
-    nodes = {node.instance_id: node for node in client.nodes(place.cloud)}
+    applied = deployment.up()
+    assert applied.changes["create"] == len(expected)
+    nodes = {node.instance_id: node for node in client.nodes(deployment.cloud)}
     assert sorted(applied.outputs["instanceIds"]) == sorted(nodes)
     assert {(node.cluster, node.zone, node.state) for node in nodes.values()} == {("demo", "us-east-1c", "running")}
-    fleet = next(one for one in place.events if one.type.endswith(":Fleet") and one.kind == "done")
+    fleet = next(event for event in deployment.events if event.type.endswith(":Fleet") and event.kind == "done")
     assert (fleet.operation, fleet.detail) == ("create", applied.outputs["fleetId"])
-    by_pulumi = shape(place.made())
+    by_pulumi = tags_by_kind(deployment.resources())
 
-    again = place.up()
-    assert dict(again.changes) == {"same": len(wanted)}
+    again = deployment.up()
+    assert dict(again.changes) == {"same": len(expected)}
     assert again.outputs == applied.outputs
-    refreshed = place.engine().refresh(place.stack)
+    refreshed = deployment.engine().refresh(deployment.stack)
     assert refreshed.outputs == applied.outputs
-    assert dict(place.up().changes) == {"same": len(wanted)}
-    assert {step.operation for step in place.engine().preview(place.stack)} == {"same"}
+    assert dict(deployment.up().changes) == {"same": len(expected)}
+    assert {step.operation for step in deployment.engine().preview(deployment.stack)} == {"same"}
 
-    place.destroy()
-    assert place.left() == ({}, ())
-    assert not any((place.root / "rehearsal" / "projects").iterdir())
+    deployment.destroy()
+    assert deployment.remaining() == ({}, ())
+    assert not any((deployment.root / "rehearsal" / "projects").iterdir())
 
-    direct = place.direct().up(place.stack, place.events.append)
+    direct = deployment.direct().up(deployment.stack, deployment.events.append)
     assert kinds(direct) == kinds(applied)
     assert set(direct.outputs) == set(applied.outputs)
-    assert shape(place.made()) == by_pulumi
-    place.direct().destroy(place.stack, place.events.append)
-    assert place.left() == ({}, ())
+    assert tags_by_kind(deployment.resources()) == by_pulumi
+    deployment.direct().destroy(deployment.stack, deployment.events.append)
+    assert deployment.remaining() == ({}, ())
 
 
-def test_capacity_error_is_typed_and_the_next_zone_works(place):
-    client.put_capacity(place.cloud, {"us-east-1c/*/*": 1})
+def test_capacity_error_is_typed_and_the_next_zone_works(deployment):
+    client.put_capacity(deployment.cloud, {"us-east-1c/*/*": 1})
     with pytest.raises(CapacityError) as caught:
-        place.up()
+        deployment.up()
     assert caught.value.code == "InsufficientInstanceCapacity"
-    assert client.list_resources(place.cloud)["instances"] == []
-    place.config["zone"] = "us-east-1d"
-    place.up()
-    assert {node.zone for node in client.nodes(place.cloud)} == {"us-east-1d"}
-    # the same again, after a refusal: a new attempt, not the old answer
-    place.destroy()
-    assert place.left() == ({}, ())
+    assert client.list_resources(deployment.cloud)["instances"] == []
+    deployment.config["zone"] = "us-east-1d"
+    deployment.up()
+    assert {node.zone for node in client.nodes(deployment.cloud)} == {"us-east-1d"}
+    # After a failed launch, another launch is a new attempt and does not return the old response.
+    deployment.destroy()
+    assert deployment.remaining() == ({}, ())
 
 
-def test_rejected_launch_can_be_retried(place):
-    client.put_capacity(place.cloud, {"us-east-1c/*/*": 1})
+def test_rejected_launch_can_be_retried(deployment):
+    client.put_capacity(deployment.cloud, {"us-east-1c/*/*": 1})
     with pytest.raises(CapacityError):
-        place.up()
-    client.put_capacity(place.cloud, {})
-    assert len(place.up().outputs["instanceIds"]) == 2
-    place.destroy()
-    assert place.left() == ({}, ())
+        deployment.up()
+    client.put_capacity(deployment.cloud, {})
+    assert len(deployment.up().outputs["instanceIds"]) == 2
+    deployment.destroy()
+    assert deployment.remaining() == ({}, ())
 
 
-def test_retired_type_and_invalid_setting_raise_typed_errors(place):
-    place.config |= {"instanceType": "p3.16xlarge", "efaInterfaces": "0"}
+def test_retired_type_and_invalid_setting_raise_typed_errors(deployment):
+    deployment.config |= {"instanceType": "p3.16xlarge", "efaInterfaces": "0"}
     with pytest.raises(NotOfferedError):
-        place.up()
-    place.config["nodes"] = "none"
+        deployment.up()
+    deployment.config["nodes"] = "none"
     with pytest.raises(BadRequestError, match="cloudgpu:nodes is 'none'"):
-        place.up()
-    place.destroy()
-    assert place.left() == ({}, ())
+        deployment.up()
+    deployment.destroy()
+    assert deployment.remaining() == ({}, ())
 
 
-def test_changed_ssh_cidr_updates_the_security_group_in_place(place):
-    place.up()
-    place.config["sshCidr"] = "127.0.0.2/32"
-    (changed,) = [step for step in place.engine().preview(place.stack) if step.operation != "same"]
+def test_changed_ssh_cidr_updates_the_security_group_in_place(deployment):
+    deployment.up()
+    deployment.config["sshCidr"] = "127.0.0.2/32"
+    (changed,) = [step for step in deployment.engine().preview(deployment.stack) if step.operation != "same"]
     assert (changed.operation, changed.type) == ("update", "aws:ec2/securityGroup:SecurityGroup")
-    applied = place.up()
+    applied = deployment.up()
     assert applied.changes.keys() == {"update", "same"}
     assert applied.changes["update"] == 1
-    groups = place.clients().client("ec2").describe_security_groups(GroupIds=[applied.outputs["securityGroupId"]])
+    groups = deployment.clients().client("ec2").describe_security_groups(GroupIds=[applied.outputs["securityGroupId"]])
     assert "127.0.0.2/32" in str(groups)
-    place.destroy()
-    assert place.left() == ({}, ())
+    deployment.destroy()
+    assert deployment.remaining() == ({}, ())
 
 
-SECRETIVE = """
+PROGRAM_WITH_SECRET = """
 import pulumi
 import pulumi_aws as aws
 
@@ -125,20 +125,20 @@ pulumi.export("password", password)
 """
 
 
-def test_secrets_are_encrypted_in_pulumi_state(place, tmp_path):
+def test_secrets_are_encrypted_in_pulumi_state(deployment, tmp_path):
     (tmp_path / "program").mkdir()
     (tmp_path / "program" / "Pulumi.yaml").write_text("name: cloudgpu\nruntime: python\n")
-    (tmp_path / "program" / "__main__.py").write_text(SECRETIVE)
-    place.program = tmp_path / "program"
-    place.config["password"] = "hush-hush"
-    place.secrets = frozenset({"password"})
-    assert dict(place.up().outputs) == {"password": "[secret]"}
-    (pair,) = place.clients().client("ec2").describe_key_pairs(KeyNames=["demo"])["KeyPairs"]
+    (tmp_path / "program" / "__main__.py").write_text(PROGRAM_WITH_SECRET)
+    deployment.program = tmp_path / "program"
+    deployment.config["password"] = "hush-hush"
+    deployment.secrets = frozenset({"password"})
+    assert dict(deployment.up().outputs) == {"password": "[secret]"}
+    (pair,) = deployment.clients().client("ec2").describe_key_pairs(KeyNames=["demo"])["KeyPairs"]
     assert {"Key": "note", "Value": "hush-hush"} in pair["Tags"]
-    root = place.root / "rehearsal"
-    for path in [one for one in root.rglob("*") if one.is_file()]:
+    root = deployment.root / "rehearsal"
+    for path in [path for path in root.rglob("*") if path.is_file()]:
         assert b"hush-hush" not in path.read_bytes(), path
     assert (root / "passphrase").stat().st_mode & 0o077 == 0
-    assert place.up().changes.keys() == {"same"}
-    place.destroy()
-    assert place.left() == ({}, ())
+    assert deployment.up().changes.keys() == {"same"}
+    deployment.destroy()
+    assert deployment.remaining() == ({}, ())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pulumi.killing import Field, draw, note, noted
+from tests.pulumi.kill_runner import KillRunner, log_result, passed_cases, random_case
 from tests.rehearsal.conftest import workspace_in
 
 pytestmark = [
@@ -21,30 +21,30 @@ pytestmark = [
 SEED = int(os.environ.get("CLOUDGPU_KILLS_SEED", "2026"))
 FEW, MANY = 6, int(os.environ.get("CLOUDGPU_KILLS", "96"))
 LOG = Path(os.environ["CLOUDGPU_KILLS_LOG"]) if "CLOUDGPU_KILLS_LOG" in os.environ else None
-DONE = noted(LOG)
+PASSED = passed_cases(LOG)
 CASES = [
     pytest.param(case, id=str(case), marks=[pytest.mark.full] if case.number >= FEW else [])
-    for case in (draw(SEED, number) for number in range(MANY))
-    if case.number not in DONE
+    for case in (random_case(SEED, number) for number in range(MANY))
+    if case.number not in PASSED
 ]
 
 
 @pytest.fixture(scope="module")
-def killing_field(command: Path, tmp_path_factory: pytest.TempPathFactory):
-    """Share one state home and one cloud between all cases, so leftovers of a case affect the next."""
+def kill_runner(pulumi_cli: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Runner with one state home and one cloud for all cases, so that leftovers of a case affect the next one."""
     with workspace_in(tmp_path_factory.mktemp("kills")) as workspace:
         workspace.recipe()
-        yield Field(workspace, {"CLOUDGPU_ENGINE": "pulumi", "CLOUDGPU_PULUMI_COMMAND": str(command)})
+        yield KillRunner(workspace, {"CLOUDGPU_ENGINE": "pulumi", "CLOUDGPU_PULUMI_COMMAND": str(pulumi_cli)})
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_kill_at_random_moment_leaks_nothing(killing_field: Field, case):
-    effective, status, shown = killing_field.kill(case)
+def test_kill_at_random_moment_leaks_nothing(kill_runner: KillRunner, case):
+    effective, status, output = kill_runner.kill(case)
     try:
-        assert "Traceback" not in shown, shown
-        killing_field.end(case)
-        killing_field.check(case)
+        assert "Traceback" not in output, output
+        kill_runner.clean_up(case)
+        kill_runner.check(case)
     except BaseException as err:
-        note(LOG, case, effective=effective, status=status, error=str(err))
+        log_result(LOG, case, effective=effective, status=status, error=str(err))
         raise
-    note(LOG, case, effective=effective, status=status)
+    log_result(LOG, case, effective=effective, status=status)

@@ -1,4 +1,4 @@
-"""Kill one part of a command that runs under the Pulumi CLI, and check that nothing is left afterwards."""
+"""Kill one process of a command that uses the Pulumi CLI, clean up, and check that nothing remains."""
 
 import json
 import os
@@ -19,13 +19,13 @@ from cloudgpu.state.record_store import RecordStore
 from tests.rehearsal.conftest import Workspace
 
 LIMIT_S = 180
-"""Longer than any command takes: the CLI of a killed command gets 180 s, and needs about 5."""
+"""Time limit of a command. The CLI of a killed command may take 180 s to exit, and usually takes about 5 s."""
 ORPHAN_S = 60
-"""Upper bound for a process that has lost the command it works for; a busy machine included."""
+"""Time limit for the exit of a process whose command was killed, sufficient for a busy machine."""
 STAGES = ("up", "down", "train")
 VICTIMS = ("command", "cli", "plugin", "language")
-ENDINGS = ("down",) * 5 + ("sweep", "down")
-"""What the user types next; the last `down` and `sweep` come after the home was damaged."""
+CLEANUPS = ("down",) * 5 + ("sweep", "down")
+"""Commands that the user runs next, weighted. `sweep` always runs after damage to the state home."""
 
 
 @dataclass(frozen=True)
@@ -33,33 +33,34 @@ class Case:
     """One kill.
 
     Attributes:
-        moment: When it happens, as a fraction of the life of the victim (of the command, for `command`).
-        harm: What happens to the home before the user goes on; empty for nothing.
+        moment: When the victim is killed, as a fraction of its lifetime (for `command`, of the command's duration).
+        cleanup: Command that the user runs next.
+        damage: Damage to the state home before the cleanup, as a key of `DAMAGES`. Empty means none.
     """
 
     number: int
     stage: str
     victim: str
     moment: float
-    ending: str
-    harm: str
+    cleanup: str
+    damage: str
 
     def __str__(self) -> str:
-        parts = (f"{self.number:03}", self.stage, self.victim, f"{self.moment:.2f}", self.harm, self.ending)
+        parts = (f"{self.number:03}", self.stage, self.victim, f"{self.moment:.2f}", self.damage, self.cleanup)
         return "-".join(part for part in parts if part)
 
 
-def draw(seed: int, number: int) -> Case:
-    """Return case `number` of a seed: the same whenever and in whatever order it is asked for."""
-    chance = random.Random(f"{seed}/{number}")
+def random_case(seed: int, number: int) -> Case:
+    """Return the case with a number, which depends only on the seed and the number."""
+    rng = random.Random(f"{seed}/{number}")
     stage = STAGES[number % len(STAGES)]
     victim = VICTIMS[number // len(STAGES) % len(VICTIMS)]
     if (stage, victim) == ("down", "language"):
         victim = "command"  # `pulumi destroy` runs no program
-    moment = chance.random()
-    ending = chance.choice(ENDINGS)
-    harm = chance.choice(sorted(HARMS)) if ending == "sweep" or chance.random() < 0.2 else ""
-    return Case(number, stage, victim, moment, ending, harm)
+    moment = rng.random()
+    cleanup = rng.choice(CLEANUPS)
+    damage = rng.choice(sorted(DAMAGES)) if cleanup == "sweep" or rng.random() < 0.2 else ""
+    return Case(number, stage, victim, moment, cleanup, damage)
 
 
 def _lose_state(home: Home) -> None:
@@ -80,23 +81,23 @@ def _lose_projects(home: Home) -> None:
     shutil.rmtree(home.pulumi / "rehearsal" / "projects", ignore_errors=True)
 
 
-def _empty_note(home: Home) -> None:
+def _empty_running_file(home: Home) -> None:
     for path in (home.pulumi / "rehearsal" / "projects").glob("*/running"):
         path.write_text("")
 
 
-HARMS: dict[str, Callable[[Home], None]] = {
+DAMAGES: dict[str, Callable[[Home], None]] = {
     "lost-state": _lose_state,
     "truncated-state": _truncate_state,
     "lost-record": _lose_record,
     "lost-projects": _lose_projects,
-    "empty-note": _empty_note,
+    "empty-note": _empty_running_file,
 }
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process of this machine, as /proc shows it."""
+    """A process of this machine, as read from /proc."""
 
     pid: int
     parent: int
@@ -105,7 +106,7 @@ class Process:
 
     @property
     def role(self) -> str:
-        """`cli`, `plugin`, `language`, `command`, or empty for any other process."""
+        """`cli`, `plugin`, `language` or `command`, or an empty string for any other process."""
         program = " ".join(self.words)
         if "cloudgpu.engine.plugin" in program:
             return "plugin"
@@ -119,7 +120,7 @@ class Process:
 
 
 def processes(home: Home) -> Iterator[Process]:
-    """Every process that works for a command of this home; its rehearsal cloud is none of them."""
+    """Yield the processes of the commands of a state home, without its rehearsal cloud."""
     root = os.fsencode(home.root)
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -130,17 +131,17 @@ def processes(home: Home) -> Iterator[Process]:
             continue
         if state in "ZX" or root not in environ or not words[0]:
             continue
-        found = Process(int(folder.name), int(parent), tuple(map(os.fsdecode, words)), environ)
-        if found.role:
-            yield found
+        process = Process(int(folder.name), int(parent), tuple(map(os.fsdecode, words)), environ)
+        if process.role:
+            yield process
 
 
 @dataclass
-class Field:
-    """A home on which case after case is carried out.
+class KillRunner:
+    """Runs cases one after the other on the same state home.
 
     Attributes:
-        command_s: About how long a command of each stage lives here; corrected by every one that ended too soon.
+        command_s: Estimated duration of each stage's command, updated by every command that finished before its kill.
     """
 
     workspace: Workspace
@@ -148,7 +149,7 @@ class Field:
     command_s: dict[str, float] = field(default_factory=lambda: {"up": 12.0, "down": 8.0, "train": 20.0})
 
     known_projects: set[str] = field(default_factory=set)
-    """Folders of clusters that were ended by their tags alone, after the home was damaged: they stay."""
+    """Project folders that existed before the current case. They remain if a cluster was deleted only by its tags."""
 
     @property
     def home(self) -> Home:
@@ -158,59 +159,59 @@ class Field:
         return ("down", "plain") if stage == "down" else (stage, "plain", "--yes")
 
     def kill(self, case: Case) -> tuple[bool, int | None, str]:
-        """Kill what the case says; returns whether it was alive then, the command's status and what it wrote."""
+        """Run a command and kill the victim. Return whether it was killed, and the command's exit status and output."""
         self.known_projects = self.projects()
         if case.stage == "down":
             self.workspace.run("up", "plain", "--yes", env=self.engine)
         process = self.workspace.popen(*self.arguments(case.stage), env=self.engine, start_new_session=True)
         try:
-            effective = self._strike(process, case)
+            effective = self._kill_victim(process, case)
             out, err = process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-            raise AssertionError(f"{case}: the command did not end\n{out}\n{err}") from None
+            raise AssertionError(f"{case}: the command did not exit\n{out}\n{err}") from None
         return effective, process.returncode, f"{out}\n{err}"
 
-    def _strike(self, process: subprocess.Popen, case: Case) -> bool:
+    def _kill_victim(self, process: subprocess.Popen, case: Case) -> bool:
         if case.victim == "command":
-            began = time.monotonic()
+            started = time.monotonic()
             while process.poll() is None:
-                lived = time.monotonic() - began
-                if lived >= case.moment * self.command_s[case.stage]:
+                elapsed_s = time.monotonic() - started
+                if elapsed_s >= case.moment * self.command_s[case.stage]:
                     os.killpg(process.pid, signal.SIGKILL)
                     return True
                 time.sleep(0.01)
-            self.command_s[case.stage] = time.monotonic() - began
+            self.command_s[case.stage] = time.monotonic() - started
             return False
-        # The CLI runs several times in a command, mostly for less than a second: which of its lives is struck is a
-        # part of the moment. A life that ends before its moment comes is followed by the next one.
-        pauses = self.command_s[case.stage] / 3 * case.moment
-        lives, seen = 1 + int(case.moment * 10) % 4 if case.victim == "cli" else 1, set[int]()
+        # A command runs the CLI several times, usually for less than a second each. The moment also determines which of
+        # these processes is killed. If a process exits before its moment, the next one is killed.
+        pause_s = self.command_s[case.stage] / 3 * case.moment
+        first, seen = 1 + int(case.moment * 10) % 4 if case.victim == "cli" else 1, set[int]()
         deadline = time.monotonic() + LIMIT_S
         while process.poll() is None and time.monotonic() < deadline:
-            for one in processes(self.home):
-                if one.role == case.victim and one.pid not in seen:
-                    seen.add(one.pid)
-                    time.sleep(pauses if len(seen) >= lives else 0)
-                    if len(seen) >= lives and _killed(one.pid):
+            for found in processes(self.home):
+                if found.role == case.victim and found.pid not in seen:
+                    seen.add(found.pid)
+                    time.sleep(pause_s if len(seen) >= first else 0)
+                    if len(seen) >= first and _killed(found.pid):
                         return True
             time.sleep(0.01)
         return False
 
-    def end(self, case: Case) -> None:
-        """Damage the home as the case says, and type what the user types next."""
-        # A `train` has a cluster of its own, named after its run.
-        names = [one.name for one in RecordStore(self.home).clusters()] or ["plain"]
-        if case.harm:
-            HARMS[case.harm](self.home)
-        if case.ending == "sweep":
+    def clean_up(self, case: Case) -> None:
+        """Damage the state home as the case requires, and run the cleanup commands."""
+        # `train` creates a cluster that is named after the run.
+        names = [cluster.name for cluster in RecordStore(self.home).clusters()] or ["plain"]
+        if case.damage:
+            DAMAGES[case.damage](self.home)
+        if case.cleanup == "sweep":
             self.workspace.run("sweep", "--all-mine", "--yes", "--on", "rehearsal", env=self.engine)
         for name in names:
             self.workspace.run("down", name, "--yes", env=self.engine)
 
     def launched(self) -> set[str]:
-        """Return the id of every instance that this cloud has launched, terminated ones included."""
+        """Return the ID of every instance that the cloud has launched, including terminated ones."""
         cloud = self.workspace.cloud
         key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
         ec2 = boto3.client("ec2", region_name="us-east-1", endpoint_url=cloud.url, **key)
@@ -221,10 +222,10 @@ class Field:
         return {path.name for path in (self.home.pulumi / "rehearsal").glob("projects/*")}
 
     def check(self, case: Case) -> None:
-        """Fail unless nothing is left: in the cloud, in the ledger, in the records and among the processes."""
+        """Check that the cloud, the open ledger rows, the records and the process list are empty."""
         deadline = time.monotonic() + ORPHAN_S
-        while left := list(processes(self.home)):
-            shown = [(one.role, one.pid, one.words[:3]) for one in left]
+        while remaining := list(processes(self.home)):
+            shown = [(process.role, process.pid, process.words[:3]) for process in remaining]
             assert time.monotonic() < deadline, f"{case}: {shown} outlived the command"
             time.sleep(0.1)
         assert self.workspace.left() == {}, case
@@ -234,12 +235,12 @@ class Field:
             entries = ledger.entries()
         finally:
             ledger.dispose()
-        assert [one for one in entries if one.state == "open"] == [], case
-        billed = {instance for one in entries for instance in one.instance_ids}
-        assert self.launched() <= billed, f"{case}: these were launched and are on no bill"
-        assert all(one.launched_at for one in entries if one.instance_ids), case
-        if not case.harm:
-            assert self.projects() <= self.known_projects, f"{case}: a project is left"
+        assert [entry for entry in entries if entry.state == "open"] == [], case
+        billed = {instance for entry in entries for instance in entry.instance_ids}
+        assert self.launched() <= billed, f"{case}: some launched instances are not in the ledger"
+        assert all(entry.launched_at for entry in entries if entry.instance_ids), case
+        if not case.damage:
+            assert self.projects() <= self.known_projects, f"{case}: a project remains"
 
 
 def _killed(pid: int) -> bool:
@@ -250,16 +251,16 @@ def _killed(pid: int) -> bool:
     return True
 
 
-def noted(log: Path | None) -> set[int]:
-    """Numbers of the cases that passed in an earlier session."""
+def passed_cases(log: Path | None) -> set[int]:
+    """Return the numbers of the cases that passed in an earlier session."""
     if log is None or not log.exists():
         return set()
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     return {row["number"] for row in rows if not row["error"]}
 
 
-def note(log: Path | None, case: Case, *, effective: bool, status: int | None, error: str = "") -> None:
-    """Add one line for a case that was carried out."""
+def log_result(log: Path | None, case: Case, *, effective: bool, status: int | None, error: str = "") -> None:
+    """Append the result of a case to the log."""
     if log is not None:
         row = {**case.__dict__, "effective": effective, "status": status, "error": error}
         with log.open("a") as file:
