@@ -1,4 +1,4 @@
-"""Agent daemons as nodes of a gang; each node is simulated by a run directory and a loopback address."""
+"""Gangs of agent daemons. Each node is simulated by a run directory and a loopback address."""
 
 import contextlib
 import json
@@ -19,13 +19,14 @@ from cloudgpu.node.payload import agent_name, agent_source
 FINAL = {"succeeded", "failed", "cancelled", "lost"}
 
 
-def until(look, good, within_s: float):
+def until(read, condition, within_s: float):
+    """Call `read` until its value satisfies the condition, and return the value."""
     deadline = time.monotonic() + within_s
     while True:
-        seen = look()
-        if good(seen):
-            return seen
-        assert time.monotonic() < deadline, seen
+        value = read()
+        if condition(value):
+            return value
+        assert time.monotonic() < deadline, value
         time.sleep(0.05)
 
 
@@ -130,7 +131,7 @@ class Proxy:
     """A proxy between a worker and its head that cuts connections or corrupts data on demand."""
 
     def __init__(self, to_port: int) -> None:
-        self.to_port, self.pairs, self.made = to_port, [], 0
+        self.to_port, self.sockets, self.connection_count = to_port, [], 0
         self.damage, self.dead = False, []
         self.server = socket.create_server(("127.0.0.2", 0))
         self.port = self.server.getsockname()[1]
@@ -146,8 +147,8 @@ class Proxy:
                 except OSError:
                     near.close()
                     continue
-                self.pairs += [near, far]
-                self.made += 1
+                self.sockets += [near, far]
+                self.connection_count += 1
                 for pair in ((near, far), (far, near)):
                     thread = threading.Thread(target=self.pump, args=pair, daemon=True)
                     self.threads.append(thread)
@@ -165,7 +166,7 @@ class Proxy:
                 sock.shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
-        for sock in self.pairs:
+        for sock in self.sockets:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 
@@ -175,7 +176,7 @@ class Proxy:
         self.cut()
         for thread in self.threads:
             thread.join(5)
-        for sock in self.pairs:
+        for sock in self.sockets:
             sock.close()
 
 

@@ -132,13 +132,13 @@ def test_gang_reconnects_after_broken_or_corrupted_connection(make_gang, tmp_pat
     gang.call("start", spec)
     gang.wait(0, state={"running"})
     proxy.cut()
-    gang.until(lambda: proxy.made, lambda made: made >= 2, 8)
+    gang.until(lambda: proxy.connection_count, lambda count: count >= 2, 8)
     time.sleep(0.3)
     proxy.damage = True
-    gang.until(lambda: proxy.made, lambda made: made >= 3, 8)
+    gang.until(lambda: proxy.connection_count, lambda count: count >= 3, 8)
     time.sleep(0.3)
-    proxy.dead = list(proxy.pairs)  # the connection is dead, and neither end is told
-    gang.until(lambda: proxy.made, lambda made: made >= 4, 8)
+    proxy.dead = list(proxy.sockets)  # the connection is dead, but neither end detects it
+    gang.until(lambda: proxy.connection_count, lambda count: count >= 4, 8)
     seen.touch()
     assert [gang.wait(node)["state"] for node in (0, 1)] == ["succeeded", "succeeded"]
     proxy.close()

@@ -1,4 +1,4 @@
-"""A scratch machine with the Debian package cloud-init, which never touches this machine's own settings."""
+"""Skip the tests of cloud-init on machines that cannot run it in a separate root file system."""
 
 import os
 import shutil
@@ -9,7 +9,8 @@ from tests.system.cloud_init import machine
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cloud_init_is_there():
+def require_cloud_init():
+    """Skip all tests if cloud-init or a tool is missing."""
     missing = [tool for tool in ("unshare", "ip", "setpriv", "chroot") if not shutil.which(tool, path=machine.TOOLS)]
     if os.geteuid() != 0:
         pytest.skip("needs root")

@@ -1,6 +1,7 @@
-"""A real Docker engine, a real registry with TLS and a password, and nodes of a run that use them.
+"""A real Docker engine, a real registry with TLS and a password, and nodes that use them.
 
-Everything is stored below one directory and removed with the session. Images are built from Debian's static busybox.
+All files are below one directory, which is removed at the end of the session. Images are built from Debian's static
+busybox.
 """
 
 import contextlib
@@ -32,22 +33,23 @@ from cloudgpu.ssh.base import Result
 from cloudgpu.ssh.failure_text import require_success
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-NEEDED = ("dockerd", "docker", "docker-registry", "busybox", "htpasswd", "openssl")
+REQUIRED_TOOLS = ("dockerd", "docker", "docker-registry", "busybox", "htpasswd", "openssl")
 USER, PASSWORD = "$oauthtoken", f"it's-{secrets.token_hex(8)}"
-TOOLS = (
+BUSYBOX_TOOLS = (
     *("sh", "sleep", "cat", "echo", "kill", "ls", "env", "id", "ps", "chown", "chmod", "test", "sed", "touch"),
     *("mkdir", "rm", "true", "false", "stat"),
 )
 FINAL = {"succeeded", "failed", "cancelled", "lost"}
 
 
-def until(look, good, within_s: float = 20):
+def until(read, condition, within_s: float = 20):
+    """Call `read` until its value satisfies the condition, and return the value."""
     deadline = time.monotonic() + within_s
     while True:
-        seen = look()
-        if good(seen):
-            return seen
-        assert time.monotonic() < deadline, seen
+        value = read()
+        if condition(value):
+            return value
+        assert time.monotonic() < deadline, value
         time.sleep(0.05)
 
 
@@ -57,7 +59,7 @@ def free_port() -> int:
 
 
 class Docker:
-    """An engine of the tests' own; `run` is its client."""
+    """A separate Docker engine. `run` runs its client."""
 
     def __init__(self, root: Path, name: str = "engine", *flags: str) -> None:
         self.root, self.socket, self.log = root / name, root / f"{name}.sock", root / f"{name}.log"
@@ -65,10 +67,10 @@ class Docker:
         self.config = self.root / "client"
         self.config.mkdir()
         paths = [f"--data-root={self.root}/data", f"--exec-root={self.root}/exec", f"--pidfile={self.root}/pid"]
-        plain = ["--iptables=false", "--bridge=none", "--storage-driver=vfs", f"--host=unix://{self.socket}"]
+        options = ["--iptables=false", "--bridge=none", "--storage-driver=vfs", f"--host=unix://{self.socket}"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                ["dockerd", *paths, *plain, *flags],
+                ["dockerd", *paths, *options, *flags],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "PATH": PATH},
@@ -79,7 +81,7 @@ class Docker:
     def _up(self) -> bool:
         if self.process.poll() is not None:
             tail = "\n".join(self.log.read_text().splitlines()[-8:])
-            pytest.fail(f"dockerd does not start here; it needs root and the kernel's cgroups:\n{tail}")
+            pytest.fail(f"dockerd did not start; it needs root and cgroups:\n{tail}")
         return self.run("info", "--format", "{{.ID}}", check=False).returncode == 0
 
     @property
@@ -110,12 +112,12 @@ class Docker:
             self.run("rm", "--force", name)
         self.process.terminate()
         self.process.wait(30)
-        # The engine's name for its own network outlives it.
+        # The engine leaves the bind mount of its default network namespace behind.
         subprocess.run(["umount", self.root / "exec/netns/default"], capture_output=True, check=False)
 
 
 class Registry:
-    """A private registry: TLS, and a password."""
+    """A private registry with TLS and a password."""
 
     def __init__(self, root: Path) -> None:
         self.port, self.data = free_port(), root / "registry"
@@ -161,7 +163,7 @@ class Registry:
             return False
 
     def push(self, docker: Docker, image: str, name: str, *, by: str = "") -> str:
-        """Push a local image under a name; its digest."""
+        """Push a local image under a name and return its digest."""
         target = f"{by or self.address}/{name}"
         docker.run("tag", image, target)
         docker.run("login", "--username", USER, "--password-stdin", self.address, stdin=PASSWORD.encode())
@@ -179,12 +181,12 @@ class Registry:
 
 
 def rootfs(folder: Path, **files: str) -> Path:
-    """What an image holds: busybox under its names, and scripts."""
+    """Write the root file system of an image, with busybox and the given scripts, and return its folder."""
     for name in ("bin", "etc", "tmp"):
         (folder / name).mkdir(parents=True)
-    folder.chmod(0o755)  # it becomes the image's own root
+    folder.chmod(0o755)  # becomes the mode of / in the image
     shutil.copy(shutil.which("busybox", path=PATH), folder / "bin/busybox")
-    for name in TOOLS:
+    for name in BUSYBOX_TOOLS:
         (folder / "bin" / name).symlink_to("busybox")
     (folder / "tmp").chmod(0o1777)
     (folder / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\nworker:x:1234:1234::/tmp:/bin/sh\n")
@@ -200,9 +202,9 @@ def rootfs_fixture():
 
 
 @pytest.fixture(scope="session")
-def place():
-    """A short directory: the path of a socket has 107 characters at most."""
-    missing = [name for name in NEEDED if shutil.which(name, path=PATH) is None]
+def engine_root():
+    """Directory of the engines and the registry. Its path is short because a socket path has at most 107 bytes."""
+    missing = [name for name in REQUIRED_TOOLS if shutil.which(name, path=PATH) is None]
     if missing or os.getuid() != 0:
         pytest.skip(f"needs root and {', '.join(missing) or 'nothing else'} (scripts/test-parts installs them)")
     root = Path(tempfile.mkdtemp(prefix="cgd-"))
@@ -212,25 +214,25 @@ def place():
 
 
 @pytest.fixture(scope="session")
-def docker(place: Path):
-    engine = Docker(place, "engine", "--add-runtime=nvidia=runc")
+def docker(engine_root: Path):
+    engine = Docker(engine_root, "engine", "--add-runtime=nvidia=runc")
     yield engine
     engine.stop()
 
 
 @pytest.fixture(scope="module")
-def other_docker(place: Path):
-    """Another engine, of another node."""
-    engine = Docker(place, "other")
+def other_docker(engine_root: Path):
+    """Engine of another node."""
+    engine = Docker(engine_root, "other")
     yield engine
     engine.stop()
 
 
 @pytest.fixture(scope="session")
-def registry(place: Path):
-    served = Registry(place)
-    yield served
-    served.stop()
+def registry(engine_root: Path):
+    registry = Registry(engine_root)
+    yield registry
+    registry.stop()
 
 
 @pytest.fixture(scope="session")
@@ -239,24 +241,24 @@ def login() -> RegistryLogin:
 
 
 @pytest.fixture(scope="session")
-def load(docker: Docker, place: Path):
-    """Makes an image of the engine's own: `load("name:tag", script="...", change=["ENTRYPOINT ..."])`."""
+def load_image(docker: Docker, engine_root: Path):
+    """Function that creates an image: `load_image("name:tag", script="...", change=["ENTRYPOINT ..."])`."""
 
     def make(name: str, *flags: str, change: tuple[str, ...] = (), **files: str) -> str:
-        folder = rootfs(Path(tempfile.mkdtemp(dir=place)), **files)
+        folder = rootfs(Path(tempfile.mkdtemp(dir=engine_root)), **files)
         packed = subprocess.run(["tar", "-C", folder, "-c", "."], check=True, capture_output=True).stdout
-        changes = [word for one in change for word in ("--change", one)]
+        changes = [word for instruction in change for word in ("--change", instruction)]
         return docker.run("import", *changes, *flags, "-", name, stdin=packed).stdout.decode().strip()
 
     return make
 
 
 @pytest.fixture(scope="session")
-def foreign(docker: Docker, load):
-    """Makes an image that claims to be for another kind of machine."""
+def load_image_for(docker: Docker, load_image):
+    """Function that creates an image whose configuration names another architecture."""
 
     def make(name: str, architecture: str) -> None:
-        load(name)
+        load_image(name)
         packed, changed = io.BytesIO(docker.run("save", name).stdout), io.BytesIO()
         with tarfile.open(fileobj=packed) as old, tarfile.open(fileobj=changed, mode="w") as new:
             config = json.loads(old.extractfile("manifest.json").read())[0]["Config"]
@@ -273,13 +275,13 @@ def foreign(docker: Docker, load):
 
 
 @pytest.fixture(scope="session")
-def base(load) -> str:
-    load("base:1")
+def base(load_image) -> str:
+    load_image("base:1")
     return "base:1"
 
 
 class LocalHost:
-    """Satisfies `remote.base.Host` as far as a run needs it: this machine's shell, with an environment of its own."""
+    """The part of `cloudgpu.ssh.base.Host` that a run needs, with the shell of this machine and a given environment."""
 
     def __init__(self, node: Node, home: Path, env: dict[str, str]) -> None:
         self.node, self.home, self.shell = node, home, ["sh", "-c"]
@@ -303,6 +305,8 @@ class LocalHost:
 
 
 class LocalStream:
+    """A command that runs in the shell of this machine and whose output is read line by line."""
+
     def __init__(self, shell: list[str], wire: str, stdin: bytes, env: dict[str, str]) -> None:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the stream
         pipe = subprocess.PIPE
@@ -318,7 +322,7 @@ class LocalStream:
         self.exit_code = self.process.wait(120)
 
     def renew(self) -> None:
-        """Nothing limits a command on this machine."""
+        """Do nothing: local commands have no time limit."""
 
     def close(self) -> None:
         self.process.stdout.close()
@@ -329,14 +333,13 @@ class LocalStream:
 
 
 class Cluster:
-    """Nodes of one run: each has a home of its own and the same engine."""
+    """Nodes of one run, each with its own home. They share the engine, unless `engines` names one for each node."""
 
     def __init__(
         self, root: Path, docker: Docker, nodes: int, gpus: int = 0, *, engines: tuple[Docker, ...] = (), **env: str
     ) -> None:
-        self.docker, self.root, self.said = docker, root, []
-        # The engine of every node, where they are several.
-        of_node = dict(enumerate(engines))
+        self.docker, self.root, self.progress = docker, root, []
+        engine_of = dict(enumerate(engines))
         self.nodes = tuple(
             Node(i, f"i-{i}", "127.0.0.1", 22, "root", ("SHA256:x",), "127.0.0.1", "own", "here", "", gpus, False)
             for i in range(nodes)
@@ -348,16 +351,16 @@ class Cluster:
             path = home / ".cloudgpu" / agent_name()
             path.write_bytes(agent_source())
             self.agents.append(
-                Agent(LocalHost(node, home, {**of_node.get(node.index, docker).env, **env}), str(path), str(home))
+                Agent(LocalHost(node, home, {**engine_of.get(node.index, docker).env, **env}), str(path), str(home))
             )
 
     def report(self, note) -> None:
-        self.said.append(note.text)
+        self.progress.append(note.text)
 
     def job(self, container: dict, script: str = "", command: str = "sh job.sh", **sections: object) -> Job:
-        """A run whose every rank carries out a shell script of its work directory."""
+        """Create a run in which every rank executes a shell script in its work directory."""
         environment = {"container": container, **sections.pop("environment", {})}
-        given = {
+        recipe = {
             "schema": 1,
             "name": "plain",
             "resources": {"instance_type": "g5.xlarge", "nodes": len(self.nodes)},
@@ -367,7 +370,7 @@ class Cluster:
             **sections,
         }
         run_id = f"plain-{secrets.token_hex(3)}"
-        job = Job(run_id, Recipe.model_validate(given), Inventory("demo", self.nodes), secrets.token_hex(32))
+        job = Job(run_id, Recipe.model_validate(recipe), Inventory("demo", self.nodes), secrets.token_hex(32))
         for agent in self.agents:
             Path(job.workdir(agent.home)).mkdir(parents=True)
             (Path(job.workdir(agent.home)) / "job.sh").write_text(script)
@@ -384,7 +387,7 @@ class Cluster:
         from cloudgpu.run.setup import setup_digest
 
         recipe, images = job.recipe, self.images(job)
-        data = {one.name: str(one.to) for one in recipe.data}
+        data = {item.name: str(item.to) for item in recipe.data}
         setup = ImageSetup(job, recipe.environment.container, setup_digest(recipe, self.root), data, secrets)
         return setup.run(self.agents, images, self.report)
 
@@ -392,7 +395,7 @@ class Cluster:
         from cloudgpu.run.start import start
 
         images = images or self.images(job)
-        data = {one.name: str(one.to) for one in job.recipe.data}
+        data = {item.name: str(item.to) for item in job.recipe.data}
         staged = Staged({node.index: "python3" for node in self.nodes}, data, 0, 0, False, images)
         start(job, self.agents, staged, values)
 
@@ -400,9 +403,10 @@ class Cluster:
         agent = self.agents[node]
         return agent.ask("status", {"run_dir": job.run_dir(agent.home)})
 
-    def ended(self, job: Job, node: int = 0, within_s: float = 30) -> dict:
+    def wait(self, job: Job, node: int = 0, within_s: float = 30) -> dict:
+        """Wait until the run has ended on a node and return its status."""
         path = Path(job.run_dir(self.agents[node].home)) / "status.json"
-        return until(lambda: json.loads(path.read_bytes()), lambda seen: seen["state"] in FINAL, within_s)
+        return until(lambda: json.loads(path.read_bytes()), lambda status: status["state"] in FINAL, within_s)
 
     def stop(self, job: Job, name: str = "SIGTERM", grace_s: float = 5) -> dict:
         for agent in reversed(self.agents):
@@ -417,8 +421,8 @@ class Cluster:
     def work(self, job: Job, node: int = 0) -> Path:
         return Path(job.workdir(self.agents[node].home))
 
-    def gone(self) -> None:
-        """Nothing of any run is left on the engine."""
+    def wait_until_removed(self) -> None:
+        """Wait until the engine has no more containers."""
         until(self.docker.names, lambda names: not names)
 
     def kill_agents(self) -> None:
@@ -436,13 +440,13 @@ def until_fixture():
 
 @pytest.fixture
 def cluster(docker: Docker, tmp_path: Path):
-    made = []
+    clusters = []
 
     def make(nodes: int = 1, gpus: int = 0, *, root: Path = tmp_path, **more) -> Cluster:
-        made.append(Cluster(root / f"cluster-{len(made)}", docker, nodes, gpus, **more))
-        return made[-1]
+        clusters.append(Cluster(root / f"cluster-{len(clusters)}", docker, nodes, gpus, **more))
+        return clusters[-1]
 
     yield make
-    for one in made:
-        one.kill_agents()
-        one.gone()
+    for cluster in clusters:
+        cluster.kill_agents()
+        cluster.wait_until_removed()

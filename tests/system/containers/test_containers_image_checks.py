@@ -29,19 +29,19 @@ def stranger(folder: Path) -> str:
 
 
 @pytest.fixture
-def pushed(docker, registry, base, foreign):
+def pushed(docker, registry, base, load_image_for):
     """Push one image for this machine's architecture and one for another."""
     registry.push(docker, base, "team/asked:1")
-    foreign("asked:2", OTHER)
+    load_image_for("asked:2", OTHER)
     registry.push(docker, "asked:2", "team/asked:2")
     return registry
 
 
-def test_registry_query_reports_image_presence_platform_and_access(place: Path, pushed, login, tmp_path):
+def test_registry_query_reports_image_presence_platform_and_access(engine_root: Path, pushed, login, tmp_path):
     registry = pushed
     trusted = tmp_path / "certs.d" / registry.address
     trusted.mkdir(parents=True)
-    shutil.copy(place / "cert.pem", trusted / "ca.crt")
+    shutil.copy(engine_root / "cert.pem", trusted / "ca.crt")
 
     def ask(tag: str, password: str = login.password, certificates: Path = trusted.parent, **given: str):
         box = {"image": f"{registry.address}/team/{tag}", "login": login.user, "password": "KEY", **given}

@@ -78,16 +78,18 @@ def refused(gang, container, login=None):
     return caught.value
 
 
-def test_image_is_pulled_by_digest_without_storing_login(cluster, docker, registry, load, login):
-    load("fresh:1", fresh="#!/bin/sh\n")
+def test_image_is_pulled_by_digest_without_storing_login(cluster, docker, registry, load_image, login):
+    load_image("fresh:1", fresh="#!/bin/sh\n")
     digest = registry.push(docker, "fresh:1", "team/fresh:1")
     docker.run("rmi", "fresh:1")
     gang = cluster(2)
     name = f"{registry.address}/team/fresh:1"
     images = gang.images(gang.job({"image": name, "login": login.user}), login)
     assert {one.image for one in images.values()} == {f"{registry.address}/team/fresh@{digest}"}
-    assert any(line.startswith("layer ") and line.endswith("1 of 1 layers done") for line in gang.said), gang.said
-    assert f"image {name} resolved to {digest}" in gang.said
+    assert any(line.startswith("layer ") and line.endswith("1 of 1 layers done") for line in gang.progress), (
+        gang.progress
+    )
+    assert f"image {name} resolved to {digest}" in gang.progress
     for folder in (gang.root, docker.config):
         for path in Path(folder).rglob("*"):
             assert not path.is_file() or login.password.encode() not in path.read_bytes(), path
@@ -95,9 +97,9 @@ def test_image_is_pulled_by_digest_without_storing_login(cluster, docker, regist
     assert again[0].image_id == images[0].image_id
 
 
-def test_moved_tag_is_followed_only_with_pull_always(cluster, docker, registry, load, login):
-    load("moving:1", one="1")
-    load("moving:2", two="2")
+def test_moved_tag_is_followed_only_with_pull_always(cluster, docker, registry, load_image, login):
+    load_image("moving:1", one="1")
+    load_image("moving:2", two="2")
     first = registry.push(docker, "moving:1", "team/moving:latest")
     gang, name = cluster(), f"{registry.address}/team/moving"
     assert gang.images(gang.job({"image": name}), login)[0].digest == first
@@ -125,24 +127,24 @@ def test_registry_refusals_are_reported_with_error_code(cluster, here, login, na
     assert error.code == code, error.message
 
 
-def test_image_for_other_architecture_is_rejected_before_pull(cluster, docker, registry, foreign, login):
-    foreign("foreign:1", OTHER)
+def test_image_for_other_architecture_is_rejected_before_pull(cluster, docker, registry, load_image_for, login):
+    load_image_for("foreign:1", OTHER)
     registry.push(docker, "foreign:1", "team/foreign:1")
     docker.run("rmi", "foreign:1")
     gang = cluster()
     error = refused(gang, {"image": f"{registry.address}/team/foreign:1"}, login)
     assert (error.code, f"is built for {OTHER}" in error.message) == ("architecture", True), error.message
-    assert not any("pulling" in line for line in gang.said)
+    assert not any("pulling" in line for line in gang.progress)
 
 
-def test_dropped_registry_connections_are_retried(cluster, docker, registry, load, login, gate):
-    load("again:1", again="#!/bin/sh\n")
+def test_dropped_registry_connections_are_retried(cluster, docker, registry, load_image, login, gate):
+    load_image("again:1", again="#!/bin/sh\n")
     digest = registry.push(docker, "again:1", "team/again:1")
     docker.run("rmi", "again:1")
     gang, between = cluster(), gate(3)
     images = gang.images(gang.job({"image": f"{between.address}/team/again:1"}), login)
     assert images[0].digest == digest
-    assert any("retrying in" in line for line in gang.said), gang.said
+    assert any("retrying in" in line for line in gang.progress), gang.progress
 
 
 def test_silent_registry_times_out_pull(docker, gate, monkeypatch):

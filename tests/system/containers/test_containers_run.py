@@ -56,8 +56,8 @@ def test_ranks_receive_environment_data_and_secrets(cluster, base):
     for node in (0, 1):
         (gang.work(job, node) / "sample.txt").write_text(f"from node {node}\n")
     gang.start(job, TOKEN="s3cret\nof two lines")
-    assert gang.ended(job)["state"] == "succeeded", gang.log(job)
-    gang.ended(job, 1)
+    assert gang.wait(job)["state"] == "succeeded", gang.log(job)
+    gang.wait(job, 1)
     assert gang.docker.names() == []
     for rank in (0, 1):
         told = gang.log(job, rank).splitlines()
@@ -74,10 +74,10 @@ def test_failed_rank_ends_other_ranks_and_containers(cluster, base):
     gang = cluster(2)
     job = gang.job({"image": base, **OPEN}, "test $RANK = 0 || { echo bad >&2; exit 3; }\nsleep 60")
     gang.start(job)
-    ended = gang.ended(job)
+    ended = gang.wait(job)
     assert (ended["state"], ended["first_failure"]["rank"], ended["first_failure"]["exit_code"]) == ("failed", 1, 3)
     assert ended["ranks"][0]["state"] == "stopped"
-    gang.ended(job, 1)
+    gang.wait(job, 1)
     assert gang.docker.names() == []
 
 
@@ -94,8 +94,8 @@ def test_stop_signal_reaches_program_and_sigterm_also_its_children(cluster, base
     assert gang.docker.names() == []
 
 
-def test_entrypoint_ignoring_signals_is_killed_after_grace_period(cluster, load, until):
-    load("deaf:1", change=('ENTRYPOINT ["entry", "--loud"]',), entry=f'#!/bin/sh\necho "$@"\n{DEAF}')
+def test_entrypoint_ignoring_signals_is_killed_after_grace_period(cluster, load_image, until):
+    load_image("deaf:1", change=('ENTRYPOINT ["entry", "--loud"]',), entry=f'#!/bin/sh\necho "$@"\n{DEAF}')
     gang = cluster()
     job = gang.job({"image": "deaf:1", **OPEN})
     gang.start(job)
@@ -110,7 +110,7 @@ def test_killed_rank_reports_its_signal(cluster, base, until):
     gang = cluster()
     job = gang.job({"image": base, **OPEN}, "echo ready; kill -KILL $$")
     gang.start(job)
-    failure = gang.ended(job)["first_failure"]
+    failure = gang.wait(job)["first_failure"]
     assert (failure["exit_code"], failure["reason"].partition(" (")[0]) == (-9, "killed by SIGKILL")
 
 
@@ -148,7 +148,7 @@ def test_container_start_failure_is_reported_and_leaves_no_container(cluster, ba
         assert caught.value.hint
     else:
         gang.start(job)
-        failure = gang.ended(job)["first_failure"]
+        failure = gang.wait(job)["first_failure"]
         assert (failure["exit_code"], reason in failure["reason"]) == (code, True), failure
     assert gang.docker.names() == []
 
@@ -163,11 +163,11 @@ def on_efa_nodes(cluster):
 
 
 @pytest.fixture(scope="module")
-def pluginless(load):
+def pluginless(load_image):
     """Image with the tools of the check, but without NCCL's EFA plugin. Its entry point names another plugin."""
     grep = '#!/bin/sh\nexec busybox grep "$@"\n'
     enter = '#!/bin/sh\nexport NCCL_NET_PLUGIN=${NCCL_NET_PLUGIN:-spcx}\nexec "$@"\n'
-    load("pluginless:1", change=('ENTRYPOINT ["enter"]',), grep=grep, ldconfig="#!/bin/sh\n", enter=enter)
+    load_image("pluginless:1", change=('ENTRYPOINT ["enter"]',), grep=grep, ldconfig="#!/bin/sh\n", enter=enter)
     return "pluginless:1"
 
 
@@ -190,7 +190,7 @@ def test_missing_efa_plugin_is_reported_if_the_recipe_accepts_any_network(cluste
     environment = {"env": {"NCCL_NET_PLUGIN": "ofi"}}
     job = gang.job({"image": pluginless, **OPEN}, "true", resources=resources, environment=environment)
     gang.start(job)
-    ended = gang.ended(job)
+    ended = gang.wait(job)
     assert ended["state"] == "succeeded"
     assert ended["transport"] == {"name": "unknown", "line": "", "why": "the loader cannot find libnccl-net-ofi.so"}
 
@@ -202,7 +202,7 @@ def test_start_failure_on_second_node_removes_containers_of_first(cluster, base)
     images[1] = replace(images[1], image="lost:1")
     with pytest.raises(RemoteCommandError, match=r"node 1 .* No such image: lost:1"):
         gang.start(job, images)
-    gang.ended(job)
+    gang.wait(job)
     assert gang.docker.names() == []
 
 
@@ -211,30 +211,30 @@ def test_start_succeeds_when_default_gang_port_is_in_use(cluster, base):
     job = gang.job({"image": base, **OPEN}, "sleep 4")
     with socket.create_server(("127.0.0.1", gang_port(job.run_id))):
         gang.start(job)
-    assert [gang.ended(job, node)["state"] for node in (0, 1)] == ["succeeded", "succeeded"]
+    assert [gang.wait(job, node)["state"] for node in (0, 1)] == ["succeeded", "succeeded"]
 
 
 def test_container_runs_with_custom_user_and_shared_memory(cluster, base):
     gang = cluster()
     job = gang.job({"image": base, **OPEN, "user": "worker", "shm": "1GiB"}, "id -u; stat -c %u /.cloudgpu/*.pid")
     gang.start(job)
-    assert gang.ended(job)["state"] == "succeeded", gang.log(job)
+    assert gang.wait(job)["state"] == "succeeded", gang.log(job)
     assert gang.log(job).split() == ["1234", "1234"]
 
 
 @pytest.mark.parametrize("seen", ["GPU-a", "GPU-b"])
-def test_container_gpus_must_match_node_gpus(cluster, load, tmp_path, seen):
+def test_container_gpus_must_match_node_gpus(cluster, load_image, tmp_path, seen):
     """The engine uses NVIDIA's runtime, as on hosts with nvidia-docker2; here it is runc under that name."""
     smi = tmp_path / "bin/nvidia-smi"
     smi.parent.mkdir()
     smi.write_text("#!/bin/sh\necho GPU-a\n")
     smi.chmod(0o755)
-    load("smi:1", **{"nvidia-smi": f"#!/bin/sh\necho {seen}\n"})
+    load_image("smi:1", **{"nvidia-smi": f"#!/bin/sh\necho {seen}\n"})
     gang = cluster(gpus=1, PATH=f"{smi.parent}:{os.environ['PATH']}:/usr/sbin:/sbin")
     job = gang.job({"image": "smi:1", **OPEN}, "echo devices=$NVIDIA_VISIBLE_DEVICES")
     if seen == "GPU-a":
         gang.start(job)
-        assert gang.ended(job)["state"] == "succeeded"
+        assert gang.wait(job)["state"] == "succeeded"
         assert gang.log(job) == "devices=all\n"
     else:
         with pytest.raises(RemoteCommandError, match="shows different GPUs in the container than the run should use"):
@@ -251,9 +251,9 @@ exec setpriv --reuid=1234 --regid=1234 --clear-groups sh -c "$0"
 
 
 @pytest.mark.parametrize("member", [True, False])
-def test_docker_access_follows_current_group_membership_not_login(cluster, base, docker, place, member):
+def test_docker_access_follows_current_group_membership_not_login(cluster, base, docker, engine_root, member):
     """The node's boot added the user to Docker's group after the SSH login."""
-    gang = cluster(root=Path(tempfile.mkdtemp(dir=place)))
+    gang = cluster(root=Path(tempfile.mkdtemp(dir=engine_root)))
     host, home = gang.agents[0].host, Path(gang.agents[0].home)
     name = "worker" if member else "somebody"
     home.joinpath("passwd").write_text("root:x:0:0::/root:/bin/sh\nworker:x:1234:1234::/:/bin/sh\n")
@@ -264,7 +264,7 @@ def test_docker_access_follows_current_group_membership_not_login(cluster, base,
     subprocess.run(["chown", "-R", "1234:1234", home], check=True)
     if member:
         gang.start(job, TOKEN="s3cret")
-        assert (gang.ended(job)["state"], gang.log(job)) == ("succeeded", "0\n")
+        assert (gang.wait(job)["state"], gang.log(job)) == ("succeeded", "0\n")
         assert {path.stat().st_uid for path in gang.work(job).rglob("made*")} == {1234}
     else:
         with pytest.raises(RemoteCommandError, match="worker cannot use Docker on this node") as caught:

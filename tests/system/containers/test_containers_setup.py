@@ -34,21 +34,21 @@ cp job.sh built/copy
 
 
 @pytest.fixture(scope="module", name="image")
-def _image(load):
+def _image(load_image):
     """Image with an entry point, a command, a user with a home, a variable and a label."""
     changes = (
         'ENTRYPOINT ["enter"]', 'CMD ["serve", "--all"]', "ENV KEPT=yes", "LABEL made-by=tests", "WORKDIR /tmp",
         "EXPOSE 80",
     )  # fmt: skip
     enter = '#!/bin/sh\nexport ENTERED=yes\nexec "$@"\n'
-    load("kept:1", change=changes, bash=BASH, cp='#!/bin/sh\nexec busybox cp "$@"\n', enter=enter)
+    load_image("kept:1", change=changes, bash=BASH, cp='#!/bin/sh\nexec busybox cp "$@"\n', enter=enter)
     return "kept:1"
 
 
 @pytest.fixture(scope="module", name="plain")
-def _plain(load):
+def _plain(load_image):
     """Image without an entry point and a command."""
-    load("bash:1", bash=BASH, cp='#!/bin/sh\nexec busybox cp "$@"\n')
+    load_image("bash:1", bash=BASH, cp='#!/bin/sh\nexec busybox cp "$@"\n')
     return "bash:1"
 
 
@@ -85,9 +85,9 @@ exec setpriv --reuid=1234 --regid=1234 --groups=$GID sh -c "$0"
 """
 
 
-def as_member(gang, place):
+def as_member(gang, engine_root):
     """Return a cluster whose login user is not root, but in the group of the engine."""
-    gang.root = Path(tempfile.mkdtemp(dir=place))
+    gang.root = Path(tempfile.mkdtemp(dir=engine_root))
     gang.root.chmod(0o755)
     home = gang.root / "node-0"
     host = gang.agents[0].host
@@ -103,8 +103,8 @@ def as_member(gang, place):
 
 def ran(gang) -> int:
     """Return how often a script ran since the last call."""
-    count = gang.said.count("running setup")
-    gang.said.clear()
+    count = gang.progress.count("running setup")
+    gang.progress.clear()
     return count
 
 
@@ -112,7 +112,7 @@ def run(gang, made, **secrets) -> str:
     """Run the setup and the ranks. Return the output of the first rank."""
     secrets = secrets or {"TOKEN": SECRET}
     gang.start(made, gang.set_up(made, **secrets), **secrets)
-    ended = gang.ended(made)
+    ended = gang.wait(made)
     assert ended["state"] == "succeeded", (ended, gang.log(made))
     return gang.log(made)
 
@@ -124,17 +124,17 @@ def test_setup_runs_once_in_the_image_and_ranks_run_in_the_result(gang, image):
     assert shown == f"tool of the setup\n{'tool; cat built/copy; echo entered=$ENTERED'}entered=yes\n"
     folder = gang.agents[0].home + "/.cloudgpu/setup/" + images(gang.docker)[0].partition(":")[2]
     said = f"setup as 0 in {folder}/work with {len(SECRET)} and {VALUE}: {'*' * len(SECRET)}"
-    assert said in gang.said
+    assert said in gang.progress
     assert ran(gang) == 1
     again = job(gang, image, INSTALLS)
     assert run(gang, again) == "tool of the setup\n"
-    assert "setup already ran on every node with the same inputs" in gang.said
+    assert "setup already ran on every node with the same inputs" in gang.progress
     assert ran(gang) == 0
     assert (gang.work(again) / "built/copy").exists()
     assert gang.docker.names() == []
 
 
-def test_changed_script_image_user_and_missing_result_run_it_again(gang, image, load):
+def test_changed_script_image_user_and_missing_result_run_it_again(gang, image, load_image):
     run(gang, job(gang, image, INSTALLS))
     assert ran(gang) == 1
     changed = INSTALLS.replace("tool of", "other tool of")
@@ -143,7 +143,7 @@ def test_changed_script_image_user_and_missing_result_run_it_again(gang, image, 
     gang.docker.run("rmi", *images(gang.docker))
     run(gang, job(gang, image, changed))
     assert ran(gang) == 1
-    load("kept:2", bash=BASH, cp='#!/bin/sh\nexec busybox cp "$@"\n')
+    load_image("kept:2", bash=BASH, cp='#!/bin/sh\nexec busybox cp "$@"\n')
     run(gang, job(gang, "kept:2", changed))
     assert ran(gang) == 1
     as_root = {**OPEN, "user": "root"}
@@ -179,8 +179,8 @@ def test_script_has_the_user_the_data_and_the_read_only_mounts_of_the_ranks(gang
     source = [{"name": "numbers", "from": "numbers", "to": str(data)}]
     made = job(gang, image, setup, "id -u", {**OPEN, "user": "worker"}, data=source)
     assert run(gang, made) == "1234\n"
-    begun = gang.said.index("running setup")
-    assert gang.said[begun + 1 : begun + 5] == ["1234", "from the data", "read-only", "entered=yes"]
+    begun = gang.progress.index("running setup")
+    assert gang.progress[begun + 1 : begun + 5] == ["1234", "from the data", "read-only", "entered=yes"]
     assert config(gang.docker, images(gang.docker)[0])["User"] == ""
 
 
@@ -264,9 +264,9 @@ def test_killed_agent_leaves_nothing_and_the_next_run_succeeds(gang, image, unti
     assert ran(gang) == 1
 
 
-def test_leftovers_of_a_reboot_and_files_of_another_user_are_replaced(gang, image, until, place):
+def test_leftovers_of_a_reboot_and_files_of_another_user_are_replaced(gang, image, until, engine_root):
     """The node's user cannot delete what root created in the container, and nothing cleaned up before the reboot."""
-    gang = as_member(gang, place)
+    gang = as_member(gang, engine_root)
     waiting = Waiting(gang, image, until)
     agent, (name,) = waiting.agent(), gang.docker.names()
     guard = subprocess.run(["pgrep", "--parent", str(agent)], capture_output=True, check=True).stdout.split()
@@ -309,7 +309,7 @@ def test_unused_images_of_older_setups_are_removed_but_for_the_last(gang, image)
     last = [next(iter(gang.set_up(one, TOKEN=SECRET).values())).to_run for one in made[1:]]
     assert sorted(images(gang.docker)) == sorted([first, of_other, *last[-2:]])
     gang.stop(made[0])
-    gang.ended(made[0])
+    gang.wait(made[0])
     gang.set_up(made[-1], TOKEN=SECRET)
     assert sorted(images(gang.docker)) == sorted([of_other, *last[-2:]])
     kept = sorted(path.name for path in gang.root.glob("*/.cloudgpu/setup/*") if path.is_dir())

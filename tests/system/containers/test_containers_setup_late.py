@@ -101,9 +101,9 @@ class LateCommit(http.server.BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-def test_image_that_the_engine_creates_after_the_commit_failed_is_removed(docker, base, place, attempt):
+def test_image_that_the_engine_creates_after_the_commit_failed_is_removed(docker, base, engine_root, attempt):
     image = setup_image_name(KEY)
-    path = place / "late.sock"
+    path = engine_root / "late.sock"
     with socketserver.UnixStreamServer(str(path), LateCommit) as server:
         server.engine, server.pending = docker.socket, False
         server.create_image = lambda: docker.run("tag", base, image)

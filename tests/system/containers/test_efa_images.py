@@ -177,11 +177,11 @@ class Builder:
 
 
 @pytest.fixture(scope="module")
-def builder(docker, place: Path) -> Iterator[Builder]:
+def builder(docker, engine_root: Path) -> Iterator[Builder]:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc (scripts/test-parts installs it with g++)")
     for name, ngc in (("ngc:26.06", True), ("nvidia/cuda:12.6.3-devel-ubuntu22.04", False)):
-        folder = Path(tempfile.mkdtemp(dir=place))
+        folder = Path(tempfile.mkdtemp(dir=engine_root))
         base_root(folder, ngc=ngc)
         packed = subprocess.run(["tar", "-C", folder, "-c", "."], check=True, capture_output=True).stdout
         more = ("--change", "ENV NCCL_NET_PLUGIN=spcx") if ngc else ()

@@ -1,4 +1,4 @@
-"""The agent as nodes run it, a file server with S3 semantics, and a connection to it that can be cut."""
+"""The agent file, an object server with S3 semantics, and a proxy that can cut connections to it."""
 
 import contextlib
 import hashlib
@@ -17,8 +17,8 @@ import pytest
 from cloudgpu.node.payload import agent_name, agent_source
 
 
-class Asked:
-    """An agent file in a folder of its own, and its verbs."""
+class AgentRunner:
+    """Runs the verbs of an agent file in its own folder. A call waits for the verb and returns its last JSON line."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -46,26 +46,27 @@ class Asked:
 
 
 @pytest.fixture
-def ask(tmp_path: Path) -> Asked:
-    return Asked(tmp_path / "agent")
+def run_agent(tmp_path: Path) -> AgentRunner:
+    return AgentRunner(tmp_path / "agent")
 
 
 class Objects(ThreadingHTTPServer):
-    """Files with ETags; ranges and If-Match as S3 has them."""
+    """A server of files with ETags that supports ranges and If-Match as S3 does."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[str, bytes] = {}
-        self.asked: list[str] = []
+        self.requested_ranges: list[str] = []
         self.on_range = lambda _first: None
         self.refuse_with: list[tuple[int, bytes]] = []
 
     def etag(self, name: str) -> str:
         return hashlib.md5(self.files[name]).hexdigest()
 
-    def wanted(self, path: Path, port: int = 0, **more: object) -> dict:
+    def file_spec(self, path: Path, port: int = 0, **more: object) -> dict:
+        """Return the specification of a file for the agent's verb `fetch`."""
         name = path.name
         content = self.files[name]
         url = f"http://127.0.0.1:{port or self.server_port}/{name}"
@@ -81,23 +82,23 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        asked = self.headers.get("Range") or ""
-        self.server.asked.append(asked)
+        requested = self.headers.get("Range") or ""
+        self.server.requested_ranges.append(requested)
         if self.server.refuse_with:
-            return self._answer(*self.server.refuse_with.pop(0))
+            return self._respond(*self.server.refuse_with.pop(0))
         name = self.path.lstrip("/")
-        first, _, last = asked.removeprefix("bytes=").partition("-")
+        first, _, last = requested.removeprefix("bytes=").partition("-")
         self.server.on_range(int(first or 0))
         content, etag = self.server.files[name], self.server.etag(name)
         if self.headers.get("If-Match") not in (None, f'"{etag}"'):
-            return self._answer(412, b"<Code>PreconditionFailed</Code>")
+            return self._respond(412, b"<Code>PreconditionFailed</Code>")
         part = content[int(first or 0) : int(last) + 1 if last else None]
         headers = {"ETag": f'"{etag}"'}
-        if asked:
+        if requested:
             headers["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"
-        return self._answer(206 if asked else 200, part, **headers)
+        return self._respond(206 if requested else 200, part, **headers)
 
-    def _answer(self, code: int, body: bytes, **headers: str) -> None:
+    def _respond(self, code: int, body: bytes, **headers: str) -> None:
         self.send_response(code)
         self.send_header("Content-Length", str(len(body)))
         for name, value in headers.items():
@@ -109,6 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def served(server: ThreadingHTTPServer) -> Iterator[None]:
+    """Run a server in a thread until the block ends."""
     with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -124,23 +126,27 @@ def objects() -> Iterator[Objects]:
         yield server
 
 
-class Line:
-    """A TCP proxy that cuts every connection after so many bytes from the server; mended, it carries all."""
+class CuttingProxy:
+    """A TCP proxy that cuts all connections after a total number of bytes from the server.
 
-    def __init__(self, to: int) -> None:
-        self._to = to
+    Attributes:
+        cut: Set once a connection has been cut.
+    """
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        self._left: int | None = None
+        self._remaining: int | None = None
         self._lock = threading.Lock()
         self.cut = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_after(self, size: int) -> None:
-        self._left = size
+        self._remaining = size
 
-    def mend(self) -> None:
-        self._left = None
+    def stop_cutting(self) -> None:
+        self._remaining = None
 
     def close(self) -> None:
         self._listener.close()
@@ -150,36 +156,37 @@ class Line:
             while True:
                 client, _ = self._listener.accept()
                 try:
-                    server = socket.create_connection(("127.0.0.1", self._to))
+                    server = socket.create_connection(("127.0.0.1", self._target_port))
                 except OSError:
                     client.close()
                 else:
                     for source, target, counted in ((client, server, False), (server, client, True)):
-                        threading.Thread(target=self._carry, args=(source, target, counted), daemon=True).start()
+                        threading.Thread(target=self._forward, args=(source, target, counted), daemon=True).start()
 
-    def _carry(self, source: socket.socket, target: socket.socket, counted: bool) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket, counted: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if counted and not self._passes(len(data)):
+                if counted and not self._may_forward(len(data)):
                     break
                 target.sendall(data)
-        for one in (source, target):
+        for sock in (source, target):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
 
-    def _passes(self, size: int) -> bool:
+    def _may_forward(self, size: int) -> bool:
+        """Count bytes from the server. Return False if they exceed the limit."""
         with self._lock:
-            if self._left is None:
+            if self._remaining is None:
                 return True
-            self._left -= size
-            if self._left < 0:
+            self._remaining -= size
+            if self._remaining < 0:
                 self.cut.set()
-            return self._left >= 0
+            return self._remaining >= 0
 
 
 @pytest.fixture
-def line(objects: Objects) -> Iterator[Line]:
-    one = Line(objects.server_port)
-    yield one
-    one.close()
+def proxy(objects: Objects) -> Iterator[CuttingProxy]:
+    proxy = CuttingProxy(objects.server_port)
+    yield proxy
+    proxy.close()

@@ -92,8 +92,8 @@ def metadata(cloud):
 class Run:
     """A run directory whose run stays active until `end` is called."""
 
-    def __init__(self, ask, folder, cloud, metadata) -> None:
-        self.ask, self.dir, self.work = ask, folder / "run", folder / "run" / "work" / "ckpt"
+    def __init__(self, run_agent, folder, cloud, metadata) -> None:
+        self.run_agent, self.dir, self.work = run_agent, folder / "run", folder / "run" / "work" / "ckpt"
         self.work.mkdir(parents=True)
         self.environment = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{metadata.server_port}"}
         self.prefix = secrets.token_hex(4)
@@ -111,13 +111,13 @@ class Run:
         (self.dir / "status.new").rename(self.dir / "status.json")
 
     def keep(self, *, ok: bool = True) -> dict:
-        return self.ask("keep", self.spec, ok=ok, **self.environment)
+        return self.run_agent("keep", self.spec, ok=ok, **self.environment)
 
     def end(self) -> None:
         self._status("succeeded")
 
     def kept(self, *, ok: bool = True, name: str = "keep") -> dict:
-        return self.ask("kept", {"run_dir": str(self.dir), "name": name}, ok=ok, **self.environment)
+        return self.run_agent("kept", {"run_dir": str(self.dir), "name": name}, ok=ok, **self.environment)
 
 
 def _started(pid: int) -> str:
@@ -129,8 +129,8 @@ def _boot() -> str:
 
 
 @pytest.fixture
-def run(ask, tmp_path, cloud, metadata):
-    one = Run(ask, tmp_path, cloud, metadata)
+def run(run_agent, tmp_path, cloud, metadata):
+    one = Run(run_agent, tmp_path, cloud, metadata)
     yield one
     one.end()
 
@@ -209,7 +209,7 @@ def test_outputs_are_uploaded_only_after_run_ends(run, s3):
     (run.work / "deep" / "link").symlink_to("b.txt")
     assert run.keep()["started"] is False
     other = {**run.spec, "name": "keep", "source": str(run.work), "prefix": f"side-{run.prefix}", "at_end": False}
-    run.ask("keep", {**other, "patterns": []}, **run.environment)
+    run.run_agent("keep", {**other, "patterns": []}, **run.environment)
     # Checkpoints of the same run are up, so outputs have had the time.
     until(lambda: s3.list_objects_v2(Bucket="kept", Prefix=other["prefix"])["KeyCount"] == 2)
     assert there(s3, run) == {}

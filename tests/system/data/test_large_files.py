@@ -22,29 +22,29 @@ def big(objects):
     objects.files["big"] = CONTENT
 
 
-def test_large_file_is_fetched_in_ranges_and_cached(ask, objects, tmp_path):
-    wanted = objects.wanted(tmp_path / "data" / "big")
+def test_large_file_is_fetched_in_ranges_and_cached(run_agent, objects, tmp_path):
+    file = objects.file_spec(tmp_path / "data" / "big")
     cache = {"name": "x", "source": "s3://bucket/x", "to": str(tmp_path / "data")}
-    assert ask("fetch", {"files": [wanted], "cache": cache}) == {"fetched": 1, "bytes": len(CONTENT), "reused": 0}
+    assert run_agent("fetch", {"files": [file], "cache": cache}) == {"fetched": 1, "bytes": len(CONTENT), "reused": 0}
     assert (tmp_path / "data" / "big").read_bytes() == CONTENT
     steps = [f"bytes={first * 16 * MIB}-{min((first + 1) * 16 * MIB, len(CONTENT)) - 1}" for first in range(3)]
-    assert sorted(objects.asked) == sorted(steps)
+    assert sorted(objects.requested_ranges) == sorted(steps)
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["big"]
     # What the record knows is not read: nobody notices what somebody hides so well.
     path = tmp_path / "data" / "big"
     known = path.stat()
     path.write_bytes(b"x" * len(CONTENT))
     os.utime(path, ns=(known.st_mtime_ns, known.st_mtime_ns))
-    assert ask("fetch", {"files": [wanted], "cache": cache})["reused"] == 1
+    assert run_agent("fetch", {"files": [file], "cache": cache})["reused"] == 1
     os.utime(path, (1, 1))
-    assert ask("fetch", {"files": [wanted], "cache": cache})["fetched"] == 1
-    assert ask("forget", {"cache": cache}) == {"removed": 1, "bytes": len(CONTENT)}
+    assert run_agent("fetch", {"files": [file], "cache": cache})["fetched"] == 1
+    assert run_agent("forget", {"cache": cache}) == {"removed": 1, "bytes": len(CONTENT)}
     assert not (tmp_path / "data").exists()
     assert list((tmp_path / "agent" / "data").iterdir()) == []
 
 
-def test_killed_download_resumes_after_connection_loss(ask, objects, line, tmp_path):
-    wanted = objects.wanted(tmp_path / "big", line.port)
+def test_killed_download_resumes_after_connection_loss(run_agent, objects, proxy, tmp_path):
+    file = objects.file_spec(tmp_path / "big", proxy.port)
     part_map = tmp_path / "big.part.map"
 
     def send_last_range_after_another_is_recorded(first):
@@ -52,63 +52,63 @@ def test_killed_download_resumes_after_connection_loss(ask, objects, line, tmp_p
             until(lambda: part_map.exists() and b"\x01" in part_map.read_bytes())
 
     objects.on_range = send_last_range_after_another_is_recorded
-    line.cut_after(35 * MIB)
-    process = ask.start("fetch", {"files": [wanted]})
-    assert line.cut.wait(30)
+    proxy.cut_after(35 * MIB)
+    process = run_agent.start("fetch", {"files": [file]})
+    assert proxy.cut.wait(30)
     process.kill()  # the laptop is closed, the node's session ends
     process.communicate()
     assert not (tmp_path / "big").exists()
-    line.mend()
-    answer = ask("fetch", {"files": [wanted]})
+    proxy.stop_cutting()
+    answer = run_agent("fetch", {"files": [file]})
     # A range that was incomplete is downloaded again; a recorded one is not.
     assert answer["bytes"] <= len(CONTENT) - 16 * MIB
     assert (tmp_path / "big").read_bytes() == CONTENT
 
 
-def test_broken_connections_do_not_download_bytes_twice(ask, objects, line, tmp_path):
-    wanted = objects.wanted(tmp_path / "big", line.port)
-    line.cut_after(20 * MIB)
+def test_broken_connections_do_not_download_bytes_twice(run_agent, objects, proxy, tmp_path):
+    file = objects.file_spec(tmp_path / "big", proxy.port)
+    proxy.cut_after(20 * MIB)
 
     def mend():
-        assert line.cut.wait(30)
-        line.mend()
+        assert proxy.cut.wait(30)
+        proxy.stop_cutting()
 
     thread = threading.Thread(target=mend)
     thread.start()
-    answer = ask("fetch", {"files": [wanted]})
+    answer = run_agent("fetch", {"files": [file]})
     thread.join()
     assert answer["bytes"] == len(CONTENT)
     assert (tmp_path / "big").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("checksum", [True, False])
-def test_object_changed_during_download_is_reported(ask, objects, tmp_path, checksum):
-    wanted = objects.wanted(tmp_path / "big", **({} if checksum else {"sha256": None}))
+def test_object_changed_during_download_is_reported(run_agent, objects, tmp_path, checksum):
+    file = objects.file_spec(tmp_path / "big", **({} if checksum else {"sha256": None}))
 
     def change(first):
         if first:
             objects.files["big"] = CONTENT[:-1] + b"?"
 
     objects.on_range = change
-    answer = ask("fetch", {"files": [wanted]}, ok=False)
+    answer = run_agent("fetch", {"files": [file]}, ok=False)
     assert answer["code"] == "changed"
     assert f"{tmp_path / 'big'}: changed at the source during the copy" in answer["error"]
     assert not (tmp_path / "big").exists()
 
 
-def test_checksum_mismatch_leaves_no_usable_file(ask, objects, tmp_path):
-    answer = ask("fetch", {"files": [objects.wanted(tmp_path / "big", sha256="0" * 64)]}, ok=False)
+def test_checksum_mismatch_leaves_no_usable_file(run_agent, objects, tmp_path):
+    answer = run_agent("fetch", {"files": [objects.file_spec(tmp_path / "big", sha256="0" * 64)]}, ok=False)
     assert (answer["code"], "wrong checksum" in answer["error"]) == ("checksum", True)
     assert not (tmp_path / "big").exists()
     assert not (tmp_path / "big.part").stat().st_size
 
 
-def test_expired_url_is_distinguished_from_access_denied(ask, objects, tmp_path):
+def test_expired_url_is_distinguished_from_access_denied(run_agent, objects, tmp_path):
     expired = b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>"
     objects.refuse_with = [(403, expired)] * 3
-    assert ask("fetch", {"files": [objects.wanted(tmp_path / "big")]}, ok=False)["code"] == "expired"
+    assert run_agent("fetch", {"files": [objects.file_spec(tmp_path / "big")]}, ok=False)["code"] == "expired"
     objects.refuse_with = [(403, b"<Error><Code>AccessDenied</Code></Error>")] * 3
-    assert ask("fetch", {"files": [objects.wanted(tmp_path / "big")]}, ok=False)["code"] == "refused"
+    assert run_agent("fetch", {"files": [objects.file_spec(tmp_path / "big")]}, ok=False)["code"] == "refused"
 
 
 @pytest.fixture
@@ -122,29 +122,29 @@ def small(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_insufficient_disk_space_fails_before_download(ask, objects, small):
+def test_insufficient_disk_space_fails_before_download(run_agent, objects, small):
     (small / "other").write_bytes(bytes(40 * MIB))
-    answer = ask("fetch", {"files": [objects.wanted(small / "big")]}, ok=False)
+    answer = run_agent("fetch", {"files": [objects.file_spec(small / "big")]}, ok=False)
     assert answer["code"] == "disk-full"
     assert f"{small}: not enough free disk space: 0.04 GiB needed, 0.01 GiB free" in answer["error"]
-    assert objects.asked == []
+    assert objects.requested_ranges == []
 
 
-def test_disk_filling_during_download_is_reported_and_download_resumes(ask, objects, small):
+def test_disk_filling_during_download_is_reported_and_download_resumes(run_agent, objects, small):
     other = small / "other"
     objects.on_range = lambda _first: other.exists() or other.write_bytes(bytes(24 * MIB))
-    answer = ask("fetch", {"files": [objects.wanted(small / "big")]}, ok=False)
+    answer = run_agent("fetch", {"files": [objects.file_spec(small / "big")]}, ok=False)
     assert (answer["code"], answer["error"]) == ("disk-full", f"{small / 'big'}: the disk is full")
     other.write_bytes(b"")
-    assert ask("fetch", {"files": [objects.wanted(small / "big")]})["fetched"] == 1
+    assert run_agent("fetch", {"files": [objects.file_spec(small / "big")]})["fetched"] == 1
     assert (small / "big").read_bytes() == CONTENT
 
 
-def test_progress_counts_present_and_resumed_bytes(objects, line, tmp_path, monkeypatch):
+def test_progress_counts_present_and_resumed_bytes(objects, proxy, tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "_EVERY_S", 0)
     objects.files |= {"present": b"x" * 1000, "small": b"y" * 5000}
     (tmp_path / "present").write_bytes(objects.files["present"])
-    files = [objects.wanted(tmp_path / name, line.port) for name in ("present", "small", "big")]
+    files = [objects.file_spec(tmp_path / name, proxy.port) for name in ("present", "small", "big")]
     total = sum(file["size"] for file in files)
 
     def messages(**options):
@@ -153,11 +153,11 @@ def test_progress_counts_present_and_resumed_bytes(objects, line, tmp_path, monk
             download.verb({"files": files, **options}, told.append)
         return [message["done"] for message in told if "done" in message], told[-1]
 
-    line.cut_after(35 * MIB)
+    proxy.cut_after(35 * MIB)
     first, _ = messages(attempts=1)
     assert first[0] == 1000
     assert first == sorted(first)
-    line.mend()
+    proxy.stop_cutting()
     second, answer = messages()
     assert second[-1] == max(second) == total
     # What the answer does not count was present before, and the progress counts it.

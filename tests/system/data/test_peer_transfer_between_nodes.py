@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.ssh.certificate import generate_certificate
-from tests.system.data.conftest import Asked
+from tests.system.data.conftest import AgentRunner
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
@@ -22,7 +22,7 @@ SECRETS = {"token": TOKEN, "cert": CERTIFICATE.pem, "key": CERTIFICATE.key}
 
 @pytest.fixture
 def other(tmp_path):
-    return Asked(tmp_path / "other")
+    return AgentRunner(tmp_path / "other")
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def folder(tmp_path):
 
 
 @contextmanager
-def handing(ask, **spec):
-    process = ask.start("hand", {**SECRETS, "address": "127.0.0.1", **spec})
+def handing(run_agent, **spec):
+    process = run_agent.start("hand", {**SECRETS, "address": "127.0.0.1", **spec})
     try:
         told = json.loads(process.stdout.readline())
         yield process, {"url": f"https://127.0.0.1:{told['port']}", "token": TOKEN, "cert": CERTIFICATE.pem}
@@ -75,9 +75,9 @@ def orders(folder, to, hand):
     return {"files": [order("big"), order("deep/a b")], "roots": [str(to)], "hand": hand}
 
 
-def test_peer_transfer_keeps_file_times_and_skips_unchanged_files(ask, other, folder, tmp_path):
+def test_peer_transfer_keeps_file_times_and_skips_unchanged_files(run_agent, other, folder, tmp_path):
     to = tmp_path / "there"
-    with handing(ask, folder=str(folder)) as (_, hand):
+    with handing(run_agent, folder=str(folder)) as (_, hand):
         assert other("fetch", orders(folder, to, hand))["fetched"] == 2
         assert (to / "big").read_bytes() == CONTENT
         assert (to / "deep/a b").read_text() == "small"
@@ -91,15 +91,15 @@ def test_peer_transfer_keeps_file_times_and_skips_unchanged_files(ask, other, fo
         assert (to / "deep/a b").read_text() == "SMALL"
 
 
-def test_file_changed_after_request_is_reported(ask, other, folder, tmp_path):
-    with handing(ask, folder=str(folder)) as (_, hand):
+def test_file_changed_after_request_is_reported(run_agent, other, folder, tmp_path):
+    with handing(run_agent, folder=str(folder)) as (_, hand):
         asked = orders(folder, tmp_path / "there", hand)
         (folder / "deep/a b").write_text("later")
         assert other("fetch", asked, ok=False)["code"] == "changed"
 
 
-def test_peer_server_rejects_wrong_token_and_outside_paths(ask, folder):
-    with handing(ask, folder=str(folder)) as (_, hand):
+def test_peer_server_rejects_wrong_token_and_outside_paths(run_agent, folder):
+    with handing(run_agent, folder=str(folder)) as (_, hand):
         assert answer(hand, "/deep/a%20b") == (200, b"small")
         assert answer(hand, "/deep/a%20b", token="guessed") == (403, b"")
         (folder / os.fsdecode(b"odd\xff")).write_text("no UTF-8")
@@ -110,8 +110,8 @@ def test_peer_server_rejects_wrong_token_and_outside_paths(ask, folder):
             answer(hand, "/big", cert=generate_certificate(datetime.now(UTC)).pem)
 
 
-def test_fetch_rejects_peer_with_wrong_certificate(ask, other, folder, tmp_path):
-    with handing(ask, folder=str(folder)) as (_, hand):
+def test_fetch_rejects_peer_with_wrong_certificate(run_agent, other, folder, tmp_path):
+    with handing(run_agent, folder=str(folder)) as (_, hand):
         stranger = {**hand, "cert": generate_certificate(datetime.now(UTC)).pem}
         told = other("fetch", {**orders(folder, tmp_path / "there", stranger), "attempts": 1}, ok=False)
         assert told["code"] == "network"
@@ -120,14 +120,14 @@ def test_fetch_rejects_peer_with_wrong_certificate(ask, other, folder, tmp_path)
         assert not (tmp_path / "there/big").exists()
 
 
-def test_peer_server_does_not_serve_files_modified_after_verification(ask, objects, tmp_path):
+def test_peer_server_does_not_serve_files_modified_after_verification(run_agent, objects, tmp_path):
     objects.files["set"] = b"verified"
     cache = {"name": "x", "source": "s3://bucket/x", "to": str(tmp_path / "kept")}
     path = tmp_path / "kept/set"
-    wanted = objects.wanted(path)
-    del wanted["sha256"]
-    ask("fetch", {"files": [wanted], "cache": cache})
-    with handing(ask, folder=str(path.parent), cache=cache) as (_, hand):
+    file = objects.file_spec(path)
+    del file["sha256"]
+    run_agent("fetch", {"files": [file], "cache": cache})
+    with handing(run_agent, folder=str(path.parent), cache=cache) as (_, hand):
         etag = objects.etag("set")
         assert answer(hand, "/set", **{"If-Match": f'"{etag}"'}) == (200, b"verified")
         assert answer(hand, "/set", **{"If-Match": '"another"'})[0] == 412
@@ -135,15 +135,15 @@ def test_peer_server_does_not_serve_files_modified_after_verification(ask, objec
         assert answer(hand, "/set")[0] == 404
 
 
-def test_peer_server_ends_when_caller_disconnects(ask, folder):
-    with handing(ask, folder=str(folder)) as (process, hand):
+def test_peer_server_ends_when_caller_disconnects(run_agent, folder):
+    with handing(run_agent, folder=str(folder)) as (process, hand):
         assert answer(hand, "/deep/a%20b")[0] == 200
     assert process.returncode == 0
     with pytest.raises(ConnectionRefusedError):
         answer(hand, "/deep/a%20b")
 
 
-def test_peer_server_reports_address_of_another_node(ask, folder):
-    process = ask.start("hand", {**SECRETS, "address": "192.0.2.1", "folder": str(folder)})
+def test_peer_server_reports_address_of_another_node(run_agent, folder):
+    process = run_agent.start("hand", {**SECRETS, "address": "192.0.2.1", "folder": str(folder)})
     told = json.loads(process.communicate(timeout=20)[0])
     assert "cannot listen on 192.0.2.1" in told["error"]

@@ -1,4 +1,4 @@
-"""Real OpenSSH servers in namespaces, and users of them."""
+"""Users of the simulated hosts, and a check that no test leaves anything on a host."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,18 +14,18 @@ __all__ = ["lab_hosts"]
 
 @pytest.fixture
 def lea(lab_hosts: Lab, tmp_path: Path) -> Caller:
-    """She logs in as `lab`."""
+    """User who logs in as `lab`."""
     return Caller(lab_hosts, tmp_path / "lea", "lea")
 
 
 @pytest.fixture
 def ana(lab_hosts: Lab, tmp_path: Path) -> Caller:
-    """She logs in as `ana`: another user of the same hosts."""
+    """Another user of the same hosts, who logs in as `ana`."""
     return Caller(lab_hosts, tmp_path / "ana", "ana", user="ana")
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(lab_hosts: Lab) -> Iterator[None]:
+def check_hosts_are_empty(lab_hosts: Lab) -> Iterator[None]:
     """Check that the test left nothing on the hosts. Remove what a failed test left, so that the next test can run."""
     yield
     left = {name: left_on(host) for name, host in lab_hosts.hosts.items()}

@@ -1,4 +1,4 @@
-"""Runs on hosts that each have their own network, hostname and OpenSSH server."""
+"""Runs of recipes on the simulated hosts."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 @dataclass
 class Launches:
-    """A folder for recipes, and the hosts that they run on."""
+    """Runs recipes on the hosts of a lab, with all files in one folder."""
 
     lab: Lab
     folder: Path
@@ -29,8 +29,8 @@ class Launches:
     user: str = ""
     gpus: int = 2
 
-    def order(self, recipe: str, hosts: tuple[Host, ...], **files: str) -> Path:
-        """The driver's order for this recipe, with these files beside it."""
+    def write_request(self, recipe: str, hosts: tuple[Host, ...], **files: str) -> Path:
+        """Write a recipe, its files and the request of the driver, and return the path of the request."""
         run_id = f"run-{next(self.number)}"
         work = self.folder / run_id
         work.mkdir()
@@ -38,7 +38,7 @@ class Launches:
         for name, text in files.items():
             (work / name.replace("_", ".")).write_text(dedent(text))
         inventory = Inventory("lab", tuple(self._node(index, host) for index, host in enumerate(hosts)))
-        order = {
+        request = {
             "recipe": str(work / "recipe.yaml"),
             "inventory": inventory.as_json(),
             "run_id": run_id,
@@ -46,7 +46,7 @@ class Launches:
             "home": str(self.folder / "home"),
         }
         path = work.with_suffix(".json")
-        path.write_text(json.dumps(order))
+        path.write_text(json.dumps(request))
         return path
 
     def _node(self, index: int, host: Host) -> Node:
@@ -65,41 +65,41 @@ class Launches:
             simulated=False,
         )
 
-    def argv(self, order: Path) -> list[str]:
-        return [sys.executable, "-m", "tests.system.launchers.driver", str(order)]
+    def argv(self, request: Path) -> list[str]:
+        return [sys.executable, "-m", "tests.system.launchers.driver", str(request)]
 
-    def run(self, recipe: str, *hosts: Host, env: dict[str, str] | None = None, **files: str) -> "Told":
-        order = self.order(recipe, hosts, **files)
-        done = self.lab.client(self.argv(order), env=self.environment(env or {}), cwd=REPOSITORY, check=False)
-        told = [json.loads(line) for line in done.stdout.splitlines()]
-        assert told, done.stderr
-        return Told(order.stem, told, done.stderr)
+    def run(self, recipe: str, *hosts: Host, env: dict[str, str] | None = None, **files: str) -> "RunResult":
+        request = self.write_request(recipe, hosts, **files)
+        done = self.lab.client(self.argv(request), env=self.environment(env or {}), cwd=REPOSITORY, check=False)
+        messages = [json.loads(line) for line in done.stdout.splitlines()]
+        assert messages, done.stderr
+        return RunResult(request.stem, messages, done.stderr)
 
     def environment(self, more: dict[str, str]) -> dict[str, str]:
         return {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin", "HOME": str(self.folder), **more}
 
 
 @dataclass(frozen=True)
-class Told:
-    """Output and result of a run."""
+class RunResult:
+    """Messages of the driver and its standard error."""
 
     run_id: str
-    told: list[dict]
+    messages: list[dict]
     stderr: str
 
     @property
     def lines(self) -> list[str]:
-        return sorted(one["line"] for one in self.told if "line" in one)
+        return sorted(message["line"] for message in self.messages if "line" in message)
 
     @property
     def verdict(self) -> dict:
-        assert "state" in self.told[-1], (self.told, self.stderr)
-        return self.told[-1]
+        assert "state" in self.messages[-1], (self.messages, self.stderr)
+        return self.messages[-1]
 
 
 @pytest.fixture(scope="module")
 def launches_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Launches]:
-    """Runs on the hosts of a lab."""
+    """Function that returns a runner for the hosts of a lab."""
     return lambda lab, **more: Launches(lab, tmp_path_factory.mktemp("launches"), count(), **more)
 
 

@@ -1,7 +1,7 @@
 """Run the middle part of `train` on running hosts, as a process in the network that reaches them.
 
-`python -m tests.system.launchers.driver ORDER.json`; the order names the recipe, the key and the nodes. Prints a JSON
-line for every line of a rank, and last the verdict.
+`python -m tests.system.launchers.driver REQUEST.json`; the request contains the recipe, the key and the nodes. Prints a
+JSON line for every output line of a rank, and finally one for the result.
 """
 
 import json
@@ -27,13 +27,13 @@ from cloudgpu.ssh.connection import connect
 
 
 def main() -> None:
-    order = json.loads(Path(sys.argv[1]).read_text())
-    loaded = load(Path(order["recipe"]))
+    request = json.loads(Path(sys.argv[1]).read_text())
+    loaded = load(Path(request["recipe"]))
     recipe = resolve(loaded, sets={}, rehearsal=False)
-    inventory = Inventory.from_json(order["inventory"])
-    job = Job(order["run_id"], recipe, inventory, new_gang_token())
+    inventory = Inventory.from_json(request["inventory"])
+    job = Job(request["run_id"], recipe, inventory, new_gang_token())
     clock = SystemClock()
-    agents = [install_agent(connect(node, Path(order["key"]), clock=clock)) for node in inventory.nodes]
+    agents = [install_agent(connect(node, Path(request["key"]), clock=clock)) for node in inventory.nodes]
     sent = send_workdir(job, agents, loaded.base, lambda note: None)
     staged = stage(job, agents, lambda _: (), loaded.base, lambda note: None, sent_bytes=sent)
     container = recipe.environment.container
@@ -42,18 +42,18 @@ def main() -> None:
     gang = start(job, agents, staged, secret_values(recipe.environment.secrets, os.environ))
     ranks = {node.node_index: [rank.rank for rank in node.ranks] for node in gang}
     directories = {agent.host.node.index: job.run_dir(agent.home) for agent in agents}
-    tell(started=True)
-    logs = LogStore(Home(Path(order["home"])).ensure().run(job.run_id))
+    emit(started=True)
+    logs = LogStore(Home(Path(request["home"])).ensure().run(job.run_id))
     for item in follow(agents, ranks, directories, logs, clock):
         if isinstance(item, Chunk):
             for line in item.raw.decode(errors="replace").splitlines():
-                tell(rank=item.rank, line=line)
+                emit(rank=item.rank, line=line)
         elif isinstance(item, Verdict):
-            tell(state=item.state, reason=item.reason, failed=item.rank)
+            emit(state=item.state, reason=item.reason, failed=item.rank)
 
 
-def tell(**said: object) -> None:
-    print(json.dumps(said), flush=True)
+def emit(**message: object) -> None:
+    print(json.dumps(message), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,26 +19,26 @@ def authorized(host) -> str:
 def test_mpi_ranks_on_both_hosts_complete_allreduce(launches) -> None:
     red, green = launches.lab["red"], launches.lab["green"]
     before = authorized(green)
-    told = launches.run(RECIPE, red, green, env={"TOKEN": "s3cret"}, reduce_py=REDUCE)
-    assert told.verdict["state"] == "succeeded", (told.told, told.stderr)
-    assert [line.split(":")[0] for line in told.lines] == [
+    result = launches.run(RECIPE, red, green, env={"TOKEN": "s3cret"}, reduce_py=REDUCE)
+    assert result.verdict["state"] == "succeeded", (result.messages, result.stderr)
+    assert [line.split(":")[0] for line in result.lines] == [
         "rank 0 of 4 on red node 0",
         "rank 1 of 4 on red node 0",
         "rank 2 of 4 on green node 1",
         "rank 3 of 4 on green node 1",
     ]
-    assert all("sum=1111 note='a b;c' token=****** ips='10.77.0.11\\n10.77.0.13'" in line for line in told.lines)
+    assert all("sum=1111 note='a b;c' token=****** ips='10.77.0.11\\n10.77.0.13'" in line for line in result.lines)
     # Nobody can log in to the other node with the run's key any more, and the key is gone.
     assert authorized(green) == before
-    assert not (red.folder / f"home/lab/.cloudgpu/runs/{told.run_id}/ssh/id_ed25519").exists()
+    assert not (red.folder / f"home/lab/.cloudgpu/runs/{result.run_id}/ssh/id_ed25519").exists()
 
 
 def test_failed_remote_rank_ends_run_and_removes_run_key(launches) -> None:
     red, green = launches.lab["red"], launches.lab["green"]
     before = authorized(green)
     recipe = RECIPE.replace("command: reduce.py", "command: reduce.py fail=2")
-    told = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, reduce_py=REDUCE)
-    assert (told.verdict["state"], told.verdict["reason"]) == ("failed", "mpirun: exit code 3")
+    result = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, reduce_py=REDUCE)
+    assert (result.verdict["state"], result.verdict["reason"]) == ("failed", "mpirun: exit code 3")
     assert authorized(green) == before
 
 
@@ -57,9 +57,9 @@ def test_run_key_is_restricted_to_node_network_without_forwarding(launches) -> N
             print(line.partition(" ssh-ed25519 ")[0], line.split()[-1], flush=True)
     """
     recipe = RECIPE.replace("command: reduce.py", "command: look.py")
-    told = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, look_py=script)
-    assert told.verdict["state"] == "succeeded", (told.told, told.stderr)
-    assert told.lines == [f'restrict,from="10.77.0.0/24" cloudgpu-run:{told.run_id}']
+    result = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, look_py=script)
+    assert result.verdict["state"] == "succeeded", (result.messages, result.stderr)
+    assert result.lines == [f'restrict,from="10.77.0.0/24" cloudgpu-run:{result.run_id}']
 
 
 def test_head_rejects_node_with_unverified_host_key(launches) -> None:
@@ -70,9 +70,9 @@ def test_head_rejects_node_with_unverified_host_key(launches) -> None:
         sed -i 's/AAAA/AAAB/' ../ssh/known_hosts
         ssh -o PasswordAuthentication=no 10.77.0.13 hostname
     """
-    told = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, look_sh=look)
-    assert told.verdict["state"] == "failed"
-    assert any("Host key verification failed" in line for line in told.lines), told.told
+    result = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, look_sh=look)
+    assert result.verdict["state"] == "failed"
+    assert any("Host key verification failed" in line for line in result.lines), result.messages
 
 
 def test_launcher_programs_reach_nodes_with_plain_ssh(launches) -> None:
@@ -86,6 +86,6 @@ def test_launcher_programs_reach_nodes_with_plain_ssh(launches) -> None:
         grep NOTE "$DS_ENV_FILE"
     """
     recipe = RECIPE.replace("with: mpirun", "with: deepspeed").replace("reduce.py", "'bash look.sh {hostfile}'")
-    told = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, look_sh=script)
-    assert told.verdict["state"] == "succeeded", (told.told, told.stderr)
-    assert told.lines == ["10.77.0.11 slots=2", "10.77.0.13 slots=2", "NOTE=a b;c", "green", "red"]
+    result = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, look_sh=script)
+    assert result.verdict["state"] == "succeeded", (result.messages, result.stderr)
+    assert result.lines == ["10.77.0.11 slots=2", "10.77.0.13 slots=2", "NOTE=a b;c", "green", "red"]

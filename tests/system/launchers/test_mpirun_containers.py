@@ -77,10 +77,12 @@ def containers(host: Host) -> str:
 
 def test_mpi_ranks_in_both_containers_complete_allreduce(launches_on, engines) -> None:
     red, green = engines["red"], engines["green"]
-    told = launches_on(engines, user="root", gpus=0).run(RECIPE, red, green, env={"TOKEN": "s3cret"}, reduce_py=REDUCE)
-    assert told.verdict["state"] == "succeeded", (told.told, told.stderr)
+    result = launches_on(engines, user="root", gpus=0).run(
+        RECIPE, red, green, env={"TOKEN": "s3cret"}, reduce_py=REDUCE
+    )
+    assert result.verdict["state"] == "succeeded", (result.messages, result.stderr)
     # mpirun and the ssh that it starts both set the process group of ssh; mpirun warns if it comes second.
-    lines = [line for line in told.lines if not re.fullmatch(r"\[inside:\d+\] plm:rsh: Warning: setpgid\(.*", line)]
+    lines = [line for line in result.lines if not re.fullmatch(r"\[inside:\d+\] plm:rsh: Warning: setpgid\(.*", line)]
     assert [line.split(":")[0] for line in lines] == [
         "rank 0 of 4 on inside node 0",
         "rank 1 of 4 on inside node 0",

@@ -1,4 +1,4 @@
-"""Provide a separate node host and an OpenSSH client that trusts the node's key to each test that requests them."""
+"""Workspaces with their own node host, and OpenSSH clients for the nodes."""
 
 import shutil
 import subprocess
@@ -17,7 +17,7 @@ from cloudgpu.rehearsal.nodes.values import StartedNode
 
 
 class Workspace:
-    """One home with its host, one key pair, and clients."""
+    """A state home with a node host and a key pair, and commands that connect to the nodes."""
 
     def __init__(self, home: Path, isolation: str) -> None:
         self.home = home
@@ -65,10 +65,11 @@ class Workspace:
         stdin = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
         return subprocess.run(line, capture_output=True, timeout=60, check=False, **stdin)  # type: ignore[call-overload]
 
-    def until(self, what: Callable[[], object], seconds: float = 20.0) -> object:
-        end = time.monotonic() + seconds
-        while not (value := what()):
-            assert time.monotonic() < end, "it did not happen in time"
+    def until(self, condition: Callable[[], object], seconds: float = 20.0) -> object:
+        """Wait until a condition returns a true value, and return the value."""
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            assert time.monotonic() < deadline, f"the condition was not met within {seconds:g} s"
             time.sleep(0.05)
         return value
 
@@ -79,11 +80,11 @@ class Workspace:
     def finished(self, number: int = 1) -> str:
         """Wait for the boot to finish and return the console output."""
 
-        def over() -> str:
+        def finished_output() -> str:
             text = self.client.console(f"i-{number:017x}").decode()
             return text if " finished at " in text else ""
 
-        return str(self.until(over))
+        return str(self.until(finished_output))
 
     def host_pid(self) -> int:
         log = (self.client.directory / "host.log").read_text()

@@ -1,4 +1,4 @@
-"""Provide a real OpenSSH server on 127.0.0.1, with its own keys, to each test that requests one."""
+"""Real OpenSSH servers on 127.0.0.1, each with its own keys."""
 
 import contextlib
 import os
@@ -36,7 +36,7 @@ def free_port() -> int:
 
 @dataclass
 class Sshd:
-    """A running server; `home` is the login directory of its commands."""
+    """A running OpenSSH server. `home` is the home directory of its commands."""
 
     folder: Path
     port: int
@@ -63,7 +63,7 @@ class Sshd:
         return Node(**{**fields, **changes})
 
     def children(self) -> list[int]:
-        """The processes that serve connections."""
+        """Return the processes that serve connections."""
         found = []
         pending = [self.process.pid]
         while pending:
@@ -75,7 +75,7 @@ class Sshd:
         return found
 
     def kill(self) -> None:
-        """End the server and everything it serves, at once."""
+        """Kill the server and the processes of its connections."""
         for pid in [self.process.pid, *self.children()]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -91,6 +91,7 @@ def serve(
     environment: str = "",
     launcher: tuple[str, ...] = (),
 ) -> Sshd:
+    """Start an OpenSSH server and wait until it accepts connections."""
     sshd = _sshd()
     folder.mkdir(parents=True, exist_ok=True)
     home = folder / "home"
